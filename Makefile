@@ -1,0 +1,104 @@
+# Everything a contributor runs, and all that it needs: Python 3.11 or newer, and make.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+# The first interpreter that really runs: a version manager's shim may exist and fail.
+PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; do \
+	"$$name" -c 'import sys; sys.exit(sys.version_info < (3, 11)); ' >/dev/null 2>&1 && \
+	"$$name" -c 'import sys; print(sys.executable)' && break; done)
+# uv from the PATH when it works there, else a pinned one of our own.
+UV ?= $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .tools/bin/uv)
+
+NEED_PYTHON = [ -n "$(PYTHON)" ] || { \
+	echo "make: no Python 3.11 or newer runs here: install one (Debian: apt install python3 python3-venv)," \
+		"or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+
+# uv trusts the certificates of the machine, as pip does, and leaves the choice of the interpreter to us.
+export UV_SYSTEM_CERTS ?= 1
+export UV_PYTHON_DOWNLOADS ?= never
+export PYRIGHT_PYTHON_IGNORE_WARNINGS ?= 1
+
+ARGS ?=
+SOURCES = $(wildcard queuert tests examples scripts benchmarks alembic)
+DEV = .venv/bin/python
+LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-config \
+	--no-emit-package queuert
+
+.PHONY: help demo test check bench docs lock format clean environment
+.PHONY: check-lint check-format check-mypy check-pyright check-imports check-twins check-sizes check-files moved
+
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: .venv-demo/.installed ## Run the demo on an embedded Postgres (ARGS="...")
+	@.venv-demo/bin/python -m queuert.cli demo $(ARGS)
+
+test: .venv/.installed ## Run the tests on real servers (ARGS="-k name")
+	@QUEUERT_REQUIRE_SERVERS=1 $(DEV) -m pytest $(ARGS)
+
+check: .venv/.installed ## Run the linters, type checkers and other static checks
+	@$(MAKE) --no-print-directory -j2 $(if $(findstring output-sync,$(.FEATURES)),--output-sync=target) \
+		check-mypy check-pyright check-lint check-format check-imports check-twins check-sizes check-files
+
+bench: .venv/.installed ## Measure against peers and the raw ceiling (ARGS="...")
+	@$(DEV) -m benchmarks $(ARGS)
+
+docs: .venv/.installed ## Check that the links of the documents resolve
+	@$(DEV) scripts/check_docs.py
+
+lock: $(UV) ## Pin requirements/*.in anew, with hashes (ARGS="--upgrade")
+	@for name in tools build demo dev; do \
+		$(LOCK) $(ARGS) --custom-compile-command "make lock" -o requirements/$$name.txt requirements/$$name.in || exit 1; \
+	done
+
+format: .venv/.installed ## Format the code, and write the generated modules anew
+	@$(DEV) -m ruff check --quiet --fix-only $(SOURCES)
+	@$(DEV) -m ruff format $(SOURCES)
+	@$(DEV) scripts/unasync.py
+
+environment: .venv/.installed ## Create or refresh .venv, and nothing more
+	@echo "ready: .venv/bin/python"
+
+clean: ## Remove the environments and caches
+	rm -rf .tools .venv .venv-demo .cache dist build
+
+check-lint:
+	@$(DEV) -m ruff check --quiet --cache-dir .cache/ruff $(SOURCES) && echo "ruff check: passed"
+check-format:
+	@$(DEV) -m ruff format --check --quiet --cache-dir .cache/ruff $(SOURCES) && echo "ruff format: passed"
+check-mypy:
+	@$(DEV) -m mypy $(SOURCES)
+check-pyright:
+	@$(DEV) -m pyright $(SOURCES)
+check-imports:
+	@.venv/bin/lint-imports --cache-dir .cache/import-linter
+check-twins:
+	@$(DEV) scripts/unasync.py --check
+check-sizes:
+	@$(DEV) scripts/check_sizes.py
+check-files:
+	@$(DEV) scripts/check_files.py
+
+.tools/bin/uv: requirements/tools.txt
+	@$(NEED_PYTHON)
+	@"$(PYTHON)" -m venv --clear .tools >/dev/null 2>&1 || { rm -rf .tools; \
+		echo "make: '$(PYTHON) -m venv' does not work: install it (Debian: apt install python3-venv), or install uv" >&2; \
+		exit 1; }
+	@.tools/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/tools.txt
+	@touch $@
+
+# An environment is good for the directory it was made in: it holds absolute paths. A copy elsewhere makes its own.
+MOVED = $(shell [ "$$(cat $(1)/.installed 2>/dev/null)" = "$(CURDIR)" ] || echo moved)
+.venv/.installed: $(call MOVED,.venv)
+.venv-demo/.installed: $(call MOVED,.venv-demo)
+
+.venv/.installed: requirements/dev.txt
+.venv-demo/.installed: requirements/demo.txt
+.venv/.installed .venv-demo/.installed: pyproject.toml requirements/build.txt | $(UV)
+	@$(NEED_PYTHON)
+	@echo "Installing into $(@D)"
+	@[ "$$(cat $@ 2>/dev/null)" = "$(CURDIR)" ] || $(UV) venv --quiet --clear --no-project --python "$(PYTHON)" $(@D)
+	@$(UV) pip sync --quiet --python $(@D)/bin/python --require-hashes \
+		--build-constraints requirements/build.txt $(filter %/dev.txt %/demo.txt,$^)
+	@$(UV) pip install --quiet --python $(@D)/bin/python --no-deps --build-constraints requirements/build.txt --editable .
+	@printf '%s' "$(CURDIR)" >$@
