@@ -1,0 +1,193 @@
+"""Finding what is wrong with a payload, and where: the slow, careful half of :mod:`queuert.payloads`.
+
+Nothing here runs for a payload that looks innocent, and nothing here recurses, so no payload can exhaust the stack.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from decimal import Decimal
+from typing import Any
+
+import pydantic_core
+from pydantic import BaseModel
+
+# Folding digits onto "0" and braces onto brackets turns "is any number too long" into a plain substring search.
+FOLD = bytes.maketrans(b"123456789E{", b"000000000e[")
+UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Possessive, so that a text without a closing quote costs one pass and no more.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_EXPONENT = re.compile(rb"[0-9]e([+-]?[0-9]+)")
+_LONG_NUMBER = re.compile(rb"([0-9.]++)(?:[eE]([+-]?[0-9]++))|[0-9.]{100,}+")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+# The longest decimal expansion of a finite double (5e-324) takes 326 characters; Postgres writes numbers out in full.
+DOUBLE_CHARS = 360
+_DOUBLE_EXPONENT = 400
+# ... and so it turns seven bytes, "5e-324,", into 328: fewer than this many times as much.
+MAX_EXPANSION = 64
+
+_Trail = tuple[Any, object]  # (the trail of the parent, or (), and the key in the parent)
+_Place = tuple[object, _Trail | tuple[()], int]
+
+
+def written_size(data: bytes, most: int) -> int:
+    """The bytes of JSON text with its floats written out in full; exact only when it may exceed ``most``."""
+    if len(data) * MAX_EXPANSION <= most or len(data) > most:
+        return len(data)
+    return len(data) + sum(abs(int(exponent)) for exponent in _EXPONENT.findall(_STRING.sub(b" ", data)))
+
+
+def deeper_than(data: bytes, depth: int) -> bool:
+    """Whether lists and objects of well-formed JSON text lie deeper than ``depth``: peel off innermost pairs."""
+    brackets = _STRING.sub(b"", data).translate(None, _NOT_BRACKETS)
+    while brackets and depth:
+        depth -= 1
+        brackets = brackets.replace(b"[]", b"()").replace(b"{}", b"()").replace(b"()", b"")
+    return bool(brackets)
+
+
+def number_fault(data: bytes, max_digits: int) -> str | None:
+    """What is wrong with the numbers in JSON text: not finite, or longer than ``max_digits`` and than any double."""
+    bare = _STRING.sub(b" ", data)
+    if b"NaN" in bare or b"Infinity" in bare:
+        return "NaN or Infinity"
+    for match in _LONG_NUMBER.finditer(bare):
+        if not _is_readable(match[0], match[2] or b"0", max_digits):
+            return f"a number of more than {max_digits} digits"
+    return None
+
+
+def _is_readable(number: bytes, exponent: bytes, max_digits: int) -> bool:
+    if exponent == b"0" and len(number) <= max_digits:
+        return True
+    if len(number) > DOUBLE_CHARS or len(exponent) > 4 or abs(int(exponent)) > _DOUBLE_EXPONENT:
+        return False
+    try:
+        return math.isfinite(float(number))
+    except ValueError:  # "1.2.3" and the like: the parser will name the place
+        return True
+
+
+def find_fault(
+    root: object, *, max_depth: int, max_digits: int, numbers_only: bool = False
+) -> tuple[tuple[object, ...], str] | None:
+    """The first thing in a value that JSON or a store cannot hold, as (keys that lead there, reason).
+
+    ``numbers_only`` looks at numbers and keys alone, for values that have not been turned into JSON's types.
+    """
+    stack: list[_Place] = [(root, (), 0)]
+    while stack:
+        value, trail, depth = stack.pop()
+        children = _children(value)
+        if children is None:
+            reason = _number_reason(value, max_digits) if numbers_only else _leaf_reason(value, max_digits)
+        elif depth == max_depth:
+            reason = _depth_reason(root, trail, max_depth)
+        else:
+            items = list(children)
+            reason = next(filter(None, (_key_reason(key, max_digits) for key, _ in items)), None)
+            stack.extend((child, (trail, key), depth + 1) for key, child in reversed(items))
+        if reason is not None:
+            return _keys(trail), reason
+    return None
+
+
+def step(key: object) -> str:
+    """A key as one step of a path: ``[3]``, ``.name`` or ``["any other"]``."""
+    if isinstance(key, int):
+        return f"[{key}]"
+    text = str(key)
+    if _NAME.fullmatch(text):
+        return f".{text[:100]}"
+    return f"[{json.dumps(text[:100])}]"
+
+
+def text_reason(text: str) -> str | None:
+    """Why no store takes the text, if none does."""
+    if text.isascii() and "\x00" not in text:
+        return None
+    found = UNSTORABLE.search(text)
+    if found is None:
+        return None
+    return "a NUL character" if found[0] == "\x00" else "a lone surrogate, which is not Unicode text"
+
+
+def _children(value: object) -> Iterable[tuple[object, object]] | None:
+    if isinstance(value, dict):
+        return value.items()
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        return enumerate(value)
+    if isinstance(value, BaseModel):
+        return {**vars(value), **(value.model_extra or {})}.items()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name, None) for field in fields(value)}.items()
+    return None
+
+
+def _leaf_reason(value: object, max_digits: int) -> str | None:
+    if value is None or isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        return text_reason(value)
+    if isinstance(value, int | float | Decimal):
+        return _number_reason(value, max_digits)
+    try:
+        pydantic_core.to_json(value)
+    except Exception:
+        return f"a {type(value).__name__} cannot be written as JSON"
+    return None
+
+
+def _number_reason(value: object, max_digits: int) -> str | None:
+    if isinstance(value, float):
+        return None if math.isfinite(value) else "not a finite number, and JSON has only those"
+    if isinstance(value, int):
+        too_long = abs(value) >= 10**max_digits
+    elif isinstance(value, Decimal):
+        if not value.is_finite():
+            return "not a finite number, and JSON has only those"
+        too_long = _decimal_digits(value) > max_digits
+    else:
+        return None
+    return f"a number of more than {max_digits} digits" if too_long else None
+
+
+def _decimal_digits(value: Decimal) -> int:
+    """The digits of a finite decimal, written out in full."""
+    _, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    return max(len(digits) + exponent, 1) + max(-exponent, 0)
+
+
+def _key_reason(key: object, max_digits: int) -> str | None:
+    if key is None:
+        return "a key is None, which would be read back as text"
+    reason = text_reason(key) if isinstance(key, str) else _number_reason(key, max_digits)
+    return reason and f"a key is or holds {reason}"
+
+
+def _depth_reason(root: object, trail: _Trail | tuple[()], max_depth: int) -> str:
+    """Too deep: for it contains itself, or because it is just so."""
+    value, seen = root, {id(root)}
+    for key in _keys(trail):
+        value = next(child for other, child in _children(value) or () if other is key or other == key)
+        if id(value) in seen:
+            return "refers to itself"
+        seen.add(id(value))
+    return f"nested deeper than {max_depth}"
+
+
+def _keys(trail: _Trail | tuple[()]) -> tuple[object, ...]:
+    keys: list[object] = []
+    while trail:
+        trail, key = trail
+        keys.append(key)
+    return tuple(reversed(keys))

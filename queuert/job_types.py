@@ -1,0 +1,342 @@
+"""Job types: a name with typed input and output, and the job types that may come next.
+
+They hold no handler, so that a producer (a web process, a Spark driver) imports them without importing the work.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from queuert.errors import DefinitionError, DuplicateJobTypeError, PayloadDecodeError, PayloadError, UnknownJobTypeError
+from queuert.payloads import DEFAULT_LIMITS, PayloadCodec, PayloadLimits
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
+I = TypeVar("I", contravariant=True)  # noqa: E741
+R = TypeVar("R", covariant=True)
+_N = TypeVar("_N")
+_O = TypeVar("_O")
+_A = TypeVar("_A")
+_B = TypeVar("_B")
+_C = TypeVar("_C")
+_D = TypeVar("_D")
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]*")
+_MAX_NAME = 128
+
+
+class _Nothing(Enum):
+    NONE = "no output of its own"
+
+
+class JobType(Generic[I, R]):
+    """A kind of job: its name, its input, and what its chain ends with.
+
+    ``JobType[I, R]`` takes an ``I``, and the chain that it starts ends with an ``R``: the job's own ``output`` if it
+    may complete the chain, or the result of any job type that it may continue with. Both are inferred::
+
+        publish = JobType("publish", input=Thumbnail, output=Published)
+        resize = JobType("resize", input=Resize, continues_with=publish)    # JobType[Resize, Published]
+
+    Continuations are given as objects, as names (for loops and for types declared later), or as a tuple of both.
+    Names tell a type checker nothing: when they are all there is, annotate the variable. So too for more than four
+    continuations with different results, and for a list of such::
+
+        poll = JobType("poll", input=Poll, output=Done, continues_with="poll")
+        fetch: JobType[Fetch, Done] = JobType("fetch", input=Fetch, continues_with="poll")
+
+    Inputs and outputs outlive a deployment: the version that reads one may be older or newer than its writer, so let
+    new fields have defaults.
+
+    Args:
+        name: at most 128 characters, of letters, digits and ``_ . : / -``; the first is a letter or ``_``.
+        input: the type of the input: anything that a pydantic ``TypeAdapter`` takes, such as a model, a dataclass, a
+            ``TypedDict``, ``int``, ``list[str]`` or ``None``.
+        output: the type of the output, if a job of this type may complete its chain.
+        continues_with: the job types that may come next.
+        limits: what inputs and outputs may measure.
+
+    Attributes:
+        name: as given.
+        continuations: the names of the job types that may come next, in order.
+        can_complete: whether a job of this type may complete its chain, that is, has an output.
+
+    Raises:
+        DefinitionError: the name is not allowed, a type has no JSON form, or there is neither output nor continuation.
+    """
+
+    __slots__ = ("_input", "_linked", "_output", "_spec", "can_complete", "continuations", "name")
+
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        input: TypeForm[I],
+        output: TypeForm[R],
+        continues_with: str | tuple[str, ...] = (),
+        limits: PayloadLimits = ...,
+    ) -> None: ...
+    # A type checker joins the results in a list to their common base. Tuples of a known length keep them apart.
+    @overload
+    def __init__(
+        self: JobType[_N, _A | _B],
+        name: str,
+        *,
+        input: TypeForm[_N],
+        continues_with: tuple[JobType[Any, _A], JobType[Any, _B]],
+        limits: PayloadLimits = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: JobType[_N, _A | _B | _C],
+        name: str,
+        *,
+        input: TypeForm[_N],
+        continues_with: tuple[JobType[Any, _A], JobType[Any, _B], JobType[Any, _C]],
+        limits: PayloadLimits = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: JobType[_N, _A | _B | _C | _D],
+        name: str,
+        *,
+        input: TypeForm[_N],
+        continues_with: tuple[JobType[Any, _A], JobType[Any, _B], JobType[Any, _C], JobType[Any, _D]],
+        limits: PayloadLimits = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self,
+        name: str,
+        *,
+        input: TypeForm[I],
+        continues_with: JobType[Any, R] | str | Sequence[JobType[Any, R] | str],
+        limits: PayloadLimits = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: JobType[_N, _O | _A | _B],
+        name: str,
+        *,
+        input: TypeForm[_N],
+        output: TypeForm[_O],
+        continues_with: tuple[JobType[Any, _A], JobType[Any, _B]],
+        limits: PayloadLimits = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: JobType[_N, _O | _A | _B | _C],
+        name: str,
+        *,
+        input: TypeForm[_N],
+        output: TypeForm[_O],
+        continues_with: tuple[JobType[Any, _A], JobType[Any, _B], JobType[Any, _C]],
+        limits: PayloadLimits = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: JobType[_N, _O | _A],
+        name: str,
+        *,
+        input: TypeForm[_N],
+        output: TypeForm[_O],
+        continues_with: JobType[Any, _A] | Sequence[JobType[Any, _A] | str],
+        limits: PayloadLimits = ...,
+    ) -> None: ...
+    def __init__(
+        self,
+        name: str,
+        *,
+        input: Any,
+        output: Any = _Nothing.NONE,
+        continues_with: JobType[Any, Any] | str | Sequence[JobType[Any, Any] | str] = (),
+        limits: PayloadLimits = DEFAULT_LIMITS,
+    ) -> None:
+        self.name = _checked_name(name)
+        nexts = (continues_with,) if isinstance(continues_with, str | JobType) else tuple(continues_with)
+        self._spec = (name, input, output, nexts, limits)
+        self._linked = tuple(each for each in nexts if isinstance(each, JobType))
+        self.continuations = _names(name, nexts)
+        self.can_complete = output is not _Nothing.NONE
+        if not self.can_complete and not nexts:
+            raise DefinitionError(f"job type {name!r} has neither an output nor a continuation: its chains never end")
+        self._input = PayloadCodec(input, job_type=name, field="input", limits=limits)
+        self._output = PayloadCodec(output, job_type=name, field="output", limits=limits) if self.can_complete else None
+
+    def encode_input(self, value: I) -> str:
+        """The input as JSON text.
+
+        Raises:
+            PayloadError: it does not fit the type or the limits; ``path`` and ``reason`` say where and why.
+        """
+        return self._input.encode(value)
+
+    def decode_input(self, text: str | bytes) -> Any:
+        """The input, an ``I``, that stored JSON text stands for.
+
+        Raises:
+            PayloadDecodeError: the text does not fit the type or the limits.
+        """
+        return self._input.decode(text)
+
+    def encode_output(self, value: object) -> str:
+        """The output of a job of this type as JSON text.
+
+        Raises:
+            PayloadError: it does not fit the type or the limits, or this job type has no output of its own.
+        """
+        if self._output is None:
+            raise self._no_output(PayloadError)
+        return self._output.encode(value)
+
+    def decode_output(self, text: str | bytes) -> Any:
+        """The output of a job of this type that stored JSON text stands for.
+
+        For the output of a chain use :meth:`JobTypes.decode_output` with the name of the chain's last job.
+
+        Raises:
+            PayloadDecodeError: the text does not fit the type or the limits, or this job type has no output.
+        """
+        if self._output is None:
+            raise self._no_output(PayloadDecodeError)
+        return self._output.decode(text)
+
+    def _no_output(self, kind: type[PayloadError]) -> PayloadError:
+        reason = f"it has no output of its own; it continues with {', '.join(self.continuations)}"
+        return kind(job_type=self.name, field="output", path="output", reason=reason)
+
+    def __repr__(self) -> str:
+        nexts = f", continues_with={self.continuations!r}" if self.continuations else ""
+        return f"JobType({self.name!r}{nexts})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Spark and process pools send job types by value; the codecs are made anew over there.
+        return _rebuild, self._spec
+
+
+def _rebuild(name: str, input: Any, output: Any, continues_with: Any, limits: PayloadLimits) -> JobType[Any, Any]:
+    return JobType[Any, Any](name, input=input, output=output, continues_with=continues_with, limits=limits)
+
+
+def _checked_name(name: object) -> str:
+    if isinstance(name, str) and len(name) <= _MAX_NAME and _NAME.fullmatch(name):
+        return name
+    shown = repr(name) if len(repr(name)) <= 2 * _MAX_NAME else f"of {len(repr(name))} characters"
+    raise DefinitionError(
+        f"the job type name {shown} is not allowed: it takes 1 to {_MAX_NAME} characters of A-Z a-z 0-9 _ . : / -, "
+        "and begins with a letter or _"
+    )
+
+
+def _names(owner: str, nexts: tuple[object, ...]) -> tuple[str, ...]:
+    names = [each.name if isinstance(each, JobType) else _checked_name(each) for each in nexts]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DefinitionError(f"job type {owner!r} names {', '.join(map(repr, twice))} twice in continues_with")
+    return tuple(names)
+
+
+class JobTypes:
+    """The job types that a client or worker knows. It does not change after it is made.
+
+    Registries merge, each job type registered once; continuations must be registered as well, by name::
+
+        media = JobTypes(resize, publish)
+        job_types = JobTypes(media, send_mail)
+        job_types["resize"]                 # the job type
+        "resize" in job_types               # True
+
+    Raises:
+        DuplicateJobTypeError: two job types have one name, or one was given twice.
+        DefinitionError: a continuation is not registered, or another job type is registered under its name.
+    """
+
+    __slots__ = ("_by_name",)
+
+    def __init__(self, *members: JobType[Any, Any] | JobTypes) -> None:
+        self._by_name: dict[str, JobType[Any, Any]] = {}
+        for member in members:
+            for job_type in member if isinstance(member, JobTypes) else (member,):
+                self._add(job_type)
+        for job_type in self:
+            self._check_continuations(job_type)
+
+    def _add(self, job_type: object) -> None:
+        if not isinstance(job_type, JobType):
+            raise DefinitionError(f"JobTypes takes JobType and JobTypes, not {type(job_type).__name__}")
+        if job_type.name in self._by_name:
+            raise DuplicateJobTypeError(f"job type {job_type.name!r} is registered twice")
+        self._by_name[job_type.name] = job_type
+
+    def _check_continuations(self, job_type: JobType[Any, Any]) -> None:
+        missing = [name for name in job_type.continuations if name not in self._by_name]
+        if missing:
+            names = ", ".join(map(repr, missing))
+            raise DefinitionError(f"job type {job_type.name!r} continues with {names}: not registered here; add it")
+        for linked in job_type._linked:
+            if self._by_name[linked.name] is not linked:
+                raise DefinitionError(
+                    f"job type {job_type.name!r} continues with {linked.name!r}, but another job type is registered "
+                    "under that name"
+                )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names, in the order of registration."""
+        return tuple(self._by_name)
+
+    def __getitem__(self, name: str) -> JobType[Any, Any]:
+        """The job type of that name.
+
+        Raises:
+            UnknownJobTypeError: there is none; the error names the ones that are close.
+        """
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise UnknownJobTypeError(name, self._by_name) from None
+
+    def get(self, name: str) -> JobType[Any, Any] | None:
+        """The job type of that name, or ``None``."""
+        return self._by_name.get(name)
+
+    def __contains__(self, item: object) -> bool:
+        """Whether a name, or this very job type, is registered."""
+        if isinstance(item, JobType):
+            return self._by_name.get(item.name) is item
+        return item in self._by_name
+
+    def __iter__(self) -> Iterator[JobType[Any, Any]]:
+        return iter(self._by_name.values())
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def __repr__(self) -> str:
+        return f"JobTypes({', '.join(self._by_name)})"
+
+    def output_decoder(self, type_name: str) -> Callable[[str | bytes], Any]:
+        """The function that reads outputs of that job type; worth keeping when there are many to read.
+
+        Raises:
+            UnknownJobTypeError: no job type of that name is registered.
+        """
+        return self[type_name].decode_output
+
+    def decode_output(self, type_name: str, text: str | bytes) -> Any:
+        """The output of a chain whose last job is of that type.
+
+        Example::
+
+            job_types.decode_output("publish", '{"address": "https://example.org"}')
+
+        Raises:
+            UnknownJobTypeError: no job type of that name is registered.
+            PayloadDecodeError: the text does not fit the type or the limits.
+        """
+        return self[type_name].decode_output(text)

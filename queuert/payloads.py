@@ -1,0 +1,341 @@
+"""Payloads as JSON text: checked before anything is written, read back with errors that name the place.
+
+An input or output becomes JSON through its own model. What a store could refuse, change in silence or never read back
+is refused here, while the caller is still there to be told: NUL characters, lone surrogates, NaN, endless numbers,
+bottomless nesting, and sheer size. The same goes for identifiers (:func:`check_text`), and :func:`safe_text` makes
+any error message fit to be recorded.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, get_args
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError, SchemaSerializer, SchemaValidator
+from pydantic_core.core_schema import ErrorType
+
+from queuert._json_faults import (
+    DOUBLE_CHARS,
+    FOLD,
+    MAX_EXPANSION,
+    UNSTORABLE,
+    deeper_than,
+    find_fault,
+    number_fault,
+    step,
+    text_reason,
+    written_size,
+)
+from queuert.errors import (
+    ConfigurationError,
+    DefinitionError,
+    InvalidIdentifierError,
+    PayloadDecodeError,
+    PayloadError,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
+# What a number or a key turns into when JSON has no word for it.
+_ODD_NUMBER = re.compile(rb'e[+-]000|NaN|nfinity|"None"|"nan"|inf"')
+# jsonb adds a space after each comma and colon, so that what was stored comes back longer than it went in.
+_READ_FACTOR = 4
+# The messages of all other kinds of error may repeat the value, or be the words of a validator that does.
+_DISCREET = frozenset(get_args(ErrorType)) - {
+    "assertion_error",
+    "bytes_invalid_encoding",
+    "date_from_datetime_parsing",
+    "date_parsing",
+    "datetime_from_date_parsing",
+    "datetime_object_invalid",
+    "datetime_parsing",
+    "get_attribute_error",
+    "iteration_error",
+    "mapping_type",
+    "time_delta_parsing",
+    "time_parsing",
+    "timezone_offset",
+    "union_tag_invalid",
+    "url_parsing",
+    "url_syntax_violation",
+    "uuid_parsing",
+    "value_error",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadLimits:
+    """What a payload may measure. The defaults are generous for a job's arguments and far from any store's edge.
+
+    Keep large things elsewhere and pass their address. Raising a limit is safe at any time; after lowering one, rows
+    written before may be refused when they are read.
+
+    Attributes:
+        max_bytes: size of the JSON text in UTF-8, 1 MiB by default, at most 64 MiB. Floats count as Postgres writes
+            them, in full: ``1e+300`` is 301 bytes.
+        max_depth: lists and objects inside each other, 64 by default, at most 128. A bare number has depth 0.
+        max_digits: digits of an integer or a ``Decimal``, written out in full, 300 by default, at most 4,000. Every
+            finite ``float`` is allowed.
+
+    Raises:
+        ConfigurationError: a limit is out of these ranges.
+    """
+
+    max_bytes: int = 1024 * 1024
+    max_depth: int = 64
+    max_digits: int = 300
+
+    def __post_init__(self) -> None:
+        for name, most in (("max_bytes", 64 * 1024 * 1024), ("max_depth", 128), ("max_digits", 4_000)):
+            if not 1 <= getattr(self, name) <= most:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}; it must be from 1 to {most}")
+
+
+DEFAULT_LIMITS = PayloadLimits()
+
+
+class PayloadCodec:
+    """Turns the values of one type into JSON text and back, within limits.
+
+    ``annotation`` is whatever a pydantic ``TypeAdapter`` takes; ``job_type`` and ``field`` are for the errors only::
+
+        codec = PayloadCodec(list[int], job_type="sum", field="input")
+        codec.encode([1, 2])        # '[1,2]'
+        codec.decode("[1, 2]")      # [1, 2]
+
+    Field names are written as the model's own configuration says; both names and aliases are read.
+
+    Raises:
+        DefinitionError: pydantic has no schema for the annotation.
+    """
+
+    def __init__(
+        self, annotation: TypeForm[object], *, job_type: str, field: str, limits: PayloadLimits = DEFAULT_LIMITS
+    ) -> None:
+        self.job_type = job_type
+        self.field = field
+        self.limits = limits
+        self._adapter = self._build(annotation)
+        self._endless = b"0" * (limits.max_digits + 1)
+        self._endless_stored = b"0" * (max(limits.max_digits, DOUBLE_CHARS) + 1)
+
+    def encode(self, value: object) -> str:
+        """The value as JSON text, valid for the type and for every store.
+
+        Raises:
+            PayloadError: it does not fit the type or the limits. ``path`` and ``reason`` say where and why; nothing
+                has been written.
+        """
+        valid = value
+        try:
+            valid = self._validator.validate_python(value, by_alias=True, by_name=True)
+            data = self._serializer.to_json(valid, round_trip=True, warnings="error")
+            return data.decode() if self._is_plain(data) else self._inspected(valid, data)
+        except (PayloadError, DefinitionError):
+            raise
+        except ValidationError as error:
+            raise self._misfit(PayloadError, error) from None
+        except PydanticSerializationError as error:
+            return self._mended(valid, error)
+        except Exception as error:
+            raise self._broken(valid, error) from None
+
+    def decode(self, text: str | bytes) -> Any:
+        """The value that stored JSON text stands for.
+
+        Raises:
+            PayloadDecodeError: the text is not JSON, is beyond the limits or does not fit the type. The error names
+                the place, never the value.
+        """
+        try:
+            data = text.encode() if isinstance(text, str) else text
+            reason = self._stored_fault(data)
+            if reason is None:
+                return self._validator.validate_json(data, by_alias=True, by_name=True)
+        except ValidationError as error:
+            raise self._misfit(PayloadDecodeError, error) from None
+        except DefinitionError:
+            raise
+        except Exception as error:
+            # Whatever a row or a model's validator does, the worker sees one kind of error.
+            raise self._error(PayloadDecodeError, (), f"reading it raised {type(error).__name__}") from None
+        raise self._error(PayloadDecodeError, (), reason)
+
+    # Construction: models that refer to later ones are completed at first use.
+
+    def _build(self, annotation: Any) -> TypeAdapter[Any]:
+        if isinstance(annotation, str):
+            raise DefinitionError(f"{self.field} of job type {self.job_type!r}: give the type itself, not its name")
+        try:
+            return TypeAdapter(annotation)
+        except Exception as error:
+            reason = f"{self.field} of job type {self.job_type!r}: no JSON schema for {annotation!r}: {error}"
+            raise DefinitionError(reason) from error
+
+    @cached_property
+    def _completed(self) -> TypeAdapter[Any]:
+        try:
+            self._adapter.rebuild(raise_errors=True)
+        except Exception as error:
+            raise DefinitionError(f"{self.field} of job type {self.job_type!r}: {error}") from error
+        return self._adapter
+
+    @cached_property
+    def _serializer(self) -> SchemaSerializer:
+        serializer = self._completed.serializer
+        assert isinstance(serializer, SchemaSerializer)
+        return serializer
+
+    @cached_property
+    def _validator(self) -> SchemaValidator:
+        validator = self._completed.validator
+        assert isinstance(validator, SchemaValidator)
+        return validator
+
+    # Encoding
+
+    def _is_plain(self, data: bytes) -> bool:
+        """Whether nothing in the text even looks like trouble; true of nearly all payloads, and quick."""
+        folded = data.translate(FOLD)
+        return not (
+            len(data) * MAX_EXPANSION > self.limits.max_bytes
+            or folded.count(b"[") > self.limits.max_depth
+            or self._endless in folded
+            or b"null" in data
+            or b"\\u0000" in data
+            or b"e+000" in folded
+            or b"e-000" in folded
+            or b"NaN" in data
+            or b"nfinity" in data
+            or b'"None"' in data
+            or b'"nan"' in data
+            or b'inf"' in data
+        )
+
+    def _inspected(self, valid: object, data: bytes) -> str:
+        """The text of a payload that looks like trouble, when it turns out to be innocent."""
+        limits = self.limits
+        size = written_size(data, limits.max_bytes)
+        if size > limits.max_bytes:
+            raise self._error(PayloadError, (), f"{size} bytes of JSON; the limit is {limits.max_bytes}")
+        folded = data.translate(FOLD)
+        numbers = self._endless in folded or _ODD_NUMBER.search(folded) or _ODD_NUMBER.search(data)
+        if numbers or b"null" in data or b"\\u0000" in data or deeper_than(data, limits.max_depth):
+            self._search(self._serializer.to_python(valid, mode="json", round_trip=True, warnings=False))
+        if numbers:
+            # A Decimal and a key are text by now: look at them as they were.
+            self._search(self._serializer.to_python(valid, round_trip=True, warnings=False), numbers_only=True)
+        return data.decode()
+
+    def _search(self, value: object, *, numbers_only: bool = False) -> None:
+        fault = self._fault(value, numbers_only=numbers_only)
+        if fault is not None:
+            raise fault
+
+    def _fault(self, value: object, *, numbers_only: bool = False) -> PayloadError | None:
+        limits = self.limits
+        fault = find_fault(value, max_depth=limits.max_depth, max_digits=limits.max_digits, numbers_only=numbers_only)
+        return None if fault is None else self._error(PayloadError, *fault)
+
+    def _mended(self, valid: object, error: PydanticSerializationError) -> str:
+        """What to write for a value that was changed, after it was checked, into what its model does not allow.
+
+        If what is written reads back as the model, that is the value; if not, the error names the place.
+        """
+        try:
+            data = self._serializer.to_json(valid, round_trip=True, warnings=False)
+            again = self._validator.validate_json(data, by_alias=True, by_name=True)
+            return self._inspected(again, self._serializer.to_json(again, round_trip=True, warnings="error"))
+        except PayloadError:
+            raise
+        except ValidationError as misfit:
+            raise self._misfit(PayloadError, misfit) from None
+        except Exception:
+            raise self._broken(valid, error) from None
+
+    def _broken(self, value: object, error: Exception) -> PayloadError:
+        """The error for a value that could not even be dumped: look for the place by hand."""
+        return self._fault(value) or self._error(PayloadError, (), safe_text(f"{type(error).__name__}: {error}", 500))
+
+    # Decoding
+
+    def _stored_fault(self, data: bytes) -> str | None:
+        limits = self.limits
+        if len(data) > limits.max_bytes * _READ_FACTOR:
+            return f"{len(data)} bytes of JSON; the limit is {limits.max_bytes * _READ_FACTOR} when reading"
+        folded = data.translate(FOLD)
+        if folded.count(b"[") > limits.max_depth and deeper_than(data, limits.max_depth):
+            return f"nested deeper than {limits.max_depth}"
+        if (
+            self._endless_stored in folded
+            or b"0e000" in folded
+            or b"0e+000" in folded
+            or b"0e-000" in folded
+            or b"NaN" in data
+            or b"nfinity" in data
+        ):
+            return number_fault(data, limits.max_digits)
+        return None
+
+    # Errors
+
+    def _misfit(self, kind: type[PayloadError], error: ValidationError) -> PayloadError:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        first = found[0]
+        reason = first["msg"] if first["type"] in _DISCREET or kind is PayloadError else "not allowed by the model"
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        return self._error(kind, first["loc"], f"{safe_text(reason, 500)} [{first['type']}]{more}")
+
+    def _error(self, kind: type[PayloadError], keys: tuple[object, ...], reason: str) -> PayloadError:
+        path = self.field + "".join(map(step, keys))
+        return kind(job_type=self.job_type, field=self.field, path=safe_text(path, 500), reason=reason)
+
+
+def check_text(value: object, *, what: str, max_chars: int = 512) -> str:
+    """The value, if it can serve as an identifier: an id, a deduplication key, a worker's name.
+
+    Any characters will do (quotes, newlines, all of Unicode) except NUL and lone surrogates, which no store takes.
+
+    Args:
+        value: what to check.
+        what: what it is called in the error, such as ``"deduplication key"``.
+        max_chars: the most characters it may have.
+
+    Raises:
+        InvalidIdentifierError: it is not a string, is empty or too long, or has such a character. Choose another.
+
+    Example::
+
+        check_text("order 17 / «été»", what="deduplication key")
+    """
+    if not isinstance(value, str):
+        raise InvalidIdentifierError(f"the {what} must be a string, not {type(value).__name__}")
+    if not value:
+        raise InvalidIdentifierError(f"the {what} is empty")
+    if len(value) > max_chars:
+        raise InvalidIdentifierError(f"the {what} has {len(value)} characters; the limit is {max_chars}")
+    reason = text_reason(value)
+    if reason is not None:
+        raise InvalidIdentifierError(f"the {what} holds {reason}")
+    return value
+
+
+def safe_text(text: str, max_chars: int) -> str:
+    """The text, made fit to be stored: an error message or traceback must never keep a failure from being recorded.
+
+    NUL characters and lone surrogates become ``\ufffd``. Of a text longer than ``max_chars`` the beginning and the end
+    are kept, as a traceback says what happened in its last line. Never raises; the result never exceeds ``max_chars``.
+
+    Example::
+
+        safe_text("bad byte \\x00 here", 1000)      # 'bad byte \ufffd here'
+    """
+    if len(text) > max_chars:
+        marker = f"\n... [{len(text)} characters in all] ...\n"
+        room = max_chars - len(marker)
+        text = text[: max(max_chars, 0)] if room < 2 else text[: room // 3] + marker + text[-(room - room // 3) :]
+    return UNSTORABLE.sub("\ufffd", text)
