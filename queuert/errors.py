@@ -1,0 +1,233 @@
+"""Every error that Queuert raises, in one tree.
+
+The docstring of each class says what happened and what to do about it.
+
+::
+
+    QueuertError
+    ├── DefinitionError                 job types or processors do not fit together
+    │   └── DuplicateJobTypeError
+    ├── ConfigurationError              a setting is out of range
+    ├── UnknownJobTypeError
+    ├── InvalidIdentifierError          an id, key or name that cannot be stored
+    ├── PayloadError                    an input or output that cannot be stored
+    │   └── PayloadDecodeError          a stored one that cannot be read
+    ├── UndeclaredContinuationError
+    ├── JobIdConflictError
+    ├── NotFoundError
+    │   ├── JobNotFoundError
+    │   └── ChainNotFoundError
+    ├── JobTypeMismatchError
+    ├── WaitTimeoutError
+    ├── ChainClosedError                the chain ended without an output
+    │   ├── JobFailedError
+    │   └── ChainCancelledError
+    ├── AttemptError                    inside a handler
+    │   ├── LeaseLostError
+    │   ├── CompletionMissingError
+    │   └── CompletionMisuseError
+    ├── BlockerFailedError
+    ├── StateError                      the store did not do what was asked
+    │   ├── StateUnavailableError
+    │   ├── SchemaMissingError
+    │   └── MigrationError
+    ├── UnsupportedConnectionError
+    └── ClosedError
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class QueuertError(Exception):
+    """The root: catch it to catch all that Queuert raises on purpose."""
+
+
+class DefinitionError(QueuertError):
+    """Job types or processors do not fit together; the message names them. Raised where they are declared."""
+
+
+class DuplicateJobTypeError(DefinitionError):
+    """Two job types, or two processors, have one name. Rename one, or register the shared object once."""
+
+
+class ConfigurationError(QueuertError, ValueError):
+    """A setting is out of range or contradicts another; the message names both. Raised at construction."""
+
+
+class UnknownJobTypeError(QueuertError, LookupError):
+    """No job type of that name is registered. Add it to the ``JobTypes`` given to the client or worker."""
+
+    def __init__(self, name: str, known: Iterable[str] = ()) -> None:
+        names = sorted(known)
+        close = get_close_matches(name, names, n=3)
+        hint = f"; did you mean {', '.join(map(repr, close))}?" if close else ""
+        super().__init__(f"job type {name!r} is not registered{hint} Registered: {', '.join(names) or 'none'}")
+        self.name = name
+        self.known = tuple(names)
+
+
+class InvalidIdentifierError(QueuertError, ValueError):
+    """An id, key or name cannot be stored as it is; the message says which and why. Nothing was written."""
+
+
+class PayloadError(QueuertError, ValueError):
+    """An input or output is not a storable value of its job type. Nothing was written.
+
+    ``path`` names the place (``input.items[3].name``) and ``reason`` what is wrong there. The value itself is not
+    repeated, since it may be secret.
+    """
+
+    def __init__(self, *, job_type: str, field: str, path: str, reason: str) -> None:
+        super().__init__(f"{field} of job type {job_type!r}: {path}: {reason}")
+        self.job_type = job_type
+        self.field = field
+        self.path = path
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_payload_error, (type(self), self.job_type, self.field, self.path, self.reason)
+
+
+def _rebuild_payload_error(cls: type[PayloadError], job_type: str, field: str, path: str, reason: str) -> PayloadError:
+    return cls(job_type=job_type, field=field, path=path, reason=reason)
+
+
+class PayloadDecodeError(PayloadError):
+    """A stored input or output does not fit its job type's model.
+
+    It was written by another version of the program or by hand. In a worker it is a failed attempt like any other:
+    mend the row or deploy a model that reads it, and the next attempt goes through.
+    """
+
+
+class UndeclaredContinuationError(QueuertError, TypeError):
+    """A handler continued with a job type that its own does not declare. Add it to ``continues_with``."""
+
+
+class JobIdConflictError(QueuertError, ValueError):
+    """A job with an id that the caller chose exists already. Nothing of the batch was written.
+
+    Choose another id, or read the existing chain with ``get_chain``.
+    """
+
+    def __init__(self, ids: Iterable[str]) -> None:
+        self.ids = tuple(ids)
+        super().__init__(f"jobs with these ids exist already: {', '.join(map(repr, self.ids[:10]))}")
+
+
+class NotFoundError(QueuertError, LookupError):
+    """What was asked for is not in the store: it was never committed, or has been deleted."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(f"{self._noun} {id!r} does not exist: never committed, or deleted")
+        self.id = id
+
+    _noun = "row"
+
+
+class JobNotFoundError(NotFoundError):
+    """No job has this id. It was never committed, or has been deleted."""
+
+    _noun = "job"
+
+
+class ChainNotFoundError(NotFoundError):
+    """No chain has this id. It was never committed, or has been deleted."""
+
+    _noun = "chain"
+
+
+class JobTypeMismatchError(QueuertError, TypeError):
+    """The chain that was read is of another job type than the one that was asked for."""
+
+    def __init__(self, chain_id: str, expected: str, actual: str) -> None:
+        super().__init__(f"chain {chain_id!r} is of job type {actual!r}, not {expected!r}")
+        self.chain_id = chain_id
+        self.expected = expected
+        self.actual = actual
+
+
+class WaitTimeoutError(QueuertError, TimeoutError):
+    """The chains did not close in the time given. They go on: wait again, or look at a worker's log."""
+
+    def __init__(self, open_ids: Iterable[str], timeout: float) -> None:
+        self.open_ids = tuple(open_ids)
+        self.timeout = timeout
+        shown = ", ".join(map(repr, self.open_ids[:5])) + (" ..." if len(self.open_ids) > 5 else "")
+        super().__init__(f"{len(self.open_ids)} chain(s) still open after {timeout:g} seconds: {shown}")
+
+
+class ChainClosedError(QueuertError):
+    """The chain ended without an output."""
+
+    def __init__(self, chain_id: str, reason: str) -> None:
+        super().__init__(f"chain {chain_id!r} {reason}")
+        self.chain_id = chain_id
+        self.reason = reason
+
+
+class JobFailedError(ChainClosedError):
+    """The chain failed: a job of it spent its attempts or its handler gave up; ``reason`` is the last error."""
+
+
+class ChainCancelledError(ChainClosedError):
+    """The chain was cancelled; ``reason`` says why, as far as whoever cancelled it told."""
+
+
+class AttemptError(QueuertError):
+    """Something went wrong between a handler and its attempt."""
+
+
+class LeaseLostError(AttemptError):
+    """This attempt no longer holds its job, so nothing of it may be committed.
+
+    ``reason`` is an :class:`~queuert.AbortReason`. Let it pass: the worker drops the attempt and the job goes on
+    elsewhere. Writes made in the same transaction were rolled back.
+    """
+
+    def __init__(self, job_id: str, reason: str) -> None:
+        super().__init__(f"the lease of job {job_id!r} is lost: {reason}")
+        self.job_id = job_id
+        self.reason = reason
+
+
+class CompletionMissingError(AttemptError):
+    """A ``complete()`` block ended without ``tx.finish(...)``; it was rolled back. Call ``finish`` once, last."""
+
+
+class CompletionMisuseError(AttemptError):
+    """``complete()`` or ``finish()`` was used twice, or in the wrong colour; the message says which."""
+
+
+class BlockerFailedError(QueuertError):
+    """A chain that this job waited for failed or was cancelled, so the job fails without running its handler."""
+
+
+class StateError(QueuertError):
+    """The store refused a statement in a way that is not the caller's fault; the cause is attached."""
+
+
+class StateUnavailableError(StateError):
+    """The store cannot be reached, or cut the connection: the outcome of a write in flight is unknown.
+
+    Repeating a read or a start with ids of your own is safe. Workers do it by themselves.
+    """
+
+
+class SchemaMissingError(StateError):
+    """The database holds no Queuert schema, or an older one. Run ``queuert migrate up``."""
+
+
+class MigrationError(StateError):
+    """A migration could not be run; the message says which, and what holds it up."""
+
+
+class UnsupportedConnectionError(QueuertError, TypeError):
+    """The object given as ``connection=`` is not a connection that this client can write on."""
+
+
+class ClosedError(QueuertError, RuntimeError):
+    """The client or worker was used after it was closed. Open a new one."""

@@ -1,0 +1,143 @@
+"""Jobs and chains as they were read from a store: plain, frozen values. All times are UTC, by the store's clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+
+class JobStatus(StrEnum):
+    """Where a job is. The last four are final."""
+
+    BLOCKED = "blocked"
+    """Waits for other chains to close."""
+    SCHEDULED = "scheduled"
+    """Waits for a time: a first run in the future, or the pause before a retry."""
+    READY = "ready"
+    """May be claimed now."""
+    RUNNING = "running"
+    """Claimed, under a lease."""
+    CONTINUED = "continued"
+    """Done; the chain went on with the next job."""
+    COMPLETED = "completed"
+    """Done; its output is the chain's."""
+    FAILED = "failed"
+    """Gave up: the dead letters."""
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        """Whether a job of this status never runs again by itself."""
+        return self in _FINAL
+
+
+_FINAL = frozenset({JobStatus.CONTINUED, JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED})
+
+
+class ChainStatus(StrEnum):
+    """How a chain stands: open, or closed in one of three ways."""
+
+    OPEN = "open"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class AbortReason(StrEnum):
+    """Why an attempt must stop: what ``attempt.abort.reason`` says."""
+
+    TAKEN_BY_ANOTHER_WORKER = "taken_by_another_worker"
+    """The lease expired and the job was reaped, or claimed again."""
+    ALREADY_COMPLETED = "already_completed"
+    """The job was finished by somebody else."""
+    NOT_FOUND = "not_found"
+    """The job was deleted."""
+    ERROR = "error"
+    """The lease could not be renewed in time: the store was out of reach."""
+    CANCELLED = "cancelled"
+    """The chain was cancelled."""
+    WORKER_STOPPING = "worker_stopping"
+    """The worker stops and its grace is over; the job goes back to the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobError:
+    """Why the last attempt of a job did not complete it."""
+
+    kind: str
+    """``handler`` (it raised), ``retry``, ``fail`` or ``cancel`` (it asked for it), ``lease_expired``, ``decode``,
+    ``blocker_failed``, ``worker_stopping``."""
+    message: str
+    type: str | None = None
+    """Qualified name of the exception's class, if there was one."""
+    traceback: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.type else self.message
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One durable unit of work, as it was when read."""
+
+    id: str
+    type: str
+    chain_id: str
+    chain_index: int
+    """0 for the first job of the chain, then 1, 2, ..."""
+    status: JobStatus
+    priority: int
+    attempt: int
+    """Claims so far that ran, or are running: 0 before the first."""
+    interruptions: int
+    """Attempts that a stopping worker gave back: they do not count against the retry policy."""
+    lease_expirations: int
+    """Attempts that ended because nobody renewed their lease: crashed or frozen workers."""
+    open_blockers: int
+    input: Any
+    """Decoded JSON."""
+    output: Any
+    """Decoded JSON; None until completed (and where the output is null)."""
+    last_error: JobError | None
+    created_at: datetime
+    scheduled_at: datetime
+    started_at: datetime | None
+    """When the last attempt was claimed."""
+    finished_at: datetime | None
+    holder: str | None
+    """Name of the worker that holds the lease, or held it last."""
+    lease_expires_at: datetime | None
+    continued_by: str | None
+    """Id of the job that continues the chain after this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainRecord:
+    """One chain, as it was when read: its first job's identity, its last job's result."""
+
+    id: str
+    type: str
+    status: ChainStatus
+    input: str
+    """The first job's, JSON text."""
+    output: str | None
+    """The last job's, JSON text; None unless the chain is completed."""
+    error: JobError | None
+    tail_type: str
+    """Job type of the last job."""
+    created_at: datetime
+    closed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """A closed chain that a job waited for, with its result."""
+
+    chain_id: str
+    type: str
+    status: ChainStatus
+    output: Any
+    """Decoded into the model of the job type that closed the chain; None unless completed."""
+    error: JobError | None

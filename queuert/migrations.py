@@ -1,0 +1,178 @@
+"""The schema, brought to a revision: one migrator at a time, on any number of machines at once.
+
+Alembic is imported when needed only: it takes a third of a second.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from queuert.errors import ConfigurationError, MigrationError, StateUnavailableError
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+DEFAULT_SCHEMA = "queuert"
+
+_LOCK_CLASS = 0x51455254  # "QERT": keeps these advisory locks apart from other programs'.
+_IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+
+
+def check_schema_name(schema: str) -> str:
+    """Return ``schema`` if it is a plain lower-case identifier of at most 40 characters.
+
+    Forty leaves room for what is derived from it, such as notification channels (Postgres allows 63 bytes).
+
+    Raises:
+        ConfigurationError: it is something else.
+    """
+    if not isinstance(schema, str) or not _IDENTIFIER.fullmatch(schema):
+        raise ConfigurationError(
+            f"schema name {schema!r}: use lower-case letters, digits and _, at most 40, not starting with a digit"
+        )
+    return schema
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationStatus:
+    """Where a database stands: its revision (None: no schema), the newest one, and what lies between, oldest first."""
+
+    current: str | None
+    head: str
+    pending: tuple[str, ...]
+
+
+def upgrade(dsn: str, *, schema: str = DEFAULT_SCHEMA, revision: str = "head", lock_timeout: float = 60.0) -> None:
+    """Bring the schema to ``revision``, creating it if need be. Running it again does nothing.
+
+    ``dsn`` is a libpq connection string or URI, to Postgres itself: a pooler in transaction mode drops the lock that
+    keeps migrators apart. ``lock_timeout`` is how many seconds to wait for another migrator, and for each table lock.
+
+    Raises:
+        MigrationError: another migrator, or a long transaction, held it up; or a statement failed. Nothing of the
+            failed revision was kept.
+        StateUnavailableError: the database cannot be reached.
+    """
+    _run(dsn, schema, lock_timeout, "upgrade", revision)
+
+
+def downgrade(dsn: str, *, schema: str = DEFAULT_SCHEMA, revision: str, lock_timeout: float = 60.0) -> None:
+    """Take the schema back to ``revision``, or to nothing with ``base``. **This drops jobs.** Errors as for upgrade."""
+    _run(dsn, schema, lock_timeout, "downgrade", revision)
+
+
+def stamp(dsn: str, *, schema: str = DEFAULT_SCHEMA, revision: str = "head", lock_timeout: float = 60.0) -> None:
+    """Record that the schema is at ``revision`` without running anything: after its SQL was applied by hand."""
+    _run(dsn, schema, lock_timeout, "stamp", revision)
+
+
+def sql(*, schema: str = DEFAULT_SCHEMA, revision: str = "head") -> str:
+    """The SQL that ``upgrade`` would run on an empty database (or ``from:to`` revisions), for review or for psql."""
+    from alembic import command
+
+    output = io.StringIO()
+    config = _config(schema, output_buffer=output)
+    command.upgrade(config, revision, sql=True)
+    return output.getvalue()
+
+
+def status(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> MigrationStatus:
+    """Read where the database stands.
+
+    Raises:
+        StateUnavailableError: the database cannot be reached.
+    """
+    from alembic.script import ScriptDirectory
+
+    scripts = ScriptDirectory.from_config(_config(schema))
+    head = scripts.get_current_head() or ""
+    with _connect(dsn) as connection:
+        current = _current_revision(connection, schema)
+    pending = [script.revision for script in scripts.iterate_revisions("head", current or "base")]
+    return MigrationStatus(current, head, tuple(reversed(pending)))
+
+
+def _current_revision(connection: psycopg.Connection[Any], schema: str) -> str | None:
+    query = psycopg.sql.SQL("SELECT version_num FROM {}").format(psycopg.sql.Identifier(schema, "alembic_version"))
+    try:
+        row = connection.execute(query).fetchone()
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+        return None
+    return None if row is None else str(row[0])
+
+
+def _run(dsn: str, schema: str, lock_timeout: float, name: str, revision: str) -> None:
+    from alembic import command
+    from alembic.util import CommandError
+    from sqlalchemy.exc import DBAPIError
+
+    check_schema_name(schema)
+
+    def connect() -> psycopg.Connection[Any]:
+        connection = _connect(dsn)
+        connection.execute(f"SET lock_timeout = {int(lock_timeout * 1000)}")
+        connection.commit()
+        return connection
+
+    with _only_migrator(dsn, schema, lock_timeout):
+        try:
+            getattr(command, name)(_config(schema, connect=connect), revision)
+        except (DBAPIError, CommandError) as error:
+            cause = getattr(error, "orig", None) or error
+            raise MigrationError(f"{name} to {revision!r} of schema {schema!r} failed: {cause}") from error
+
+
+@contextmanager
+def _only_migrator(dsn: str, schema: str, timeout: float) -> Iterator[None]:
+    """Hold the schema's advisory lock, on a connection of its own.
+
+    It is polled for rather than waited for: a waiting statement holds a snapshot, and CREATE INDEX CONCURRENTLY in the
+    migrator that has the lock waits for all snapshots, so that the two would wait for each other.
+    """
+    deadline = time.monotonic() + timeout
+    with _connect(dsn, autocommit=True) as connection:
+        while not _try_lock(connection, schema):
+            if time.monotonic() >= deadline:
+                raise MigrationError(
+                    f"another migrator has held schema {schema!r} for {timeout:g} seconds: see pg_locks, locktype advisory"
+                )
+            time.sleep(0.1)
+        yield  # Closing the connection gives the lock back, even when this process dies.
+
+
+def _try_lock(connection: psycopg.Connection[Any], schema: str) -> bool:
+    row = connection.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", (_LOCK_CLASS, schema)).fetchone()
+    return row is not None and bool(row[0])
+
+
+def _connect(dsn: str, *, autocommit: bool = False) -> psycopg.Connection[Any]:
+    try:
+        return psycopg.connect(dsn, autocommit=autocommit, connect_timeout=10, application_name="queuert migrate")
+    except psycopg.OperationalError as error:
+        raise StateUnavailableError(f"cannot connect to the database: {error}") from error
+
+
+def _config(schema: str, *, connect: Any = None, output_buffer: io.StringIO | None = None) -> Config:
+    from alembic.config import Config
+
+    check_schema_name(schema)
+    config = Config(output_buffer=output_buffer)
+    config.set_main_option("script_location", str(script_location()).replace("%", "%%"))
+    config.attributes.update(schema=schema, connect=connect)
+    return config
+
+
+def script_location() -> Path:
+    """Where the migration scripts are: inside an installed package, or beside it in a source tree."""
+    package = Path(__file__).parent
+    shipped = package / "_migrations"
+    return shipped if (shipped / "env.py").exists() else package.parent / "alembic"

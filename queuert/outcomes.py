@@ -1,0 +1,71 @@
+"""What a handler may return: values, not exceptions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from queuert.schedules import Schedule
+
+R = TypeVar("R", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueWith(Generic[R]):
+    """The chain goes on with another job, created in the statement that completes this one.
+
+    Made by :meth:`Attempt.continue_with`, which checks the job type and the input; ``R`` is the result type of the
+    chain, so that a continuation that leads to another result is refused by the type checkers.
+    """
+
+    job_type: str
+    input: str = field(repr=False)
+    """The encoded input, JSON text."""
+    id: str | None = None
+    priority: int | None = None
+    """None: that of the job it continues."""
+    schedule: Schedule | None = None
+    blockers: tuple[str, ...] = ()
+    """Ids of the chains that must close first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Try the job again after ``after`` seconds; None takes the pause of the retry policy.
+
+    The attempt counts. When it was the last that the policy allows, the job fails with ``reason``.
+    """
+
+    after: float | None = None
+    reason: str = "retry asked for by the handler"
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """Give up: the job and its chain are ``failed`` with this reason, whatever attempts are left."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """The job is no longer wanted: it and its chain are ``cancelled``."""
+
+    reason: str = "cancelled by the handler"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(Generic[R]):
+    """The attempt was finished inside ``complete()``, with the caller's own writes: return it from the handler."""
+
+    outcome: Any = field(repr=False)
+
+
+Outcome: TypeAlias = R | ContinueWith[R] | Retry | Fail | Cancel | Finished[R]
+"""What a handler of a ``JobType[I, R]`` returns: an output, or one of the values above."""
+
+
+def seconds(value: float | timedelta | None) -> float | None:
+    """Seconds of a number or a timedelta; None stays None."""
+    return value.total_seconds() if isinstance(value, timedelta) else value

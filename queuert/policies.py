@@ -1,0 +1,107 @@
+"""How long, how often, how many: frozen values and pure arithmetic.
+
+All durations are seconds, as floats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log
+from random import random as _random
+
+from queuert.errors import ConfigurationError
+
+
+def _check(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigurationError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """When a failed attempt is tried again, and when no more.
+
+    The n-th failed attempt is followed by a pause of ``initial * multiplier ** (n - 1)`` seconds, at most ``maximum``,
+    then stretched by a random share of up to ``jitter`` so that jobs that failed together do not come back together.
+    After ``max_attempts`` failed attempts the job is ``failed``. An attempt that a stopping worker gave back is not
+    counted.
+
+    Raises:
+        ConfigurationError: a value is out of range.
+
+    Example:
+        >>> RetryPolicy(initial=10, jitter=0).delay(3)
+        40.0
+    """
+
+    max_attempts: int = 25
+    initial: float = 10.0
+    multiplier: float = 2.0
+    maximum: float = 300.0
+    jitter: float = 0.1
+
+    def __post_init__(self) -> None:
+        _check(self.max_attempts >= 1, f"max_attempts is {self.max_attempts}: at least 1")
+        _check(self.initial >= 0, f"initial is {self.initial}: at least 0 seconds")
+        _check(self.multiplier >= 1, f"multiplier is {self.multiplier}: at least 1")
+        _check(self.maximum >= self.initial, f"maximum ({self.maximum} s) is below initial ({self.initial} s)")
+        _check(0 <= self.jitter <= 1, f"jitter is {self.jitter}: between 0 and 1")
+
+    def base_delay(self, attempt: int) -> float:
+        """The pause after failed attempt ``attempt`` (1 is the first), in seconds, before jitter."""
+        if self.initial == 0:
+            return 0.0
+        # e ** 100 is beyond any maximum, and a float overflows at e ** 709.
+        if (attempt - 1) * log(self.multiplier) > 100:
+            return self.maximum
+        return min(self.initial * self.multiplier ** (attempt - 1), self.maximum)
+
+    def delay(self, attempt: int) -> float:
+        """The pause after failed attempt ``attempt``, in seconds, with jitter."""
+        return self.base_delay(attempt) * (1.0 + self.jitter * _random())
+
+    def allows_another(self, attempts_counted: int) -> bool:
+        """Whether a job with this many counted failed attempts may be tried again."""
+        return attempts_counted < self.max_attempts
+
+
+@dataclass(frozen=True, slots=True)
+class LeasePolicy:
+    """How long a claim lasts, and how often it is renewed while its handler runs.
+
+    After a crash the job is taken over at most ``seconds`` (and the reaper's moment) later; a short lease means a
+    quick take-over, a long one tolerates longer outages of the database. ``renew_every`` defaults to a third.
+
+    Raises:
+        ConfigurationError: ``renew_every`` is not below half of ``seconds``: one lost renewal would lose the lease.
+    """
+
+    seconds: float = 60.0
+    renew_every: float | None = None
+
+    def __post_init__(self) -> None:
+        _check(self.seconds >= 0.1, f"a lease of {self.seconds} s is too short: at least 0.1 s")
+        _check(self.seconds <= 86_400 * 7, f"a lease of {self.seconds} s is too long: at most a week")
+        _check(self.renewal_interval > 0, f"renew_every is {self.renew_every}: above 0 seconds")
+        _check(
+            self.renewal_interval < self.seconds / 2,
+            f"renew_every ({self.renew_every} s) must be below half of the lease ({self.seconds} s)",
+        )
+
+    @property
+    def renewal_interval(self) -> float:
+        """Seconds between two renewals."""
+        return self.seconds / 3 if self.renew_every is None else self.renew_every
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Pauses of a supervised loop between failures: doubling, capped, jittered, reset by a healthy run."""
+
+    initial: float = 0.1
+    maximum: float = 10.0
+
+    def delay(self, failures: int) -> float:
+        """Seconds to pause after this many failures in a row (1 or more); full jitter above half."""
+        ceiling = min(self.initial * 2.0 ** min(failures - 1, 30), self.maximum)
+        return ceiling * (0.5 + 0.5 * _random())

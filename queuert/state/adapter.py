@@ -1,0 +1,267 @@
+"""The contract of a state adapter: the values that go in and come out.
+
+The operations themselves are the methods of :class:`~queuert.state.AsyncStore` and its generated twin ``Store``. They
+take and return arrays, are atomic, use the store's clock, and cost one round trip however many jobs they are given.
+``queuert.testing.conformance`` holds what they promise, for every store alike.
+
+Everything that a handler or a caller wrote is JSON **text** here: encoded before it comes in, decoded after it went
+out, so that one bad row is one failed attempt and never a dead loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol
+
+from queuert.jobs import AbortReason, ChainStatus, JobError, JobStatus
+from queuert.policies import RetryPolicy
+from queuert.schedules import Schedule
+
+if TYPE_CHECKING:
+    from queuert.notify.adapter import NotifyAdapter
+    from queuert.state.async_store import AsyncStore
+    from queuert.state.sync_store import Store
+
+
+class Capability(StrEnum):
+    """What a store can do beyond the common contract; asking for what it cannot is a typed error."""
+
+    USER_TRANSACTIONS = "user_transactions"
+    """Starts and completions can join the caller's own transaction."""
+    MULTI_PROCESS = "multi_process"
+    """Several processes can share the store."""
+
+
+class StateAdapter(Protocol):
+    """Where jobs live. One object, shared by clients and workers; it opens a store in either colour for each of them."""
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What this store can do beyond the common contract."""
+
+    def store(self, *, connections: int = 4) -> Store:
+        """A new, unopened synchronous store of at most this many connections."""
+
+    def async_store(self, *, connections: int = 4) -> AsyncStore:
+        """A new, unopened asynchronous store of at most this many connections."""
+
+    def default_notify(self) -> NotifyAdapter:
+        """The notify adapter that suits this store when the user names none."""
+
+
+# --- start -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """A job to be written: the first of a chain, or a continuation."""
+
+    id: str
+    type: str
+    input: str = field(repr=False)
+    """JSON text."""
+    priority: int = 0
+    """Higher is claimed sooner; each failed attempt costs one."""
+    schedule: Schedule | None = None
+    blockers: tuple[str, ...] = ()
+    """Chain ids, without repetitions."""
+    id_chosen: bool = False
+    """The caller chose the id, so it may exist already."""
+    trace_context: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StartedJob:
+    """A job as it was written."""
+
+    id: str
+    type: str
+    status: JobStatus
+    created_at: datetime
+
+
+# --- claim, renew, release -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """Ask for up to ``limit`` due jobs of the given types.
+
+    ``leases`` maps each type to the seconds of its lease. ``token`` names this one claim: a fresh random UUID, known
+    before the query is sent, so that a claim whose answer was lost can still be found.
+    """
+
+    leases: Mapping[str, float]
+    limit: int
+    holder: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to finish a job: its id and the token of the claim."""
+
+    job_id: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedJob:
+    """A job under a fresh lease."""
+
+    id: str
+    type: str
+    chain_id: str
+    chain_type: str
+    chain_index: int
+    priority: int
+    attempt: int
+    """1 for the first."""
+    interruptions: int
+    lease_expirations: int
+    blocker_count: int
+    has_dependents: bool
+    """Some job waits for this chain, as far as was known at the claim."""
+    input: str = field(repr=False)
+    """JSON text."""
+    created_at: datetime
+    scheduled_at: datetime
+    """When it became due."""
+    started_at: datetime
+    """When it was claimed."""
+    lease_seconds: float
+    token: str
+    trace_context: str | None = None
+
+    @property
+    def lease(self) -> Lease:
+        """What later writes of this attempt are fenced by."""
+        return Lease(self.id, self.token)
+
+    @property
+    def counted_attempts(self) -> int:
+        """Attempts that count against the retry policy, this one included."""
+        return self.attempt - self.interruptions
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """Extend a lease to ``seconds`` from now, by the store's clock."""
+
+    lease: Lease
+    seconds: float
+
+
+# --- finish ----------------------------------------------------------------------------------------------------------
+
+
+class FinishKind(StrEnum):
+    """How an attempt ends."""
+
+    COMPLETE = "complete"
+    CONTINUE = "continue"
+    RETRY = "retry"
+    FAIL = "fail"
+    CANCEL = "cancel"
+    INTERRUPT = "interrupt"
+    """Given back by a stopping worker: due at once, and the attempt does not count."""
+
+    @property
+    def closes_chain(self) -> bool:
+        """Whether the chain ends with the job."""
+        return self in _CLOSING
+
+
+_CLOSING = frozenset({FinishKind.COMPLETE, FinishKind.FAIL, FinishKind.CANCEL})
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """One guarded ending of an attempt. It is written only while the lease is held by its token."""
+
+    job: ClaimedJob
+    kind: FinishKind
+    output: str | None = field(default=None, repr=False)
+    """JSON text, for COMPLETE."""
+    error: JobError | None = None
+    delay: float = 0.0
+    """Seconds until the job is due again, for RETRY."""
+    continuation: NewJob | None = None
+    """For CONTINUE."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishResult:
+    """Whether the ending was written. Asking again for an ending that this lease has written already says yes."""
+
+    job_id: str
+    lost: AbortReason | None = None
+    """None: written. Otherwise nothing was written, and this is why."""
+    readied: tuple[str, ...] = ()
+    """Types of the jobs that became due by it: a continuation, dependents, the job itself."""
+
+    @property
+    def written(self) -> bool:
+        """Whether the ending stands in the store."""
+        return self.lost is None
+
+
+# --- reap, look ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReapRequest:
+    """Turn up to ``limit`` expired leases of the given types into failed attempts, by each type's retry policy."""
+
+    policies: Mapping[str, RetryPolicy]
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ReapedJob:
+    """A job whose lease had expired."""
+
+    id: str
+    type: str
+    chain_id: str
+    status: JobStatus
+    """SCHEDULED or READY for another attempt, FAILED at the cap."""
+    attempt: int
+    holder: str | None
+    """Who had held it."""
+    readied: tuple[str, ...] = ()
+    """Types of the jobs that became due by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReapResult:
+    """What was reaped, and when to come again."""
+
+    reaped: Sequence[ReapedJob]
+    next_expiry: float | None
+    """Seconds until the earliest lease of these types expires, as things stand; None without running jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeCount:
+    """Jobs of one type and status."""
+
+    type: str
+    status: JobStatus
+    count: int
+    oldest_seconds: float
+    """Seconds since the oldest of them became due (finished ones: since it finished)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockerRecord:
+    """A chain that a job waited for, as stored."""
+
+    chain_id: str
+    status: ChainStatus
+    tail_type: str
+    output: str | None
+    error: JobError | None

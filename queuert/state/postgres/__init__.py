@@ -1,0 +1,5 @@
+"""Jobs in Postgres."""
+
+from queuert.state.postgres.adapter import PostgresState
+
+__all__ = ["PostgresState"]

@@ -1,0 +1,77 @@
+"""Postgres as the place where jobs live."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from queuert.migrations import DEFAULT_SCHEMA
+from queuert.state.adapter import Capability
+from queuert.state.postgres.async_store import AsyncPostgresStore
+from queuert.state.postgres.settings import PostgresSettings
+from queuert.state.postgres.statements import Statements
+from queuert.state.postgres.sync_store import PostgresStore
+
+if TYPE_CHECKING:
+    from queuert.notify.adapter import NotifyAdapter
+
+
+class PostgresState:
+    """Jobs in a schema of a Postgres database (14 or newer), shared by clients and workers.
+
+    Args:
+        dsn: libpq connection string or URI. It may point at PgBouncer in transaction mode: no statement relies on
+            session state; set ``prepare_threshold=None`` for versions before 1.21, and give the direct address as
+            ``listen_dsn``.
+        schema: where ``queuert migrate`` put the tables.
+        listen_dsn: for LISTEN and NOTIFY, when ``dsn`` is a pooler.
+        prepare_threshold: how often a statement is run before it is prepared; None never.
+        connect_timeout: seconds to wait for a connection.
+        answer_timeout: seconds to wait for any one answer; after that the connection is cut and replaced.
+        application_name: shown in ``pg_stat_activity``.
+
+    Raises:
+        ConfigurationError: the connection string or a setting makes no sense.
+
+    Nothing is connected until a client or worker opens it.
+    """
+
+    capabilities = frozenset({Capability.USER_TRANSACTIONS, Capability.MULTI_PROCESS})
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        listen_dsn: str | None = None,
+        prepare_threshold: int | None = 5,
+        connect_timeout: float = 10.0,
+        answer_timeout: float = 30.0,
+        application_name: str = "queuert",
+    ) -> None:
+        self._settings = PostgresSettings(
+            dsn, schema, prepare_threshold, connect_timeout, answer_timeout, application_name
+        )
+        self._statements = Statements(schema)
+        self._listen_dsn = listen_dsn or dsn
+
+    @property
+    def schema(self) -> str:
+        """The schema of the tables."""
+        return self._settings.schema
+
+    def __repr__(self) -> str:
+        return f"PostgresState(schema={self.schema!r})"
+
+    def store(self, *, connections: int = 4) -> PostgresStore:
+        """A new, unopened synchronous store."""
+        return PostgresStore(self._settings, self._statements, connections)
+
+    def async_store(self, *, connections: int = 4) -> AsyncPostgresStore:
+        """A new, unopened asynchronous store."""
+        return AsyncPostgresStore(self._settings, self._statements, connections)
+
+    def default_notify(self) -> NotifyAdapter:
+        """LISTEN and NOTIFY on the same database."""
+        from queuert.notify.postgres import PostgresNotify
+
+        return PostgresNotify(self._listen_dsn, schema=self.schema)

@@ -1,0 +1,80 @@
+"""The steps that operations on Postgres are made of, each on a given connection. ``sync_steps.py`` is generated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from psycopg import AsyncConnection, AsyncCursor
+from psycopg.rows import tuple_row
+
+from queuert.errors import ChainNotFoundError, UnsupportedConnectionError
+from queuert.state.adapter import Finish, FinishResult, NewJob
+from queuert.state.postgres import parameters
+from queuert.state.postgres.finishing import chains_to_lock, continuations_with_blockers, finish_results
+from queuert.state.postgres.rows import Row
+from queuert.state.postgres.statements import Statements
+
+
+async def fetch(
+    connection: AsyncConnection[Any], statement: bytes, values: parameters.Parameters | None = None
+) -> list[Row]:
+    """Run one statement and return its rows as tuples, whatever row factory the connection has."""
+    async with AsyncCursor(connection, row_factory=tuple_row) as cursor:
+        await cursor.execute(statement, values)
+        return await cursor.fetchall()
+
+
+def callers_connection(given: Any) -> AsyncConnection[Any]:
+    """The psycopg connection in what a caller gave as ``connection=``: itself, or the one of a cursor.
+
+    Raises:
+        UnsupportedConnectionError: it is something else, or of the other colour.
+    """
+    if isinstance(given, AsyncConnection):
+        return given
+    if isinstance(given, AsyncCursor):
+        return given.connection
+    raise UnsupportedConnectionError(
+        f"connection= takes a psycopg.AsyncConnection or its cursor, not {type(given).__module__}.{type(given).__name__}"
+    )
+
+
+async def lock_chains(
+    connection: AsyncConnection[Any], sql: Statements, closing: Sequence[str], waiting: Sequence[NewJob]
+) -> None:
+    """Lock the chains that will close and those that new jobs will wait for, all in one order.
+
+    Raises:
+        ChainNotFoundError: a chain that a job is to wait for does not exist.
+    """
+    awaited = {chain_id for job in waiting for chain_id in job.blockers}
+    asked = {"chains": list(awaited.union(closing)), "awaited": list(awaited)}
+    if not asked["chains"]:
+        return
+    found = {row[0] for row in await fetch(connection, sql.lock_chains, asked)}
+    missing = sorted(awaited - found)
+    if missing:
+        raise ChainNotFoundError(missing[0])
+
+
+async def add_blockers(connection: AsyncConnection[Any], sql: Statements, waiting: Sequence[NewJob]) -> dict[str, str]:
+    """Let freshly written jobs wait for locked chains; returns the status that each job has then."""
+    found = await fetch(connection, sql.add_blockers, parameters.blockers(waiting))
+    return {row[0]: row[1] for row in found}
+
+
+async def finish_and_release(
+    connection: AsyncConnection[Any], sql: Statements, finishes: Sequence[Finish]
+) -> dict[str, FinishResult]:
+    """Finish inside the connection's transaction, and release the jobs that waited for the chains that closed."""
+    waiting = continuations_with_blockers(finishes)
+    closing = chains_to_lock(finishes)
+    await lock_chains(connection, sql, closing, waiting)
+    found = await fetch(connection, sql.finish, parameters.finish(finishes, closes_awaited=True))
+    written = {row[0] for row in found}
+    begun = continuations_with_blockers([one for one in finishes if one.job.id in written])
+    if begun:
+        await add_blockers(connection, sql, begun)
+    released = await fetch(connection, sql.unblock, {"chains": closing}) if closing else []
+    return finish_results(finishes, found, [row[0] for row in released])

@@ -1,0 +1,110 @@
+"""A transaction that holds one job for its handler. ``sync_transaction.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+from psycopg import AsyncConnection
+
+from queuert.errors import LeaseLostError, StateUnavailableError
+from queuert.jobs import AbortReason
+from queuert.state.adapter import ClaimedJob, Finish, FinishResult
+from queuert.state.postgres import rows
+from queuert.state.postgres.async_steps import fetch, finish_and_release
+from queuert.state.postgres.connections import AsyncConnections
+from queuert.state.postgres.failures import mapped
+from queuert.state.postgres.pauses import async_pauses
+from queuert.state.postgres.rows import LeaseState
+from queuert.state.postgres.statements import Statements
+
+
+class AsyncPostgresTransaction:
+    """The caller's writes and the job's ending in one transaction, fenced by the lease from first to last.
+
+    The job's row is locked at the beginning, so that the reaper passes over it and a cancel waits. A connection that
+    idles inside for longer than the lease is ended by the server: a frozen worker must not hold its job for ever.
+    """
+
+    def __init__(self, connections: AsyncConnections, sql: Statements, job: ClaimedJob) -> None:
+        self._connections = connections
+        self._sql = sql
+        self._job = job
+        self._stack = AsyncExitStack()
+        self._connection: AsyncConnection[Any] | None = None
+        self._transaction: Any = None
+        self._written = False
+
+    @property
+    def connection(self) -> AsyncConnection[Any]:
+        """psycopg's connection, inside the transaction."""
+        if self._connection is None:
+            raise RuntimeError("the transaction has not begun")
+        return self._connection
+
+    async def finish(self, finish: Finish) -> FinishResult:
+        """Write the ending inside the transaction."""
+        with self._connections.limited(self.connection):
+            results = await finish_and_release(self.connection, self._sql, [finish])
+        if finish.job.id not in results:
+            # Held by our lock since the beginning: only the caller's own SQL can have taken it.
+            raise LeaseLostError(finish.job.id, AbortReason.TAKEN_BY_ANOTHER_WORKER)
+        self._written = True
+        return results[finish.job.id]
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            self._connection = await stack.enter_async_context(self._connections.bare_connection())
+            with self._connections.limited(self._connection):
+                self._transaction = self._connection.transaction()
+                await self._transaction.__aenter__()
+                stack.push_async_exit(self._transaction.__aexit__)
+                await self._hold(self._connection)
+            self._stack = stack.pop_all()
+        return self
+
+    async def _hold(self, connection: AsyncConnection[Any]) -> None:
+        lease = self._job.lease
+        idle = str(max(1000, round(self._job.lease_seconds * 1000)))
+        asked = {"id": lease.job_id, "root": self._job.chain_id, "idle": idle}
+        found = {row[0]: row for row in await fetch(connection, self._sql.hold, asked)}
+        row = found.get(lease.job_id)
+        if row is None or row[1] != lease.token or not row[2]:
+            raise LeaseLostError(lease.job_id, await self._reason(connection))
+
+    async def _reason(self, connection: AsyncConnection[Any]) -> AbortReason:
+        found = await fetch(connection, self._sql.lease_states, {"ids": [self._job.id]})
+        state = rows.lease_states([self._job.lease], found)[0]
+        return AbortReason.ALREADY_COMPLETED if isinstance(state, LeaseState) else state
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._stack.__aexit__(kind, error, trace)
+        except (psycopg.OperationalError, psycopg.InterfaceError) as failure:
+            if error is not None:
+                # The rollback failed because the connection is gone, which rolls back as well.
+                return
+            if not self._written:
+                raise mapped(failure) from failure
+            await self._resolve(failure)
+
+    async def _resolve(self, failure: psycopg.Error) -> None:
+        """The answer to COMMIT was lost: look whether it was done.
+
+        The token left in the row tells: it is kept by the ending, and only by the ending.
+        """
+        async for _ in async_pauses():
+            try:
+                async with self._connections.connection() as connection:
+                    found = await fetch(connection, self._sql.lease_states, {"ids": [self._job.id]})
+            except StateUnavailableError:
+                continue
+            state = rows.lease_states([self._job.lease], found)[0]
+            if state is LeaseState.ENDED:
+                return
+            raise StateUnavailableError("the connection broke during the commit, which was not done") from failure
+        raise StateUnavailableError("the connection broke during the commit: its outcome is unknown") from failure

@@ -1,0 +1,148 @@
+"""Pools of connections in both colours: opened with a clear error, and no wait without a limit."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from psycopg import AsyncConnection, BaseConnection, Connection, errors
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from queuert.errors import ClosedError
+from queuert.state.postgres.failures import mapped_errors
+from queuert.state.postgres.settings import PostgresSettings
+from queuert.state.postgres.watchdog import Watchdog
+
+
+class _Base:
+    def __init__(self, settings: PostgresSettings, size: int) -> None:
+        self._settings = settings
+        self._watchdog = Watchdog(settings.answer_timeout)
+        self._pool_arguments: dict[str, Any] = {
+            "conninfo": settings.dsn,
+            "kwargs": settings.connection_arguments(),
+            "min_size": 1,
+            "max_size": max(1, size),
+            "timeout": settings.answer_timeout,
+            "reconnect_timeout": 3600.0,
+            "open": False,
+            "name": settings.application_name,
+        }
+
+    @contextmanager
+    def _limited(self, connection: BaseConnection[Any]) -> Iterator[None]:
+        with mapped_errors(), self._watchdog.limit(connection):
+            try:
+                yield
+            except errors.ReadOnlySqlTransaction:
+                # A primary that became a standby: the pool must look for the new one.
+                connection.pgconn.finish()
+                raise
+
+
+class AsyncConnections(_Base):
+    """A pool of asynchronous connections in autocommit."""
+
+    def __init__(self, settings: PostgresSettings, size: int) -> None:
+        super().__init__(settings, size)
+        self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
+
+    async def open(self) -> None:
+        """Connect once for a clear error, then fill the pool. Idempotent."""
+        if self._pool is not None:
+            return
+        with mapped_errors():
+            first = await AsyncConnection.connect(self._settings.dsn, **self._settings.connection_arguments())
+            await first.close()
+            pool = AsyncConnectionPool(**self._pool_arguments)
+            await pool.open()
+        self._pool = pool
+
+    async def aclose(self) -> None:
+        """Close all connections. Idempotent."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close(timeout=1.0)
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """A connection for some statements: driver errors are mapped, and waiting is limited."""
+        async with self.bare_connection() as connection:
+            with self._limited(connection):
+                yield connection
+
+    @asynccontextmanager
+    async def bare_connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """A connection on which foreign code will run as well: its errors pass as they are."""
+        if self._pool is None:
+            raise ClosedError("the store is not open: it was closed, or never opened")
+        with mapped_errors():
+            connection = await self._pool.getconn()
+        try:
+            yield connection
+        finally:
+            await self._pool_or_nothing(connection)
+
+    async def _pool_or_nothing(self, connection: AsyncConnection[Any]) -> None:
+        if self._pool is None:
+            await connection.close()
+        else:
+            await self._pool.putconn(connection)
+
+    @contextmanager
+    def limited(self, connection: AsyncConnection[Any]) -> Iterator[None]:
+        """Map errors and limit waiting for our own statements on a bare connection."""
+        with self._limited(connection):
+            yield
+
+
+class Connections(_Base):
+    """A pool of synchronous connections in autocommit."""
+
+    def __init__(self, settings: PostgresSettings, size: int) -> None:
+        super().__init__(settings, size)
+        self._pool: ConnectionPool[Connection[Any]] | None = None
+
+    def open(self) -> None:
+        """Connect once for a clear error, then fill the pool. Idempotent."""
+        if self._pool is not None:
+            return
+        with mapped_errors():
+            Connection.connect(self._settings.dsn, **self._settings.connection_arguments()).close()
+            pool = ConnectionPool(**self._pool_arguments)
+            pool.open()
+        self._pool = pool
+
+    def close(self) -> None:
+        """Close all connections. Idempotent."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close(timeout=1.0)
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection[Any]]:
+        """A connection for some statements: driver errors are mapped, and waiting is limited."""
+        with self.bare_connection() as connection, self._limited(connection):
+            yield connection
+
+    @contextmanager
+    def bare_connection(self) -> Iterator[Connection[Any]]:
+        """A connection on which foreign code will run as well: its errors pass as they are."""
+        if self._pool is None:
+            raise ClosedError("the store is not open: it was closed, or never opened")
+        with mapped_errors():
+            connection = self._pool.getconn()
+        try:
+            yield connection
+        finally:
+            if self._pool is None:
+                connection.close()
+            else:
+                self._pool.putconn(connection)
+
+    @contextmanager
+    def limited(self, connection: Connection[Any]) -> Iterator[None]:
+        """Map errors and limit waiting for our own statements on a bare connection."""
+        with self._limited(connection):
+            yield

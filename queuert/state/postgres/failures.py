@@ -1,0 +1,45 @@
+"""Errors of the driver, as errors of the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import errors
+
+from queuert.errors import JobIdConflictError, SchemaMissingError, StateError, StateUnavailableError
+
+_MISSING = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName, errors.UndefinedObject)
+_PASSING = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
+"""Outages, restarts, failovers to a read-only server, deadlocks, lock and statement timeouts: worth repeating."""
+
+
+@contextmanager
+def mapped_errors() -> Iterator[None]:
+    """Raise what the driver raises inside as an error of Queuert's tree, with the driver's as its cause."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise mapped(error) from error
+
+
+def mapped(error: psycopg.Error) -> Exception:
+    """The contract's error for one of the driver's."""
+    if isinstance(error, _MISSING):
+        return SchemaMissingError(f"the database has no usable Queuert schema ({_first_line(error)}): run queuert migrate up")
+    if isinstance(error, errors.UniqueViolation) and error.diag.constraint_name == "job_pkey":
+        return JobIdConflictError([_conflicting_id(error)])
+    if isinstance(error, _PASSING):
+        return StateUnavailableError(_first_line(error))
+    return StateError(_first_line(error))
+
+
+def _first_line(error: psycopg.Error) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _conflicting_id(error: psycopg.Error) -> str:
+    # "Key (id)=(abc) already exists."
+    detail = error.diag.message_detail or ""
+    return detail.removeprefix("Key (id)=(").rpartition(") ")[0] or "?"

@@ -1,0 +1,65 @@
+"""What a batch of finishes touches and what came of it: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from queuert.jobs import JobStatus
+from queuert.state.adapter import Finish, FinishResult, NewJob, StartedJob
+from queuert.state.postgres.rows import Row
+
+
+def needs_transaction(jobs: Sequence[NewJob], *, callers: bool = False) -> bool:
+    """Whether starting these jobs takes more than one statement, or must not spoil the caller's transaction."""
+    return any(job.blockers or (callers and job.id_chosen) for job in jobs) or _is_large(jobs)
+
+
+def _is_large(jobs: Sequence[NewJob]) -> bool:
+    # A batch beyond the size of one statement goes in several; 16 MB leaves room for ids and names.
+    return sum(len(job.input) for job in jobs) > 16 * 1024 * 1024
+
+
+def with_status(started: Sequence[StartedJob], status: dict[str, str]) -> list[StartedJob]:
+    """Started jobs, with the status that their blockers gave them."""
+    return [
+        StartedJob(job.id, job.type, JobStatus(status[job.id]), job.created_at) if job.id in status else job
+        for job in started
+    ]
+
+
+def releases_dependents(finish: Finish) -> bool:
+    """Whether this ending is known to need more than the one statement."""
+    if finish.continuation is not None:
+        return bool(finish.continuation.blockers)
+    return finish.kind.closes_chain and finish.job.has_dependents
+
+
+def continuations_with_blockers(finishes: Sequence[Finish]) -> list[NewJob]:
+    """The continuations that must wait for chains."""
+    return [one.continuation for one in finishes if one.continuation is not None and one.continuation.blockers]
+
+
+def chains_to_lock(finishes: Sequence[Finish]) -> list[str]:
+    """The chains that these endings close."""
+    return sorted({one.job.chain_id for one in finishes if one.kind.closes_chain})
+
+
+def finish_results(
+    finishes: Sequence[Finish], found: Sequence[Row], released: Sequence[str]
+) -> dict[str, FinishResult]:
+    """The results of the endings that were written, from the rows of ``finish`` and the types that were released."""
+    written = {row[0]: row[1] for row in found}
+    results = {}
+    for one in finishes:
+        if one.job.id in written:
+            results[one.job.id] = FinishResult(one.job.id, readied=_readied(one, written[one.job.id]))
+    if results and released:
+        last = next(reversed(results))
+        results[last] = FinishResult(last, readied=(*results[last].readied, *sorted(set(released))))
+    return results
+
+
+def _readied(finish: Finish, status: str) -> tuple[str, ...]:
+    if finish.continuation is not None:
+        return (finish.continuation.type,)
+    return (finish.job.type,) if status in (JobStatus.READY, JobStatus.SCHEDULED) else ()

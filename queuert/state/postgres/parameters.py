@@ -1,0 +1,149 @@
+"""Parameters of the statements: pure functions of the contract's values.
+
+Many rows travel as one JSON text. One parameter is cheaper to make and to read than a dozen arrays, and inputs, which
+are JSON text already, go in as they are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from queuert.jobs import JobError
+from queuert.schedules import Schedule
+from queuert.state.adapter import ClaimRequest, Finish, Lease, NewJob, ReapRequest, Renewal
+
+Parameters = dict[str, Any]
+
+MAX_STATEMENT_CHARACTERS = 32 * 1024 * 1024
+"""Larger batches go in several statements: Postgres takes at most 1 GB of a parameter, and needs a multiple of it."""
+
+
+def quoted(text: str | None) -> str:
+    """A JSON string, or null."""
+    return "null" if text is None else json.dumps(text)
+
+
+def array(rows: Iterable[str]) -> str:
+    """A JSON array of JSON texts."""
+    return f"[{','.join(rows)}]"
+
+
+def _schedule(schedule: Schedule | None) -> tuple[str, str]:
+    if schedule is None:
+        return "0", "null"
+    moment = "null" if schedule.moment is None else f'"{schedule.moment.isoformat()}"'
+    return repr(schedule.delay or 0.0), moment
+
+
+def new_job(job: NewJob) -> str:
+    """One row of ``start_jobs``."""
+    delay, moment = _schedule(job.schedule)
+    return (
+        f'{{"id":{quoted(job.id)},"type":{quoted(job.type)},"priority":{job.priority},"delay":{delay},'
+        f'"moment":{moment},"input":{job.input},"trace_context":{quoted(job.trace_context)}}}'
+    )
+
+
+def start_chunks(jobs: Sequence[NewJob]) -> Iterator[Parameters]:
+    """Parameters of ``start_jobs``, as few statements as the size allows."""
+    rows: list[str] = []
+    size = 0
+    for job in jobs:
+        row = new_job(job)
+        if rows and size + len(row) > MAX_STATEMENT_CHARACTERS:
+            yield {"jobs": array(rows)}
+            rows, size = [], 0
+        rows.append(row)
+        size += len(row)
+    if rows:
+        yield {"jobs": array(rows)}
+
+
+def blockers(jobs: Iterable[NewJob]) -> Parameters:
+    """Parameters of ``add_blockers``."""
+    rows = (
+        f'{{"job_id":{quoted(job.id)},"chain_id":{quoted(chain_id)},"position":{position}}}'
+        for job in jobs
+        for position, chain_id in enumerate(job.blockers)
+    )
+    return {"blockers": array(rows)}
+
+
+def error_json(error: JobError | None) -> str:
+    """A job error as stored."""
+    if error is None:
+        return "null"
+    fields = {"kind": error.kind, "message": error.message, "type": error.type, "traceback": error.traceback}
+    return json.dumps({name: value for name, value in fields.items() if value is not None})
+
+
+def closing_root(finish: Finish) -> str | None:
+    """The id of the chain's first job, where ending a later one closes the chain."""
+    return finish.job.chain_id if finish.kind.closes_chain and finish.job.chain_index > 0 else None
+
+
+def _finish_row(finish: Finish) -> str:
+    job = finish.job
+    row = (
+        f'{{"id":{quoted(job.id)},"token":"{job.token}","kind":"{finish.kind.value}","delay":{finish.delay!r},'
+        f'"output":{finish.output or "null"},"error":{error_json(finish.error)},"root":{quoted(closing_root(finish))}'
+    )
+    following = finish.continuation
+    if following is None:
+        return row + "}"
+    delay, moment = _schedule(following.schedule)
+    return (
+        f'{row},"next_id":{quoted(following.id)},"next_type":{quoted(following.type)},"next_input":{following.input},'
+        f'"next_priority":{following.priority},"next_delay":{delay},"next_moment":{moment},'
+        f'"next_trace":{quoted(following.trace_context)}}}'
+    )
+
+
+def finish(finishes: Sequence[Finish], *, closes_awaited: bool) -> Parameters:
+    """Parameters of ``finish``."""
+    roots = {root for root in map(closing_root, finishes) if root is not None}
+    return {
+        "finishes": array(map(_finish_row, finishes)),
+        "rows": list({one.job.id for one in finishes} | roots),
+        "roots": list(roots),
+        "tokens": list({one.job.token for one in finishes}),
+        "closes_awaited": closes_awaited,
+    }
+
+
+def claim(request: ClaimRequest) -> Parameters:
+    """Parameters of ``claim``."""
+    return {
+        "types": list(request.leases),
+        "leases": list(request.leases.values()),
+        "limit": request.limit,
+        "token": request.token,
+        "holder": request.holder,
+    }
+
+
+def leases(held: Sequence[Lease]) -> Parameters:
+    """Parameters of ``release``, ``fail_expired`` and ``lease_states``."""
+    return {"ids": [lease.job_id for lease in held], "tokens": [lease.token for lease in held]}
+
+
+def renewals(asked: Sequence[Renewal]) -> Parameters:
+    """Parameters of ``renew``, in the order of ids, in which rows are locked everywhere."""
+    ordered = sorted(asked, key=lambda renewal: renewal.lease.job_id)
+    return {**leases([renewal.lease for renewal in ordered]), "seconds": [renewal.seconds for renewal in ordered]}
+
+
+def reap(request: ReapRequest) -> Parameters:
+    """Parameters of ``reap``."""
+    policies = request.policies.values()
+    return {
+        "types": list(request.policies),
+        "max_attempts": [policy.max_attempts for policy in policies],
+        "initials": [policy.initial for policy in policies],
+        "multipliers": [policy.multiplier for policy in policies],
+        "maximums": [policy.maximum for policy in policies],
+        "jitters": [policy.jitter for policy in policies],
+        "limit": request.limit,
+    }

@@ -1,0 +1,160 @@
+"""Rows of the statements, as the contract's values: pure functions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import Any
+
+from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobError, JobStatus
+from queuert.state.adapter import BlockerRecord, ClaimedJob, Lease, ReapedJob, StartedJob, TypeCount
+
+Row = tuple[Any, ...]
+
+
+
+def started_job(row: Row) -> StartedJob:
+    """A row of ``start_jobs``."""
+    return StartedJob(row[0], row[1], JobStatus(row[2]), row[3])
+
+
+def claimed_job(row: Row, token: str) -> ClaimedJob:
+    """A row of ``claim``."""
+    return ClaimedJob(
+        id=row[0],
+        type=row[1],
+        chain_id=row[2],
+        chain_type=row[3],
+        chain_index=row[4],
+        priority=row[5],
+        attempt=row[6],
+        interruptions=row[7],
+        lease_expirations=row[8],
+        blocker_count=row[9],
+        has_dependents=row[10],
+        input=row[11],
+        created_at=row[12],
+        scheduled_at=row[13],
+        started_at=row[14],
+        lease_seconds=row[15],
+        token=token,
+        trace_context=row[16],
+    )
+
+
+def best_first(jobs: list[ClaimedJob]) -> list[ClaimedJob]:
+    """Claimed jobs in the order in which they should run; an UPDATE returns them in any."""
+    jobs.sort(key=lambda job: (job.attempt - job.priority, job.scheduled_at))
+    return jobs
+
+
+def job_error(text: str | None) -> JobError | None:
+    """A stored error; whatever stands there, since hands may have written it, becomes one."""
+    if text is None:
+        return None
+    value = json_value(text)
+    if not isinstance(value, dict):
+        return JobError(kind="unknown", message=str(value))
+    parts = {name: None if value.get(name) is None else str(value[name]) for name in ("type", "traceback")}
+    return JobError(kind=str(value.get("kind", "unknown")), message=str(value.get("message", "")), **parts)
+
+
+def json_value(text: str | None) -> Any:
+    """Decoded JSON for showing; text that Python cannot decode (numbers of 5,000 digits) is handed on as text."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+def job(row: Row) -> Job:
+    """A row of ``get_jobs``."""
+    return Job(
+        id=row[0],
+        type=row[1],
+        chain_id=row[2],
+        chain_index=row[3],
+        status=JobStatus(row[4]),
+        priority=row[5],
+        attempt=row[6],
+        interruptions=row[7],
+        lease_expirations=row[8],
+        open_blockers=row[9],
+        input=json_value(row[10]),
+        output=json_value(row[11]),
+        last_error=job_error(row[12]),
+        created_at=row[13],
+        scheduled_at=row[14],
+        started_at=row[15],
+        finished_at=row[16],
+        holder=row[17],
+        lease_expires_at=row[18],
+        continued_by=row[19],
+    )
+
+
+def chain(row: Row) -> ChainRecord:
+    """A row of ``get_chains``."""
+    return ChainRecord(
+        id=row[0],
+        type=row[1],
+        status=ChainStatus(row[2]),
+        input=row[3],
+        output=row[4],
+        error=job_error(row[5]),
+        tail_type=row[6],
+        created_at=row[7],
+        closed_at=row[8],
+    )
+
+
+def blocker(row: Row) -> BlockerRecord:
+    """A row of ``get_blockers``."""
+    return BlockerRecord(row[0], ChainStatus(row[1]), row[2], row[3], job_error(row[4]))
+
+
+def type_count(row: Row) -> TypeCount:
+    """A row of ``counts``."""
+    return TypeCount(row[0], JobStatus(row[1]), row[2], max(0.0, row[3]))
+
+
+def reaped_job(row: Row, *, status: str) -> ReapedJob:
+    """A row of ``reap``, once it is known what became of the job."""
+    again = status != JobStatus.FAILED
+    return ReapedJob(row[0], row[1], row[2], JobStatus(status), row[4], row[5], (row[1],) if again else ())
+
+
+def with_readied(reaped: ReapedJob, types: tuple[str, ...]) -> ReapedJob:
+    """The same, and the types of the jobs that it released."""
+    return replace(reaped, readied=types)
+
+
+class LeaseState(Enum):
+    """How a job stands to one lease."""
+
+    HELD = "held"
+    ENDED = "ended"
+    """The lease's holder wrote the ending: the token is kept as evidence."""
+
+
+def lease_states(asked: Sequence[Lease], rows: Sequence[Row]) -> list[LeaseState | AbortReason]:
+    """How each lease stands, from the rows of ``lease_states``."""
+    found: Mapping[str, Row] = {row[0]: row for row in rows}
+    return [_lease_state(lease, found.get(lease.job_id)) for lease in asked]
+
+
+def _lease_state(lease: Lease, row: Row | None) -> LeaseState | AbortReason:
+    if row is None:
+        return AbortReason.NOT_FOUND
+    _, status, token, running = row
+    if token == lease.token:
+        return LeaseState.HELD if running else LeaseState.ENDED
+    if status == JobStatus.CANCELLED:
+        return AbortReason.CANCELLED
+    if status in (JobStatus.COMPLETED, JobStatus.CONTINUED, JobStatus.FAILED):
+        return AbortReason.ALREADY_COMPLETED
+    return AbortReason.TAKEN_BY_ANOTHER_WORKER

@@ -1,0 +1,54 @@
+"""How a store connects: checked once, shared by both colours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from psycopg.conninfo import conninfo_to_dict
+
+from queuert.errors import ConfigurationError
+from queuert.migrations import DEFAULT_SCHEMA, check_schema_name
+
+REQUIRED_REVISION = "0001"
+"""The oldest schema that this version works with."""
+
+_KEEPALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSettings:
+    """Connection string, schema, and the limits in seconds of every connection."""
+
+    dsn: str = field(repr=False)
+    schema: str = DEFAULT_SCHEMA
+    prepare_threshold: int | None = 5
+    connect_timeout: float = 10.0
+    answer_timeout: float = 30.0
+    application_name: str = "queuert"
+
+    def __post_init__(self) -> None:
+        check_schema_name(self.schema)
+        try:
+            conninfo_to_dict(self.dsn)
+        except Exception as error:
+            # The driver's message can repeat the whole string, password included.
+            raise ConfigurationError("the connection string is not one that libpq understands") from _without_text(error)
+        for name in ("connect_timeout", "answer_timeout"):
+            if getattr(self, name) <= 0:
+                raise ConfigurationError(f"{name} is {getattr(self, name)}: above 0 seconds")
+
+    def connection_arguments(self) -> dict[str, Any]:
+        """Keyword arguments for psycopg's ``connect``; what the connection string says goes first."""
+        defaults: dict[str, Any] = {
+            **_KEEPALIVE,
+            "connect_timeout": max(2, round(self.connect_timeout)),
+            "application_name": self.application_name,
+        }
+        given = conninfo_to_dict(self.dsn)
+        chosen = {name: value for name, value in defaults.items() if name not in given}
+        return {**chosen, "autocommit": True, "prepare_threshold": self.prepare_threshold}
+
+
+def _without_text(error: Exception) -> Exception:
+    return ValueError(type(error).__name__)

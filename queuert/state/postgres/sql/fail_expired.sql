@@ -1,0 +1,21 @@
+-- Fail jobs whose lease expired on their last attempt, and close their chains. The chains were locked before.
+WITH done AS (
+    UPDATE {schema}.job
+    SET status = 'failed',
+        finished_at = clock_timestamp(),
+        chain_status = CASE WHEN chain_index = 0 THEN 'failed' END,
+        chain_closed_at = CASE WHEN chain_index = 0 THEN clock_timestamp() END,
+        lease_expirations = lease_expirations + 1,
+        lease_token = NULL,
+        lease_expires_at = NULL,
+        error = jsonb_build_object('kind', 'lease_expired', 'message',
+            'the lease of worker ' || coalesce(holder, '?') || ' expired on the last attempt')
+    FROM unnest(%(ids)s::text[], %(tokens)s::uuid[]) AS asked (id, token)
+    WHERE job.id = asked.id AND job.lease_token = asked.token AND job.lease_expires_at <= clock_timestamp()
+    RETURNING job.id, job.chain_id, job.chain_index
+),
+closed AS (
+    UPDATE {schema}.job SET chain_status = 'failed', chain_closed_at = clock_timestamp()
+    FROM done WHERE job.id = done.chain_id AND done.chain_index > 0
+)
+SELECT id FROM done

@@ -1,0 +1,67 @@
+-- End attempts of many kinds in one guarded statement. A row is written only while its token holds the job; the token
+-- stays in the row as evidence of who ended it. Rows, and the chains that close, are locked in the order of their ids
+-- first. A chain that other jobs wait for is closed only where the caller says that it releases them in the same
+-- transaction (`closes_awaited`); otherwise such a row is left for that.
+WITH asked AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%(finishes)s::json) AS f (
+        id text, token uuid, kind text, delay float8, output jsonb, error jsonb, root text,
+        next_id text, next_type text, next_input jsonb, next_priority int, next_delay float8, next_moment timestamptz,
+        next_trace text)
+),
+locked AS MATERIALIZED (
+    SELECT id, has_dependents FROM {schema}.job
+    WHERE id = ANY (%(rows)s::text[])
+        AND (id = ANY (%(roots)s::text[]) OR lease_token = ANY (%(tokens)s::uuid[]) AND lease_expires_at IS NOT NULL)
+    ORDER BY id FOR NO KEY UPDATE
+),
+closable AS (
+    SELECT id FROM locked WHERE %(closes_awaited)s OR NOT has_dependents
+),
+done AS (
+    UPDATE {schema}.job
+    SET status = CASE asked.kind
+            WHEN 'complete' THEN 'completed' WHEN 'continue' THEN 'continued'
+            WHEN 'fail' THEN 'failed' WHEN 'cancel' THEN 'cancelled'
+            WHEN 'retry' THEN CASE WHEN asked.delay > 0 THEN 'scheduled' ELSE 'ready' END
+            ELSE 'ready' END,
+        chain_status = CASE WHEN chain_index > 0 THEN NULL
+            ELSE CASE asked.kind WHEN 'complete' THEN 'completed' WHEN 'fail' THEN 'failed'
+                                 WHEN 'cancel' THEN 'cancelled' ELSE chain_status END END,
+        chain_closed_at = CASE WHEN chain_index = 0 AND asked.kind IN ('complete', 'fail', 'cancel')
+            THEN clock_timestamp() END,
+        finished_at = CASE WHEN asked.kind NOT IN ('retry', 'interrupt') THEN clock_timestamp() END,
+        scheduled_at = CASE asked.kind WHEN 'retry' THEN clock_timestamp() + asked.delay * interval '1 second'
+                                       ELSE scheduled_at END,
+        interruptions = interruptions + (asked.kind = 'interrupt')::int,
+        output = CASE WHEN asked.kind = 'complete' THEN coalesce(asked.output, 'null') END,
+        error = asked.error,
+        continued_by = asked.next_id,
+        lease_expires_at = NULL
+    FROM asked
+    WHERE job.id = asked.id AND job.lease_token = asked.token AND job.lease_expires_at IS NOT NULL
+        AND (asked.kind IN ('continue', 'retry', 'interrupt')
+             OR coalesce(asked.root, asked.id) IN (SELECT id FROM closable))
+    RETURNING job.id, job.type, job.status, job.chain_id, job.chain_type, job.chain_index, job.priority
+),
+closed AS (
+    UPDATE {schema}.job
+    SET chain_status = done.status, chain_closed_at = clock_timestamp()
+    FROM done
+    WHERE job.id = done.chain_id AND done.chain_index > 0 AND done.status IN ('completed', 'failed', 'cancelled')
+),
+continued AS (
+    INSERT INTO {schema}.job
+        (id, type, chain_id, chain_type, chain_index, status, priority, scheduled_at, input, trace_context)
+    SELECT asked.next_id, asked.next_type, done.chain_id, done.chain_type, done.chain_index + 1,
+        CASE WHEN due.at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END,
+        coalesce(asked.next_priority, done.priority), due.at, coalesce(asked.next_input, 'null'), asked.next_trace
+    FROM done
+    JOIN asked USING (id)
+    CROSS JOIN LATERAL (
+        SELECT greatest(coalesce(asked.next_moment, clock_timestamp() + asked.next_delay * interval '1 second'),
+                        clock_timestamp()) AS at
+    ) AS due
+    WHERE done.status = 'continued'
+    RETURNING id
+)
+SELECT id, status FROM done

@@ -1,0 +1,10 @@
+-- Seconds until the first job of these types is due: one index entry a type and status.
+SELECT extract(epoch FROM greatest(min(head.scheduled_at) - clock_timestamp(), interval '0'))::float8
+FROM unnest(%(types)s::text[]) AS wanted (type)
+CROSS JOIN LATERAL (
+    (SELECT to_timestamp(0) AS scheduled_at FROM {schema}.job
+     WHERE job.type = wanted.type AND status = 'ready' LIMIT 1)
+    UNION ALL
+    (SELECT scheduled_at FROM {schema}.job
+     WHERE job.type = wanted.type AND status = 'scheduled' ORDER BY scheduled_at LIMIT 1)
+) AS head

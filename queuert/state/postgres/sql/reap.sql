@@ -1,0 +1,43 @@
+-- Turn expired leases into failed attempts: backed off and counted. The row is re-checked under its lock, so a lease
+-- renewed meanwhile is let be. Jobs at the cap are only picked here: closing a chain takes its lock first.
+WITH policy AS MATERIALIZED (
+    SELECT * FROM unnest(%(types)s::text[], %(max_attempts)s::int[], %(initials)s::float8[], %(multipliers)s::float8[],
+                         %(maximums)s::float8[], %(jitters)s::float8[])
+        AS p (type, max_attempts, initial, multiplier, maximum, jitter)
+),
+expired AS MATERIALIZED (
+    SELECT id, type, chain_id, attempt, interruptions, lease_token, holder
+    FROM {schema}.job
+    WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_expires_at <= clock_timestamp()
+    ORDER BY lease_expires_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+),
+judged AS (
+    SELECT expired.*, attempt - interruptions >= max_attempts AS spent,
+        CASE WHEN initial = 0 THEN 0
+             WHEN (attempt - interruptions - 1) * ln(multiplier) > 100 THEN maximum
+             ELSE least(maximum, initial * power(multiplier, attempt - interruptions - 1))
+        END * (1 + jitter * random()) AS delay
+    FROM expired JOIN policy USING (type)
+),
+returned AS (
+    UPDATE {schema}.job
+    SET status = CASE WHEN judged.delay > 0 THEN 'scheduled' ELSE 'ready' END,
+        scheduled_at = clock_timestamp() + judged.delay * interval '1 second',
+        lease_expirations = lease_expirations + 1,
+        lease_token = NULL,
+        lease_expires_at = NULL,
+        error = jsonb_build_object('kind', 'lease_expired', 'message',
+            'the lease of worker ' || coalesce(judged.holder, '?') || ' expired: it crashed, froze or lost the database')
+    FROM judged
+    WHERE job.id = judged.id AND NOT judged.spent
+    RETURNING job.id, job.status
+)
+SELECT judged.id, judged.type, judged.chain_id, returned.status, judged.attempt, judged.holder, judged.lease_token,
+    (SELECT extract(epoch FROM min(lease_expires_at) - clock_timestamp())::float8 FROM {schema}.job
+     WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_expires_at > statement_timestamp())
+FROM judged LEFT JOIN returned USING (id)
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    (SELECT extract(epoch FROM min(lease_expires_at) - clock_timestamp())::float8 FROM {schema}.job
+     WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_expires_at > statement_timestamp())
+WHERE NOT EXISTS (SELECT FROM judged)

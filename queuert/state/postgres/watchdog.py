@@ -1,0 +1,93 @@
+"""A limit on the wait for the database's answer, kept by a thread.
+
+A connection whose peer has vanished without a word (a black-holed network, a frozen server) can keep its user waiting
+for ever: neither cancelling the query nor TCP's own timers help while packets are still acknowledged. Shutting the
+socket down does: the waiting call fails at once, whatever its colour and even if the event loop is blocked.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from psycopg import BaseConnection
+
+
+class Watchdog:
+    """Cuts connections that have been waited for longer than ``seconds``."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._waits: deque[_Wait] = deque()  # Each lasts equally long, so the first to begin is the first to expire.
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def limit(self, connection: BaseConnection[Any]) -> Iterator[None]:
+        """Cut ``connection`` unless the block ends in time; what waits inside then fails with an OperationalError."""
+        wait = self._begin(connection)
+        try:
+            yield
+        finally:
+            self._end(wait)
+
+    def _begin(self, connection: BaseConnection[Any]) -> _Wait:
+        wait = _Wait(connection, time.monotonic() + self.seconds)
+        with self._changed:
+            idle = not self._waits
+            self._waits.append(wait)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._watch, name="queuert-watchdog", daemon=True)
+                self._thread.start()
+            elif idle:
+                self._changed.notify()
+        return wait
+
+    def _end(self, wait: _Wait) -> None:
+        with self._changed:
+            wait.connection = None
+            while self._waits and self._waits[0].connection is None:
+                self._waits.popleft()
+
+    def _watch(self) -> None:
+        while True:
+            with self._changed:
+                if not self._waits and not self._changed.wait(timeout=60) and not self._waits:
+                    self._thread = None
+                    return
+                late = self._late_connection()
+            if late is not None:
+                cut(late)
+
+    def _late_connection(self) -> BaseConnection[Any] | None:
+        if not self._waits:
+            return None
+        first = self._waits[0]
+        remaining = first.deadline - time.monotonic()
+        if remaining > 0:
+            self._changed.wait(timeout=remaining)
+            return None
+        self._waits.popleft()
+        return first.connection
+
+
+class _Wait:
+    __slots__ = ("connection", "deadline")
+
+    def __init__(self, connection: BaseConnection[Any], deadline: float) -> None:
+        self.connection: BaseConnection[Any] | None = connection
+        self.deadline = deadline
+
+
+def cut(connection: BaseConnection[Any]) -> None:
+    """Shut a connection's socket down, from any thread; its user finds it broken."""
+    with suppress(OSError, Exception):
+        # A duplicate, so that closing it here leaves the descriptor to libpq.
+        with socket.socket(fileno=os.dup(connection.pgconn.socket)) as duplicate:
+            duplicate.shutdown(socket.SHUT_RDWR)
