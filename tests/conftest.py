@@ -1,0 +1,146 @@
+"""The servers and databases that tests use.
+
+| fixture | gives |
+|---|---|
+| `dsn` | a migrated database of the test's own, on the shared server |
+| `bare_dsn` | an empty one |
+| `postgres_server` | the shared server's connection string, to nothing but its maintenance database |
+| `private_postgres` | a function that starts a server of the test's own, to be killed and restarted |
+| `redis_url` | the shared Redis, emptied before each test |
+| `private_redis` | a function that starts a Redis of the test's own |
+
+The shared servers are started once, when a test first needs them, and are fast because they flush nothing to the disk.
+Never kill or reconfigure them. `QUEUERT_TEST_DSN` and `QUEUERT_TEST_REDIS_URL` name servers to use in their place.
+Without a server, tests are skipped; with `QUEUERT_REQUIRE_SERVERS=1`, as in `make test`, they fail.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import NoReturn, Protocol
+
+import pytest
+import redis as redis_client
+
+from queuert.embedded import EmbeddedPostgres, EmbeddedRedis, EmbeddedServerError
+from queuert.testing.databases import TemplateDatabases
+
+FAST_SETTINGS: dict[str, str | int] = {"autovacuum": "off", "max_connections": 300}
+
+
+class StartPostgres(Protocol):
+    """Starts a Postgres of the test's own; it is stopped when the test ends."""
+
+    def __call__(self, *, durable: bool = True, settings: dict[str, str | int] | None = None) -> EmbeddedPostgres: ...
+
+
+class StartRedis(Protocol):
+    """Starts a Redis of the test's own; it is stopped when the test ends."""
+
+    def __call__(self, *, options: dict[str, str | int] | None = None) -> EmbeddedRedis: ...
+
+
+def server_is_missing(error: EmbeddedServerError) -> NoReturn:
+    """Skip the test for want of a server, or fail it where servers are required."""
+    if os.environ.get("QUEUERT_REQUIRE_SERVERS") == "1":
+        pytest.fail(str(error), pytrace=False)
+    pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """The connection string of the shared server's maintenance database."""
+    given = os.environ.get("QUEUERT_TEST_DSN")
+    if given:
+        yield given
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(EmbeddedPostgres(durable=False, settings=FAST_SETTINGS))
+        except EmbeddedServerError as error:
+            server_is_missing(error)
+        yield server.dsn()
+
+
+@pytest.fixture(scope="session")
+def template_databases(postgres_server: str) -> Iterator[TemplateDatabases]:
+    """The maker of the tests' databases, with a template at the newest migration."""
+    with TemplateDatabases(postgres_server, _migrate) as databases:
+        yield databases
+
+
+def _migrate(dsn: str) -> None:
+    from queuert import migrations  # a test that needs no migrated database runs without it
+
+    migrations.upgrade(dsn)
+
+
+@pytest.fixture
+def dsn(template_databases: TemplateDatabases) -> Iterator[str]:
+    """The connection string of a migrated database of the test's own."""
+    with template_databases.database() as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def bare_dsn(template_databases: TemplateDatabases) -> Iterator[str]:
+    """The connection string of an empty database of the test's own."""
+    dsn = template_databases.create_empty()
+    yield dsn
+    template_databases.drop(dsn)
+
+
+@pytest.fixture
+def private_postgres() -> Iterator[StartPostgres]:
+    """A function that starts a Postgres of the test's own."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*, durable: bool = True, settings: dict[str, str | int] | None = None) -> EmbeddedPostgres:
+            try:
+                return stack.enter_context(EmbeddedPostgres(durable=durable, settings=settings))
+            except EmbeddedServerError as error:
+                server_is_missing(error)
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[str]:
+    """The URL of the shared Redis, as it is: tests want `redis_url`."""
+    given = os.environ.get("QUEUERT_TEST_REDIS_URL")
+    if given:
+        yield given
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(EmbeddedRedis())
+        except EmbeddedServerError as error:
+            server_is_missing(error)
+        yield server.url()
+
+
+@pytest.fixture(scope="session")
+def _flush_redis(redis_server: str) -> Iterator[Callable[[], object]]:
+    with redis_client.Redis.from_url(redis_server) as client:
+        yield client.flushdb
+
+
+@pytest.fixture
+def redis_url(redis_server: str, _flush_redis: Callable[[], object]) -> str:
+    """The URL of the shared Redis, with nothing in it."""
+    _flush_redis()
+    return redis_server
+
+
+@pytest.fixture
+def private_redis() -> Iterator[StartRedis]:
+    """A function that starts a Redis of the test's own."""
+    with contextlib.ExitStack() as stack:
+
+        def start(*, options: dict[str, str | int] | None = None) -> EmbeddedRedis:
+            try:
+                return stack.enter_context(EmbeddedRedis(options=options))
+            except EmbeddedServerError as error:
+                server_is_missing(error)
+
+        yield start
