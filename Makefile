@@ -37,7 +37,7 @@ test: .venv/.installed ## Run the tests on real servers (ARGS="-k name")
 	@QUEUERT_REQUIRE_SERVERS=1 $(DEV) -m pytest $(ARGS)
 
 check: .venv/.installed ## Run the linters, type checkers and other static checks
-	@$(MAKE) --no-print-directory -j2 $(if $(findstring output-sync,$(.FEATURES)),--output-sync=target) \
+	@$(MAKE) --no-print-directory --keep-going -j2 $(if $(findstring output-sync,$(.FEATURES)),--output-sync=target) \
 		check-mypy check-pyright check-lint check-format check-imports check-twins check-sizes check-files
 
 bench: .venv/.installed ## Measure against peers and the raw ceiling (ARGS="...")
