@@ -47,6 +47,8 @@ def written_size(data: bytes, most: int) -> int:
 
 def deeper_than(data: bytes, depth: int) -> bool:
     """Whether lists and objects of well-formed JSON text lie deeper than ``depth``: peel off innermost pairs."""
+    if data.count(b"[") + data.count(b"{") <= depth:
+        return False
     brackets = _STRING.sub(b"", data).translate(None, _NOT_BRACKETS)
     while brackets and depth:
         depth -= 1
@@ -90,7 +92,7 @@ def find_fault(
         if children is None:
             reason = _number_reason(value, max_digits) if numbers_only else _leaf_reason(value, max_digits)
         elif depth == max_depth:
-            reason = _depth_reason(root, trail, max_depth)
+            return _too_deep(root, _keys(trail), max_depth)
         else:
             items = list(children)
             reason = next(filter(None, (_key_reason(key, max_digits) for key, _ in items)), None)
@@ -174,15 +176,15 @@ def _key_reason(key: object, max_digits: int) -> str | None:
     return reason and f"a key is or holds {reason}"
 
 
-def _depth_reason(root: object, trail: _Trail | tuple[()], max_depth: int) -> str:
-    """Too deep: for it contains itself, or because it is just so."""
+def _too_deep(root: object, keys: tuple[object, ...], max_depth: int) -> tuple[tuple[object, ...], str]:
+    """The fault of a value that goes on for too long: it contains itself, or is just deep."""
     value, seen = root, {id(root)}
-    for key in _keys(trail):
+    for count, key in enumerate(keys, 1):
         value = next(child for other, child in _children(value) or () if other is key or other == key)
         if id(value) in seen:
-            return "refers to itself"
+            return keys[:count], "refers to itself"
         seen.add(id(value))
-    return f"nested deeper than {max_depth}"
+    return keys, f"nested deeper than {max_depth}"
 
 
 def _keys(trail: _Trail | tuple[()]) -> tuple[object, ...]:
