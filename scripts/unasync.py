@@ -14,21 +14,17 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # source -> twin. A pair whose source does not exist is passed over.
 PAIRS = {
-    "queuert/client/async_client.py": "queuert/client/sync_client.py",
     "queuert/client/async_chain.py": "queuert/client/sync_chain.py",
+    "queuert/client/async_client.py": "queuert/client/sync_client.py",
     "queuert/client/async_waiting.py": "queuert/client/sync_waiting.py",
     "queuert/state/async_store.py": "queuert/state/sync_store.py",
     "queuert/state/postgres/async_steps.py": "queuert/state/postgres/sync_steps.py",
     "queuert/state/postgres/async_store.py": "queuert/state/postgres/sync_store.py",
-    "queuert/state/postgres/async_steps.py": "queuert/state/postgres/sync_steps.py",
-    "queuert/state/postgres/async_transaction.py": "queuert/state/postgres/sync_transaction.py",
     "queuert/state/postgres/async_transaction.py": "queuert/state/postgres/sync_transaction.py",
 }
 
-_MODULES = "|".join(sorted({Path(source).stem.removeprefix("async_") for source in PAIRS}))
-
 # Applied in this order, to whole words; the last two turn any other `AsyncName` into `Name` and `async_name` into
-# `name`. Each must be of use to some source: add what a new source needs, remove what none needs any more.
+# `sync_name`. Each must be of use to some source: add what a new source needs, remove what none needs any more.
 SUBSTITUTIONS = [
     (r"async def", "def"),
     (r"async with", "with"),
@@ -36,17 +32,15 @@ SUBSTITUTIONS = [
     (r"await ", ""),
     (r"__aenter__", "__enter__"),
     (r"__aexit__", "__exit__"),
-    (r"__aiter__", "__iter__"),
-    (r"__anext__", "__next__"),
-    (r"StopAsyncIteration", "StopIteration"),
     (r"AbstractAsyncContextManager", "AbstractContextManager"),
     (r"enter_async_context", "enter_context"),
     (r"push_async_exit", "push"),
     (r"aclose", "close"),
-    (r"async_(\w+)", r"sync_\1"),
+    (r"an asynchronous", "a synchronous"),
     (r"asynchronous", "synchronous"),
     (r"asynchronously", "synchronously"),
     (r"Async([A-Z]\w*)", r"\1"),
+    (r"async_(\w+)", r"sync_\1"),
 ]
 
 HEADER = "# Generated from {source}, do not edit: see scripts/unasync.py\n"
