@@ -43,8 +43,8 @@ class JobType(Generic[I, R]):
         resize = JobType("resize", input=Resize, continues_with=publish)    # JobType[Resize, Published]
 
     Continuations are given as objects, as names (for loops and for types declared later), or as a tuple of both.
-    Names tell a type checker nothing: when they are all there is, annotate the variable. So too for more than four
-    continuations with different results, and for a list of such::
+    Names tell a type checker nothing: when they are all there is, annotate the variable. So too where mypy cannot
+    keep different job types apart: in a list of them, and in a tuple longer than four (three with an ``output``)::
 
         poll = JobType("poll", input=Poll, output=Done, continues_with="poll")
         fetch: JobType[Fetch, Done] = JobType("fetch", input=Fetch, continues_with="poll")

@@ -1,0 +1,223 @@
+"""Job types and their registry, at run time; ``tests/typing`` has what type checkers make of them."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from typing_extensions import TypedDict
+
+from queuert.errors import (
+    DefinitionError,
+    DuplicateJobTypeError,
+    PayloadDecodeError,
+    PayloadError,
+    UnknownJobTypeError,
+)
+from queuert.job_types import JobType, JobTypes
+from queuert.payloads import PayloadLimits
+
+
+class Resize(BaseModel):
+    url: str
+    width: int
+
+
+class Thumbnail(BaseModel):
+    key: str
+
+
+class Published(BaseModel):
+    address: str
+
+
+@dataclass
+class Point:
+    x: int
+
+
+class Options(TypedDict):
+    depth: int
+
+
+publish = JobType("publish", input=Thumbnail, output=Published)
+resize = JobType("resize", input=Resize, continues_with=publish)
+
+
+def test_a_job_type_encodes_and_decodes_its_input_and_output() -> None:
+    text = resize.encode_input(Resize(url="u", width=3))
+    assert text == '{"url":"u","width":3}'
+    assert resize.decode_input(text) == Resize(url="u", width=3)
+    assert publish.decode_output(publish.encode_output(Published(address="a"))) == Published(address="a")
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "text"),
+    [
+        (None, None, "null"),
+        (int, 3, "3"),
+        (list[str], ["a"], '["a"]'),
+        (Point, Point(1), '{"x":1}'),
+        (Options, {"depth": 1}, '{"depth":1}'),
+        (int | None, None, "null"),
+    ],
+)
+def test_any_type_with_a_json_form_will_do(annotation: Any, value: object, text: str) -> None:
+    job_type = JobType("any", input=annotation, output=annotation)
+    assert job_type.encode_input(value) == job_type.encode_output(value) == text
+    assert job_type.decode_input(text) == job_type.decode_output(text) == value
+    assert job_type.can_complete
+
+
+def test_errors_say_which_job_type_and_which_side() -> None:
+    with pytest.raises(PayloadError) as written:
+        publish.encode_output({"address": 3})
+    error = written.value
+    assert (error.job_type, error.field, error.path) == ("publish", "output", "output.address")
+    with pytest.raises(PayloadDecodeError) as read:
+        resize.decode_input('{"url": "u"}')
+    assert (read.value.job_type, read.value.field, read.value.path) == ("resize", "input", "input.width")
+
+
+def test_a_job_type_without_an_output_cannot_complete() -> None:
+    assert (publish.can_complete, publish.continuations) == (True, ())
+    assert (resize.can_complete, resize.continuations) == (False, ("publish",))
+    with pytest.raises(PayloadError, match="continues with publish"):
+        resize.encode_output(Published(address="a"))
+    with pytest.raises(PayloadDecodeError, match="continues with publish"):
+        resize.decode_output("{}")
+
+
+def test_none_is_an_output_like_any_other() -> None:
+    tick = JobType("tick", input=None, output=None)
+    assert tick.can_complete
+    assert tick.encode_output(None) == "null"
+
+
+def test_continuations_are_objects_or_names_or_both() -> None:
+    poll = JobType("poll", input=Point, output=Point, continues_with="poll")
+    mixed = JobType("mixed", input=Point, output=Point, continues_with=("poll", publish, "mixed"))
+    listed: JobType[Point, Point | Published] = JobType(
+        "listed", input=Point, output=Point, continues_with=[publish, poll]
+    )
+    assert poll.continuations == ("poll",)
+    assert mixed.continuations == ("poll", "publish", "mixed")
+    assert listed.continuations == ("publish", "poll")
+    assert set(JobTypes(poll, mixed, listed, publish)) == {poll, mixed, listed, publish}
+
+
+def test_a_job_type_has_limits_of_its_own() -> None:
+    small = JobType("small", input=str, output=str, limits=PayloadLimits(max_bytes=5))
+    assert small.encode_input("abc") == '"abc"'
+    with pytest.raises(PayloadError, match="6 bytes"):
+        small.encode_input("abcd")
+    with pytest.raises(PayloadError, match="6 bytes"):
+        small.encode_output("abcd")
+
+
+@pytest.mark.parametrize("name", ["a", "_", "images.resize", "a:b/c-d_e", "A1", "x" * 128])
+def test_a_good_name(name: str) -> None:
+    assert JobType(name, input=int, output=int).name == name
+
+
+@pytest.mark.parametrize(
+    "name", ["", "1a", "-a", "a b", "a\n", "a\x00", "é", "a'b", "x" * 129, "x" * 100_000, ".a", None, 3, b"a"]
+)
+def test_a_bad_name_is_refused(name: Any) -> None:
+    with pytest.raises(DefinitionError, match="job type name") as caught:
+        JobType(name, input=int, output=int)
+    assert len(str(caught.value)) < 500
+    with pytest.raises(DefinitionError):
+        JobType("a", input=int, output=int, continues_with=(name,))
+
+
+def test_neither_output_nor_continuation_is_refused() -> None:
+    untyped: Any = JobType
+    with pytest.raises(DefinitionError, match="neither"):
+        untyped("stuck", input=int)
+    with pytest.raises(DefinitionError, match="neither"):
+        untyped("stuck", input=int, continues_with=())
+
+
+def test_a_continuation_named_twice_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="'publish' twice"):
+        JobType("a", input=int, output=int, continues_with=(publish, "publish"))
+
+
+def test_a_type_without_a_json_form_is_refused() -> None:
+    with pytest.raises(DefinitionError, match="output of job type 'a'"):
+        JobType("a", input=int, output=type("Plain", (), {}))
+
+
+def test_a_registry_is_looked_up_by_name() -> None:
+    job_types = JobTypes(resize, publish)
+    assert job_types["resize"] is resize
+    assert job_types.get("publish") is publish
+    assert job_types.get("nothing") is None
+    assert list(job_types) == [resize, publish]
+    assert job_types.names == ("resize", "publish")
+    assert len(job_types) == 2
+    assert "resize" in job_types
+    assert resize in job_types
+    assert "nothing" not in job_types
+    assert JobType("resize", input=int, output=int) not in job_types
+
+
+def test_an_unknown_name_is_answered_with_close_ones() -> None:
+    with pytest.raises(UnknownJobTypeError, match="did you mean 'resize'") as caught:
+        JobTypes(resize, publish)["resise"]
+    assert caught.value.known == ("publish", "resize")
+
+
+def test_registries_merge() -> None:
+    mail = JobType("mail", input=None, output=None)
+    assert JobTypes(JobTypes(resize, publish), mail).names == ("resize", "publish", "mail")
+    assert JobTypes().names == ()
+
+
+@pytest.mark.parametrize(
+    "members",
+    [(publish, publish), (JobTypes(publish), publish), (publish, JobType("publish", input=int, output=int))],
+)
+def test_duplicates_are_refused(members: tuple[Any, ...]) -> None:
+    with pytest.raises(DuplicateJobTypeError, match="'publish'"):
+        JobTypes(*members)
+
+
+def test_a_continuation_must_be_registered() -> None:
+    with pytest.raises(DefinitionError, match="'resize' continues with 'publish': not registered"):
+        JobTypes(resize)
+    with pytest.raises(DefinitionError, match="continues with 'nowhere'"):
+        JobTypes(JobType("lost", input=int, output=int, continues_with=("nowhere",)))
+
+
+def test_a_continuation_must_be_the_registered_object() -> None:
+    with pytest.raises(DefinitionError, match="another job type is registered"):
+        JobTypes(resize, JobType("publish", input=int, output=int))
+
+
+def test_only_job_types_are_registered() -> None:
+    other: Any = "resize"
+    with pytest.raises(DefinitionError, match="not str"):
+        JobTypes(other)
+
+
+def test_the_output_of_a_chain_is_read_by_the_type_of_its_last_job() -> None:
+    job_types = JobTypes(resize, publish)
+    assert job_types.decode_output("publish", '{"address":"a"}') == Published(address="a")
+    assert job_types.output_decoder("publish")(b'{"address":"a"}') == Published(address="a")
+    with pytest.raises(UnknownJobTypeError):
+        job_types.decode_output("gone", "{}")
+    with pytest.raises(UnknownJobTypeError):
+        job_types.output_decoder("gone")
+
+
+def test_job_types_travel_to_other_processes() -> None:
+    again = pickle.loads(pickle.dumps(JobTypes(resize, publish)))
+    assert again.names == ("resize", "publish")
+    assert again["resize"].continuations == ("publish",)
+    assert again["resize"].encode_input(Resize(url="u", width=1)) == '{"url":"u","width":1}'
+    assert not again["resize"].can_complete
