@@ -143,7 +143,7 @@ def _only_migrator(dsn: str, schema: str, timeout: float) -> Iterator[None]:
         while not _try_lock(connection, schema):
             if time.monotonic() >= deadline:
                 raise MigrationError(
-                    f"another migrator has held schema {schema!r} for {timeout:g} seconds: see pg_locks, locktype advisory"
+                    f"another migrator has held schema {schema!r} for {timeout:g} s: see pg_locks, advisory"
                 )
             time.sleep(0.1)
         yield  # Closing the connection gives the lock back, even when this process dies.

@@ -27,7 +27,7 @@ class Topic(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Something happened to ``keys``; None means that anything may have: the connection was lost, or there were many."""
+    """Something happened to ``keys``; None means that anything may have: the connection was lost, or they are many."""
 
     topic: Topic
     keys: frozenset[str] | None
@@ -41,6 +41,7 @@ class Subscription(Protocol):
 
     def close(self) -> None:
         """Leave. Idempotent, safe at any time, also after the adapter was closed."""
+        ...
 
 
 class NotifyAdapter(Protocol):
@@ -48,20 +49,25 @@ class NotifyAdapter(Protocol):
 
     def open(self, observers: Observers) -> None:
         """Begin. Counted: the last ``close`` ends it. Does not wait for a connection, and does not fail without one."""
+        ...
 
     def close(self) -> None:
         """End, after a last try to send what is pending (at most a second). Too many closes do nothing."""
+        ...
 
     def publish(self, topic: Topic, keys: Iterable[str]) -> None:
         """Send a hint soon. Never blocks, never raises; hints of a moment are sent together, each key once."""
+        ...
 
     def subscribe(self, topic: Topic, callback: HintCallback) -> Subscription:
-        """Call ``callback`` with every hint of the topic, from a thread of the adapter: be quick, hand over to your own.
+        """Call ``callback`` with every hint of the topic, from a thread of the adapter: be quick, hand it over.
 
         After the connection was lost and is back, it is called with ``keys=None``. What it raises is reported and
         disturbs nobody.
         """
+        ...
 
     @property
     def healthy(self) -> bool:
         """Whether hints arrive at present. Where they do not, sleepers poll more often."""
+        ...

@@ -19,6 +19,7 @@ class ObservabilityAdapter(Protocol):
 
         What it raises is reported as :class:`~queuert.observability.events.ObserverFailed` and disturbs nothing.
         """
+        ...
 
 
 class Observers:

@@ -36,20 +36,24 @@ class Capability(StrEnum):
 
 
 class StateAdapter(Protocol):
-    """Where jobs live. One object, shared by clients and workers; it opens a store in either colour for each of them."""
+    """Where jobs live. One object, shared by clients and workers; it makes a store in either colour for each."""
 
     @property
     def capabilities(self) -> frozenset[Capability]:
         """What this store can do beyond the common contract."""
+        ...
 
-    def store(self, *, connections: int = 4) -> Store:
+    def sync_store(self, *, connections: int = 4) -> Store:
         """A new, unopened synchronous store of at most this many connections."""
+        ...
 
     def async_store(self, *, connections: int = 4) -> AsyncStore:
         """A new, unopened asynchronous store of at most this many connections."""
+        ...
 
     def default_notify(self) -> NotifyAdapter:
         """The notify adapter that suits this store when the user names none."""
+        ...
 
 
 # --- start -----------------------------------------------------------------------------------------------------------

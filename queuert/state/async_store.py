@@ -29,9 +29,11 @@ class AsyncStoreTransaction(Protocol):
     @property
     def connection(self) -> Any:
         """The store's own connection, for the caller's writes (psycopg's, for Postgres)."""
+        ...
 
     async def finish(self, finish: Finish) -> FinishResult:
         """Write the ending inside the transaction. It stands when the transaction commits."""
+        ...
 
 
 class AsyncStore(Protocol):
@@ -43,9 +45,11 @@ class AsyncStore(Protocol):
 
     async def open(self) -> None:
         """Connect. Idempotent; raises SchemaMissingError when the schema is not there."""
+        ...
 
     async def aclose(self) -> None:
         """Let go of all connections. Idempotent."""
+        ...
 
     async def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
         """Write the first jobs of new chains: all or none, results in the order asked.
@@ -57,6 +61,7 @@ class AsyncStore(Protocol):
             JobIdConflictError: a chosen id exists.
             ChainNotFoundError: a blocker does not exist.
         """
+        ...
 
     async def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
         """Lease due jobs: READY ones and SCHEDULED ones whose time has come, best first.
@@ -65,9 +70,15 @@ class AsyncStore(Protocol):
         counted. Jobs that another claim holds are skipped, never waited for. Fewer than asked means that no more were
         to be had. The cost depends on the limit and the number of types, not on the backlog.
         """
+        ...
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
-        """Extend leases; False where the token holds the job no more. An expired lease that was not reaped is saved."""
+        """Extend leases. An expired one that was not reaped is saved.
+
+        False where it was not extended: the lease is lost, or another transaction has the job locked just now;
+        ``lost_reasons`` tells which.
+        """
+        ...
 
     async def finish(self, finishes: Sequence[Finish]) -> list[FinishResult]:
         """End attempts of many kinds. Each is written if, and only if, its token still holds the job.
@@ -76,30 +87,39 @@ class AsyncStore(Protocol):
         in the same step; RETRY and INTERRUPT make the job due again. A lost one writes nothing and does not disturb the
         others.
         """
+        ...
 
     async def release(self, leases: Sequence[Lease]) -> int:
-        """Give back jobs that were claimed and not started: due at once, the attempt is not counted. Returns how many."""
+        """Give back jobs that were claimed and not started: due at once, the attempt not counted. Returns how many."""
+        ...
 
     async def reap(self, request: ReapRequest) -> ReapResult:
         """Turn expired leases into failed attempts: backed off, counted, FAILED at the cap. Renewed ones are let be."""
+        ...
 
     async def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
         """Why each lease does not hold its job; None for those that do, and for those that ended it themselves."""
+        ...
 
     async def next_due(self, types: Sequence[str]) -> float | None:
         """Seconds until the next job of these types is due: 0 when one is, None when none is scheduled."""
+        ...
 
     async def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
         """Read jobs in the order asked; None for those that do not exist."""
+        ...
 
     async def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
         """Read chains in the order asked; None for those that do not exist."""
+        ...
 
     async def get_blockers(self, job_id: str) -> list[BlockerRecord]:
         """The chains that a job waits for or waited for, in the order in which they were given."""
+        ...
 
     async def counts(self, types: Sequence[str] | None = None) -> list[TypeCount]:
         """Jobs by type and status, of all types or of some."""
+        ...
 
     def transaction(self, job: ClaimedJob) -> AbstractAsyncContextManager[AsyncStoreTransaction]:
         """Open a transaction that holds the job by its lease until it ends. It commits when the block ends well.
@@ -110,3 +130,4 @@ class AsyncStore(Protocol):
         Raises:
             LeaseLostError: the lease does not hold the job any more; nothing was begun.
         """
+        ...

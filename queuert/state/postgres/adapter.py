@@ -62,7 +62,7 @@ class PostgresState:
     def __repr__(self) -> str:
         return f"PostgresState(schema={self.schema!r})"
 
-    def store(self, *, connections: int = 4) -> PostgresStore:
+    def sync_store(self, *, connections: int = 4) -> PostgresStore:
         """A new, unopened synchronous store."""
         return PostgresStore(self._settings, self._statements, connections)
 

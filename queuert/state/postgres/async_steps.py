@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import tuple_row
 
 from queuert.errors import ChainNotFoundError, UnsupportedConnectionError
+from queuert.jobs import JobStatus
 from queuert.state.adapter import Finish, FinishResult, NewJob
 from queuert.state.postgres import parameters
-from queuert.state.postgres.finishing import chains_to_lock, continuations_with_blockers, finish_results
+from queuert.state.postgres.finishing import closing_chains, continuations_with_blockers, finish_results
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
 
@@ -35,24 +36,23 @@ def callers_connection(given: Any) -> AsyncConnection[Any]:
         return given
     if isinstance(given, AsyncCursor):
         return given.connection
-    raise UnsupportedConnectionError(
-        f"connection= takes a psycopg.AsyncConnection or its cursor, not {type(given).__module__}.{type(given).__name__}"
-    )
+    kind = f"{type(given).__module__}.{type(given).__name__}"
+    raise UnsupportedConnectionError(f"connection= takes a psycopg.AsyncConnection or its cursor, not {kind}")
 
 
-async def lock_chains(
-    connection: AsyncConnection[Any], sql: Statements, closing: Sequence[str], waiting: Sequence[NewJob]
+async def lock_rows(
+    connection: AsyncConnection[Any], sql: Statements, rows: Iterable[str], waiting: Sequence[NewJob]
 ) -> None:
-    """Lock the chains that will close and those that new jobs will wait for, all in one order.
+    """Lock jobs and chains, and the chains that new jobs will wait for, all in one order.
 
     Raises:
         ChainNotFoundError: a chain that a job is to wait for does not exist.
     """
     awaited = {chain_id for job in waiting for chain_id in job.blockers}
-    asked = {"chains": list(awaited.union(closing)), "awaited": list(awaited)}
-    if not asked["chains"]:
+    asked = {"rows": list(awaited.union(rows)), "awaited": list(awaited)}
+    if not asked["rows"]:
         return
-    found = {row[0] for row in await fetch(connection, sql.lock_chains, asked)}
+    found = {row[0] for row in await fetch(connection, sql.lock_rows, asked)}
     missing = sorted(awaited - found)
     if missing:
         raise ChainNotFoundError(missing[0])
@@ -69,12 +69,12 @@ async def finish_and_release(
 ) -> dict[str, FinishResult]:
     """Finish inside the connection's transaction, and release the jobs that waited for the chains that closed."""
     waiting = continuations_with_blockers(finishes)
-    closing = chains_to_lock(finishes)
-    await lock_chains(connection, sql, closing, waiting)
+    closing = closing_chains(finishes)
+    await lock_rows(connection, sql, {one.job.id for one in finishes}.union(closing), waiting)
     found = await fetch(connection, sql.finish, parameters.finish(finishes, closes_awaited=True))
     written = {row[0] for row in found}
     begun = continuations_with_blockers([one for one in finishes if one.job.id in written])
     if begun:
         await add_blockers(connection, sql, begun)
     released = await fetch(connection, sql.unblock, {"chains": closing}) if closing else []
-    return finish_results(finishes, found, [row[0] for row in released])
+    return finish_results(finishes, found, [row[0] for row in released if row[1] != JobStatus.BLOCKED])

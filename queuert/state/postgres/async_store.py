@@ -24,7 +24,7 @@ from queuert.state.adapter import (
     TypeCount,
 )
 from queuert.state.postgres import parameters, rows
-from queuert.state.postgres.async_steps import add_blockers, callers_connection, fetch, finish_and_release, lock_chains
+from queuert.state.postgres.async_steps import add_blockers, callers_connection, fetch, finish_and_release, lock_rows
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
 from queuert.state.postgres.connections import AsyncConnections
 from queuert.state.postgres.finishing import finish_results, needs_transaction, releases_dependents, with_status
@@ -89,7 +89,7 @@ class AsyncPostgresStore:
             return await self._insert(connection, jobs)
         async with connection.transaction():
             waiting = [job for job in jobs if job.blockers]
-            await lock_chains(connection, self._sql, (), waiting)
+            await lock_rows(connection, self._sql, (), waiting)
             started = await self._insert(connection, jobs)
             if waiting:
                 started = with_status(started, await add_blockers(connection, self._sql, waiting))
@@ -204,13 +204,13 @@ class AsyncPostgresStore:
     async def _fail_expired(self, connection: AsyncConnection[Any], row: Row) -> list[Any]:
         job_id, chain_id, token = row[0], row[2], row[6]
         async with connection.transaction():
-            await fetch(connection, self._sql.lock_chains, {"chains": [chain_id], "awaited": []})
+            await lock_rows(connection, self._sql, [job_id, chain_id], ())
             lease = {"ids": [job_id], "tokens": [token]}
             if not await fetch(connection, self._sql.fail_expired, lease):
                 return []
             released = await fetch(connection, self._sql.unblock, {"chains": [chain_id]})
         job = rows.reaped_job(row, status=JobStatus.FAILED)
-        return [rows.with_readied(job, tuple(sorted({one[0] for one in released})))]
+        return [rows.with_readied(job, tuple(sorted({one[0] for one in released if one[1] != JobStatus.BLOCKED})))]
 
     # --- look ---------------------------------------------------------------------------------------------------------
 

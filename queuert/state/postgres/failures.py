@@ -27,7 +27,7 @@ def mapped_errors() -> Iterator[None]:
 def mapped(error: psycopg.Error) -> Exception:
     """The contract's error for one of the driver's."""
     if isinstance(error, _MISSING):
-        return SchemaMissingError(f"the database has no usable Queuert schema ({_first_line(error)}): run queuert migrate up")
+        return SchemaMissingError(f"no usable Queuert schema here ({_first_line(error)}): run queuert migrate up")
     if isinstance(error, errors.UniqueViolation) and error.diag.constraint_name == "job_pkey":
         return JobIdConflictError([_conflicting_id(error)])
     if isinstance(error, _PASSING):

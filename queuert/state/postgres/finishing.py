@@ -39,7 +39,7 @@ def continuations_with_blockers(finishes: Sequence[Finish]) -> list[NewJob]:
     return [one.continuation for one in finishes if one.continuation is not None and one.continuation.blockers]
 
 
-def chains_to_lock(finishes: Sequence[Finish]) -> list[str]:
+def closing_chains(finishes: Sequence[Finish]) -> list[str]:
     """The chains that these endings close."""
     return sorted({one.job.chain_id for one in finishes if one.kind.closes_chain})
 

@@ -16,7 +16,7 @@ async def async_pauses() -> AsyncIterator[float]:
         yield pause
 
 
-def pauses() -> Iterator[float]:
+def sync_pauses() -> Iterator[float]:
     """Yield the pause that was just made, in seconds, for each try."""
     for pause in _PAUSES:
         time.sleep(pause)

@@ -14,7 +14,6 @@ from queuert.state.adapter import BlockerRecord, ClaimedJob, Lease, ReapedJob, S
 Row = tuple[Any, ...]
 
 
-
 def started_job(row: Row) -> StartedJob:
     """A row of ``start_jobs``."""
     return StartedJob(row[0], row[1], JobStatus(row[2]), row[3])

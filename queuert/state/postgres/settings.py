@@ -33,7 +33,7 @@ class PostgresSettings:
             conninfo_to_dict(self.dsn)
         except Exception as error:
             # The driver's message can repeat the whole string, password included.
-            raise ConfigurationError("the connection string is not one that libpq understands") from _without_text(error)
+            raise ConfigurationError("libpq does not understand the connection string") from _without_text(error)
         for name in ("connect_timeout", "answer_timeout"):
             if getattr(self, name) <= 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: above 0 seconds")

@@ -17,7 +17,7 @@ class Statements:
             setattr(self, name, text.replace("{schema}", f'"{schema}"').encode())
 
     start_jobs: bytes
-    lock_chains: bytes
+    lock_rows: bytes
     add_blockers: bytes
     unblock: bytes
     claim: bytes

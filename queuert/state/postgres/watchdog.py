@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import psycopg
 from psycopg import BaseConnection
 
 
@@ -87,7 +88,6 @@ class _Wait:
 
 def cut(connection: BaseConnection[Any]) -> None:
     """Shut a connection's socket down, from any thread; its user finds it broken."""
-    with suppress(OSError, Exception):
-        # A duplicate, so that closing it here leaves the descriptor to libpq.
-        with socket.socket(fileno=os.dup(connection.pgconn.socket)) as duplicate:
-            duplicate.shutdown(socket.SHUT_RDWR)
+    # A duplicate, so that closing it here leaves the descriptor to libpq. A connection that broke meanwhile has none.
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as duplicate:
+        duplicate.shutdown(socket.SHUT_RDWR)

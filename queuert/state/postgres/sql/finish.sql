@@ -1,7 +1,7 @@
 -- End attempts of many kinds in one guarded statement. A row is written only while its token holds the job; the token
 -- stays in the row as evidence of who ended it. Rows, and the chains that close, are locked in the order of their ids
--- first. A chain that other jobs wait for is closed only where the caller says that it releases them in the same
--- transaction (`closes_awaited`); otherwise such a row is left for that.
+-- first; what another transaction has locked is left out, so that one held row does not hold up the batch. So is a
+-- chain that other jobs wait for, unless the caller releases those in the same transaction (`closes_awaited`).
 WITH asked AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(finishes)s::json) AS f (
         id text, token uuid, kind text, delay float8, output jsonb, error jsonb, root text,
@@ -12,7 +12,7 @@ locked AS MATERIALIZED (
     SELECT id, has_dependents FROM {schema}.job
     WHERE id = ANY (%(rows)s::text[])
         AND (id = ANY (%(roots)s::text[]) OR lease_token = ANY (%(tokens)s::uuid[]) AND lease_expires_at IS NOT NULL)
-    ORDER BY id FOR NO KEY UPDATE
+    ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
 ),
 closable AS (
     SELECT id FROM locked WHERE %(closes_awaited)s OR NOT has_dependents
@@ -39,6 +39,7 @@ done AS (
         lease_expires_at = NULL
     FROM asked
     WHERE job.id = asked.id AND job.lease_token = asked.token AND job.lease_expires_at IS NOT NULL
+        AND job.id IN (SELECT id FROM locked)
         AND (asked.kind IN ('continue', 'retry', 'interrupt')
              OR coalesce(asked.root, asked.id) IN (SELECT id FROM closable))
     RETURNING job.id, job.type, job.status, job.chain_id, job.chain_type, job.chain_index, job.priority

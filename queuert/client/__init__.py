@@ -1,0 +1,9 @@
+"""Clients, in two colours: they start chains, await them and look at them."""
+
+from queuert.client.async_chain import AsyncChain
+from queuert.client.async_client import AsyncClient
+from queuert.client.starts import ChainReference, NewChain
+from queuert.client.sync_chain import Chain
+from queuert.client.sync_client import Client
+
+__all__ = ["AsyncChain", "AsyncClient", "Chain", "ChainReference", "Client", "NewChain"]

@@ -1,0 +1,107 @@
+"""What a client is asked to start, checked before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from queuert.errors import ConfigurationError, InvalidIdentifierError, UnknownJobTypeError
+from queuert.ids import new_id
+from queuert.job_types import JobType, JobTypes
+from queuert.payloads import check_text
+from queuert.schedules import Schedule
+from queuert.state.adapter import NewJob
+
+I = TypeVar("I")  # noqa: E741
+R = TypeVar("R", covariant=True)
+
+MAX_PRIORITY = 1_000_000
+
+
+class _HasId(Protocol):
+    @property
+    def id(self) -> str: ...
+
+
+ChainReference: TypeAlias = str | _HasId
+"""A chain: its id, or any object that has one, such as ``Chain``."""
+
+
+class NewChain(Generic[R]):
+    """A chain to be started by ``start_chains``: the arguments of ``start_chain``, as a value.
+
+    Args:
+        job_type: the type of its first job.
+        input: that job's input.
+        id: an id of your own choice, at most 512 characters of any kind; by default a new UUID.
+        schedule: when it may run first: ``after(minutes=5)`` or ``at(moment)``; by default at once.
+        priority: higher is claimed sooner; between -1,000,000 and 1,000,000.
+        blockers: chains that must close before it may run.
+    """
+
+    __slots__ = ("blockers", "id", "input", "job_type", "priority", "schedule")
+
+    def __init__(
+        self,
+        job_type: JobType[I, R],
+        input: I,
+        *,
+        id: str | None = None,
+        schedule: Schedule | None = None,
+        priority: int = 0,
+        blockers: Iterable[ChainReference] = (),
+    ) -> None:
+        self.job_type: JobType[Any, R] = job_type
+        self.input: Any = input
+        self.id = id
+        self.schedule = schedule
+        self.priority = priority
+        self.blockers = blockers
+
+    def __repr__(self) -> str:
+        return f"NewChain({self.job_type.name!r}, id={self.id!r})"
+
+
+def new_job(job_types: JobTypes, start: NewChain[Any]) -> NewJob:
+    """The job that starts a chain, checked and encoded.
+
+    Raises:
+        UnknownJobTypeError: its type is not registered with the client.
+        PayloadError: its input cannot be stored.
+        InvalidIdentifierError: its id, or a blocker's, cannot be stored.
+        ConfigurationError: its priority is out of range.
+    """
+    if start.job_type not in job_types:
+        raise UnknownJobTypeError(start.job_type.name, job_types.names)
+    return NewJob(
+        id=new_id() if start.id is None else check_text(start.id, what="id"),
+        type=start.job_type.name,
+        input=start.job_type.encode_input(start.input),
+        priority=checked_priority(start.priority),
+        schedule=start.schedule,
+        blockers=chain_ids(start.blockers),
+        id_chosen=start.id is not None,
+    )
+
+
+def checked_priority(priority: int) -> int:
+    """The priority, if it is a whole number in range."""
+    if not isinstance(priority, int) or abs(priority) > MAX_PRIORITY:
+        raise ConfigurationError(f"priority is {priority!r}: a whole number from -{MAX_PRIORITY:,} to {MAX_PRIORITY:,}")
+    return priority
+
+
+def chain_ids(chains: Iterable[ChainReference]) -> tuple[str, ...]:
+    """The ids of chains, each once, in order."""
+    if isinstance(chains, str):
+        raise InvalidIdentifierError("chains are given as a sequence, not as one string")
+    ids = (chain if isinstance(chain, str) else chain.id for chain in chains)
+    return tuple(dict.fromkeys(check_text(one, what="chain id") for one in ids))
+
+
+def refuse_repeated_ids(jobs: Sequence[NewJob]) -> None:
+    """Raise if two jobs of a batch have one id."""
+    chosen = [job.id for job in jobs if job.id_chosen]
+    if len(set(chosen)) < len(chosen):
+        twice = next(one for one in chosen if chosen.count(one) > 1)
+        raise InvalidIdentifierError(f"the id {twice!r} is given twice in one batch")

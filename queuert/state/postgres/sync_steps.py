@@ -1,0 +1,77 @@
+# Generated from queuert/state/postgres/async_steps.py, do not edit: see scripts/unasync.py
+"""The steps that operations on Postgres are made of, each on a given connection. ``sync_steps.py`` is generated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from psycopg import Connection, Cursor
+from psycopg.rows import tuple_row
+
+from queuert.errors import ChainNotFoundError, UnsupportedConnectionError
+from queuert.jobs import JobStatus
+from queuert.state.adapter import Finish, FinishResult, NewJob
+from queuert.state.postgres import parameters
+from queuert.state.postgres.finishing import closing_chains, continuations_with_blockers, finish_results
+from queuert.state.postgres.rows import Row
+from queuert.state.postgres.statements import Statements
+
+
+def fetch(connection: Connection[Any], statement: bytes, values: parameters.Parameters | None = None) -> list[Row]:
+    """Run one statement and return its rows as tuples, whatever row factory the connection has."""
+    with Cursor(connection, row_factory=tuple_row) as cursor:
+        cursor.execute(statement, values)
+        return cursor.fetchall()
+
+
+def callers_connection(given: Any) -> Connection[Any]:
+    """The psycopg connection in what a caller gave as ``connection=``: itself, or the one of a cursor.
+
+    Raises:
+        UnsupportedConnectionError: it is something else, or of the other colour.
+    """
+    if isinstance(given, Connection):
+        return given
+    if isinstance(given, Cursor):
+        return given.connection
+    kind = f"{type(given).__module__}.{type(given).__name__}"
+    raise UnsupportedConnectionError(f"connection= takes a psycopg.Connection or its cursor, not {kind}")
+
+
+def lock_rows(connection: Connection[Any], sql: Statements, rows: Iterable[str], waiting: Sequence[NewJob]) -> None:
+    """Lock jobs and chains, and the chains that new jobs will wait for, all in one order.
+
+    Raises:
+        ChainNotFoundError: a chain that a job is to wait for does not exist.
+    """
+    awaited = {chain_id for job in waiting for chain_id in job.blockers}
+    asked = {"rows": list(awaited.union(rows)), "awaited": list(awaited)}
+    if not asked["rows"]:
+        return
+    found = {row[0] for row in fetch(connection, sql.lock_rows, asked)}
+    missing = sorted(awaited - found)
+    if missing:
+        raise ChainNotFoundError(missing[0])
+
+
+def add_blockers(connection: Connection[Any], sql: Statements, waiting: Sequence[NewJob]) -> dict[str, str]:
+    """Let freshly written jobs wait for locked chains; returns the status that each job has then."""
+    found = fetch(connection, sql.add_blockers, parameters.blockers(waiting))
+    return {row[0]: row[1] for row in found}
+
+
+def finish_and_release(
+    connection: Connection[Any], sql: Statements, finishes: Sequence[Finish]
+) -> dict[str, FinishResult]:
+    """Finish inside the connection's transaction, and release the jobs that waited for the chains that closed."""
+    waiting = continuations_with_blockers(finishes)
+    closing = closing_chains(finishes)
+    lock_rows(connection, sql, {one.job.id for one in finishes}.union(closing), waiting)
+    found = fetch(connection, sql.finish, parameters.finish(finishes, closes_awaited=True))
+    written = {row[0] for row in found}
+    begun = continuations_with_blockers([one for one in finishes if one.job.id in written])
+    if begun:
+        add_blockers(connection, sql, begun)
+    released = fetch(connection, sql.unblock, {"chains": closing}) if closing else []
+    return finish_results(finishes, found, [row[0] for row in released if row[1] != JobStatus.BLOCKED])

@@ -1,0 +1,236 @@
+# Generated from queuert/state/postgres/async_store.py, do not edit: see scripts/unasync.py
+"""The operations on Postgres. ``sync_store.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from psycopg import Connection
+
+from queuert.errors import SchemaMissingError, StateError
+from queuert.jobs import AbortReason, ChainRecord, Job, JobStatus
+from queuert.state.adapter import (
+    BlockerRecord,
+    ClaimedJob,
+    ClaimRequest,
+    Finish,
+    FinishResult,
+    Lease,
+    NewJob,
+    ReapRequest,
+    ReapResult,
+    Renewal,
+    StartedJob,
+    TypeCount,
+)
+from queuert.state.postgres import parameters, rows
+from queuert.state.postgres.connections import Connections
+from queuert.state.postgres.finishing import finish_results, needs_transaction, releases_dependents, with_status
+from queuert.state.postgres.rows import LeaseState, Row
+from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
+from queuert.state.postgres.statements import Statements
+from queuert.state.postgres.sync_steps import add_blockers, callers_connection, fetch, finish_and_release, lock_rows
+from queuert.state.postgres.sync_transaction import PostgresTransaction
+
+_FINISH_ROUNDS = 4
+"""A finish is asked for again when a chain got its first dependent meanwhile; more than once is already rare."""
+
+
+class PostgresStore:
+    """Jobs in Postgres: see :class:`queuert.state.Store` for what each operation promises."""
+
+    def __init__(self, settings: PostgresSettings, statements: Statements, connections: int) -> None:
+        self._settings = settings
+        self._sql = statements
+        self._connections = Connections(settings, connections)
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Connect and check the schema."""
+        self._connections.open()
+        found = self._fetch(self._sql.schema_revision)
+        if not found or found[0][0] < REQUIRED_REVISION:
+            raise SchemaMissingError(f"schema {self._settings.schema!r} is out of date: run queuert migrate up")
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._connections.close()
+
+    def _fetch(self, statement: bytes, values: parameters.Parameters | None = None) -> list[Row]:
+        with self._connections.connection() as connection:
+            return fetch(connection, statement, values)
+
+    # --- start --------------------------------------------------------------------------------------------------------
+
+    def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
+        """Write the first jobs of new chains, in the caller's transaction if there is one."""
+        if not jobs:
+            return []
+        if connection is None:
+            with self._connections.connection() as own:
+                return self._start(own, jobs, in_transaction=needs_transaction(jobs))
+        callers = callers_connection(connection)
+        with self._connections.limited(callers):
+            # A chosen id may conflict, and that must not spoil the caller's transaction: a savepoint holds it apart.
+            started = self._start(callers, jobs, in_transaction=needs_transaction(jobs, callers=True))
+            hints = {"channel": self._channel, "payloads": sorted({job.type for job in jobs})}
+            fetch(callers, self._sql.notify, hints)
+            return started
+
+    @property
+    def _channel(self) -> str:
+        return f"{self._settings.schema}_jobs"
+
+    def _start(self, connection: Connection[Any], jobs: Sequence[NewJob], *, in_transaction: bool) -> list[StartedJob]:
+        if not in_transaction:
+            return self._insert(connection, jobs)
+        with connection.transaction():
+            waiting = [job for job in jobs if job.blockers]
+            lock_rows(connection, self._sql, (), waiting)
+            started = self._insert(connection, jobs)
+            if waiting:
+                started = with_status(started, add_blockers(connection, self._sql, waiting))
+            return started
+
+    def _insert(self, connection: Connection[Any], jobs: Sequence[NewJob]) -> list[StartedJob]:
+        written: dict[str, StartedJob] = {}
+        for chunk in parameters.start_chunks(jobs):
+            for row in fetch(connection, self._sql.start_jobs, chunk):
+                written[row[0]] = rows.started_job(row)
+        return [written[job.id] for job in jobs]
+
+    # --- claim, renew, release ----------------------------------------------------------------------------------------
+
+    def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
+        """Lease due jobs, best first."""
+        if request.limit < 1 or not request.leases:
+            return []
+        found = self._fetch(self._sql.claim, parameters.claim(request))
+        return rows.best_first([rows.claimed_job(row, request.token) for row in found])
+
+    def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
+        """Extend leases that are still held."""
+        if not renewals:
+            return []
+        found = self._fetch(self._sql.renew, parameters.renewals(renewals))
+        held = {row[0] for row in found}
+        return [renewal.lease.job_id in held for renewal in renewals]
+
+    def release(self, leases: Sequence[Lease]) -> int:
+        """Give back jobs that were not started."""
+        return len(self._fetch(self._sql.release, parameters.leases(leases))) if leases else 0
+
+    # --- finish -------------------------------------------------------------------------------------------------------
+
+    def finish(self, finishes: Sequence[Finish]) -> list[FinishResult]:
+        """End attempts, each while its token holds the job."""
+        results: dict[str, FinishResult] = {}
+        left = list(finishes)
+        release_dependents = any(releases_dependents(one) for one in left)
+        for _ in range(_FINISH_ROUNDS):
+            if not left:
+                break
+            with self._connections.connection() as connection:
+                results |= self._finish_round(connection, left, release_dependents=release_dependents)
+                left = self._settle(connection, [one for one in left if one.job.id not in results], results)
+            release_dependents = True
+        if left:
+            raise StateError(f"jobs {[one.job.id for one in left]!r} could neither be finished nor found lost")
+        return [results[one.job.id] for one in finishes]
+
+    def _finish_round(
+        self, connection: Connection[Any], finishes: Sequence[Finish], *, release_dependents: bool
+    ) -> dict[str, FinishResult]:
+        if not release_dependents:
+            found = fetch(connection, self._sql.finish, parameters.finish(finishes, closes_awaited=False))
+            return finish_results(finishes, found, ())
+        with connection.transaction():
+            return finish_and_release(connection, self._sql, finishes)
+
+    def _settle(
+        self, connection: Connection[Any], missed: Sequence[Finish], results: dict[str, FinishResult]
+    ) -> list[Finish]:
+        """Say of each finish that wrote nothing why; those whose lease still holds are returned, to be asked again."""
+        if not missed:
+            return []
+        states = self._lease_states(connection, [one.job.lease for one in missed])
+        again = []
+        for one, state in zip(missed, states, strict=True):
+            if state is LeaseState.HELD:
+                again.append(one)
+            else:
+                results[one.job.id] = FinishResult(one.job.id, None if isinstance(state, LeaseState) else state)
+        return again
+
+    def _lease_states(self, connection: Connection[Any], leases: Sequence[Lease]) -> list[LeaseState | AbortReason]:
+        asked = {"ids": [lease.job_id for lease in leases]}
+        return rows.lease_states(leases, fetch(connection, self._sql.lease_states, asked))
+
+    def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
+        """Why each lease does not hold its job."""
+        states = self.lease_states(leases)
+        return [None if isinstance(state, LeaseState) else state for state in states]
+
+    def lease_states(self, leases: Sequence[Lease]) -> list[LeaseState | AbortReason]:
+        """How each lease stands: held, ended by its holder, or lost for a reason."""
+        with self._connections.connection() as connection:
+            return self._lease_states(connection, leases)
+
+    def transaction(self, job: ClaimedJob) -> PostgresTransaction:
+        """Open a transaction that holds the job."""
+        return PostgresTransaction(self._connections, self._sql, job)
+
+    # --- reap ---------------------------------------------------------------------------------------------------------
+
+    def reap(self, request: ReapRequest) -> ReapResult:
+        """Turn expired leases into failed attempts."""
+        if not request.policies:
+            return ReapResult((), None)
+        with self._connections.connection() as connection:
+            found = fetch(connection, self._sql.reap, parameters.reap(request))
+            expired = [row for row in found if row[0] is not None]
+            reaped = [rows.reaped_job(row, status=row[3]) for row in expired if row[3] is not None]
+            for row in expired:
+                if row[3] is None:
+                    reaped += self._fail_expired(connection, row)
+        next_expiry = 0.0 if len(expired) >= request.limit else found[0][7]
+        return ReapResult(reaped, next_expiry)
+
+    def _fail_expired(self, connection: Connection[Any], row: Row) -> list[Any]:
+        job_id, chain_id, token = row[0], row[2], row[6]
+        with connection.transaction():
+            lock_rows(connection, self._sql, [job_id, chain_id], ())
+            lease = {"ids": [job_id], "tokens": [token]}
+            if not fetch(connection, self._sql.fail_expired, lease):
+                return []
+            released = fetch(connection, self._sql.unblock, {"chains": [chain_id]})
+        job = rows.reaped_job(row, status=JobStatus.FAILED)
+        return [rows.with_readied(job, tuple(sorted({one[0] for one in released if one[1] != JobStatus.BLOCKED})))]
+
+    # --- look ---------------------------------------------------------------------------------------------------------
+
+    def next_due(self, types: Sequence[str]) -> float | None:
+        """Seconds until the next job is due."""
+        found = self._fetch(self._sql.next_due, {"types": list(types)})
+        return None if found[0][0] is None else float(found[0][0])
+
+    def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
+        """Read jobs in the order asked."""
+        found = {row[0]: rows.job(row) for row in self._fetch(self._sql.get_jobs, {"ids": list(ids)})}
+        return [found.get(one) for one in ids]
+
+    def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
+        """Read chains in the order asked."""
+        found = {row[0]: rows.chain(row) for row in self._fetch(self._sql.get_chains, {"ids": list(ids)})}
+        return [found.get(one) for one in ids]
+
+    def get_blockers(self, job_id: str) -> list[BlockerRecord]:
+        """The chains that a job waits for, in order."""
+        return [rows.blocker(row) for row in self._fetch(self._sql.get_blockers, {"id": job_id})]
+
+    def counts(self, types: Sequence[str] | None = None) -> list[TypeCount]:
+        """Jobs by type and status."""
+        asked = {"types": None if types is None else list(types)}
+        return [rows.type_count(row) for row in self._fetch(self._sql.counts, asked)]

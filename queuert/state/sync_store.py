@@ -1,0 +1,134 @@
+# Generated from queuert/state/async_store.py, do not edit: see scripts/unasync.py
+"""The operations of a store. ``sync_store.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from queuert.jobs import AbortReason, ChainRecord, Job
+from queuert.state.adapter import (
+    BlockerRecord,
+    ClaimedJob,
+    ClaimRequest,
+    Finish,
+    FinishResult,
+    Lease,
+    NewJob,
+    ReapRequest,
+    ReapResult,
+    Renewal,
+    StartedJob,
+    TypeCount,
+)
+
+
+class StoreTransaction(Protocol):
+    """An open transaction of the store that holds one job: the caller's writes and the job's ending commit together."""
+
+    @property
+    def connection(self) -> Any:
+        """The store's own connection, for the caller's writes (psycopg's, for Postgres)."""
+        ...
+
+    def finish(self, finish: Finish) -> FinishResult:
+        """Write the ending inside the transaction. It stands when the transaction commits."""
+        ...
+
+
+class Store(Protocol):
+    """Jobs in a store, many at a time.
+
+    Every method may raise :class:`~queuert.errors.StateUnavailableError` (the store is out of reach: the outcome of a
+    write is unknown, repeat it, all of them can be) and :class:`~queuert.errors.StateError` (it refused).
+    """
+
+    def open(self) -> None:
+        """Connect. Idempotent; raises SchemaMissingError when the schema is not there."""
+        ...
+
+    def close(self) -> None:
+        """Let go of all connections. Idempotent."""
+        ...
+
+    def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
+        """Write the first jobs of new chains: all or none, results in the order asked.
+
+        With ``connection`` they are written in the caller's transaction and stand when it commits. A job with blockers
+        that are open is BLOCKED, one scheduled for later SCHEDULED, any other READY.
+
+        Raises:
+            JobIdConflictError: a chosen id exists.
+            ChainNotFoundError: a blocker does not exist.
+        """
+        ...
+
+    def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
+        """Lease due jobs: READY ones and SCHEDULED ones whose time has come, best first.
+
+        Best is the highest ``priority - attempts``, then the longest due. Claimed jobs are RUNNING, their attempt
+        counted. Jobs that another claim holds are skipped, never waited for. Fewer than asked means that no more were
+        to be had. The cost depends on the limit and the number of types, not on the backlog.
+        """
+        ...
+
+    def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
+        """Extend leases. An expired one that was not reaped is saved.
+
+        False where it was not extended: the lease is lost, or another transaction has the job locked just now;
+        ``lost_reasons`` tells which.
+        """
+        ...
+
+    def finish(self, finishes: Sequence[Finish]) -> list[FinishResult]:
+        """End attempts of many kinds. Each is written if, and only if, its token still holds the job.
+
+        COMPLETE, FAIL and CANCEL close the chain and release the jobs that waited for it; CONTINUE creates the next job
+        in the same step; RETRY and INTERRUPT make the job due again. A lost one writes nothing and does not disturb the
+        others.
+        """
+        ...
+
+    def release(self, leases: Sequence[Lease]) -> int:
+        """Give back jobs that were claimed and not started: due at once, the attempt not counted. Returns how many."""
+        ...
+
+    def reap(self, request: ReapRequest) -> ReapResult:
+        """Turn expired leases into failed attempts: backed off, counted, FAILED at the cap. Renewed ones are let be."""
+        ...
+
+    def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
+        """Why each lease does not hold its job; None for those that do, and for those that ended it themselves."""
+        ...
+
+    def next_due(self, types: Sequence[str]) -> float | None:
+        """Seconds until the next job of these types is due: 0 when one is, None when none is scheduled."""
+        ...
+
+    def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
+        """Read jobs in the order asked; None for those that do not exist."""
+        ...
+
+    def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
+        """Read chains in the order asked; None for those that do not exist."""
+        ...
+
+    def get_blockers(self, job_id: str) -> list[BlockerRecord]:
+        """The chains that a job waits for or waited for, in the order in which they were given."""
+        ...
+
+    def counts(self, types: Sequence[str] | None = None) -> list[TypeCount]:
+        """Jobs by type and status, of all types or of some."""
+        ...
+
+    def transaction(self, job: ClaimedJob) -> AbstractContextManager[StoreTransaction]:
+        """Open a transaction that holds the job by its lease until it ends. It commits when the block ends well.
+
+        Nobody else can take, reap or cancel the job meanwhile. When the answer to the commit is lost, the outcome is
+        resolved by reading.
+
+        Raises:
+            LeaseLostError: the lease does not hold the job any more; nothing was begun.
+        """
+        ...
