@@ -17,6 +17,7 @@ from queuert.embedded.workspace import processes_in
 
 _UNSAFE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 _LOCALES = ("C.UTF-8", "C")
+_STATUS_LINE = 7
 
 
 class EmbeddedPostgres(EmbeddedServer):
@@ -125,14 +126,13 @@ class EmbeddedPostgres(EmbeddedServer):
             environment=_environment(),
         )
 
-    def _answers(self) -> bool:
-        import psycopg  # not needed to describe a server, and not a dependency of every user of this package
-
+    def _is_ready(self, pid: int) -> bool:
+        """Whether this server says so in its pid file, as `pg_ctl` waits for; another may answer on the same port."""
         try:
-            psycopg.connect(self.dsn(), connect_timeout=2, sslmode="disable", gssencmode="disable").close()
-        except psycopg.OperationalError:
+            lines = (self.data_dir / "postmaster.pid").read_text(encoding="utf-8", errors="replace").splitlines()
+        except FileNotFoundError:
             return False
-        return True
+        return len(lines) > _STATUS_LINE and lines[0] == str(pid) and lines[_STATUS_LINE].strip() == "ready"
 
 
 def _initdb(binaries: PostgresBinaries, data_dir: Path, locale: str) -> list[str]:

@@ -62,11 +62,12 @@ class EmbeddedRedis(EmbeddedServer):
             command += [f"--{name}", value]
         return spawn(command, log=self.log_file, death_signal=self.stop_signal)
 
-    def _answers(self) -> bool:
-        """A server that still reads its append-only file answers with an error, and is not ready."""
+    def _is_ready(self, pid: int) -> bool:
+        """Whether it is this server that answers on the port, and it has read the data that it had."""
         try:
             with socket.create_connection((HOST, self.port), timeout=2) as connection:
-                connection.sendall(b"PING\r\n")
-                return connection.recv(64).startswith(b"+PONG")
+                connection.sendall(b"PING\r\nINFO server\r\nQUIT\r\n")
+                answer = connection.makefile("rb").read()
         except OSError:
             return False
+        return answer.startswith(b"+PONG") and b"process_id:%d\r\n" % pid in answer

@@ -161,14 +161,14 @@ class EmbeddedServer(abc.ABC):
         """Start the process."""
 
     @abc.abstractmethod
-    def _answers(self) -> bool:
-        """Whether the server answers a request."""
+    def _is_ready(self, pid: int) -> bool:
+        """Whether it is the server with this pid that answers requests, and not another on the same port."""
 
     def _launch(self) -> None:
         """A free port is free until somebody else takes it: with one of our own choice, choose again."""
         for last in (False, False, True):
             self._process = self._spawn()
-            if self._answers_in_time():
+            if self._is_ready_in_time(self._process.pid):
                 return
             ended, message = not self.running, self.log_tail()
             self.kill()
@@ -176,8 +176,8 @@ class EmbeddedServer(abc.ABC):
                 raise self._error("did not start" if ended else f"did not answer within {self.timeout} s")
             self._port = None
 
-    def _answers_in_time(self) -> bool:
-        return wait_until(lambda: not self.running or self._answers(), self.timeout) and self.running
+    def _is_ready_in_time(self, pid: int) -> bool:
+        return wait_until(lambda: not self.running or self._is_ready(pid), self.timeout) and self.running
 
     def _wait_for_orphans(self) -> None:
         """Children of a killed server end on their own, soon after it; a second server beside them spoils the data."""

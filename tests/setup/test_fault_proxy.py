@@ -1,6 +1,10 @@
-"""The fault proxy, in front of a real Postgres."""
+"""The fault proxy, in front of a real Postgres.
+
+A connection that may be broken is closed with `contextlib.closing`: leaving psycopg's own block would try to commit.
+"""
 
 import asyncio
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -53,7 +57,7 @@ def test_delays(proxy: FaultProxy, address: str) -> None:
 
 
 def test_resets_live_connections(proxy: FaultProxy, address: str) -> None:
-    with psycopg.connect(address, autocommit=True) as connection:
+    with contextlib.closing(psycopg.connect(address, autocommit=True)) as connection:
         assert proxy.reset() == 1
         with pytest.raises(psycopg.OperationalError):
             connection.execute("select 1")
@@ -110,7 +114,7 @@ def test_a_black_hole_can_be_reset(proxy: FaultProxy, address: str) -> None:
         except psycopg.OperationalError as error:
             errors.append(error)
 
-    with psycopg.connect(address, autocommit=True) as connection:
+    with contextlib.closing(psycopg.connect(address, autocommit=True)) as connection:
         proxy.black_hole()
         thread = in_thread(query, connection)
         assert proxy.held.wait(WAIT)
@@ -120,7 +124,7 @@ def test_a_black_hole_can_be_reset(proxy: FaultProxy, address: str) -> None:
 
 
 def test_cuts_after_some_bytes(proxy: FaultProxy, address: str) -> None:
-    with psycopg.connect(address, autocommit=True) as connection:
+    with contextlib.closing(psycopg.connect(address, autocommit=True)) as connection:
         proxy.cut_after(1000)
         assert connection.execute("select 1").fetchone() == (1,)
         assert not proxy.fired.is_set()
@@ -159,7 +163,7 @@ def test_a_lost_request_is_no_commit(proxy: FaultProxy, address: str, bare_dsn: 
 def test_an_armed_fault_fires_once(proxy: FaultProxy, address: str) -> None:
     proxy.lose_answer(b"marker")
     for _ in range(2):
-        with psycopg.connect(address, autocommit=True) as connection:
+        with contextlib.closing(psycopg.connect(address, autocommit=True)) as connection:
             if proxy.fired.is_set():
                 connection.execute("select 'marker'")
             else:
