@@ -70,7 +70,7 @@ def number_fault(data: bytes, max_digits: int) -> str | None:
 def _is_readable(number: bytes, exponent: bytes, max_digits: int) -> bool:
     if exponent == b"0" and len(number) <= max_digits:
         return True
-    if len(number) > DOUBLE_CHARS or len(exponent) > 4 or abs(int(exponent)) > _DOUBLE_EXPONENT:
+    if len(number) > DOUBLE_CHARS or abs(int(exponent)) > _DOUBLE_EXPONENT:
         return False
     try:
         return math.isfinite(float(number))

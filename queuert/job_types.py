@@ -55,7 +55,7 @@ class JobType(Generic[I, R]):
     Args:
         name: at most 128 characters, of letters, digits and ``_ . : / -``; the first is a letter or ``_``.
         input: the type of the input: anything that a pydantic ``TypeAdapter`` takes, such as a model, a dataclass, a
-            ``TypedDict``, ``int``, ``list[str]`` or ``None``.
+            ``TypedDict`` (that of ``typing_extensions`` before Python 3.12), ``int``, ``list[str]`` or ``None``.
         output: the type of the output, if a job of this type may complete its chain.
         continues_with: the job types that may come next.
         limits: what inputs and outputs may measure.

@@ -15,7 +15,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, computed_field, field_validator
 from typing_extensions import TypedDict
 
 from queuert.errors import (
@@ -94,6 +94,7 @@ def nested(depth: int) -> list[Any]:
         (Annotated[int, Field(gt=0)], 3),
         (Literal["a", "b"], "b"),
         (list[Item], [Item(name=str(n)) for n in range(100)]),
+        (list[str], ["0e+99999999"] * 5_000),
     ],
 )
 def test_a_value_round_trips(annotation: Any, value: object) -> None:
@@ -131,6 +132,9 @@ def test_a_dict_is_taken_for_its_model() -> None:
         (Any, {"a": [1, None, -math.inf]}, "input.a[2]", "finite"),
         (float, math.inf, "input", "finite"),
         (Any, {"a": Decimal("NaN")}, "input.a", "finite"),
+        (Any, {"a": Decimal("-Infinity")}, "input.a", "finite"),
+        (Any, ["a\x00", 10**300, math.nan], "input[1]", "300 digits"),
+        (Any, ["a\x00", "b\x00"], "input[0]", "NUL"),
         (dict[float, int], {math.nan: 1}, "input", "key"),
         (dict[float, int], {-math.inf: 1}, "input", "key"),
         (Any, {"a": {math.nan: 1}}, "input.a", "key"),
@@ -177,6 +181,30 @@ def test_a_serialiser_that_its_validator_does_not_read_is_refused() -> None:
     assert "read back" in refusal(one_way, 3).reason
 
 
+def test_computed_fields_are_not_written() -> None:
+    class Square(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+        side: int
+
+        @computed_field
+        def area(self) -> int:
+            return self.side**2
+
+    assert codec(Square).encode(Square(side=2)) == '{"side":2}'
+
+
+def test_a_type_of_ones_own_may_look_like_trouble() -> None:
+    class Grade:
+        pass
+
+    graded = Annotated[Any, PlainValidator(lambda _: Grade()), PlainSerializer(lambda _: "NaN", when_used="json")]
+    assert codec(graded).encode("A") == '"NaN"'
+
+
+def test_an_endless_exponent_is_called_what_it_is() -> None:
+    assert misread(Any, "1e" + "9" * 5000).reason == "a number of more than 300 digits"
+
+
 def test_a_validator_that_breaks_is_a_payload_error() -> None:
     class Broken(BaseModel):
         name: str
@@ -217,6 +245,7 @@ def test_limits_out_of_range_are_refused(bad: dict[str, int]) -> None:
         "1e5000",
         "-1E+5000",
         "1e-5000",
+        "1e-999",
         "1" + "0" * 5000,
         "1" + "0" * 400,
         "0." + "0" * 5000 + "1",
