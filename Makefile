@@ -69,7 +69,7 @@ check-format:
 check-mypy:
 	@$(DEV) -m mypy $(SOURCES)
 check-pyright:
-	@$(DEV) -m pyright $(SOURCES)
+	@$(DEV) -m pyright
 check-imports:
 	@.venv/bin/lint-imports --cache-dir .cache/import-linter
 check-twins:
