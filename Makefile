@@ -71,7 +71,7 @@ check-mypy:
 check-pyright:
 	@$(DEV) -m pyright
 check-imports:
-	@.venv/bin/lint-imports --cache-dir .cache/import-linter
+	@.venv/bin/lint-imports --no-logo --cache-dir .cache/import-linter
 check-twins:
 	@$(DEV) scripts/unasync.py --check
 check-sizes:

@@ -1,8 +1,9 @@
-"""As whom Postgres runs when this process is root, which it refuses to run as."""
+"""As whom Postgres runs: it refuses to run as root, and as a user that has no name on the machine."""
 
 import functools
 import hashlib
 import os
+import pwd
 import shutil
 import subprocess
 import tempfile
@@ -18,12 +19,18 @@ def choose_identity(binaries: PostgresBinaries) -> tuple[Identity, PostgresBinar
     """Choose an identity that can run these binaries, and the binaries to run: a private copy where it needs one.
 
     Raises:
-        EmbeddedServerError: this process is root and can neither enter a user namespace nor become nobody.
+        EmbeddedServerError: this process is root, or has a user id without a name, and can neither enter a user
+            namespace nor become nobody.
     """
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 and _has_name(os.geteuid()):
         return "self", binaries
     if can_run(binaries, "namespace"):
         return "namespace", binaries
+    if os.geteuid() != 0:
+        raise EmbeddedServerError(
+            f"Postgres runs only as a user that has a name, which {os.geteuid()} has not, and here it cannot enter a "
+            "user namespace: add the user to the machine's list of users (/etc/passwd), or start it as another one."
+        )
     if can_run(binaries, "nobody"):
         return "nobody", binaries
     copy = private_copy(binaries)
@@ -33,6 +40,15 @@ def choose_identity(binaries: PostgresBinaries) -> tuple[Identity, PostgresBinar
         "Postgres does not run as root, and here root can neither enter a user namespace nor run it as nobody: "
         "start this program as an ordinary user."
     )
+
+
+def _has_name(user: int) -> bool:
+    """A container may be started with the number of a user whom it does not know."""
+    try:
+        pwd.getpwuid(user)
+    except KeyError:
+        return False
+    return True
 
 
 def can_run(binaries: PostgresBinaries, identity: Identity) -> bool:

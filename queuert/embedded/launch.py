@@ -4,8 +4,9 @@ It runs alone, without the package and its dependencies, changes what only the p
 the program. IDENTITY says as whom:
 
 - `self`: as the user that starts it;
-- `namespace`: as an ordinary user inside a user namespace. Postgres refuses to run as root, and here root is an
-  ordinary user to itself, while its files stay root's outside. Nothing on the machine is changed for it;
+- `namespace`: as the user nobody inside a user namespace. Postgres refuses to run as root, and as a user without a
+  name, and here such a user is nobody to itself, while its files stay its own outside. Nothing on the machine is
+  changed for it;
 - `nobody`: as the user nobody, where namespaces are not allowed, as in most containers.
 
 SIGNAL, when it is not 0, is what the kernel sends to the program when the thread that started it ends, PARENT being
@@ -19,7 +20,6 @@ import sys
 
 PR_SET_PDEATHSIG = 1
 CLONE_NEWUSER = 0x10000000
-ORDINARY_USER = 1000
 
 
 def write(path: str, text: str) -> None:
@@ -29,14 +29,14 @@ def write(path: str, text: str) -> None:
 
 
 def enter_namespace() -> None:
-    """Become an ordinary user in a namespace of our own; OSError when that is not allowed."""
-    user, group = os.getuid(), os.getgid()
+    """Become nobody in a namespace of our own; OSError when that is not allowed."""
+    user, group, nobody = os.getuid(), os.getgid(), pwd.getpwnam("nobody")
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWUSER) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
     write("/proc/self/setgroups", "deny")
-    write("/proc/self/uid_map", f"{ORDINARY_USER} {user} 1")
-    write("/proc/self/gid_map", f"{ORDINARY_USER} {group} 1")
+    write("/proc/self/uid_map", f"{nobody.pw_uid} {user} 1")
+    write("/proc/self/gid_map", f"{nobody.pw_gid} {group} 1")
     if os.geteuid() == 0:
         raise OSError("the namespace maps root to root")
 

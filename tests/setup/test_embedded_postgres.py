@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from queuert.embedded import EmbeddedPostgres, EmbeddedServerError, identity, server
-from queuert.embedded.binaries import find_postgres
+from queuert.embedded.binaries import PostgresBinaries, find_postgres
 from queuert.embedded.workspace import Workspace, processes_in
 from tests.conftest import StartPostgres
 
@@ -249,3 +249,28 @@ def test_root_falls_back_to_nobody_with_a_private_copy(tmp_path: Path, monkeypat
         assert list(tmp_path.glob("queuert-pg-*")) == copies
     finally:
         identity.choose_identity.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("user", "allowed", "expected"),
+    [
+        (os.getuid() or 65534, "", "self"),
+        (0, "namespace nobody", "namespace"),
+        (0, "nobody", "nobody"),
+        (4000000000, "namespace", "namespace"),
+        (4000000000, "", "has a name"),
+        (0, "", "as an ordinary user"),
+    ],
+)
+def test_an_identity_is_found_or_its_want_explained(
+    user: int, allowed: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installation = PostgresBinaries(tmp_path / "bin")
+    monkeypatch.setattr(identity, "can_run", lambda _, who: who in allowed)
+    monkeypatch.setattr(identity, "private_copy", lambda binaries: binaries)
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    if " " in expected:
+        with pytest.raises(EmbeddedServerError, match=expected):
+            identity.choose_identity(installation)
+    else:
+        assert identity.choose_identity(installation) == (expected, installation)
