@@ -1,0 +1,154 @@
+"""The thread that keeps a connection for hints: it connects, serves, and connects again when that is lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+
+from queuert.notify.adapter import Topic
+from queuert.notify.pending import Pending
+from queuert.notify.postgres.session import ListenerTimes, Session
+from queuert.notify.postgres.wire import Wire
+from queuert.notify.subscribers import Subscribers
+from queuert.notify.waker import Waker
+from queuert.observability.adapter import Observers
+from queuert.observability.events import Event, HintDropped, ListenerLost, ListenerRestored
+from queuert.state.postgres.settings import PostgresSettings
+
+ADAPTER = "PostgresNotify"
+
+_LAST_SEND = 0.8  # Seconds; less than a stopper waits.
+_STOP = 0.95
+
+
+class Listener:
+    """One supervised thread, from an adapter's ``open`` to its ``close``. It is not started twice."""
+
+    def __init__(self, settings: PostgresSettings, times: ListenerTimes, subscribers: Subscribers) -> None:
+        self._settings = settings
+        self._times = times
+        self._subscribers = subscribers
+        self._pending = Pending()
+        self._waker = Waker()
+        self._observers: tuple[Observers, ...] = ()
+        self._session: Session | None = None
+        self._stopping = False
+        self._failures = 0
+        self._reported: str | None = None
+        self._thread = threading.Thread(target=self._run, name="queuert-notify", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send what is pending and end, within a second. A thread that is just connecting ends when it is done."""
+        self._stopping = True
+        self._waker.ring()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_STOP)
+
+    def tell(self, observers: Observers) -> None:
+        """Tell these observers too, from now on."""
+        if all(observers is not known for known in self._observers):
+            self._observers = (*self._observers, observers)
+
+    def publish(self, topic: Topic, keys: Iterable[str]) -> None:
+        """Send a hint as soon as the connection is free."""
+        if self._pending.add(topic, keys):
+            self._waker.ring()
+
+    def look_again(self) -> None:
+        """Somebody came or left."""
+        self._waker.ring()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether hints arrive at present."""
+        session = self._session
+        return session is not None and session.healthy
+
+    # --- the thread ---------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._serve():
+                pass
+            if self._pending:
+                self.dropped("the adapter was closed before its last hints could be sent")
+        finally:
+            self._waker.close()
+
+    def _serve(self) -> bool:
+        """Connect and serve until that fails or somebody stops us; whether to go on."""
+        if self._stopping and not self._pending:
+            return False
+        try:
+            self._converse()
+        # A subscriber or observer may raise anything, and this thread must not die of it.
+        except BaseException as error:
+            self._lost(error)
+        return not self._stopping
+
+    def _converse(self) -> None:
+        wire = self._connect()
+        session = self._session = self._new_session(wire)
+        try:
+            while not self._stopping:
+                session.turn()
+            session.send(_LAST_SEND)
+        finally:
+            self._session = None
+            if time.monotonic() - session.began_at > self._times.backoff.maximum:
+                self._failures = 0
+            wire.close()
+
+    def _connect(self) -> Wire:
+        return Wire.connect(self._settings, self._waker)
+
+    def _new_session(self, wire: Wire) -> Session:
+        return Session(
+            wire,
+            self._connect,
+            schema=self._settings.schema,
+            subscribers=self._subscribers,
+            pending=self._pending,
+            times=self._times,
+            owner=self,
+        )
+
+    def _lost(self, error: BaseException) -> None:
+        self._failures += 1
+        pause = self._times.backoff.delay(self._failures)
+        if not self._stopping:
+            self._report(str(error).strip() or repr(error), pause)
+        until = time.monotonic() + pause
+        while not self._stopping and (remaining := until - time.monotonic()) > 0:
+            self._waker.wait(remaining)
+
+    def _report(self, error: str, retry_in: float) -> None:
+        """Once for each kind of trouble: what is tried every few seconds would fill the log."""
+        if error != self._reported:
+            self._reported = error
+            self._emit(ListenerLost(adapter=ADAPTER, error=error, retry_in=retry_in))
+
+    def _emit(self, event: Event) -> None:
+        for observers in self._observers:
+            observers.emit(event)
+
+    # --- what the session reports -------------------------------------------------------------------------------------
+
+    def works(self) -> None:
+        """Notifications arrive: the trouble, if there was any, is over."""
+        if self._reported is not None:
+            self._reported = None
+            self._emit(ListenerRestored(adapter=ADAPTER))
+
+    def is_deaf(self, error: str, retry_in: float) -> None:
+        """Notifications do not arrive on this connection."""
+        self._report(error, retry_in)
+
+    def dropped(self, error: str) -> None:
+        """Hints could not be sent."""
+        self._emit(HintDropped(adapter=ADAPTER, error=error))

@@ -1,0 +1,259 @@
+"""What is done on one connection, from the first query to the loss: test, listen, send, probe."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import Protocol
+
+import psycopg
+
+from queuert.errors import ConfigurationError
+from queuert.notify.adapter import Hint, Topic
+from queuert.notify.payloads import decode, encode
+from queuert.notify.pending import Batch, Pending
+from queuert.notify.postgres.wire import QueryRefused, Wire, array
+from queuert.notify.subscribers import Subscribers
+from queuert.policies import Backoff
+
+# Nobody needs a hint after a crash, so its commit need not wait for the disk. Set for this one transaction, because a
+# setting of the session would get lost in a pooler.
+_SEND = """SELECT set_config('synchronous_commit', 'off', true), pg_notify(channel, payload)
+FROM unnest($1::text[], $2::text[]) AS hint (channel, payload)"""
+
+# Read-only transaction: this is a standby, or became one. Another connection may lead to the primary.
+_READ_ONLY = "25006"
+
+DEAF = (
+    "a notification sent as a test did not arrive; most likely the connection goes through a pooler in transaction"
+    " mode. Give a connection string that leads to Postgres itself, as listen_dsn. Until then everybody polls"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerTimes:
+    """Limits and intervals of the listening connection, in seconds. The defaults suit production.
+
+    Raises:
+        ConfigurationError: one of them is not above 0.
+    """
+
+    answer: float = 10.0
+    """The longest wait for an answer, after which the connection counts as lost."""
+    self_test: float = 5.0
+    """The longest wait for a notification to oneself, after which notifications count as not arriving here."""
+    retest: float = 60.0
+    """The pause before that is tried again."""
+    probe: float = 30.0
+    """The silence after which the server is asked whether it is there."""
+    linger: float = 5.0
+    """How long a channel is still listened on after its last subscriber left: the next one often comes at once."""
+    backoff: Backoff = field(default_factory=Backoff)
+    """The pauses between attempts to connect."""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.name != "backoff" and not value > 0:
+                raise ConfigurationError(f"{one.name} is {value}: above 0 seconds")
+
+
+class Owner(Protocol):
+    """Who is told how the session fares."""
+
+    def works(self) -> None:
+        """Notifications arrive, or nobody wants any."""
+
+    def is_deaf(self, error: str, retry_in: float) -> None:
+        """The connection stands, but notifications do not arrive on it."""
+
+    def dropped(self, error: str) -> None:
+        """Hints could not be sent."""
+
+
+@dataclass
+class _Test:
+    """A notification to oneself that is under way."""
+
+    channel: str
+    deadline: float
+
+
+class Session:
+    """One connection's state. All methods belong to the listener's thread, except ``healthy``."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        connect: Callable[[], Wire],
+        *,
+        schema: str,
+        subscribers: Subscribers,
+        pending: Pending,
+        times: ListenerTimes,
+        owner: Owner,
+    ) -> None:
+        self._wire = wire
+        self._connect = connect
+        self._schema = schema
+        self._subscribers = subscribers
+        self._pending = pending
+        self._times = times
+        self._owner = owner
+        self._topics = {channel_of(schema, topic): topic for topic in Topic}
+        self._listening: frozenset[Topic] = frozenset()
+        self._passed = False
+        self._test: _Test | None = None
+        self._retest_at = 0.0
+        self._tidy_at: float | None = None
+        self.began_at = time.monotonic()
+
+    @property
+    def healthy(self) -> bool:
+        """Whether notifications arrive, as far as anybody wants them."""
+        return self._passed or not self._subscribers.topics()
+
+    def turn(self) -> None:
+        """Do all there is to do, then wait for more.
+
+        Raises:
+            psycopg.OperationalError: the connection is lost.
+            QueryRefused: the server does not let us listen.
+        """
+        self._keep_listening()
+        if self.healthy:
+            self._owner.works()
+        self.send(self._times.answer)
+        if time.monotonic() >= self._wire.heard_at + self._times.probe:
+            self._wire.ask("SELECT 1", limit=self._times.answer)
+        self._wire.wait(self._next_deadline() - time.monotonic())
+        self._hear()
+
+    def send(self, limit: float) -> None:
+        """Send what is pending, within ``limit`` seconds. What a lost connection leaves unsent is pending again.
+
+        Raises:
+            psycopg.OperationalError: the connection is lost.
+        """
+        batch = self._pending.take()
+        if not batch:
+            return
+        try:
+            self._send(batch, limit)
+        except psycopg.OperationalError:
+            self._pending.put_back(batch)
+            raise
+        except Exception as error:
+            self._owner.dropped(str(error))
+
+    def _send(self, batch: Batch, limit: float) -> None:
+        texts = [(channel_of(self._schema, topic), text) for topic, keys in batch.items() for text in encode(keys)]
+        try:
+            self._wire.ask(_SEND, [array([one for one, _ in texts]), array([one for _, one in texts])], limit=limit)
+        except QueryRefused as refusal:
+            if refusal.sqlstate == _READ_ONLY:
+                raise psycopg.OperationalError(str(refusal)) from refusal
+            raise
+
+    # --- listening ----------------------------------------------------------------------------------------------------
+
+    def _keep_listening(self) -> None:
+        wanted = self._subscribers.topics()
+        if wanted and not self._passed:
+            self._go_on_testing()
+        if self._passed:
+            self._listen(wanted - self._listening)
+            self._tidy(self._listening - wanted)
+
+    def _listen(self, topics: frozenset[Topic]) -> None:
+        if not topics:
+            return
+        self._command("LISTEN", topics)
+        self._listening |= topics
+        for topic in topics:
+            # What happened between their subscription and this moment was not heard.
+            self._subscribers.dispatch(Hint(topic, None))
+
+    def _tidy(self, topics: frozenset[Topic]) -> None:
+        now = time.monotonic()
+        if not topics:
+            self._tidy_at = None
+        elif self._tidy_at is None:
+            self._tidy_at = now + self._times.linger
+        elif now >= self._tidy_at:
+            self._command("UNLISTEN", topics)
+            self._listening -= topics
+            self._tidy_at = None
+
+    def _command(self, verb: str, topics: frozenset[Topic]) -> None:
+        channels = sorted(channel_of(self._schema, topic) for topic in topics)
+        self._wire.ask(";".join(f'{verb} "{channel}"' for channel in channels), limit=self._times.answer)
+
+    def _next_deadline(self) -> float:
+        deadlines = [self._wire.heard_at + self._times.probe]
+        if self._tidy_at is not None:
+            deadlines.append(self._tidy_at)
+        if not self.healthy:
+            deadlines.append(self._retest_at if self._test is None else self._test.deadline)
+        return min(deadlines)
+
+    def _hear(self) -> None:
+        """Tell the subscribers what arrived: one hint a topic, however many notifications there were."""
+        heard: dict[Topic, frozenset[str] | None] = {}
+        for channel, text in self._wire.take_notifications():
+            topic = self._topics.get(channel)
+            if topic is not None:
+                keys, before = decode(text), heard.get(topic, frozenset())
+                heard[topic] = None if keys is None or before is None else before | keys
+            elif self._test is not None and channel == self._test.channel:
+                self._pass()
+        for topic, keys in heard.items():
+            self._subscribers.dispatch(Hint(topic, keys))
+
+    # --- the self-test ------------------------------------------------------------------------------------------------
+
+    def _go_on_testing(self) -> None:
+        now = time.monotonic()
+        if self._test is None and now >= self._retest_at:
+            self._begin_test()
+            self._hear()  # On a direct connection the notification came with the answer.
+        elif self._test is not None and now >= self._test.deadline:
+            self._fail()
+
+    def _begin_test(self) -> None:
+        channel = f"{self._schema}_test_{secrets.token_hex(8)}"
+        answer = self._wire.ask(f'LISTEN "{channel}"; SELECT pg_backend_pid()', limit=self._times.answer)
+        if answer == [[str(self._wire.backend_pid)]]:
+            self._notify(self._wire, channel)
+        else:
+            # There is a pooler. In transaction mode a notification to oneself would pass by chance, since it comes
+            # while the pooler still lends us its sender; one from elsewhere comes when it no longer does.
+            sender = self._connect()
+            try:
+                self._notify(sender, channel)
+            finally:
+                sender.close()
+        self._test = _Test(channel, time.monotonic() + self._times.self_test)
+
+    def _notify(self, wire: Wire, channel: str) -> None:
+        wire.ask(_SEND, [array([channel]), array([""])], limit=self._times.answer)
+
+    def _pass(self) -> None:
+        if self._test is not None:
+            self._passed = True
+            self._wire.ask(f'UNLISTEN "{self._test.channel}"', limit=self._times.answer)
+            self._test = None
+
+    def _fail(self) -> None:
+        self._test = None
+        self._retest_at = time.monotonic() + self._times.retest
+        self._owner.is_deaf(DEAF, self._times.retest)
+        # The pooler's connection should not go on listening for nobody.
+        self._wire.ask("UNLISTEN *", limit=self._times.answer)
+
+
+def channel_of(schema: str, topic: Topic) -> str:
+    """The Postgres channel that carries the hints of a topic."""
+    return f"{schema}_{topic.value}"

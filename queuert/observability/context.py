@@ -1,0 +1,82 @@
+"""Which attempt the current code runs for, so that every log record of a handler can say it.
+
+A worker binds the fields around each attempt; they follow into coroutines, tasks and the threads of plain handlers.
+With the standard library's ``dictConfig``, put the filter on a *handler*, where the records of all loggers pass::
+
+    logging.config.dictConfig({
+        "version": 1,
+        "filters": {"attempt": {"()": "queuert.observability.context.ContextFilter"}},
+        "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s%(queuert_context)s"}},
+        "handlers": {"out": {"class": "logging.StreamHandler", "filters": ["attempt"], "formatter": "line"}},
+        "root": {"handlers": ["out"], "level": "INFO"},
+    })
+
+With structlog, a processor::
+
+    structlog.configure(processors=[lambda logger, method, event: {**current(), **event}, ...])
+
+With loguru, a patcher::
+
+    loguru.logger.configure(patcher=lambda record: record["extra"].update(current()))
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Literal
+
+from queuert.observability.text import escape
+
+FIELDS = ("worker", "job_id", "chain_id", "type", "attempt")
+"""The names of the fields, in the order in which they are written."""
+
+_NOTHING: Mapping[str, object] = MappingProxyType({})
+
+# One variable rather than five: the fields belong together, and are changed and read as one.
+_current: ContextVar[Mapping[str, object]] = ContextVar("queuert_attempt", default=_NOTHING)
+
+
+def current() -> Mapping[str, object]:
+    """The fields of the attempt that the current code runs for, by the names in ``FIELDS``; empty outside of one."""
+    return _current.get()
+
+
+@contextmanager
+def bind(*, worker: str, job_id: str, chain_id: str, type: str, attempt: int) -> Iterator[None]:
+    """Set the fields for the length of a ``with`` block. Enter and leave it in the same task or thread."""
+    values = {"worker": worker, "job_id": job_id, "chain_id": chain_id, "type": type, "attempt": attempt}
+    token = _current.set(MappingProxyType(values))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+class ContextFilter(logging.Filter):
+    """Adds the attempt's fields to each record that passes, and lets all of them pass.
+
+    A record gets ``queuert_worker``, ``queuert_job_id``, ``queuert_chain_id``, ``queuert_type`` and
+    ``queuert_attempt`` (None outside of an attempt), and ``queuert_context``: all of them as one text with a space
+    before it, or nothing. What a record has already it keeps. Control characters are escaped.
+    """
+
+    def filter(self, record: logging.LogRecord) -> Literal[True]:
+        """Add the fields."""
+        fields = {name: _shown(value) for name, value in _current.get().items()}
+        attributes = vars(record)
+        for name in FIELDS:
+            attributes.setdefault(f"queuert_{name}", fields.get(name))
+        attributes.setdefault("queuert_context", _as_text(fields))
+        return True
+
+
+def _shown(value: object) -> object:
+    return escape(value) if isinstance(value, str) else value
+
+
+def _as_text(fields: Mapping[str, object]) -> str:
+    return f" [{' '.join(f'{name}={fields[name]}' for name in FIELDS)}]" if fields else ""

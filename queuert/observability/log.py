@@ -1,0 +1,121 @@
+"""Events as records of the standard log: a sentence to read, and the fields to search for."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Final
+
+from queuert.jobs import JobError
+from queuert.observability import events
+from queuert.observability.text import escape
+
+_ATTEMPT = "attempt %(attempt)s of job %(job_id)s (%(type)s, chain %(chain_id)s) on worker %(worker)s "
+
+SENTENCES: Final[Mapping[type[events.Event], str]] = {
+    events.WorkerStarted: "worker %(worker)s started: %(concurrency)s slots for %(types)s",
+    events.WorkerStopping: "worker %(worker)s is stopping: %(running)s running jobs have %(grace)s s to finish",
+    events.WorkerStopped: "worker %(worker)s stopped, with %(abandoned)s handlers abandoned",
+    events.LoopFailed: "the %(loop)s of worker %(worker)s failed (%(failures)s in a row), again in %(retry_in)s s: "
+    "%(error)s",
+    events.LoopRecovered: "the %(loop)s of worker %(worker)s works again after %(failures)s failures",
+    events.ChainStarted: "chain %(chain_id)s (%(type)s) started; in the caller's transaction: "
+    "%(in_callers_transaction)s",
+    events.ChainClosed: "chain %(chain_id)s (%(type)s) is %(status)s, %(duration)s s after its start",
+    events.JobReaped: "attempt %(attempt)s of job %(job_id)s (%(type)s, chain %(chain_id)s) counts as failed: "
+    "worker %(holder)s let its lease expire; failed for good: %(failed)s (seen by worker %(worker)s)",
+    events.JobsReleased: "worker %(worker)s gave back %(count)s jobs that it had not started",
+    events.AttemptStarted: _ATTEMPT + "started, %(waited)s s after it became due",
+    events.AttemptCompleted: _ATTEMPT + "completed after %(duration)s s",
+    events.AttemptContinued: _ATTEMPT + "continued after %(duration)s s with job %(next_job_id)s (%(next_type)s)",
+    events.AttemptRetried: _ATTEMPT + "failed after %(duration)s s, again in %(retry_in)s s: %(error)s",
+    events.AttemptFailed: _ATTEMPT + "failed for good after %(duration)s s: %(error)s",
+    events.AttemptCancelled: _ATTEMPT + "cancelled its chain after %(duration)s s: %(error)s",
+    events.AttemptInterrupted: _ATTEMPT + "was given back after %(duration)s s: the worker stops",
+    events.AttemptAborted: _ATTEMPT + "was aborted: %(reason)s",
+    events.CommitRefused: _ATTEMPT + "was not committed: %(reason)s",
+    events.LeasesRenewed: "worker %(worker)s renewed %(count)s leases and lost %(lost)s",
+    events.StateFailed: "%(operation)s of worker %(worker)s failed at the store and is tried again: %(error)s",
+    events.ListenerLost: "%(adapter)s hears no notifications, again in %(retry_in)s s: %(error)s",
+    events.ListenerRestored: "%(adapter)s hears notifications again",
+    events.HintDropped: "%(adapter)s could not send a notification: %(error)s",
+    events.ObserverFailed: "%(adapter)s raised at %(event)s: %(error)s",
+}
+"""The text of each event. Of an event that is not here, the record shows the name and all fields."""
+
+
+_LEVELS: Final[Mapping[str, int]] = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+
+class LogObservability:
+    """Writes each event as one record of a standard logger, at the event's own level.
+
+    The message is a sentence with ids, types, errors and durations (never an input or output). The same values are
+    attributes of the record for formatters and handlers, with a prefix: ``queuert_event`` is the event's name,
+    ``queuert_job_id``, ``queuert_type`` and so on are its fields. An error is four: ``queuert_error`` (one line),
+    ``queuert_error_kind``, ``queuert_error_type`` and ``queuert_error_traceback``, the only value that may contain
+    line breaks. Everything that is not printable is escaped, so that no id or message can forge an entry.
+
+    Args:
+        logger: where to write; by default the logger ``queuert``. Set its level to ``WARNING`` to hear of trouble
+            only, to ``DEBUG`` for every attempt's start.
+    """
+
+    def __init__(self, logger: logging.Logger | None = None) -> None:
+        self._logger = logging.getLogger("queuert") if logger is None else logger
+
+    def emit(self, event: events.Event) -> None:
+        """Write one record; costs next to nothing where the logger's level leaves it out."""
+        level = _LEVELS.get(event.level, logging.INFO)
+        if self._logger.isEnabledFor(level):
+            kind = type(event)
+            values = {name: getattr(event, name) for name in _names(kind)}
+            shown = {name: _shown(value) for name, value in values.items()}
+            self._logger.log(level, _sentence(kind), shown, extra=_attributes(kind.__name__, values))
+
+
+def _names(kind: type[events.Event]) -> tuple[str, ...]:
+    return tuple(one.name for one in fields(kind))
+
+
+def _sentence(kind: type[events.Event]) -> str:
+    known = SENTENCES.get(kind)
+    return known or " ".join([f"{kind.__name__}:", *(f"{name}=%({name})s" for name in _names(kind))])
+
+
+def _shown(value: object) -> str:
+    """A value as a part of a sentence."""
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if isinstance(value, tuple):
+        return ", ".join(_shown(one) for one in value)
+    return "unknown" if value is None else escape(str(value))
+
+
+def _attributes(name: str, values: Mapping[str, object]) -> dict[str, object]:
+    attributes: dict[str, object] = {"queuert_event": name}
+    for field, value in values.items():
+        attributes[f"queuert_{field}"] = _attribute(value)
+        if isinstance(value, JobError):
+            attributes[f"queuert_{field}_kind"] = escape(value.kind)
+            attributes[f"queuert_{field}_type"] = value.type and escape(value.type)
+            attributes[f"queuert_{field}_traceback"] = value.traceback and _traceback(value.traceback)
+    return attributes
+
+
+def _attribute(value: object) -> object:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, tuple):
+        return tuple(_attribute(one) for one in value)
+    return escape(str(value))
+
+
+def _traceback(text: str) -> str:
+    return "\n".join(escape(line, keep="\t") for line in text.split("\n"))

@@ -1,0 +1,195 @@
+"""Events as OpenTelemetry metrics. Needs the API only; without an SDK nothing is recorded.
+
+Counters (the attributes in brackets):
+
+- ``queuert.worker.started``, ``.stopping``, ``.stopped``; ``queuert.worker.error`` (``queuert.worker.loop``)
+- ``queuert.chain.started`` (``queuert.chain.type``)
+- ``queuert.chain.closed`` (``queuert.chain.type``, ``queuert.chain.status``)
+- ``queuert.job.reaped`` (``queuert.job.type``, ``queuert.job.failed``), ``queuert.job.released``
+- ``queuert.job.attempt.started`` (``queuert.job.type``)
+- ``queuert.job.attempt.ended`` (``queuert.job.type``, ``queuert.attempt.outcome``, and ``error.type`` if there is one)
+- ``queuert.job.attempt.aborted``, ``.refused`` (``queuert.job.type``, ``queuert.abort.reason``)
+- ``queuert.lease.renewed``, ``.lost``
+- ``queuert.state_adapter.error`` (``queuert.adapter.operation``)
+- ``queuert.notify_adapter.lost``, ``.restored``, ``.dropped`` and ``queuert.observability_adapter.error``
+  (``queuert.adapter.name``)
+
+Histograms, in seconds:
+
+- ``queuert.job.wait.duration`` (``queuert.job.type``): from due to started, what a queue's users feel
+- ``queuert.job.attempt.duration`` (``queuert.job.type``, ``queuert.attempt.outcome``)
+- ``queuert.chain.duration`` (``queuert.chain.type``, ``queuert.chain.status``)
+
+No attribute names a job, a chain or a worker: with one worker a container their number would grow without end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from opentelemetry.metrics import Counter, Histogram, Meter, MeterProvider, get_meter_provider
+
+from queuert.jobs import AbortReason, JobError
+from queuert.observability import events
+
+SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 21600, 86400)
+"""The advised bounds of the histograms' buckets: jobs take milliseconds or hours."""
+
+_Handler: TypeAlias = Callable[[Any], None]
+
+
+class OTelObservability:
+    """Counts and measures events with OpenTelemetry instruments; the module's table lists them.
+
+    Args:
+        meter_provider: where the instruments are made; by default the global provider, so that it may be set later.
+    """
+
+    def __init__(self, meter_provider: MeterProvider | None = None) -> None:
+        meter = (meter_provider or get_meter_provider()).get_meter("queuert")
+        self._handlers: dict[type[events.Event], _Handler] = {
+            **_of_workers(meter),
+            **_of_chains(meter),
+            **_of_jobs(meter),
+            **_of_attempts(meter),
+            **_of_lost_leases(meter),
+            **_of_adapters(meter),
+        }
+
+    def emit(self, event: events.Event) -> None:
+        """Record one event; those without an instrument are ignored."""
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(event)
+
+
+def _counter(meter: Meter, name: str, unit: str, description: str) -> Counter:
+    return meter.create_counter(f"queuert.{name}", unit=f"{{{unit}}}", description=description)
+
+
+def _histogram(meter: Meter, name: str, description: str) -> Histogram:
+    # Without advice the SDK's buckets suit milliseconds, and nearly all durations fall into the first.
+    return meter.create_histogram(
+        f"queuert.{name}", unit="s", description=description, explicit_bucket_boundaries_advisory=SECONDS
+    )
+
+
+def _of_workers(meter: Meter) -> dict[type[events.Event], _Handler]:
+    started = _counter(meter, "worker.started", "worker", "Workers that began to claim")
+    stopping = _counter(meter, "worker.stopping", "worker", "Workers that were told to stop")
+    stopped = _counter(meter, "worker.stopped", "worker", "Workers that have stopped")
+    errors = _counter(meter, "worker.error", "error", "Failures of the workers' loops, which are started again")
+    renewed = _counter(meter, "lease.renewed", "lease", "Leases extended")
+    lost = _counter(meter, "lease.lost", "lease", "Leases that could not be extended, since somebody took them away")
+
+    def leases(event: events.LeasesRenewed) -> None:
+        renewed.add(event.count)
+        lost.add(event.lost)
+
+    return {
+        events.WorkerStarted: lambda event: started.add(1),
+        events.WorkerStopping: lambda event: stopping.add(1),
+        events.WorkerStopped: lambda event: stopped.add(1),
+        events.LoopFailed: lambda event: errors.add(1, {"queuert.worker.loop": event.loop}),
+        events.LeasesRenewed: leases,
+    }
+
+
+def _of_chains(meter: Meter) -> dict[type[events.Event], _Handler]:
+    started = _counter(meter, "chain.started", "chain", "Chains written")
+    closed = _counter(meter, "chain.closed", "chain", "Chains closed by an attempt")
+    duration = _histogram(meter, "chain.duration", "From a chain's start to its end")
+
+    def close(event: events.ChainClosed) -> None:
+        attributes = {"queuert.chain.type": event.type, "queuert.chain.status": event.status.value}
+        closed.add(1, attributes)
+        if event.duration is not None:
+            duration.record(event.duration, attributes)
+
+    return {
+        events.ChainStarted: lambda event: started.add(1, {"queuert.chain.type": event.type}),
+        events.ChainClosed: close,
+    }
+
+
+def _of_jobs(meter: Meter) -> dict[type[events.Event], _Handler]:
+    reaped = _counter(meter, "job.reaped", "job", "Jobs taken back because their lease had expired")
+    released = _counter(meter, "job.released", "job", "Jobs claimed and given back unstarted")
+    waited = _histogram(meter, "job.wait.duration", "From the moment a job is due to the start of its handler")
+    started = _counter(meter, "job.attempt.started", "attempt", "Attempts whose handler began")
+
+    def reap(event: events.JobReaped) -> None:
+        reaped.add(1, {"queuert.job.type": event.type, "queuert.job.failed": event.failed})
+
+    def start(event: events.AttemptStarted) -> None:
+        attributes = {"queuert.job.type": event.type}
+        started.add(1, attributes)
+        waited.record(event.waited, attributes)
+
+    return {
+        events.JobReaped: reap,
+        events.JobsReleased: lambda event: released.add(event.count),
+        events.AttemptStarted: start,
+    }
+
+
+_OUTCOMES: Final[dict[type[events.Event], str]] = {
+    events.AttemptCompleted: "completed",
+    events.AttemptContinued: "continued",
+    events.AttemptRetried: "retried",
+    events.AttemptFailed: "failed",
+    events.AttemptCancelled: "cancelled",
+    events.AttemptInterrupted: "interrupted",
+}
+
+
+def _of_attempts(meter: Meter) -> dict[type[events.Event], _Handler]:
+    ended = _counter(meter, "job.attempt.ended", "attempt", "Attempts whose ending was stored")
+    duration = _histogram(meter, "job.attempt.duration", "From the start of a handler to its stored ending")
+
+    def end(event: Any) -> None:
+        attributes: dict[str, str] = {
+            "queuert.job.type": event.type,
+            "queuert.attempt.outcome": _OUTCOMES[type(event)],
+        }
+        duration.record(event.duration, attributes)
+        ended.add(1, attributes | _error_type(getattr(event, "error", None)))
+
+    return dict.fromkeys(_OUTCOMES, end)
+
+
+def _error_type(error: JobError | None) -> dict[str, str]:
+    return {} if error is None else {"error.type": error.type or error.kind}
+
+
+def _of_lost_leases(meter: Meter) -> dict[type[events.Event], _Handler]:
+    aborted = _counter(meter, "job.attempt.aborted", "attempt", "Attempts told to stop because their lease was lost")
+    refused = _counter(meter, "job.attempt.refused", "attempt", "Endings not stored because the lease was lost")
+
+    def attributes(job_type: str, reason: AbortReason) -> dict[str, str]:
+        return {"queuert.job.type": job_type, "queuert.abort.reason": reason.value}
+
+    return {
+        events.AttemptAborted: lambda event: aborted.add(1, attributes(event.type, event.reason)),
+        events.CommitRefused: lambda event: refused.add(1, attributes(event.type, event.reason)),
+    }
+
+
+def _of_adapters(meter: Meter) -> dict[type[events.Event], _Handler]:
+    failed = _counter(meter, "state_adapter.error", "error", "Operations that the store did not do")
+    lost = _counter(meter, "notify_adapter.lost", "connection", "Losses of the connection for notifications")
+    restored = _counter(meter, "notify_adapter.restored", "connection", "Recoveries of that connection")
+    dropped = _counter(meter, "notify_adapter.dropped", "hint", "Notifications that could not be sent")
+    broken = _counter(meter, "observability_adapter.error", "error", "Exceptions of observability adapters")
+
+    def count(counter: Counter) -> _Handler:
+        return lambda event: counter.add(1, {"queuert.adapter.name": event.adapter})
+
+    return {
+        events.StateFailed: lambda event: failed.add(1, {"queuert.adapter.operation": event.operation}),
+        events.ListenerLost: count(lost),
+        events.ListenerRestored: count(restored),
+        events.HintDropped: count(dropped),
+        events.ObserverFailed: count(broken),
+    }

@@ -1,0 +1,23 @@
+"""Text from elsewhere, made fit for a line of a log."""
+
+from __future__ import annotations
+
+MAX_LENGTH = 2_000
+"""Of an escaped text, in characters, before the note on what was cut."""
+
+
+def escape(text: str, *, keep: str = "") -> str:
+    """The text with all that is not printable written as backslash sequences, except the characters in ``keep``.
+
+    So an id with line breaks cannot forge a log entry, nor one with terminal codes or text direction marks change how
+    others look. Beyond ``MAX_LENGTH`` characters it is cut, with a note.
+    """
+    if len(text) > MAX_LENGTH:
+        text = f"{text[:MAX_LENGTH]}... ({len(text)} characters)"
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in keep else _sequence(one) for one in text)
+
+
+def _sequence(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
