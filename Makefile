@@ -25,7 +25,7 @@ LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-ha
 	--no-emit-package queuert
 
 .PHONY: help demo test check bench docs lock format clean environment
-.PHONY: check-lint check-format check-mypy check-pyright check-imports check-twins check-sizes check-files moved
+.PHONY: check-lint check-format check-mypy check-pyright check-imports check-twins check-sizes check-files check-docs moved
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,13 +38,12 @@ test: .venv/.installed ## Run the tests on real servers (ARGS="-k name")
 
 check: .venv/.installed ## Run the linters, type checkers and other static checks
 	@$(MAKE) --no-print-directory --keep-going -j2 $(if $(findstring output-sync,$(.FEATURES)),--output-sync=target) \
-		check-mypy check-pyright check-lint check-format check-imports check-twins check-sizes check-files
+		check-mypy check-pyright check-lint check-format check-imports check-twins check-sizes check-files check-docs
 
 bench: .venv/.installed ## Measure against peers and the raw ceiling (ARGS="...")
 	@$(DEV) -m benchmarks $(ARGS)
 
-docs: .venv/.installed ## Check that the links of the documents resolve
-	@$(DEV) scripts/check_docs.py
+docs: .venv/.installed check-docs ## Check that the links of the documents resolve
 
 lock: $(UV) ## Pin requirements/*.in anew, with hashes (ARGS="--upgrade")
 	@for name in tools build demo dev; do \
@@ -78,6 +77,8 @@ check-sizes:
 	@$(DEV) scripts/check_sizes.py
 check-files:
 	@$(DEV) scripts/check_files.py
+check-docs: | .venv/.installed
+	@$(DEV) scripts/check_docs.py
 
 .tools/bin/uv: requirements/tools.txt
 	@$(NEED_PYTHON)

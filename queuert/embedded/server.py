@@ -93,10 +93,11 @@ class EmbeddedServer(abc.ABC):
         if self.running:
             return self
         self._owner = os.getpid()
+        atexit.unregister(self._close_at_exit)
         atexit.register(self._close_at_exit)
         try:
             self._prepare()
-            self._wait_for_orphans()
+            self._require_no_orphans()
             self._launch()
         except BaseException:
             self.kill()
@@ -121,7 +122,7 @@ class EmbeddedServer(abc.ABC):
             self._process.kill()
             self._process.wait()
             self._process = None
-            self._wait_for_orphans()
+            self._orphans_end()
 
     def restart(self) -> Self:
         """Stop the server when it is running, and start it again on the same port and data."""
@@ -179,9 +180,13 @@ class EmbeddedServer(abc.ABC):
     def _is_ready_in_time(self, pid: int) -> bool:
         return wait_until(lambda: not self.running or self._is_ready(pid), self.timeout) and self.running
 
-    def _wait_for_orphans(self) -> None:
-        """Children of a killed server end on their own, soon after it; a second server beside them spoils the data."""
-        if not wait_until(lambda: not any(processes_in(self.data_dir)), _ORPHAN_SECONDS):
+    def _orphans_end(self) -> bool:
+        """Whether no process works in the data directory; children of a killed server end on their own, soon after."""
+        return wait_until(lambda: not any(processes_in(self.data_dir)), _ORPHAN_SECONDS)
+
+    def _require_no_orphans(self) -> None:
+        """A second server beside the children of a first spoils the data."""
+        if not self._orphans_end():
             process = next(processes_in(self.data_dir), None)
             raise self._error(f"cannot use {self.data_dir}: process {process} does. Stop that process")
 

@@ -25,8 +25,10 @@ class Workspace:
         base = _SHARED_MEMORY if in_memory and has_room(_SHARED_MEMORY) else Path(tempfile.gettempdir())
         remove_abandoned(base)
         self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-        self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        unlocked = self.path / "unlocked"
+        self._lock = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+        unlocked.rename(self.path / _LOCK)  # nobody finds the file before it is locked
 
     def remove(self) -> None:
         """Remove the directory and all that is in it; a second call does nothing."""
