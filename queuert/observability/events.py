@@ -6,7 +6,7 @@ Names follow the words of the design: a *job* is durable, an *attempt* is one cl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias, TypedDict
 
 from queuert.jobs import AbortReason, ChainStatus, JobError
 
@@ -113,6 +113,16 @@ class JobsReleased(_Event):
     count: int
 
 
+class Identity(TypedDict):
+    """The fields that name an attempt, to be handed to its events."""
+
+    worker: str
+    job_id: str
+    chain_id: str
+    type: str
+    attempt: int
+
+
 # --- attempts --------------------------------------------------------------------------------------------------------
 
 
@@ -198,6 +208,22 @@ class CommitRefused(_AttemptEvent):
 
     level: ClassVar[str] = "warning"
     reason: AbortReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorAfterCompletion(_AttemptEvent):
+    """The handler raised after ``complete()`` had committed. The job stays completed."""
+
+    level: ClassVar[str] = "error"
+    error: JobError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptBroken(_AttemptEvent):
+    """The ending of an attempt could not be written. Its lease will expire, and the job be run again."""
+
+    level: ClassVar[str] = "error"
+    error: JobError
 
 
 # --- leases, store, notify -------------------------------------------------------------------------------------------

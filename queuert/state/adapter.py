@@ -43,8 +43,11 @@ class StateAdapter(Protocol):
         """What this store can do beyond the common contract."""
         ...
 
-    def sync_store(self, *, connections: int = 4) -> Store:
-        """A new, unopened synchronous store of at most this many connections."""
+    def sync_store(self, *, connections: int = 4, answer_timeout: float | None = None) -> Store:
+        """A new, unopened synchronous store of at most this many connections.
+
+        ``answer_timeout`` shortens the seconds after which an operation gives up waiting for an answer.
+        """
         ...
 
     def async_store(self, *, connections: int = 4) -> AsyncStore:

@@ -93,6 +93,10 @@ class AsyncStore(Protocol):
         """Give back jobs that were claimed and not started: due at once, the attempt not counted. Returns how many."""
         ...
 
+    async def release_claim(self, request: ClaimRequest) -> int:
+        """Give back all that a claim took, when its answer was lost. As ``release``; returns how many there were."""
+        ...
+
     async def reap(self, request: ReapRequest) -> ReapResult:
         """Turn expired leases into failed attempts: backed off, counted, FAILED at the cap. Renewed ones are let be."""
         ...

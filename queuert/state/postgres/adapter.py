@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from queuert.migrations import DEFAULT_SCHEMA
@@ -62,9 +63,11 @@ class PostgresState:
     def __repr__(self) -> str:
         return f"PostgresState(schema={self.schema!r})"
 
-    def sync_store(self, *, connections: int = 4) -> PostgresStore:
+    def sync_store(self, *, connections: int = 4, answer_timeout: float | None = None) -> PostgresStore:
         """A new, unopened synchronous store."""
-        return PostgresStore(self._settings, self._statements, connections)
+        longest = self._settings.answer_timeout
+        settings = replace(self._settings, answer_timeout=min(longest, answer_timeout or longest))
+        return PostgresStore(settings, self._statements, connections)
 
     def async_store(self, *, connections: int = 4) -> AsyncPostgresStore:
         """A new, unopened asynchronous store."""

@@ -83,7 +83,8 @@ class AsyncPostgresTransaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            await self._stack.__aexit__(kind, error, trace)
+            with self._connections.watched(self.connection):
+                await self._stack.__aexit__(kind, error, trace)
         except (psycopg.OperationalError, psycopg.InterfaceError) as failure:
             if error is not None:
                 # The rollback failed because the connection is gone, which rolls back as well.

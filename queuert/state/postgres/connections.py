@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Any
 
 from psycopg import AsyncConnection, BaseConnection, Connection, errors
@@ -29,6 +29,10 @@ class _Base:
             "open": False,
             "name": settings.application_name,
         }
+
+    def watched(self, connection: BaseConnection[Any]) -> AbstractContextManager[None]:
+        """Limit waiting on a bare connection; errors pass as they are."""
+        return self._watchdog.limit(connection)
 
     @contextmanager
     def _limited(self, connection: BaseConnection[Any]) -> Iterator[None]:
@@ -82,9 +86,9 @@ class AsyncConnections(_Base):
         try:
             yield connection
         finally:
-            await self._pool_or_nothing(connection)
+            await self._give_back(connection)
 
-    async def _pool_or_nothing(self, connection: AsyncConnection[Any]) -> None:
+    async def _give_back(self, connection: AsyncConnection[Any]) -> None:
         if self._pool is None:
             await connection.close()
         else:
@@ -136,10 +140,13 @@ class Connections(_Base):
         try:
             yield connection
         finally:
-            if self._pool is None:
-                connection.close()
-            else:
-                self._pool.putconn(connection)
+            self._give_back(connection)
+
+    def _give_back(self, connection: Connection[Any]) -> None:
+        if self._pool is None:
+            connection.close()
+        else:
+            self._pool.putconn(connection)
 
     @contextmanager
     def limited(self, connection: Connection[Any]) -> Iterator[None]:

@@ -23,6 +23,7 @@ class Statements:
     claim: bytes
     renew: bytes
     release: bytes
+    release_claim: bytes
     finish: bytes
     hold: bytes
     reap: bytes

@@ -26,6 +26,7 @@ from queuert.state.adapter import (
 )
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.connections import Connections
+from queuert.state.postgres.failures import mapped_errors
 from queuert.state.postgres.finishing import finish_results, needs_transaction, releases_dependents, with_status
 from queuert.state.postgres.rows import LeaseState, Row
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
@@ -72,7 +73,7 @@ class PostgresStore:
             with self._connections.connection() as own:
                 return self._start(own, jobs, in_transaction=needs_transaction(jobs))
         callers = callers_connection(connection)
-        with self._connections.limited(callers):
+        with mapped_errors():
             # A chosen id may conflict, and that must not spoil the caller's transaction: a savepoint holds it apart.
             started = self._start(callers, jobs, in_transaction=needs_transaction(jobs, callers=True))
             hints = {"channel": self._channel, "payloads": sorted({job.type for job in jobs})}
@@ -121,6 +122,11 @@ class PostgresStore:
     def release(self, leases: Sequence[Lease]) -> int:
         """Give back jobs that were not started."""
         return len(self._fetch(self._sql.release, parameters.leases(leases))) if leases else 0
+
+    def release_claim(self, request: ClaimRequest) -> int:
+        """Give back all that a claim took, when its answer was lost."""
+        taken = {"types": list(request.leases), "token": request.token}
+        return len(self._fetch(self._sql.release_claim, taken))
 
     # --- finish -------------------------------------------------------------------------------------------------------
 

@@ -84,7 +84,8 @@ class PostgresTransaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._stack.__exit__(kind, error, trace)
+            with self._connections.watched(self.connection):
+                self._stack.__exit__(kind, error, trace)
         except (psycopg.OperationalError, psycopg.InterfaceError) as failure:
             if error is not None:
                 # The rollback failed because the connection is gone, which rolls back as well.

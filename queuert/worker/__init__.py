@@ -1,0 +1,23 @@
+"""The in-process worker: claims jobs, runs handlers, keeps leases, reaps."""
+
+from queuert.worker.abort import AbortSignal
+from queuert.worker.attempt import Attempt
+from queuert.worker.completion import Completion, Transaction
+from queuert.worker.health import Health
+from queuert.worker.middleware import AttemptMiddleware, CallNext
+from queuert.worker.processors import Handler, Processor, Processors
+from queuert.worker.worker import InProcessWorker
+
+__all__ = [
+    "AbortSignal",
+    "Attempt",
+    "AttemptMiddleware",
+    "CallNext",
+    "Completion",
+    "Handler",
+    "Health",
+    "InProcessWorker",
+    "Processor",
+    "Processors",
+    "Transaction",
+]

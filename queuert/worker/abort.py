@@ -1,0 +1,84 @@
+"""How a running handler is told to stop, and why. Set from any thread, read from any."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+from queuert.errors import LeaseLostError
+from queuert.jobs import AbortReason
+
+
+class AbortSignal:
+    """Says whether an attempt must stop. It is set once; the first reason stays.
+
+    A coroutine is cancelled when it is set; a function in a thread cannot be, and should look at ``reason`` between
+    its steps, or wait on the signal instead of sleeping::
+
+        if attempt.abort.wait(5.0):
+            return attempt.retry()          # nobody will hear it; what matters is to stop
+    """
+
+    __slots__ = ("_callbacks", "_job_id", "_lock", "_reason")
+
+    def __init__(self, job_id: str) -> None:
+        self._job_id = job_id
+        self._reason: AbortReason | None = None
+        self._callbacks: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
+
+    @property
+    def reason(self) -> AbortReason | None:
+        """Why the attempt must stop; None while it need not."""
+        return self._reason
+
+    def __bool__(self) -> bool:
+        return self._reason is not None
+
+    def wait(self, timeout: float | None = None) -> AbortReason | None:
+        """Wait, in a thread, until the attempt must stop, at most ``timeout`` seconds; the reason, or None."""
+        event = threading.Event()
+        self.on_abort(event.set)
+        event.wait(timeout)
+        return self._reason
+
+    async def wait_async(self, timeout: float | None = None) -> AbortReason | None:
+        """Wait, in a coroutine, until the attempt must stop, at most ``timeout`` seconds; the reason, or None."""
+        loop = asyncio.get_running_loop()
+        event = asyncio.Event()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(event.set)
+
+        self.on_abort(wake)
+        try:
+            async with asyncio.timeout(timeout):
+                await event.wait()
+        except TimeoutError:
+            pass
+        return self._reason
+
+    def raise_if_set(self) -> None:
+        """Raise LeaseLostError with the reason if the attempt must stop."""
+        if self._reason is not None:
+            raise LeaseLostError(self._job_id, self._reason)
+
+    def on_abort(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when the signal is set, from the thread that sets it; at once if it is set already."""
+        with self._lock:
+            if self._reason is None:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def set(self, reason: AbortReason) -> bool:
+        """Set the signal. The worker does; False if it was set before."""
+        with self._lock:
+            if self._reason is not None:
+                return False
+            self._reason = reason
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+        return True

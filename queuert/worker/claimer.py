@@ -1,0 +1,133 @@
+"""Fills free slots: one claim for all of them, as soon as there may be something to claim."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+
+from queuert.errors import StateUnavailableError
+from queuert.ids import new_token
+from queuert.notify.adapter import Hint, NotifyAdapter, Topic
+from queuert.observability.adapter import Observers
+from queuert.observability.events import JobsReleased
+from queuert.state.adapter import ClaimedJob, ClaimRequest
+from queuert.state.async_store import AsyncStore
+from queuert.worker.slots import Slots
+from queuert.worker.supervisor import SupervisedLoop
+
+POLL_WITH_NOTIFY = 60.0
+POLL_WITHOUT_NOTIFY = 1.0
+"""Seconds between two looks when nothing else wakes the claimer, give or take a tenth."""
+
+
+class Claimer:
+    """Claims as many jobs as slots are free, until there are no more; then waits.
+
+    What ends the wait: a hint that jobs of its types became due, the time of the next scheduled one, the poll. A hint
+    that comes while a claim is under way is not lost: the claimer looks again.
+    """
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        notify: NotifyAdapter,
+        slots: Slots,
+        start: Callable[[ClaimedJob, float], None],
+        *,
+        leases: Mapping[str, float],
+        holder: str,
+        poll_interval: float | None,
+        observers: Observers,
+    ) -> None:
+        self._store = store
+        self._notify = notify
+        self._slots = slots
+        self._start = start
+        self._leases = dict(leases)
+        self._holder = holder
+        self._poll_interval = poll_interval
+        self._observers = observers
+        self._woken = asyncio.Event()
+        self._event_loop = asyncio.get_running_loop()
+        self._in_doubt: list[ClaimRequest] = []
+        self._subscription = notify.subscribe(Topic.JOBS, self._on_hint)
+        self.loop = SupervisedLoop("claimer", self._step, worker=holder, observers=observers)
+
+    def on_readied(self, types: Iterable[str]) -> None:
+        """Jobs of these types became due, by this worker's own doing. From any thread."""
+        if not self._leases.keys().isdisjoint(types):
+            self._wake()
+
+    def _on_hint(self, hint: Hint) -> None:
+        if hint.keys is None or not self._leases.keys().isdisjoint(hint.keys):
+            self._wake()
+
+    def _wake(self) -> None:
+        # The event loop may have closed: the worker has stopped then.
+        with suppress(RuntimeError):
+            self._event_loop.call_soon_threadsafe(self._woken.set)
+
+    async def stop(self) -> None:
+        """Claim no more. A claim under way is waited for; what it took and nobody started is given back."""
+        self._subscription.close()
+        self._slots.stop_waiting()
+        self._woken.set()
+        await self.loop.stop(cancel=False)
+        await self._settle_doubts()
+
+    async def _step(self) -> None:
+        free = await self._slots.wait_for_free()
+        if self.loop.stopping:
+            return
+        self._woken.clear()
+        claimed = await self._claim(free)
+        if claimed < free and not self.loop.stopping:
+            await self._wait(await self._store.next_due(list(self._leases)))
+
+    async def _claim(self, limit: int) -> int:
+        """Claim and start up to ``limit`` jobs; how many there were."""
+        await self._settle_doubts()
+        request = ClaimRequest(self._leases, limit, self._holder, new_token())
+        # Before the query is sent: so that this worker never believes in a lease for longer than the store does.
+        sent_at = time.monotonic()
+        try:
+            jobs = await self._store.claim(request)
+        except (StateUnavailableError, asyncio.CancelledError):
+            self._in_doubt.append(request)
+            raise
+        if self.loop.stopping:
+            self._in_doubt.append(request)
+            return len(jobs)
+        for job in jobs:
+            self._start(job, sent_at)
+        return len(jobs)
+
+    async def _settle_doubts(self) -> None:
+        """Give back what was claimed and not started: the claims whose answer was lost, or came after the stop."""
+        while self._in_doubt:
+            await self._give_back(self._in_doubt[-1])
+            self._in_doubt.pop()
+
+    async def _give_back(self, request: ClaimRequest) -> None:
+        count = await self._store.release_claim(request)
+        if count:
+            self._observers.emit(JobsReleased(worker=self._holder, count=count))
+
+    async def _wait(self, next_due: float | None) -> None:
+        pause = self._poll_pause()
+        if next_due is not None:
+            pause = min(pause, next_due)
+        try:
+            async with asyncio.timeout(pause):
+                await self._woken.wait()
+        except TimeoutError:
+            return
+
+    def _poll_pause(self) -> float:
+        interval = self._poll_interval
+        if interval is None:
+            interval = POLL_WITH_NOTIFY if self._notify.healthy else POLL_WITHOUT_NOTIFY
+        return interval * random.uniform(0.9, 1.1)

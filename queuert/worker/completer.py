@@ -1,0 +1,114 @@
+"""Writes the endings of attempts: what is ready goes together, many jobs a statement."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+
+from queuert.errors import StateError, StateUnavailableError
+from queuert.observability.adapter import Observers
+from queuert.observability.events import StateFailed
+from queuert.policies import Backoff
+from queuert.state.adapter import Finish, FinishResult
+from queuert.state.async_store import AsyncStore
+from queuert.worker.supervisor import SupervisedLoop
+
+_LARGEST_BATCH = 500
+_LANES = 2
+"""Statements under way at once: the client prepares one while the server works on the other."""
+
+_Pending = tuple[Finish, "asyncio.Future[FinishResult]"]
+
+
+class Completer:
+    """Groups endings without waiting for more: what came in while a statement was under way goes with the next.
+
+    An ending is asked for until the store has answered: a broken connection leaves its outcome open, and asking again
+    is safe, since it is written only while the lease holds, and said to be written if it was.
+    """
+
+    def __init__(self, store: AsyncStore, *, worker: str, observers: Observers) -> None:
+        self._store = store
+        self._worker = worker
+        self._observers = observers
+        self._pending: deque[_Pending] = deque()
+        self._arrived = asyncio.Event()
+        self._backoff = Backoff(initial=0.05, maximum=2.0)
+        self.loops = [
+            SupervisedLoop(f"completer-{lane}", self._step, worker=worker, observers=observers)
+            for lane in range(1, _LANES + 1)
+        ]
+
+    def start(self) -> None:
+        """Begin to write."""
+        for loop in self.loops:
+            loop.start()
+
+    async def stop(self) -> None:
+        """Stop, after the last attempt: what is still pending is given up, and its leases will expire."""
+        for loop in self.loops:
+            await loop.stop()
+        while self._pending:
+            _, future = self._pending.popleft()
+            _fail(future, StateUnavailableError("the worker stopped before the ending could be written"))
+
+    async def finish(self, finish: Finish) -> FinishResult:
+        """Write one ending and wait until it is durable, or known to be lost.
+
+        Raises:
+            StateError: the store refuses this very ending.
+            StateUnavailableError: the worker stopped first.
+        """
+        future: asyncio.Future[FinishResult] = asyncio.get_running_loop().create_future()
+        self._pending.append((finish, future))
+        self._arrived.set()
+        return await future
+
+    async def _step(self) -> None:
+        await self._arrived.wait()
+        batch = [self._pending.popleft() for _ in range(min(len(self._pending), _LARGEST_BATCH))]
+        if not self._pending:
+            self._arrived.clear()
+        if not batch:
+            return
+        try:
+            await self._write(batch)
+        except BaseException:
+            self._pending.extendleft(reversed([one for one in batch if not one[1].done()]))
+            self._arrived.set()
+            raise
+
+    async def _write(self, batch: Sequence[_Pending]) -> None:
+        failures = 0
+        while True:
+            try:
+                results = await self._store.finish([finish for finish, _ in batch])
+            except StateUnavailableError as error:
+                failures += 1
+                self._report(error)
+                await asyncio.sleep(self._backoff.delay(failures))
+            except StateError as error:
+                await self._write_apart(batch, error)
+                return
+            else:
+                for (_, future), result in zip(batch, results, strict=True):
+                    if not future.done():
+                        future.set_result(result)
+                return
+
+    async def _write_apart(self, batch: Sequence[_Pending], error: StateError) -> None:
+        # One of them is refused: alone, it harms only itself.
+        if len(batch) == 1:
+            _fail(batch[0][1], error)
+            return
+        for one in batch:
+            await self._write([one])
+
+    def _report(self, error: Exception) -> None:
+        self._observers.emit(StateFailed(worker=self._worker, operation="finish", error=str(error)))
+
+
+def _fail(future: asyncio.Future[FinishResult], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

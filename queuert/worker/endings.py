@@ -1,0 +1,98 @@
+"""From what a handler returned or raised to how its attempt ends: pure functions."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+from queuert.errors import CompletionMisuseError, PayloadDecodeError, StateError
+from queuert.ids import new_id
+from queuert.job_types import JobType
+from queuert.jobs import JobError
+from queuert.outcomes import Cancel, ContinueWith, Fail, Finished, Retry
+from queuert.payloads import safe_text
+from queuert.policies import RetryPolicy
+from queuert.state.adapter import ClaimedJob, Finish, FinishKind, NewJob
+
+MAX_MESSAGE = 2_000
+MAX_TRACEBACK = 10_000
+"""Characters of an error that are kept."""
+
+
+def ending(job: ClaimedJob, job_type: JobType[Any, Any], retry: RetryPolicy, outcome: Any) -> Finish:
+    """How an attempt whose handler returned ``outcome`` ends.
+
+    Raises:
+        PayloadError: the output does not fit the job type; the attempt has then failed.
+        CompletionMisuseError: the handler returned what only ``complete()`` may.
+    """
+    match outcome:
+        case ContinueWith():
+            return Finish(job, FinishKind.CONTINUE, continuation=_continuation(job, outcome))
+        case Retry():
+            return retried(job, retry, JobError("retry", safe_text(outcome.reason, MAX_MESSAGE)), outcome.after)
+        case Fail():
+            return Finish(job, FinishKind.FAIL, error=JobError("fail", safe_text(outcome.reason, MAX_MESSAGE)))
+        case Cancel():
+            return Finish(job, FinishKind.CANCEL, error=JobError("cancel", safe_text(outcome.reason, MAX_MESSAGE)))
+        case Finished():
+            raise CompletionMisuseError("the handler returned the result of a complete() block that did not commit")
+        case _:
+            return Finish(job, FinishKind.COMPLETE, output=job_type.encode_output(outcome))
+
+
+def _continuation(job: ClaimedJob, outcome: ContinueWith[Any]) -> NewJob:
+    return NewJob(
+        id=outcome.id or new_id(),
+        type=outcome.job_type,
+        input=outcome.input,
+        priority=job.priority if outcome.priority is None else outcome.priority,
+        schedule=outcome.schedule,
+        blockers=outcome.blockers,
+        id_chosen=outcome.id is not None,
+        trace_context=job.trace_context,
+    )
+
+
+def retried(job: ClaimedJob, retry: RetryPolicy, error: JobError, after: float | None = None) -> Finish:
+    """A failed attempt: tried again if the policy allows another, failed otherwise."""
+    if not retry.allows_another(job.counted_attempts):
+        return Finish(job, FinishKind.FAIL, error=error)
+    delay = retry.delay(job.counted_attempts) if after is None else max(0.0, after)
+    return Finish(job, FinishKind.RETRY, error=error, delay=delay)
+
+
+def interrupted(job: ClaimedJob) -> Finish:
+    """An attempt that a stopping worker gives back."""
+    return Finish(job, FinishKind.INTERRUPT, error=JobError("worker_stopping", "the worker stopped before it was done"))
+
+
+def error_of(exception: BaseException, kind: str = "handler") -> JobError:
+    """An exception, as it is stored: text that any store can hold, of bounded length."""
+    if isinstance(exception, PayloadDecodeError):
+        kind = "decode"
+    elif isinstance(exception, StateError) and kind == "handler":
+        kind = "store"
+    name = f"{type(exception).__module__}.{type(exception).__qualname__}".removeprefix("builtins.")
+    return JobError(
+        kind=kind,
+        message=safe_text(_message(exception), MAX_MESSAGE),
+        type=safe_text(name, 200),
+        traceback=safe_text(_traceback(exception), MAX_TRACEBACK),
+    )
+
+
+def _message(exception: BaseException) -> str:
+    try:
+        return str(exception)
+    except Exception as error:
+        return f"<{type(error).__name__} while reading the message>"
+
+
+def _traceback(exception: BaseException) -> str:
+    try:
+        text = "".join(traceback.format_exception(exception))
+    except Exception as error:
+        return f"<{type(error).__name__} while formatting the traceback>"
+    # The end says where it happened.
+    return text if len(text) <= MAX_TRACEBACK else "... " + text[-(MAX_TRACEBACK - 4) :]

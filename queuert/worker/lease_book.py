@@ -1,0 +1,99 @@
+"""The leases that a worker holds, by the monotonic clock. Read and written from several threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from queuert.jobs import AbortReason
+from queuert.policies import LeasePolicy
+from queuert.state.adapter import ClaimedJob, Lease, Renewal
+
+
+@dataclass(slots=True, eq=False)
+class HeldLease:
+    """One lease, and what to do when it is lost."""
+
+    lease: Lease
+    type: str
+    seconds: float
+    interval: float
+    renew_at: float
+    deadline: float
+    """By then it must have been renewed. Counted from before the claim or renewal was sent, so that it is never later
+    than the store's own."""
+    on_lost: Callable[[AbortReason], None]
+    held_by_transaction: bool = False
+    """A transaction has the row locked: it can neither be taken nor renewed meanwhile."""
+
+    def renewal(self) -> Renewal:
+        """What to ask the store."""
+        return Renewal(self.lease, self.seconds)
+
+    def renewed(self, sent_at: float) -> None:
+        """The store has extended it."""
+        self.renew_at = sent_at + self.interval
+        self.deadline = sent_at + self.seconds
+
+
+class LeaseBook:
+    """All leases that a worker holds. Adding and removing one costs a dictionary's work and wakes nobody."""
+
+    def __init__(self) -> None:
+        self._held: dict[Lease, HeldLease] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def add(
+        self, job: ClaimedJob, policy: LeasePolicy, sent_at: float, on_lost: Callable[[AbortReason], None]
+    ) -> HeldLease:
+        """Note a lease that was granted to a claim sent at ``sent_at`` (monotonic)."""
+        held = HeldLease(
+            lease=job.lease,
+            type=job.type,
+            seconds=job.lease_seconds,
+            interval=policy.renewal_interval,
+            renew_at=sent_at + policy.renewal_interval,
+            deadline=sent_at + job.lease_seconds,
+            on_lost=on_lost,
+        )
+        with self._lock:
+            self._held[held.lease] = held
+        return held
+
+    def remove(self, held: HeldLease) -> None:
+        """Forget a lease: its attempt has ended, one way or the other. Idempotent."""
+        with self._lock:
+            self._held.pop(held.lease, None)
+
+    def lose(self, held: HeldLease, reason: AbortReason) -> bool:
+        """Give up a lease and tell its attempt; False if it had ended meanwhile."""
+        with self._lock:
+            known = self._held.pop(held.lease, None) is not None
+        if known:
+            held.on_lost(reason)
+        return known
+
+    def due(self, horizon: float) -> list[HeldLease]:
+        """The leases to be renewed by ``horizon`` (monotonic), except those that a transaction holds."""
+        with self._lock:
+            return [held for held in self._held.values() if held.renew_at <= horizon and not held.held_by_transaction]
+
+    def expiring(self, horizon: float) -> list[HeldLease]:
+        """The leases that end by ``horizon`` (monotonic), except those that a transaction holds."""
+        with self._lock:
+            return [held for held in self._held.values() if held.deadline <= horizon and not held.held_by_transaction]
+
+    def hasten(self, job_ids: Iterable[str] | None) -> bool:
+        """Let the leases of these jobs (None: all) be renewed at once; whether there were any."""
+        wanted = None if job_ids is None else set(job_ids)
+        now = time.monotonic()
+        with self._lock:
+            chosen = [held for held in self._held.values() if wanted is None or held.lease.job_id in wanted]
+            for held in chosen:
+                held.renew_at = now
+        return bool(chosen)

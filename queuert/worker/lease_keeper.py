@@ -1,0 +1,149 @@
+"""Renews the leases of a worker, in a thread and on a connection of its own.
+
+A handler that blocks the event loop, or a pool that is used up, must not cost the leases of the jobs. A second thread
+gives up leases whose end comes near without a renewal: a worker stops itself before anybody else may start.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from queuert.errors import StateError
+from queuert.jobs import AbortReason
+from queuert.observability.adapter import Observers
+from queuert.observability.events import LeasesRenewed, StateFailed
+from queuert.policies import Backoff
+from queuert.state.adapter import StateAdapter
+from queuert.state.sync_store import Store
+from queuert.worker.lease_book import HeldLease, LeaseBook
+from queuert.worker.supervisor import PATIENCE
+
+_STOP_TIMEOUT = 5.0
+
+
+class LeaseKeeper:
+    """One statement for all leases that are due, every quarter of the shortest renewal interval at most.
+
+    It wakes by the clock and never for a single job, so that short jobs cost it nothing.
+    """
+
+    def __init__(
+        self,
+        book: LeaseBook,
+        state: StateAdapter,
+        *,
+        worker: str,
+        shortest_lease: float,
+        shortest_interval: float,
+        observers: Observers,
+    ) -> None:
+        self._book = book
+        self._state = state
+        self._worker = worker
+        self._observers = observers
+        self._tick = shortest_interval / 4
+        self._patience = max(0.5, shortest_lease / 6)
+        self._watch_tick = shortest_lease / 20
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self._store: Store | None = None
+        self._failures = 0
+        self._backoff = Backoff(initial=0.05, maximum=max(0.05, min(1.0, self._tick)))
+        self._threads: list[threading.Thread] = []
+        self._failing_since: float | None = None
+
+    @property
+    def failing(self) -> bool:
+        """Whether no renewal has gone well for longer than an outage should last."""
+        return self._failing_since is not None and time.monotonic() - self._failing_since > PATIENCE
+
+    def start(self) -> None:
+        """Begin to renew and to watch."""
+        for name, work in (("leases", self._renew_until_stopped), ("lease-watch", self._watch_until_stopped)):
+            thread = threading.Thread(target=work, name=f"queuert-{name}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self) -> None:
+        """End both threads; call it last, after the last attempt. Idempotent."""
+        self._stopped.set()
+        self._wake.set()
+        threads, self._threads = self._threads, []
+        for thread in threads:
+            thread.join(_STOP_TIMEOUT)
+
+    def look_at(self, job_ids: Sequence[str] | None) -> None:
+        """Renew these leases now (None: all), because a hint says that some of them are lost. From any thread."""
+        if self._book.hasten(job_ids):
+            self._wake.set()
+
+    # --- the renewing thread ------------------------------------------------------------------------------------------
+
+    def _renew_until_stopped(self) -> None:
+        while not self._stopped.is_set():
+            pause = self._tick
+            try:
+                self._renew_due()
+            except Exception as error:
+                pause = self._failed(error)
+            else:
+                self._failures = 0
+                self._failing_since = None
+            self._wake.wait(pause)
+            self._wake.clear()
+        self._close_store()
+
+    def _renew_due(self) -> None:
+        due = self._book.due(time.monotonic() + self._tick)
+        if not due:
+            return
+        store = self._opened_store()
+        sent_at = time.monotonic()
+        renewed = store.renew([held.renewal() for held in due])
+        refused = [held for held, done in zip(due, renewed, strict=True) if not done]
+        for held, done in zip(due, renewed, strict=True):
+            if done:
+                held.renewed(sent_at)
+        lost = self._lose(store, refused) if refused else 0
+        self._observers.emit(LeasesRenewed(worker=self._worker, count=len(due) - len(refused), lost=lost))
+
+    def _lose(self, store: Store, refused: Sequence[HeldLease]) -> int:
+        lost = 0
+        reasons = store.lost_reasons([held.lease for held in refused])
+        for held, reason in zip(refused, reasons, strict=True):
+            # Without a reason the row is locked just now, or the attempt has ended by itself: the next round tells.
+            if reason is not None:
+                lost += self._book.lose(held, reason)
+        return lost
+
+    def _failed(self, error: Exception) -> float:
+        self._failures += 1
+        self._failing_since = self._failing_since or time.monotonic()
+        self._observers.emit(
+            StateFailed(worker=self._worker, operation="renew", error=f"{type(error).__name__}: {error}")
+        )
+        if isinstance(error, StateError):
+            self._close_store()
+        return self._backoff.delay(self._failures)
+
+    def _opened_store(self) -> Store:
+        if self._store is None:
+            store = self._state.sync_store(connections=1, answer_timeout=self._patience)
+            store.open()
+            self._store = store
+        return self._store
+
+    def _close_store(self) -> None:
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    # --- the watching thread ------------------------------------------------------------------------------------------
+
+    def _watch_until_stopped(self) -> None:
+        while not self._stopped.wait(self._watch_tick):
+            # Two ticks early: this thread may be late by one, and the handler needs a moment to stop.
+            for held in self._book.expiring(time.monotonic() + 2 * self._watch_tick):
+                self._book.lose(held, AbortReason.ERROR)

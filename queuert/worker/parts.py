@@ -1,0 +1,189 @@
+"""The parts of a started worker: its loops, started and stopped in the right order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from queuert.client import AsyncClient, Client
+from queuert.errors import StateError
+from queuert.ids import new_id
+from queuert.jobs import AbortReason
+from queuert.notify.adapter import Hint, Subscription, Topic
+from queuert.observability.events import WorkerStarted, WorkerStopped, WorkerStopping
+from queuert.state.adapter import ClaimedJob
+from queuert.state.async_store import AsyncStore
+from queuert.worker import endings
+from queuert.worker.claimer import Claimer
+from queuert.worker.completer import Completer
+from queuert.worker.health import Health
+from queuert.worker.lease_book import LeaseBook
+from queuert.worker.lease_keeper import LeaseKeeper
+from queuert.worker.processors import Processor
+from queuert.worker.reaper import Reaper
+from queuert.worker.runner import AttemptRunner
+from queuert.worker.services import Services
+from queuert.worker.slots import Slots
+from queuert.worker.threads import HandlerThreads
+
+_AFTER_CANCEL = 2.0
+"""Seconds that a cancelled handler has to end before its job is given back over its head."""
+
+
+class WorkerParts:
+    """The loops of a started worker."""
+
+    def __init__(
+        self,
+        client: AsyncClient | Client,
+        store: AsyncStore,
+        processors: Mapping[str, Processor],
+        *,
+        name: str,
+        concurrency: int,
+        poll_interval: float | None,
+        hurry: asyncio.Event,
+    ) -> None:
+        self.holder = f"{name}-{new_id()[-12:]}"
+        self.abandoned = 0
+        self._concurrency = concurrency
+        self._store = store
+        self._notify = client.notify
+        self._observers = client.observers
+        self._processors = processors
+        self._hurry = hurry
+        self._stopping = False
+        self._runners: set[AttemptRunner] = set()
+        self._subscription: Subscription | None = None
+        policies = [processor.lease for processor in self._processors.values()]
+        shortest = min(policy.seconds for policy in policies)
+        self.book = LeaseBook()
+        self.slots = Slots(concurrency)
+        self.completer = Completer(store, worker=self.holder, observers=client.observers)
+        self.keeper = LeaseKeeper(
+            self.book,
+            client.state,
+            worker=self.holder,
+            shortest_lease=shortest,
+            shortest_interval=min(policy.renewal_interval for policy in policies),
+            observers=client.observers,
+        )
+        self.reaper = Reaper(
+            store,
+            client.notify,
+            {name: processor.retry for name, processor in self._processors.items()},
+            shortest_lease=shortest,
+            worker=self.holder,
+            observers=client.observers,
+        )
+        self.claimer = Claimer(
+            store,
+            client.notify,
+            self.slots,
+            self._begin,
+            leases={name: processor.lease.seconds for name, processor in self._processors.items()},
+            holder=self.holder,
+            poll_interval=poll_interval,
+            observers=client.observers,
+        )
+        self._services = Services(
+            worker=self.holder,
+            state=client.state,
+            store=store,
+            job_types=client.job_types,
+            notify=client.notify,
+            observers=client.observers,
+            book=self.book,
+            completer=self.completer,
+            threads=HandlerThreads(f"queuert-{self.holder}"),
+            thread_connections=min(concurrency, 20),
+            stopping=lambda: self._stopping,
+            hasten=self.keeper.look_at,
+            wake_claimer=self.claimer.on_readied,
+        )
+
+    def start(self) -> None:
+        """Start the loops, the claimer last."""
+        self._subscription = self._notify.subscribe(Topic.LEASES, self._on_lease_hint)
+        self.keeper.start()
+        self.completer.start()
+        self.reaper.loop.start()
+        self.claimer.loop.start()
+        self._observers.emit(
+            WorkerStarted(worker=self.holder, types=tuple(self._processors), concurrency=self._concurrency)
+        )
+
+    def _on_lease_hint(self, hint: Hint) -> None:
+        if len(self.book):
+            self.keeper.look_at(None if hint.keys is None else list(hint.keys))
+
+    def _begin(self, job: ClaimedJob, sent_at: float) -> None:
+        runner = AttemptRunner(self._services, self._processors[job.type], job, sent_at)
+        self._runners.add(runner)
+        self.slots.start(self._run(runner))
+
+    async def _run(self, runner: AttemptRunner) -> None:
+        try:
+            await runner.run()
+        finally:
+            self._runners.discard(runner)
+
+    async def stop(self, grace: float) -> None:
+        """Stop the loops: first what begins work, last what guards it."""
+        self._stopping = True
+        self._observers.emit(WorkerStopping(worker=self.holder, running=self.slots.running, grace=grace))
+        try:
+            await self._stop_claiming(grace)
+            await self._drain(grace)
+        finally:
+            await self._close()
+        self._observers.emit(WorkerStopped(worker=self.holder, abandoned=self.abandoned))
+
+    async def _stop_claiming(self, grace: float) -> None:
+        try:
+            async with asyncio.timeout(max(grace, _AFTER_CANCEL)):
+                await self.claimer.stop()
+        except (TimeoutError, StateError):
+            # The store is out of reach; what was claimed and not started is reaped by somebody else.
+            return
+
+    async def _drain(self, grace: float) -> None:
+        """Let the running finish; then tell them to stop; then give their jobs back over their heads."""
+        await self._wait_until_empty(grace)
+        for runner in list(self._runners):
+            runner.abort(AbortReason.WORKER_STOPPING)
+        if await self.slots.wait_until_empty(_AFTER_CANCEL):
+            return
+        left = list(self._runners)
+        self.abandoned = len(left)
+        try:
+            async with asyncio.timeout(_AFTER_CANCEL):
+                await asyncio.gather(*(self.completer.finish(endings.interrupted(runner.job)) for runner in left))
+        except (TimeoutError, StateError):
+            return
+
+    async def _wait_until_empty(self, grace: float) -> None:
+        empty = asyncio.ensure_future(self.slots.wait_until_empty(None))
+        hurry = asyncio.ensure_future(self._hurry.wait())
+        await asyncio.wait({empty, hurry}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        for waiter in (empty, hurry):
+            waiter.cancel()
+
+    async def _close(self) -> None:
+        if self._subscription is not None:
+            self._subscription.close()
+        await self.reaper.loop.stop()
+        await self.completer.stop()
+        self.slots.cancel()
+        await asyncio.to_thread(self.keeper.stop)
+        self._services.threads.close()
+        await asyncio.to_thread(self._services.close_thread_store)
+        await self._store.aclose()
+        await asyncio.to_thread(self._notify.close)
+
+    def health(self) -> Health:
+        """Whether the loops make progress."""
+        failing = [loop.name for loop in (self.claimer.loop, self.reaper.loop, *self.completer.loops) if loop.failing]
+        if self.keeper.failing:
+            failing.append("leases")
+        return Health(self.holder, self.slots.running, self._stopping, tuple(failing))

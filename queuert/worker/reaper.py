@@ -1,0 +1,72 @@
+"""Takes over after the dead: turns expired leases into failed attempts, on time whatever the load."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from queuert.jobs import JobStatus
+from queuert.notify.adapter import NotifyAdapter, Topic
+from queuert.observability.adapter import Observers
+from queuert.observability.events import JobReaped
+from queuert.policies import RetryPolicy
+from queuert.state.adapter import ReapedJob, ReapRequest
+from queuert.state.async_store import AsyncStore
+from queuert.worker.supervisor import SupervisedLoop
+
+_BATCH = 100
+_LONGEST_PAUSE = 30.0
+
+
+class Reaper:
+    """Sleeps until the next lease of its types can expire, reaps, and tells whom it concerns.
+
+    A lease granted after it looked lasts at least ``shortest_lease`` from then, so it need not look earlier than that,
+    or than the earliest end that it saw. Every worker has one; they pass over each other's rows.
+    """
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        notify: NotifyAdapter,
+        policies: Mapping[str, RetryPolicy],
+        *,
+        shortest_lease: float,
+        worker: str,
+        observers: Observers,
+    ) -> None:
+        self._store = store
+        self._notify = notify
+        self._request = ReapRequest(policies, _BATCH)
+        self._longest = min(shortest_lease, _LONGEST_PAUSE)
+        # Workers that saw the same lease should not all come at once; a take-over may be late by this much.
+        self._spread = min(0.25, shortest_lease / 10)
+        self._worker = worker
+        self._observers = observers
+        self.loop = SupervisedLoop("reaper", self._step, worker=worker, observers=observers)
+
+    async def _step(self) -> None:
+        result = await self._store.reap(self._request)
+        for job in result.reaped:
+            self._tell(job)
+        pause = self._longest if result.next_expiry is None else min(max(result.next_expiry, 0.0), self._longest)
+        if not result.reaped or result.next_expiry:
+            await self.loop.pause(pause + random.uniform(0.0, self._spread))
+
+    def _tell(self, job: ReapedJob) -> None:
+        failed = job.status is JobStatus.FAILED
+        self._notify.publish(Topic.LEASES, [job.id])
+        self._notify.publish(Topic.JOBS, job.readied)
+        if failed:
+            self._notify.publish(Topic.CHAINS, [job.chain_id])
+        self._observers.emit(
+            JobReaped(
+                worker=self._worker,
+                job_id=job.id,
+                chain_id=job.chain_id,
+                type=job.type,
+                attempt=job.attempt,
+                holder=job.holder,
+                failed=failed,
+            )
+        )

@@ -1,0 +1,74 @@
+"""A worker as a process: signals, and exit codes that mean something."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from enum import IntEnum
+from functools import partial
+from pathlib import Path
+
+from queuert.errors import SchemaMissingError, StateError
+from queuert.worker.health import keep_health_file, remove_health_file
+from queuert.worker.supervisor import SupervisedLoop
+from queuert.worker.worker import InProcessWorker
+
+
+class ExitCode(IntEnum):
+    """What the end of a worker process says."""
+
+    STOPPED = 0
+    """Asked to stop, and all handlers ended."""
+    USAGE = 2
+    """The command line, or the application that it names, is wrong."""
+    UNAVAILABLE = 3
+    """The store cannot be reached, or has no schema: nothing was begun."""
+    ABANDONED = 4
+    """Asked to stop, and some handlers would not end within the grace. Their jobs were given back."""
+
+
+def run(worker: InProcessWorker, *, health_file: Path | None = None) -> int:
+    """Run until SIGTERM or SIGINT, then stop with grace; a second signal ends the grace. Returns the exit code."""
+    return asyncio.run(_main(worker, health_file))
+
+
+async def _main(worker: InProcessWorker, health_file: Path | None) -> int:
+    asked = asyncio.Event()
+    stops: set[asyncio.Task[None]] = set()
+
+    def on_signal() -> None:
+        asked.set()
+        stops.add(asyncio.ensure_future(worker.stop()))
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        await worker.start()
+    except StateError as error:
+        way_out = "" if isinstance(error, SchemaMissingError) else " (is the address right, and the server up?)"
+        print(f"queuert worker: {error}{way_out}", file=sys.stderr)  # noqa: T201
+        return ExitCode.UNAVAILABLE
+    heart = _heart(worker, health_file)
+    await asked.wait()
+    await asyncio.gather(*stops)
+    await _end(heart, health_file)
+    return ExitCode.ABANDONED if worker.abandoned else ExitCode.STOPPED
+
+
+def _heart(worker: InProcessWorker, path: Path | None) -> SupervisedLoop | None:
+    if path is None:
+        return None
+    pauses: list[SupervisedLoop] = []
+    beat = partial(keep_health_file, path, worker.health, lambda seconds: pauses[0].pause(seconds))
+    loop = SupervisedLoop("health", beat, worker=worker.name, observers=worker.observers)
+    pauses.append(loop)
+    loop.start()
+    return loop
+
+
+async def _end(heart: SupervisedLoop | None, path: Path | None) -> None:
+    if heart is not None and path is not None:
+        await heart.stop()
+        remove_health_file(path)

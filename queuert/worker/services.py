@@ -1,0 +1,56 @@
+"""What the attempts of one worker share."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from queuert.job_types import JobTypes
+from queuert.notify.adapter import NotifyAdapter
+from queuert.observability.adapter import Observers
+from queuert.state.adapter import StateAdapter
+from queuert.state.async_store import AsyncStore
+from queuert.state.sync_store import Store
+from queuert.worker.completer import Completer
+from queuert.worker.lease_book import LeaseBook
+from queuert.worker.threads import HandlerThreads
+
+
+@dataclass(slots=True)
+class Services:
+    """The parts of a running worker, as its attempts see them."""
+
+    worker: str
+    state: StateAdapter
+    store: AsyncStore
+    job_types: JobTypes
+    notify: NotifyAdapter
+    observers: Observers
+    book: LeaseBook
+    completer: Completer
+    threads: HandlerThreads
+    thread_connections: int
+    stopping: Callable[[], bool]
+    hasten: Callable[[Sequence[str]], None]
+    """Renew the leases of these jobs at once."""
+    wake_claimer: Callable[[Iterable[str]], None]
+    """Jobs of these types became due. From any thread."""
+    _thread_store: Store | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def thread_store(self) -> Store:
+        """The store for handlers that run in threads, opened when the first of them asks."""
+        with self._lock:
+            if self._thread_store is None:
+                store = self.state.sync_store(connections=self.thread_connections)
+                store.open()
+                self._thread_store = store
+            return self._thread_store
+
+    def close_thread_store(self) -> None:
+        """Let go of the threads' connections."""
+        with self._lock:
+            store, self._thread_store = self._thread_store, None
+        if store is not None:
+            store.close()

@@ -1,0 +1,103 @@
+"""Supervision: a loop of a worker never dies in silence."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from queuert.observability.adapter import Observers
+from queuert.observability.events import LoopFailed, LoopRecovered
+from queuert.policies import Backoff
+
+PATIENCE = 30.0
+"""Seconds of nothing but failures after which a loop counts as failing."""
+
+
+class SupervisedLoop:
+    """Runs ``step`` again and again until stopped.
+
+    A step that raises is an event and a pause; the pauses double up to the backoff's maximum, and begin anew after a
+    step that went well. Stopping lets a step that is under way finish, or cancels it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        step: Callable[[], Awaitable[None]],
+        *,
+        worker: str,
+        observers: Observers,
+        backoff: Backoff | None = None,
+    ) -> None:
+        self.name = name
+        self._step = step
+        self._worker = worker
+        self._observers = observers
+        self._backoff = backoff or Backoff()
+        self._failures = 0
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._failing_since: float | None = None
+
+    def start(self) -> None:
+        """Begin to run. Call it once, inside the event loop."""
+        self._task = asyncio.create_task(self._run(), name=f"queuert-{self.name}")
+
+    @property
+    def stopping(self) -> bool:
+        """Whether ``stop`` was called; a long step looks at it."""
+        return self._stopping.is_set()
+
+    @property
+    def failing(self) -> bool:
+        """Whether no step has gone well for longer than an outage should last."""
+        return self._failing_since is not None and time.monotonic() - self._failing_since > PATIENCE
+
+    async def stop(self, *, cancel: bool = True) -> None:
+        """End the loop and wait for it; without ``cancel`` the step under way goes to its end. Idempotent."""
+        self._stopping.set()
+        task, self._task = self._task, None
+        if task is None:
+            return
+        if cancel:
+            task.cancel()
+        await asyncio.wait([task])
+
+    async def _run(self) -> None:
+        while not self.stopping:
+            try:
+                await self._step()
+            except Exception as error:
+                await self._fail(error)
+            else:
+                self._succeed()
+
+    def _succeed(self) -> None:
+        self._failing_since = None
+        if self._failures:
+            self._observers.emit(LoopRecovered(worker=self._worker, loop=self.name, failures=self._failures))
+            self._failures = 0
+
+    async def _fail(self, error: Exception) -> None:
+        self._failures += 1
+        self._failing_since = self._failing_since or time.monotonic()
+        pause = self._backoff.delay(self._failures)
+        self._observers.emit(
+            LoopFailed(
+                worker=self._worker,
+                loop=self.name,
+                error=f"{type(error).__name__}: {error}",
+                failures=self._failures,
+                retry_in=pause,
+            )
+        )
+        await self.pause(pause)
+
+    async def pause(self, seconds: float) -> None:
+        """Sleep, but not beyond a stop."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,87 @@
+"""Threads for plain functions. They are daemons: one that hangs in user code must not keep the process from ending."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_Work = Callable[[], None]
+
+
+class HandlerThreads:
+    """As many threads as handlers ran at once so far, each kept for the next one."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._work: SimpleQueue[_Work | None] = SimpleQueue()
+        self._idle = 0
+        self._count = 0
+        self._lock = threading.Lock()
+
+    async def run(self, function: Callable[[], T]) -> T:
+        """Run a function in a thread, in the caller's context, and return what it returns or raises.
+
+        Cancelling the caller leaves the function to itself: a thread cannot be stopped from outside.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        context = contextvars.copy_context()
+
+        def work() -> None:
+            try:
+                result = context.run(function)
+            except StopIteration as error:
+                # A future refuses it, since it would end the generator that waits.
+                _settle(loop, future, RuntimeError(f"the handler raised {error!r}"), failed=True)
+            except BaseException as error:
+                _settle(loop, future, error, failed=True)
+            else:
+                _settle(loop, future, result, failed=False)
+
+        self._submit(work)
+        return await future
+
+    def _submit(self, work: _Work) -> None:
+        with self._lock:
+            if self._idle > 0:
+                self._idle -= 1
+            else:
+                self._count += 1
+                threading.Thread(target=self._serve, name=f"{self._name}-{self._count}", daemon=True).start()
+        self._work.put(work)
+
+    def _serve(self) -> None:
+        while True:
+            work = self._work.get()
+            if work is None:
+                return
+            work()
+            with self._lock:
+                self._idle += 1
+
+    def close(self) -> None:
+        """Let idle threads end; busy ones end after their function. Idempotent."""
+        with self._lock:
+            count, self._count = self._count, 0
+        for _ in range(count):
+            self._work.put(None)
+
+
+def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], value: Any, *, failed: bool) -> None:
+    def settle() -> None:
+        if not future.done():
+            if failed:
+                future.set_exception(value)
+            else:
+                future.set_result(value)
+
+    try:
+        loop.call_soon_threadsafe(settle)
+    except RuntimeError:
+        return  # The loop is closed: the worker has gone, and said so.

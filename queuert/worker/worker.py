@@ -1,0 +1,183 @@
+"""The in-process worker: its parts, started and stopped in the right order."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from queuert.client import AsyncClient, Client
+from queuert.errors import ClosedError, ConfigurationError
+from queuert.observability.adapter import Observers
+from queuert.worker.health import Health
+from queuert.worker.parts import WorkerParts
+from queuert.worker.processors import Processors, merged
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_BESIDES_HANDLERS = 4
+"""Connections for claims, endings and the reaper."""
+
+
+class InProcessWorker:
+    """Claims jobs and runs their handlers in this process, as many at once as ``concurrency``.
+
+    Each job is held by a lease that is renewed in a thread of its own; a worker that dies loses its jobs to others
+    when their leases expire. Start as many workers as you like, on as many machines; one per process is the habit.
+
+    Args:
+        client: whose state, notify and observability adapters and job types it shares; of either colour.
+        processors: the handlers, in one group or several.
+        name: shown with its jobs and events, 1 to 64 letters, digits and ``. _ -``; by default the host's name. A
+            random part is added at each start, so that two workers of one name are two.
+        concurrency: handlers that run at once.
+        grace: seconds that running handlers have to finish when the worker stops.
+        poll_interval: seconds between two looks when no notification comes; by default 60, and 1 while notifications
+            do not arrive.
+        connections: most connections of the pool for claims, endings and ``complete()`` blocks; by default enough for
+            all handlers up to 20.
+
+    Raises:
+        ConfigurationError: a setting is out of range.
+        DefinitionError: there is no handler, or two for one job type, or one of a type that the client does not know.
+
+    Example::
+
+        async with InProcessWorker(client, processors, concurrency=10):
+            await shutdown.wait()
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient | Client,
+        processors: Processors | Sequence[Processors],
+        *,
+        name: str | None = None,
+        concurrency: int = 1,
+        grace: float = 30.0,
+        poll_interval: float | None = None,
+        connections: int | None = None,
+    ) -> None:
+        self._processors = merged(processors)
+        self._name = _checked_name(name)
+        _check(concurrency >= 1, f"concurrency is {concurrency}: at least 1")
+        _check(grace >= 0, f"grace is {grace}: at least 0 seconds")
+        _check(poll_interval is None or poll_interval > 0, f"poll_interval is {poll_interval}: above 0 seconds")
+        _check(connections is None or connections >= 2, f"connections is {connections}: at least 2")
+        self._client = client
+        self._concurrency = concurrency
+        self._grace = grace
+        self._poll_interval = poll_interval
+        self._connections = connections or min(concurrency, 20) + _BESIDES_HANDLERS
+        self._parts: WorkerParts | None = None
+        self._stop_asked = False
+        self._stop_done: asyncio.Future[None] | None = None
+        self._hurry: asyncio.Event | None = None
+
+    # --- life ---------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Connect, and begin to claim.
+
+        Raises:
+            StateUnavailableError: the store cannot be reached.
+            SchemaMissingError: its schema is not there: run ``queuert migrate up``.
+            ClosedError: the worker was started before.
+        """
+        if self._parts is not None or self._stop_done is not None:
+            raise ClosedError("a worker is started once: make a new one")
+        self._hurry = asyncio.Event()
+        store = self._client.state.async_store(connections=self._connections)
+        await store.open()
+        if self._stop_asked:
+            # Stopped while it was connecting: there is nothing to undo but the connection.
+            await store.aclose()
+            return
+        self._client.notify.open(self._client.observers)
+        self._parts = WorkerParts(
+            self._client,
+            store,
+            self._processors,
+            name=self._name,
+            concurrency=self._concurrency,
+            poll_interval=self._poll_interval,
+            hurry=self._hurry,
+        )
+        self._parts.start()
+
+    async def stop(self, *, grace: float | None = None) -> None:
+        """Stop: claim no more, let running handlers finish within the grace, then cancel them and give their jobs back.
+
+        Safe at any moment and any number of times; a second call while the first is at work ends the grace at once.
+
+        Args:
+            grace: seconds, instead of the worker's own.
+        """
+        self._stop_asked = True
+        if self._parts is None:
+            return
+        if self._stop_done is not None:
+            if self._hurry is not None:
+                self._hurry.set()
+            await asyncio.shield(self._stop_done)
+            return
+        self._stop_done = asyncio.get_running_loop().create_future()
+        try:
+            await self._parts.stop(self._grace if grace is None else grace)
+        finally:
+            self._stop_done.set_result(None)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def run(self) -> int:
+        """Run until SIGTERM or SIGINT, then stop with grace; returns the exit code. See :mod:`queuert.worker.run`."""
+        from queuert.worker.run import run
+
+        return run(self)
+
+    # --- looking at it ------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """Its name; with the random part once it is started."""
+        return self._name if self._parts is None else self._parts.holder
+
+    @property
+    def running(self) -> int:
+        """Attempts that run now."""
+        return 0 if self._parts is None else self._parts.slots.running
+
+    @property
+    def abandoned(self) -> int:
+        """Handlers that had not ended when it stopped: threads that cannot be stopped from outside."""
+        return 0 if self._parts is None else self._parts.abandoned
+
+    @property
+    def observers(self) -> Observers:
+        """Who hears of its events: its client's."""
+        return self._client.observers
+
+    def health(self) -> Health:
+        """Whether its loops make progress, for a liveness probe."""
+        return Health(self._name, 0, self._stop_asked, ()) if self._parts is None else self._parts.health()
+
+
+def _checked_name(name: str | None) -> str:
+    if name is None:
+        name = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:64] or "worker"
+    _check(_NAME.fullmatch(name) is not None, f"worker name {name!r}: 1 to 64 letters, digits and . _ -")
+    return name
+
+
+def _check(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigurationError(message)
