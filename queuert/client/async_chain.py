@@ -92,9 +92,10 @@ class AsyncChain(Generic[R]):
         chain: AsyncChain[R] = self
         if chain.status is ChainStatus.OPEN:
             chain = await self.wait(timeout)
-        return chain._closed_result()
+        output: R = chain._closed_output()
+        return output
 
-    def _closed_result(self) -> Any:
+    def _closed_output(self) -> Any:
         record = self._record
         assert record is not None
         if record.status is ChainStatus.COMPLETED:

@@ -62,8 +62,7 @@ class AsyncClient:
         self._store: AsyncStore | None = None
         self._process = 0
         self._closed = False
-        # The last hints should go out even if nobody closes the client.
-        self._finalizer = weakref.finalize(self, self.notify.close)
+        self._finalizer: weakref.finalize[..., AsyncClient] | None = None
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -81,9 +80,9 @@ class AsyncClient:
         self._closed = True
         store, self._store = self._store, None
         if store is not None:
-            self.notify.close()
-            self._finalizer.detach()
             await store.aclose()
+        if self._finalizer is not None:
+            self._finalizer()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -104,6 +103,8 @@ class AsyncClient:
             if self._store is None or self._process != os.getpid():
                 self._store, self._process = store, os.getpid()
                 self.notify.open(self.observers)
+                # The last hints should go out even if nobody closes the client.
+                self._finalizer = weakref.finalize(self, self.notify.close)
             else:
                 await store.aclose()
         return self._store

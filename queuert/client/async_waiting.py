@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from queuert.client.signals import AsyncSignal
 from queuert.errors import ChainNotFoundError, StateUnavailableError, WaitTimeoutError
@@ -69,6 +69,10 @@ async def _closed_of(store: AsyncStore, ids: Sequence[str]) -> dict[str, ChainRe
     return closed
 
 
+def _nothing() -> None:
+    pass
+
+
 class _Hinted:
     """The chains that are worth a look: all at first, then those that hints name. Called from the adapter's thread."""
 
@@ -76,7 +80,7 @@ class _Hinted:
         self._all = dict.fromkeys(ids)
         self._named = set(ids)
         self._lock = threading.Lock()
-        self.on_hint = lambda: None
+        self.on_hint: Callable[[], None] = _nothing
 
     def __call__(self, hint: Hint) -> None:
         names = self._all.keys() if hint.keys is None else hint.keys & self._all.keys()

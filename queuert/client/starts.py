@@ -86,7 +86,7 @@ def new_job(job_types: JobTypes, start: NewChain[Any]) -> NewJob:
 
 def checked_priority(priority: int) -> int:
     """The priority, if it is a whole number in range."""
-    if not isinstance(priority, int) or abs(priority) > MAX_PRIORITY:
+    if type(priority) is not int or abs(priority) > MAX_PRIORITY:
         raise ConfigurationError(f"priority is {priority!r}: a whole number from -{MAX_PRIORITY:,} to {MAX_PRIORITY:,}")
     return priority
 

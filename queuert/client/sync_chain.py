@@ -93,9 +93,10 @@ class Chain(Generic[R]):
         chain: Chain[R] = self
         if chain.status is ChainStatus.OPEN:
             chain = self.wait(timeout)
-        return chain._closed_result()
+        output: R = chain._closed_output()
+        return output
 
-    def _closed_result(self) -> Any:
+    def _closed_output(self) -> Any:
         record = self._record
         assert record is not None
         if record.status is ChainStatus.COMPLETED:

@@ -63,8 +63,7 @@ class Client:
         self._store: Store | None = None
         self._process = 0
         self._closed = False
-        # The last hints should go out even if nobody closes the client.
-        self._finalizer = weakref.finalize(self, self.notify.close)
+        self._finalizer: weakref.finalize[..., Client] | None = None
 
     # --- life ---------------------------------------------------------------------------------------------------------
 
@@ -82,9 +81,9 @@ class Client:
         self._closed = True
         store, self._store = self._store, None
         if store is not None:
-            self.notify.close()
-            self._finalizer.detach()
             store.close()
+        if self._finalizer is not None:
+            self._finalizer()
 
     def __enter__(self) -> Self:
         self.open()
@@ -105,6 +104,8 @@ class Client:
             if self._store is None or self._process != os.getpid():
                 self._store, self._process = store, os.getpid()
                 self.notify.open(self.observers)
+                # The last hints should go out even if nobody closes the client.
+                self._finalizer = weakref.finalize(self, self.notify.close)
             else:
                 store.close()
         return self._store

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from queuert.client.signals import Signal
 from queuert.errors import ChainNotFoundError, StateUnavailableError, WaitTimeoutError
@@ -70,6 +70,10 @@ def _closed_of(store: Store, ids: Sequence[str]) -> dict[str, ChainRecord]:
     return closed
 
 
+def _nothing() -> None:
+    pass
+
+
 class _Hinted:
     """The chains that are worth a look: all at first, then those that hints name. Called from the adapter's thread."""
 
@@ -77,7 +81,7 @@ class _Hinted:
         self._all = dict.fromkeys(ids)
         self._named = set(ids)
         self._lock = threading.Lock()
-        self.on_hint = lambda: None
+        self.on_hint: Callable[[], None] = _nothing
 
     def __call__(self, hint: Hint) -> None:
         names = self._all.keys() if hint.keys is None else hint.keys & self._all.keys()
