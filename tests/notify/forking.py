@@ -1,0 +1,51 @@
+"""A program that forks while an adapter is open: run by a test, with a connection string."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from queuert.notify import Topic
+from queuert.notify.postgres import PostgresNotify
+from tests.notify.support import Party
+
+
+def in_child(notify: PostgresNotify) -> None:
+    assert not notify.healthy
+    notify.publish(Topic.JOBS, ["nobody opened it here"])
+    child = Party(notify)
+    heard, _ = child.listen(Topic.JOBS)
+    child.publish(Topic.JOBS, "from the child")
+    heard.wait_for("from the child")
+    notify.close()
+    assert not notify.healthy
+    assert child.recorder.events == []
+    sys.stdout.write("child: well\n")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    notify = PostgresNotify(sys.argv[1])
+    parent = Party(notify)
+    heard, _ = parent.listen(Topic.JOBS)
+    process = os.fork()
+    if process == 0:
+        status = 1
+        try:
+            in_child(notify)
+            status = 0
+        finally:
+            os._exit(status)
+    heard.wait_for("from the child")
+    assert os.waitpid(process, 0)[1] == 0
+    parent.publish(Topic.JOBS, "from the parent")
+    heard.wait_for("from the parent")
+    assert "nobody opened it here" not in heard.keys
+    assert heard.wildcards == 0
+    assert parent.recorder.events == []
+    notify.close()
+    sys.stdout.write("parent: well\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,48 @@
+"""What is particular to hints within one process."""
+
+from __future__ import annotations
+
+from queuert.notify import Hint, InProcessNotify, Topic
+from queuert.observability import Observers
+
+
+def test_hints_were_told_when_publish_returns() -> None:
+    notify = InProcessNotify()
+    notify.open(Observers())
+    told: list[Hint] = []
+    notify.subscribe(Topic.JOBS, told.append)
+    notify.publish(Topic.JOBS, ["one"])
+    assert told == [Hint(Topic.JOBS, frozenset({"one"}))]
+
+
+def test_hints_from_within_a_callback_are_told_in_turn_and_not_nested() -> None:
+    notify = InProcessNotify()
+    notify.open(Observers())
+    order: list[str] = []
+
+    def passes_on(hint: Hint) -> None:
+        order.append(f"begin {sorted(hint.keys or ())}")
+        if hint.keys == frozenset({"0"}):
+            for number in range(1, 4):
+                notify.publish(Topic.JOBS, [str(number)])
+        order.append("end")
+
+    notify.subscribe(Topic.JOBS, passes_on)
+    notify.publish(Topic.JOBS, ["0"])
+    assert order == [line for number in range(4) for line in (f"begin ['{number}']", "end")]
+
+
+def test_a_long_exchange_does_not_exhaust_the_stack() -> None:
+    notify = InProcessNotify()
+    notify.open(Observers())
+    counted: list[int] = []
+
+    def counts(hint: Hint) -> None:
+        (number,) = map(int, hint.keys or ())
+        counted.append(number)
+        if number < 5_000:
+            notify.publish(Topic.JOBS, [str(number + 1)])
+
+    notify.subscribe(Topic.JOBS, counts)
+    notify.publish(Topic.JOBS, ["0"])
+    assert counted == list(range(5_001))
