@@ -13,6 +13,7 @@ from queuert.ids import new_token
 from queuert.notify.adapter import Hint, NotifyAdapter, Topic
 from queuert.observability.adapter import Observers
 from queuert.observability.events import JobsReleased
+from queuert.policies import Backoff
 from queuert.state.adapter import ClaimedJob, ClaimRequest
 from queuert.state.async_store import AsyncStore
 from queuert.worker.slots import Slots
@@ -53,6 +54,8 @@ class Claimer:
         self._woken = asyncio.Event()
         self._event_loop = asyncio.get_running_loop()
         self._in_doubt: list[ClaimRequest] = []
+        self._in_vain = 0
+        self._contention = Backoff(initial=0.01, maximum=1.0)
         self._subscription = notify.subscribe(Topic.JOBS, self._on_hint)
         self.loop = SupervisedLoop("claimer", self._step, worker=holder, observers=observers)
 
@@ -85,7 +88,7 @@ class Claimer:
         self._woken.clear()
         claimed = await self._claim(free)
         if claimed < free and not self.loop.stopping:
-            await self._wait(await self._store.next_due(list(self._leases)))
+            await self._wait(claimed, await self._store.next_due(list(self._leases)))
 
     async def _claim(self, limit: int) -> int:
         """Claim and start up to ``limit`` jobs; how many there were."""
@@ -116,10 +119,12 @@ class Claimer:
         if count:
             self._observers.emit(JobsReleased(worker=self._holder, count=count))
 
-    async def _wait(self, next_due: float | None) -> None:
+    async def _wait(self, claimed: int, next_due: float | None) -> None:
         pause = self._poll_pause()
         if next_due is not None:
-            pause = min(pause, next_due)
+            # What is due and was not to be had is locked by others, who are about to claim or cancel it.
+            self._in_vain = 0 if claimed or next_due > 0 else self._in_vain + 1
+            pause = min(pause, max(next_due, self._contention.delay(self._in_vain + 1)))
         try:
             async with asyncio.timeout(pause):
                 await self._woken.wait()

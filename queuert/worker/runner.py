@@ -43,6 +43,7 @@ class AttemptRunner:
         self._abort = AbortSignal(job.id)
         self._completion: Completion[Any] | None = None
         self._committed: FinishResult | None = None
+        self._concluding = False
         self._handler: asyncio.Task[Any] | None = None
         self._event_loop = asyncio.get_running_loop()
         self._held: HeldLease = services.book.add(job, processor.lease, sent_at, self.abort)
@@ -56,7 +57,8 @@ class AttemptRunner:
 
     def abort(self, reason: AbortReason) -> None:
         """Tell the handler to stop. From any thread."""
-        if self._committed is None and self._abort.set(reason):
+        # Once the ending is known there is nothing left to stop: it is written, or refused.
+        if not self._concluding and self._abort.set(reason):
             if reason is not AbortReason.WORKER_STOPPING:
                 self._reports.aborted(reason)
             try:
@@ -182,6 +184,7 @@ class AttemptRunner:
     async def _conclude(self, finish: Finish | None) -> None:
         if finish is None:
             return
+        self._concluding = True
         try:
             result = await self._services.completer.finish(finish)
         except StateError as error:
@@ -226,6 +229,7 @@ class AttemptRunner:
     def committed(self, finish: Finish, result: FinishResult) -> None:
         """The ending stands."""
         self._committed = result
+        self._concluding = True
         self._services.book.remove(self._held)
         self._reports.ended(finish, result)
 
