@@ -35,6 +35,8 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.AttemptInterrupted: _ATTEMPT + "was given back after %(duration)s s: the worker stops",
     events.AttemptAborted: _ATTEMPT + "was aborted: %(reason)s",
     events.CommitRefused: _ATTEMPT + "was not committed: %(reason)s",
+    events.ErrorAfterCompletion: _ATTEMPT + "raised after its completion was stored, which stands: %(error)s",
+    events.AttemptBroken: _ATTEMPT + "could not store its ending; the job runs again when its lease expires: %(error)s",
     events.LeasesRenewed: "worker %(worker)s renewed %(count)s leases and lost %(lost)s",
     events.StateFailed: "%(operation)s of worker %(worker)s failed at the store and is tried again: %(error)s",
     events.ListenerLost: "%(adapter)s hears no notifications, again in %(retry_in)s s: %(error)s",
@@ -53,12 +55,16 @@ _LEVELS: Final[Mapping[str, int]] = {
 }
 
 
+_OBSERVED = "queuert_observed_event"
+
+
 class LogObservability:
     """Writes each event as one record of a standard logger, at the event's own level.
 
     The message is a sentence with ids, types, errors and durations (never an input or output). The same values are
     attributes of the record for formatters and handlers, with a prefix: ``queuert_event`` is the event's name,
-    ``queuert_job_id``, ``queuert_type`` and so on are its fields. An error is four: ``queuert_error`` (one line),
+    ``queuert_job_id``, ``queuert_type`` and so on are its fields (a field ``event``, which would have the same name, is
+    ``queuert_observed_event``). An error is four: ``queuert_error`` (one line),
     ``queuert_error_kind``, ``queuert_error_type`` and ``queuert_error_traceback``, the only value that may contain
     line breaks. Everything that is not printable is escaped, so that no id or message can forge an entry.
 
@@ -76,7 +82,8 @@ class LogObservability:
         if self._logger.isEnabledFor(level):
             kind = type(event)
             values = {name: getattr(event, name) for name in _names(kind)}
-            shown = {name: _shown(value) for name, value in values.items()}
+            # Never empty, since logging takes an empty mapping for a positional argument.
+            shown = {"event": kind.__name__} | {name: _shown(value) for name, value in values.items()}
             self._logger.log(level, _sentence(kind), shown, extra=_attributes(kind.__name__, values))
 
 
@@ -99,14 +106,14 @@ def _shown(value: object) -> str:
 
 
 def _attributes(name: str, values: Mapping[str, object]) -> dict[str, object]:
-    attributes: dict[str, object] = {"queuert_event": name}
+    attributes: dict[str, object] = {}
     for field, value in values.items():
-        attributes[f"queuert_{field}"] = _attribute(value)
+        attributes[_OBSERVED if field == "event" else f"queuert_{field}"] = _attribute(value)
         if isinstance(value, JobError):
             attributes[f"queuert_{field}_kind"] = escape(value.kind)
             attributes[f"queuert_{field}_type"] = value.type and escape(value.type)
             attributes[f"queuert_{field}_traceback"] = value.traceback and _traceback(value.traceback)
-    return attributes
+    return attributes | {"queuert_event": name}
 
 
 def _attribute(value: object) -> object:

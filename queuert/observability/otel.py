@@ -9,6 +9,7 @@ Counters (the attributes in brackets):
 - ``queuert.job.attempt.started`` (``queuert.job.type``)
 - ``queuert.job.attempt.ended`` (``queuert.job.type``, ``queuert.attempt.outcome``, and ``error.type`` if there is one)
 - ``queuert.job.attempt.aborted``, ``.refused`` (``queuert.job.type``, ``queuert.abort.reason``)
+- ``queuert.job.attempt.broken``, ``.error_after_completion`` (``queuert.job.type``, ``error.type``)
 - ``queuert.lease.renewed``, ``.lost``
 - ``queuert.state_adapter.error`` (``queuert.adapter.operation``)
 - ``queuert.notify_adapter.lost``, ``.restored``, ``.dropped`` and ``queuert.observability_adapter.error``
@@ -54,6 +55,7 @@ class OTelObservability:
             **_of_jobs(meter),
             **_of_attempts(meter),
             **_of_lost_leases(meter),
+            **_of_odd_endings(meter),
             **_of_adapters(meter),
         }
 
@@ -174,6 +176,16 @@ def _of_lost_leases(meter: Meter) -> dict[type[events.Event], _Handler]:
         events.AttemptAborted: lambda event: aborted.add(1, attributes(event.type, event.reason)),
         events.CommitRefused: lambda event: refused.add(1, attributes(event.type, event.reason)),
     }
+
+
+def _of_odd_endings(meter: Meter) -> dict[type[events.Event], _Handler]:
+    broken = _counter(meter, "job.attempt.broken", "attempt", "Attempts whose ending could not be stored")
+    late = _counter(meter, "job.attempt.error_after_completion", "attempt", "Handlers that raised after completing")
+
+    def count(counter: Counter) -> _Handler:
+        return lambda event: counter.add(1, {"queuert.job.type": event.type, **_error_type(event.error)})
+
+    return {events.AttemptBroken: count(broken), events.ErrorAfterCompletion: count(late)}
 
 
 def _of_adapters(meter: Meter) -> dict[type[events.Event], _Handler]:

@@ -1,0 +1,115 @@
+"""The fields of an attempt on the log records of the user's own code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import io
+import logging
+import logging.config
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from queuert.observability.context import FIELDS, ContextFilter, bind, current
+
+LINE = "%(message)s|%(queuert_job_id)s|%(queuert_attempt)s|%(queuert_context)s"
+
+
+@pytest.fixture
+def output() -> Iterator[io.StringIO]:
+    """What the logger `tests.user` writes, set up as the documentation says."""
+    stream = io.StringIO()
+    logging.config.dictConfig(
+        {
+            "version": 1,
+            "disable_existing_loggers": False,
+            "filters": {"attempt": {"()": "queuert.observability.context.ContextFilter"}},
+            "formatters": {"line": {"format": LINE}},
+            "handlers": {
+                "out": {
+                    "class": "logging.StreamHandler",
+                    "stream": stream,
+                    "filters": ["attempt"],
+                    "formatter": "line",
+                }
+            },
+            "loggers": {"tests.user": {"handlers": ["out"], "level": "INFO", "propagate": False}},
+        }
+    )
+    yield stream
+    logging.getLogger("tests.user").handlers.clear()
+
+
+def test_fields_are_on_records_inside_and_not_outside(output: io.StringIO) -> None:
+    logger = logging.getLogger("tests.user.module")
+    logger.info("before")
+    with bind(worker="w", job_id="j", chain_id="c", type="t", attempt=2):
+        logger.info("inside")
+    logger.info("after")
+    assert output.getvalue().splitlines() == [
+        "before|None|None|",
+        "inside|j|2| [worker=w job_id=j chain_id=c type=t attempt=2]",
+        "after|None|None|",
+    ]
+
+
+def test_fields_cannot_forge_a_line(output: io.StringIO) -> None:
+    with bind(worker="w", job_id="j\nforged", chain_id="\x1b[0m", type="t", attempt=2):
+        logging.getLogger("tests.user").info("inside")
+    assert output.getvalue() == (
+        "inside|j\\nforged|2| [worker=w job_id=j\\nforged chain_id=\\x1b[0m type=t attempt=2]\n"
+    )
+
+
+def test_what_a_record_has_it_keeps() -> None:
+    record = logging.makeLogRecord({"msg": "an event", "queuert_job_id": "of the event"})
+    with bind(worker="w", job_id="of the attempt", chain_id="c", type="t", attempt=2):
+        assert ContextFilter().filter(record)
+    assert vars(record)["queuert_job_id"] == "of the event"
+    assert vars(record)["queuert_worker"] == "w"
+
+
+def test_current_is_what_is_bound() -> None:
+    assert current() == {}
+    with bind(worker="w", job_id="j", chain_id="c", type="t", attempt=2):
+        assert tuple(current()) == FIELDS
+        assert dict(current()) == {"worker": "w", "job_id": "j", "chain_id": "c", "type": "t", "attempt": 2}
+        with bind(worker="w", job_id="other", chain_id="c", type="t", attempt=1):
+            assert current()["job_id"] == "other"
+        assert current()["job_id"] == "j"
+    assert current() == {}
+
+
+def test_it_ends_with_an_exception_too() -> None:
+    with pytest.raises(RuntimeError), bind(worker="w", job_id="j", chain_id="c", type="t", attempt=2):
+        raise RuntimeError
+    assert current() == {}
+
+
+async def test_tasks_side_by_side_have_their_own() -> None:
+    together = asyncio.Barrier(3)
+
+    async def attempt(number: int) -> object:
+        with bind(worker="w", job_id=f"j{number}", chain_id="c", type="t", attempt=number):
+            await together.wait()
+            inner = await asyncio.to_thread(lambda: current()["job_id"])
+            await together.wait()
+            return inner, current()["job_id"]
+
+    assert await asyncio.gather(*map(attempt, range(3))) == [(f"j{number}", f"j{number}") for number in range(3)]
+
+
+def test_threads_have_them_with_a_copied_context() -> None:
+    seen: list[object] = []
+    with bind(worker="w", job_id="j", chain_id="c", type="t", attempt=2):
+        context = contextvars.copy_context()
+    threads = [
+        threading.Thread(target=context.run, args=[lambda: seen.append(current().get("job_id"))]),
+        threading.Thread(target=contextvars.Context().run, args=[lambda: seen.append(current().get("job_id"))]),
+    ]
+    for thread in threads:
+        thread.start()
+        thread.join()
+    assert seen == ["j", None]

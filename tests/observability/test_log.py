@@ -1,0 +1,228 @@
+"""Every event as a record of the standard log: complete, readable, and safe from what ids may contain."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+import pytest
+
+from queuert.jobs import AbortReason, ChainStatus, JobError
+from queuert.observability import LogObservability, Observers, events
+from queuert.observability.log import SENTENCES
+from queuert.observability.text import MAX_LENGTH, escape
+
+EVENTS = [
+    value
+    for _, value in inspect.getmembers(events, inspect.isclass)
+    if issubclass(value, events.Event) and not value.__name__.startswith("_")
+]
+VALUES: dict[str, Any] = {
+    "types": ("resize", "publish"),
+    "status": ChainStatus.FAILED,
+    "reason": AbortReason.NOT_FOUND,
+    "holder": None,
+}
+HOSTILE = "x\nERROR forged\r\x1b[31m\x00\u202e\u2028\ud800"
+
+
+def example(kind: type[events.Event], text: str = "") -> events.Event:
+    """An event whose texts are the names of their fields, or the given text."""
+    values: dict[str, Any] = {}
+    for field in fields(kind):
+        if field.name == "error" and "JobError" in str(field.type):
+            values[field.name] = JobError("handler", text or "the error", text or "app.Broken", f"line 1\n{text}")
+        elif field.name in VALUES:
+            values[field.name] = VALUES[field.name]
+        else:
+            values[field.name] = {"int": 7, "bool": True, "float": 1.5, "float | None": None}.get(
+                str(field.type), text or f"the {field.name}"
+            )
+    return kind(**values)
+
+
+@pytest.fixture
+def logger() -> Iterator[logging.Logger]:
+    """A logger of the test's own that lets everything pass."""
+    logger = logging.getLogger("tests.observability.log")
+    logger.setLevel(logging.DEBUG)
+    yield logger
+    logger.setLevel(logging.NOTSET)
+
+
+def logged(event: events.Event, logger: logging.Logger, caplog: pytest.LogCaptureFixture) -> logging.LogRecord:
+    caplog.clear()
+    LogObservability(logger).emit(event)
+    (record,) = caplog.records
+    return record
+
+
+every_event = pytest.mark.parametrize("kind", EVENTS)
+
+
+def test_there_is_a_sentence_for_each_event() -> None:
+    assert len(EVENTS) > 20
+    assert set(SENTENCES) == set(EVENTS)
+
+
+@every_event
+def test_a_record_says_all(kind: type[events.Event], logger: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:
+    record = logged(example(kind), logger, caplog)
+    assert record.levelname == kind.level.upper()
+    assert vars(record)["queuert_event"] == kind.__name__
+    for field in fields(kind):
+        attribute = "queuert_observed_event" if field.name == "event" else f"queuert_{field.name}"
+        assert attribute in vars(record)
+        if str(field.type) == "str":
+            assert f"the {field.name}" in record.getMessage()
+            assert vars(record)[attribute] == f"the {field.name}"
+        elif "int" in str(field.type):
+            assert "7" in record.getMessage()
+            assert vars(record)[f"queuert_{field.name}"] == 7
+
+
+@every_event
+def test_no_text_can_forge_a_line(
+    kind: type[events.Event], logger: logging.Logger, caplog: pytest.LogCaptureFixture
+) -> None:
+    record = logged(example(kind, HOSTILE), logger, caplog)
+    texts = [record.getMessage(), *(str(value) for name, value in vars(record).items() if name.startswith("queuert_"))]
+    for text in texts:
+        lines = text.split("\n") if text.startswith("line 1\n") else [text]
+        assert all(line.isprintable() for line in lines)
+    if any(str(field.type) == "str" for field in fields(kind)):
+        assert r"x\nERROR forged\r\x1b[31m\x00\u202e\u2028\ud800" in record.getMessage()
+
+
+def test_a_template_is_left_alone_by_percent_signs(logger: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:
+    event = events.HintDropped(adapter="%s %(error)s", error="100 %d")
+    assert logged(event, logger, caplog).getMessage() == "%s %(error)s could not send a notification: 100 %d"
+
+
+def test_an_error_comes_with_its_kind_and_traceback(logger: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:
+    event = events.AttemptFailed(
+        worker="w",
+        job_id="j",
+        chain_id="c",
+        type="t",
+        attempt=3,
+        duration=1.23456,
+        error=JobError("handler", "no\nway", "app.Broken", "Traceback:\n\tfile\x1b[0m\napp.Broken: no"),
+    )
+    record = logged(event, logger, caplog)
+    assert record.getMessage() == (
+        r"attempt 3 of job j (t, chain c) on worker w failed for good after 1.235 s: app.Broken: no\nway"
+    )
+    found = {name: value for name, value in vars(record).items() if name.startswith("queuert_error")}
+    assert found == {
+        "queuert_error": r"app.Broken: no\nway",
+        "queuert_error_kind": "handler",
+        "queuert_error_type": "app.Broken",
+        "queuert_error_traceback": "Traceback:\n\tfile\\x1b[0m\napp.Broken: no",
+    }
+
+
+def test_an_error_without_class_and_traceback(logger: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:
+    event = events.AttemptCancelled(
+        worker="w", job_id="j", chain_id="c", type="t", attempt=1, duration=0, error=JobError("cancel", "enough")
+    )
+    record = logged(event, logger, caplog)
+    assert record.getMessage().endswith(": enough")
+    assert vars(record)["queuert_error_type"] is None
+    assert vars(record)["queuert_error_traceback"] is None
+
+
+def test_an_event_of_a_later_version_shows_its_fields(logger: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Surprise(events.Event):
+        who: str
+        count: int
+
+    assert logged(Surprise(who="me\n", count=2), logger, caplog).getMessage() == r"Surprise: who=me\n count=2"
+
+
+class _Watched(str):
+    """A text that knows whether anybody looked at it."""
+
+    looked_at = 0
+
+    def __str__(self) -> str:
+        type(self).looked_at += 1
+        return super().__str__()
+
+    def isprintable(self) -> bool:
+        type(self).looked_at += 1
+        return super().isprintable()
+
+
+def test_an_event_without_fields_is_logged(logger: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Silence(events.Event):
+        pass
+
+    assert logged(Silence(), logger, caplog).getMessage() == "Silence:"
+
+
+def test_a_level_that_is_off_costs_no_formatting(logger: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:
+    event = events.HintDropped(adapter="a", error=_Watched("e"))
+    logger.setLevel(logging.ERROR)
+    LogObservability(logger).emit(event)
+    assert not caplog.records
+    assert _Watched.looked_at == 0
+    logger.setLevel(logging.WARNING)
+    LogObservability(logger).emit(event)
+    assert len(caplog.records) == 1
+    assert _Watched.looked_at > 0
+
+
+def test_the_default_logger_is_queuerts(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "queuert"):
+        LogObservability().emit(events.ListenerRestored(adapter="PostgresNotify"))
+    assert [record.name for record in caplog.records] == ["queuert"]
+
+
+def test_a_long_text_is_cut() -> None:
+    text = escape("x" * 10_000)
+    assert text.startswith("x" * MAX_LENGTH + "...")
+    assert text.endswith("(10000 characters)")
+    assert len(text) < MAX_LENGTH + 40
+
+
+@pytest.mark.parametrize("text", ["", "plain", "größe 日本語 😀", "back\\slash", "a b"])
+def test_printable_text_stays_as_it_is(text: str) -> None:
+    assert escape(text) == text
+
+
+class _Broken:
+    def emit(self, event: events.Event) -> None:
+        raise RuntimeError("the adapter is broken")
+
+
+class _Listening:
+    def __init__(self) -> None:
+        self.heard: list[events.Event] = []
+
+    def emit(self, event: events.Event) -> None:
+        self.heard.append(event)
+
+
+def test_an_adapter_that_raises_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    before, after = _Listening(), _Listening()
+    event = events.ListenerRestored(adapter="PostgresNotify")
+    Observers([before, _Broken(), after]).emit(event)
+    assert event in before.heard
+    assert event in after.heard
+    for listening in (before, after):
+        (failure,) = (one for one in listening.heard if isinstance(one, events.ObserverFailed))
+        assert (failure.adapter, failure.event) == ("_Broken", "ListenerRestored")
+        assert "the adapter is broken" in failure.error
+    assert "the adapter is broken" in caplog.text
+
+
+def test_two_adapters_that_raise_disturb_nobody() -> None:
+    listening = _Listening()
+    Observers([_Broken(), listening, _Broken()]).emit(events.ListenerRestored(adapter="PostgresNotify"))
+    assert [type(event) for event in listening.heard].count(events.ObserverFailed) == 2
