@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg import sql as sql_text
+from psycopg.conninfo import conninfo_to_dict
 
 from queuert.errors import ConfigurationError, MigrationError, StateUnavailableError
 
@@ -35,11 +37,24 @@ def check_schema_name(schema: str) -> str:
     Raises:
         ConfigurationError: it is something else.
     """
-    if not isinstance(schema, str) or not _IDENTIFIER.fullmatch(schema):
+    if not _IDENTIFIER.fullmatch(str(schema)):
         raise ConfigurationError(
             f"schema name {schema!r}: use lower-case letters, digits and _, at most 40, not starting with a digit"
         )
     return schema
+
+
+def checked_dsn(dsn: str) -> dict[str, Any]:
+    """The parts of a connection string.
+
+    Raises:
+        ConfigurationError: libpq does not understand it. The string is not repeated: it may hold a password.
+    """
+    try:
+        return dict(conninfo_to_dict(dsn))
+    except psycopg.Error:
+        pass
+    raise ConfigurationError("libpq does not understand the connection string: use postgresql://user@host/database")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +96,8 @@ def sql(*, schema: str = DEFAULT_SCHEMA, revision: str = "head") -> str:
 
     output = io.StringIO()
     config = _config(schema, output_buffer=output)
-    command.upgrade(config, revision, sql=True)
+    with _alembic_errors(f"the SQL for revision {revision!r}"):
+        command.upgrade(config, revision, sql=True)
     return output.getvalue()
 
 
@@ -90,6 +106,7 @@ def status(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> MigrationStatus:
 
     Raises:
         StateUnavailableError: the database cannot be reached.
+        MigrationError: it is at a revision that this version does not know: it was migrated by a newer one.
     """
     from alembic.script import ScriptDirectory
 
@@ -97,12 +114,13 @@ def status(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> MigrationStatus:
     head = scripts.get_current_head() or ""
     with _connect(dsn) as connection:
         current = _current_revision(connection, schema)
-    pending = [script.revision for script in scripts.iterate_revisions("head", current or "base")]
+    with _alembic_errors(f"reading revision {current!r}: this version of Queuert does not know it"):
+        pending = [script.revision for script in scripts.iterate_revisions("head", current or "base")]
     return MigrationStatus(current, head, tuple(reversed(pending)))
 
 
 def _current_revision(connection: psycopg.Connection[Any], schema: str) -> str | None:
-    query = psycopg.sql.SQL("SELECT version_num FROM {}").format(psycopg.sql.Identifier(schema, "alembic_version"))
+    query = sql_text.SQL("SELECT version_num FROM {}").format(sql_text.Identifier(schema, "alembic_version"))
     try:
         row = connection.execute(query).fetchone()
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
@@ -112,23 +130,30 @@ def _current_revision(connection: psycopg.Connection[Any], schema: str) -> str |
 
 def _run(dsn: str, schema: str, lock_timeout: float, name: str, revision: str) -> None:
     from alembic import command
-    from alembic.util import CommandError
-    from sqlalchemy.exc import DBAPIError
 
     check_schema_name(schema)
 
     def connect() -> psycopg.Connection[Any]:
         connection = _connect(dsn)
-        connection.execute(f"SET lock_timeout = {int(lock_timeout * 1000)}")
+        connection.execute("SELECT set_config('lock_timeout', %s, false)", (str(max(1, round(lock_timeout * 1000))),))
         connection.commit()
         return connection
 
-    with _only_migrator(dsn, schema, lock_timeout):
-        try:
-            getattr(command, name)(_config(schema, connect=connect), revision)
-        except (DBAPIError, CommandError) as error:
-            cause = getattr(error, "orig", None) or error
-            raise MigrationError(f"{name} to {revision!r} of schema {schema!r} failed: {cause}") from error
+    with _only_migrator(dsn, schema, lock_timeout), _alembic_errors(f"{name} of schema {schema!r} to {revision!r}"):
+        getattr(command, name)(_config(schema, connect=connect), revision)
+
+
+@contextmanager
+def _alembic_errors(what: str) -> Iterator[None]:
+    from alembic.script.revision import RevisionError
+    from alembic.util import CommandError
+    from sqlalchemy.exc import DBAPIError
+
+    try:
+        yield
+    except (DBAPIError, CommandError, RevisionError) as error:
+        cause = getattr(error, "orig", None) or error
+        raise MigrationError(f"{what} failed: {cause}") from error
 
 
 @contextmanager
@@ -155,6 +180,7 @@ def _try_lock(connection: psycopg.Connection[Any], schema: str) -> bool:
 
 
 def _connect(dsn: str, *, autocommit: bool = False) -> psycopg.Connection[Any]:
+    checked_dsn(dsn)
     try:
         return psycopg.connect(dsn, autocommit=autocommit, connect_timeout=10, application_name="queuert migrate")
     except psycopg.OperationalError as error:

@@ -288,6 +288,9 @@ class PayloadCodec:
         return kind(job_type=self.job_type, field=self.field, path=safe_text(path, 500), reason=reason)
 
 
+_MAX_TEXT_BYTES = 1_000  # Two of them fit into one entry of a Postgres index (2,704 bytes).
+
+
 def check_text(value: object, *, what: str, max_chars: int = 512) -> str:
     """The value, if it can serve as an identifier: an id, a deduplication key, a worker's name.
 
@@ -296,7 +299,7 @@ def check_text(value: object, *, what: str, max_chars: int = 512) -> str:
     Args:
         value: what to check.
         what: what it is called in the error, such as ``"deduplication key"``.
-        max_chars: the most characters it may have.
+        max_chars: the most characters it may have; in UTF-8 it may have 1,000 bytes.
 
     Raises:
         InvalidIdentifierError: it is not a string, is empty or too long, or has such a character. Choose another.
@@ -314,6 +317,8 @@ def check_text(value: object, *, what: str, max_chars: int = 512) -> str:
     reason = text_reason(value)
     if reason is not None:
         raise InvalidIdentifierError(f"the {what} holds {reason}")
+    if len(value) > _MAX_TEXT_BYTES // 4 and len(value.encode()) > _MAX_TEXT_BYTES:
+        raise InvalidIdentifierError(f"the {what} has {len(value.encode())} bytes; the limit is {_MAX_TEXT_BYTES}")
     return value
 
 

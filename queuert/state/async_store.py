@@ -59,14 +59,15 @@ class AsyncStore(Protocol):
 
         Raises:
             JobIdConflictError: a chosen id exists.
-            ChainNotFoundError: a blocker does not exist.
+            ChainNotFoundError: a blocker does not exist; one of the same batch does not exist yet.
         """
         ...
 
     async def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
         """Lease due jobs: READY ones and SCHEDULED ones whose time has come, best first.
 
-        Best is the highest ``priority - attempts``, then the longest due. Claimed jobs are RUNNING, their attempt
+        Best is the highest ``priority - attempts``, then the longest due; of scheduled jobs whose time has come, the
+        longest due are looked at. Claimed jobs are RUNNING, their attempt
         counted. Jobs that another claim holds are skipped, never waited for. Fewer than asked means that no more were
         to be had. The cost depends on the limit and the number of types, not on the backlog.
         """
@@ -85,7 +86,12 @@ class AsyncStore(Protocol):
 
         COMPLETE, FAIL and CANCEL close the chain and release the jobs that waited for it; CONTINUE creates the next job
         in the same step; RETRY and INTERRUPT make the job due again. A lost one writes nothing and does not disturb the
-        others.
+        others. What the store refuses (a continuation's id exists, its blocker does not) raises for the whole batch, of
+        which nothing, or some, was then written: ask again one by one.
+
+        Raises:
+            JobIdConflictError: the chosen id of a continuation exists.
+            ChainNotFoundError: a continuation's blocker does not exist.
         """
         ...
 

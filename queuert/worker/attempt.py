@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from queuert.client.starts import ChainReference, chain_ids, checked_priority
-from queuert.errors import UndeclaredContinuationError
+from queuert.errors import DefinitionError, UndeclaredContinuationError
 from queuert.job_types import JobType
 from queuert.jobs import Blocker
 from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, seconds
@@ -120,19 +120,23 @@ class Attempt(Generic[I, R]):
         Raises:
             UndeclaredContinuationError: the job's type does not declare it.
             PayloadError: the input cannot be stored.
+            DefinitionError: the job would wait for its own chain.
         """
         if job_type.name not in self._job_type.continuations:
             allowed = ", ".join(map(repr, self._job_type.continuations)) or "nothing"
             raise UndeclaredContinuationError(
                 f"job type {self.type!r} declares to continue with {allowed}, not with {job_type.name!r}"
             )
+        awaited = chain_ids(blockers)
+        if self.chain_id in awaited:
+            raise DefinitionError("a job cannot wait for its own chain: it would wait for ever")
         return ContinueWith(
             job_type=job_type.name,
             input=job_type.encode_input(input),
             id=None if id is None else check_text(id, what="id"),
             priority=None if priority is None else checked_priority(priority),
             schedule=schedule,
-            blockers=chain_ids(blockers),
+            blockers=awaited,
         )
 
     def retry(self, *, after: float | timedelta | None = None, reason: str = "the handler asked for it") -> Retry:

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from queuert.errors import StateError, StateUnavailableError
+from queuert.errors import QueuertError, StateUnavailableError
 from queuert.observability.adapter import Observers
 from queuert.observability.events import StateFailed
 from queuert.policies import Backoff
@@ -57,7 +57,7 @@ class Completer:
         """Write one ending and wait until it is durable, or known to be lost.
 
         Raises:
-            StateError: the store refuses this very ending.
+            QueuertError: the store refuses this very ending: a continuation's id exists, its blocker does not.
             StateUnavailableError: the worker stopped first.
         """
         future: asyncio.Future[FinishResult] = asyncio.get_running_loop().create_future()
@@ -88,7 +88,7 @@ class Completer:
                 failures += 1
                 self._report(error)
                 await asyncio.sleep(self._backoff.delay(failures))
-            except StateError as error:
+            except QueuertError as error:
                 await self._write_apart(batch, error)
                 return
             else:
@@ -97,7 +97,7 @@ class Completer:
                         future.set_result(result)
                 return
 
-    async def _write_apart(self, batch: Sequence[_Pending], error: StateError) -> None:
+    async def _write_apart(self, batch: Sequence[_Pending], error: QueuertError) -> None:
         # One of them is refused: alone, it harms only itself.
         if len(batch) == 1:
             _fail(batch[0][1], error)

@@ -49,8 +49,10 @@ class Reaper:
         result = await self._store.reap(self._request)
         for job in result.reaped:
             self._tell(job)
-        pause = self._longest if result.next_expiry is None else min(max(result.next_expiry, 0.0), self._longest)
-        if not result.reaped or result.next_expiry:
+        pause = self._longest if result.next_expiry is None else min(result.next_expiry, self._longest)
+        if not result.reaped or pause > 0:
+            # Not at once for a lease that has expired and is locked by somebody just now.
+            pause = max(pause, self._spread)
             await self.loop.pause(pause + random.uniform(0.0, self._spread))
 
     def _tell(self, job: ReapedJob) -> None:

@@ -8,7 +8,13 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, TypeVar
 
-from queuert.errors import BlockerFailedError, CompletionMisuseError, LeaseLostError, StateError
+from queuert.errors import (
+    BlockerFailedError,
+    CompletionMisuseError,
+    LeaseLostError,
+    QueuertError,
+    StateUnavailableError,
+)
 from queuert.job_types import JobType, JobTypes
 from queuert.jobs import AbortReason, Blocker, ChainStatus
 from queuert.observability import context
@@ -187,7 +193,9 @@ class AttemptRunner:
         self._concluding = True
         try:
             result = await self._services.completer.finish(finish)
-        except StateError as error:
+        except StateUnavailableError:
+            raise
+        except QueuertError as error:
             if finish.kind is FinishKind.RETRY or finish.kind is FinishKind.FAIL:
                 raise
             # The store refuses what the handler returned: that is a failed attempt.

@@ -8,8 +8,9 @@ from typing import Any, Self
 
 import psycopg
 from psycopg import AsyncConnection
+from psycopg.pq import TransactionStatus
 
-from queuert.errors import LeaseLostError, StateUnavailableError
+from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
 from queuert.state.adapter import ClaimedJob, Finish, FinishResult
 from queuert.state.postgres import rows
@@ -19,6 +20,11 @@ from queuert.state.postgres.failures import mapped
 from queuert.state.postgres.pauses import async_pauses
 from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
+
+_SWALLOWED = (
+    "a statement inside the block failed, and its error was swallowed: all of the block was rolled back. "
+    "Use a savepoint (connection.transaction()) around what may fail"
+)
 
 
 class AsyncPostgresTransaction:
@@ -48,11 +54,11 @@ class AsyncPostgresTransaction:
         """Write the ending inside the transaction."""
         with self._connections.limited(self.connection):
             results = await finish_and_release(self.connection, self._sql, [finish])
-        if finish.job.id not in results:
+        if finish.job.lease not in results:
             # Held by our lock since the beginning: only the caller's own SQL can have taken it.
             raise LeaseLostError(finish.job.id, AbortReason.TAKEN_BY_ANOTHER_WORKER)
         self._written = True
-        return results[finish.job.id]
+        return results[finish.job.lease]
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -84,6 +90,10 @@ class AsyncPostgresTransaction:
     ) -> None:
         try:
             with self._connections.watched(self.connection):
+                if error is None and self.connection.info.transaction_status is TransactionStatus.INERROR:
+                    # COMMIT would be answered by a silent ROLLBACK.
+                    await self._stack.__aexit__(StateError, StateError(_SWALLOWED), None)
+                    raise StateError(_SWALLOWED)
                 await self._stack.__aexit__(kind, error, trace)
         except (psycopg.OperationalError, psycopg.InterfaceError) as failure:
             if error is not None:

@@ -30,7 +30,7 @@ def mapped(error: psycopg.Error) -> Exception:
         return SchemaMissingError(f"no usable Queuert schema here ({_first_line(error)}): run queuert migrate up")
     if isinstance(error, errors.UniqueViolation) and error.diag.constraint_name == "job_pkey":
         return JobIdConflictError([_conflicting_id(error)])
-    if isinstance(error, _PASSING):
+    if isinstance(error, _PASSING) and not (error.sqlstate or "").startswith("54"):
         return StateUnavailableError(_first_line(error))
     return StateError(_first_line(error))
 

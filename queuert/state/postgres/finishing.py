@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from queuert.jobs import JobStatus
-from queuert.state.adapter import Finish, FinishResult, NewJob, StartedJob
+from queuert.state.adapter import Finish, FinishResult, Lease, NewJob, StartedJob
 from queuert.state.postgres.rows import Row
 
 
 def needs_transaction(jobs: Sequence[NewJob], *, callers: bool = False) -> bool:
     """Whether starting these jobs takes more than one statement, or must not spoil the caller's transaction."""
-    return any(job.blockers or (callers and job.id_chosen) for job in jobs) or _is_large(jobs)
-
-
-def _is_large(jobs: Sequence[NewJob]) -> bool:
-    # A batch beyond the size of one statement goes in several; 16 MB leaves room for ids and names.
-    return sum(len(job.input) for job in jobs) > 16 * 1024 * 1024
+    return any(job.blockers or (callers and job.id_chosen) for job in jobs)
 
 
 def with_status(started: Sequence[StartedJob], status: dict[str, str]) -> list[StartedJob]:
@@ -46,17 +41,23 @@ def closing_chains(finishes: Sequence[Finish]) -> list[str]:
 
 def finish_results(
     finishes: Sequence[Finish], found: Sequence[Row], released: Sequence[str]
-) -> dict[str, FinishResult]:
+) -> dict[Lease, FinishResult]:
     """The results of the endings that were written, from the rows of ``finish`` and the types that were released."""
-    written = {row[0]: row[1] for row in found}
+    written = written_leases(found)
     results = {}
     for one in finishes:
-        if one.job.id in written:
-            results[one.job.id] = FinishResult(one.job.id, readied=_readied(one, written[one.job.id]))
+        lease = one.job.lease
+        if lease in written:
+            results[lease] = FinishResult(lease.job_id, readied=_readied(one, written[lease]))
     if results and released:
         last = next(reversed(results))
-        results[last] = FinishResult(last, readied=(*results[last].readied, *sorted(set(released))))
+        results[last] = FinishResult(last.job_id, readied=(*results[last].readied, *sorted(set(released))))
     return results
+
+
+def written_leases(found: Sequence[Row]) -> dict[Lease, str]:
+    """The leases whose endings were written, from the rows of ``finish``, with the status that their jobs have now."""
+    return {Lease(row[0], row[1]): row[2] for row in found}
 
 
 def _readied(finish: Finish, status: str) -> tuple[str, ...]:

@@ -9,7 +9,17 @@ from enum import Enum
 from typing import Any
 
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobError, JobStatus
-from queuert.state.adapter import BlockerRecord, ClaimedJob, Lease, ReapedJob, StartedJob, TypeCount
+from queuert.state.adapter import (
+    BlockerRecord,
+    ClaimedJob,
+    Finish,
+    FinishKind,
+    FinishResult,
+    Lease,
+    ReapedJob,
+    StartedJob,
+    TypeCount,
+)
 
 Row = tuple[Any, ...]
 
@@ -144,6 +154,28 @@ def lease_states(asked: Sequence[Lease], rows: Sequence[Row]) -> list[LeaseState
     """How each lease stands, from the rows of ``lease_states``."""
     found: Mapping[str, Row] = {row[0]: row for row in rows}
     return [_lease_state(lease, found.get(lease.job_id)) for lease in asked]
+
+
+_WRITES = {
+    FinishKind.COMPLETE: (JobStatus.COMPLETED,),
+    FinishKind.CONTINUE: (JobStatus.CONTINUED,),
+    FinishKind.FAIL: (JobStatus.FAILED,),
+    FinishKind.CANCEL: (JobStatus.CANCELLED,),
+    FinishKind.RETRY: (JobStatus.READY, JobStatus.SCHEDULED),
+    FinishKind.INTERRUPT: (JobStatus.READY,),
+}
+
+
+def settled(finish: Finish, state: LeaseState | AbortReason, found: Sequence[Row]) -> FinishResult:
+    """What became of an ending whose lease does not hold: written before by this lease, or lost."""
+    if not isinstance(state, LeaseState):
+        return FinishResult(finish.job.id, state)
+    status = next(row[1] for row in found if row[0] == finish.job.id)
+    if status in _WRITES[finish.kind]:
+        return FinishResult(finish.job.id)
+    # The lease ended the job, but in another way.
+    final = JobStatus(status).final
+    return FinishResult(finish.job.id, AbortReason.ALREADY_COMPLETED if final else AbortReason.TAKEN_BY_ANOTHER_WORKER)
 
 
 def _lease_state(lease: Lease, row: Row | None) -> LeaseState | AbortReason:

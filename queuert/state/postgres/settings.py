@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from psycopg.conninfo import conninfo_to_dict
-
 from queuert.errors import ConfigurationError
-from queuert.migrations import DEFAULT_SCHEMA, check_schema_name
+from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn
 
 REQUIRED_REVISION = "0001"
 """The oldest schema that this version works with."""
@@ -29,11 +27,7 @@ class PostgresSettings:
 
     def __post_init__(self) -> None:
         check_schema_name(self.schema)
-        try:
-            conninfo_to_dict(self.dsn)
-        except Exception as error:
-            # The driver's message can repeat the whole string, password included.
-            raise ConfigurationError("libpq does not understand the connection string") from _without_text(error)
+        checked_dsn(self.dsn)
         for name in ("connect_timeout", "answer_timeout"):
             if getattr(self, name) <= 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: above 0 seconds")
@@ -45,10 +39,6 @@ class PostgresSettings:
             "connect_timeout": max(2, round(self.connect_timeout)),
             "application_name": self.application_name,
         }
-        given = conninfo_to_dict(self.dsn)
+        given = checked_dsn(self.dsn)
         chosen = {name: value for name, value in defaults.items() if name not in given}
         return {**chosen, "autocommit": True, "prepare_threshold": self.prepare_threshold}
-
-
-def _without_text(error: Exception) -> Exception:
-    return ValueError(type(error).__name__)

@@ -11,9 +11,9 @@ from psycopg.rows import tuple_row
 
 from queuert.errors import ChainNotFoundError, UnsupportedConnectionError
 from queuert.jobs import JobStatus
-from queuert.state.adapter import Finish, FinishResult, NewJob
+from queuert.state.adapter import Finish, FinishResult, Lease, NewJob
 from queuert.state.postgres import parameters
-from queuert.state.postgres.finishing import closing_chains, continuations_with_blockers, finish_results
+from queuert.state.postgres.finishing import closing_chains, continuations_with_blockers, finish_results, written_leases
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
 
@@ -63,14 +63,14 @@ def add_blockers(connection: Connection[Any], sql: Statements, waiting: Sequence
 
 def finish_and_release(
     connection: Connection[Any], sql: Statements, finishes: Sequence[Finish]
-) -> dict[str, FinishResult]:
+) -> dict[Lease, FinishResult]:
     """Finish inside the connection's transaction, and release the jobs that waited for the chains that closed."""
     waiting = continuations_with_blockers(finishes)
     closing = closing_chains(finishes)
     lock_rows(connection, sql, {one.job.id for one in finishes}.union(closing), waiting)
     found = fetch(connection, sql.finish, parameters.finish(finishes, closes_awaited=True))
-    written = {row[0] for row in found}
-    begun = continuations_with_blockers([one for one in finishes if one.job.id in written])
+    written = written_leases(found)
+    begun = continuations_with_blockers([one for one in finishes if one.job.lease in written])
     if begun:
         add_blockers(connection, sql, begun)
     released = fetch(connection, sql.unblock, {"chains": closing}) if closing else []

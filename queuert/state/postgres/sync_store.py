@@ -69,13 +69,16 @@ class PostgresStore:
         """Write the first jobs of new chains, in the caller's transaction if there is one."""
         if not jobs:
             return []
+        chunks = list(parameters.start_chunks(jobs))
+        several = len(chunks) > 1
         if connection is None:
             with self._connections.connection() as own:
-                return self._start(own, jobs, in_transaction=needs_transaction(jobs))
+                return self._start(own, jobs, chunks, in_transaction=several or needs_transaction(jobs))
         callers = callers_connection(connection)
         with mapped_errors():
             # A chosen id may conflict, and that must not spoil the caller's transaction: a savepoint holds it apart.
-            started = self._start(callers, jobs, in_transaction=needs_transaction(jobs, callers=True))
+            apart = several or needs_transaction(jobs, callers=True)
+            started = self._start(callers, jobs, chunks, in_transaction=apart)
             hints = {"channel": self._channel, "payloads": sorted({job.type for job in jobs})}
             fetch(callers, self._sql.notify, hints)
             return started
@@ -84,20 +87,29 @@ class PostgresStore:
     def _channel(self) -> str:
         return f"{self._settings.schema}_jobs"
 
-    def _start(self, connection: Connection[Any], jobs: Sequence[NewJob], *, in_transaction: bool) -> list[StartedJob]:
+    def _start(
+        self,
+        connection: Connection[Any],
+        jobs: Sequence[NewJob],
+        chunks: Sequence[parameters.Parameters],
+        *,
+        in_transaction: bool,
+    ) -> list[StartedJob]:
         if not in_transaction:
-            return self._insert(connection, jobs)
+            return self._insert(connection, jobs, chunks)
         with connection.transaction():
             waiting = [job for job in jobs if job.blockers]
             lock_rows(connection, self._sql, (), waiting)
-            started = self._insert(connection, jobs)
+            started = self._insert(connection, jobs, chunks)
             if waiting:
                 started = with_status(started, add_blockers(connection, self._sql, waiting))
             return started
 
-    def _insert(self, connection: Connection[Any], jobs: Sequence[NewJob]) -> list[StartedJob]:
+    def _insert(
+        self, connection: Connection[Any], jobs: Sequence[NewJob], chunks: Sequence[parameters.Parameters]
+    ) -> list[StartedJob]:
         written: dict[str, StartedJob] = {}
-        for chunk in parameters.start_chunks(jobs):
+        for chunk in chunks:
             for row in fetch(connection, self._sql.start_jobs, chunk):
                 written[row[0]] = rows.started_job(row)
         return [written[job.id] for job in jobs]
@@ -116,8 +128,8 @@ class PostgresStore:
         if not renewals:
             return []
         found = self._fetch(self._sql.renew, parameters.renewals(renewals))
-        held = {row[0] for row in found}
-        return [renewal.lease.job_id in held for renewal in renewals]
+        held = {Lease(row[0], row[1]) for row in found}
+        return [renewal.lease in held for renewal in renewals]
 
     def release(self, leases: Sequence[Lease]) -> int:
         """Give back jobs that were not started."""
@@ -132,23 +144,28 @@ class PostgresStore:
 
     def finish(self, finishes: Sequence[Finish]) -> list[FinishResult]:
         """End attempts, each while its token holds the job."""
-        results: dict[str, FinishResult] = {}
+        results: dict[Lease, FinishResult] = {}
         left = list(finishes)
         release_dependents = any(releases_dependents(one) for one in left)
         for _ in range(_FINISH_ROUNDS):
             if not left:
                 break
             with self._connections.connection() as connection:
+                if release_dependents:
+                    left = self._settle(connection, left, results)
                 results |= self._finish_round(connection, left, release_dependents=release_dependents)
-                left = self._settle(connection, [one for one in left if one.job.id not in results], results)
+                missed = [one for one in left if one.job.lease not in results]
+                left = self._settle(connection, missed, results)
             release_dependents = True
         if left:
             raise StateError(f"jobs {[one.job.id for one in left]!r} could neither be finished nor found lost")
-        return [results[one.job.id] for one in finishes]
+        return [results[one.job.lease] for one in finishes]
 
     def _finish_round(
         self, connection: Connection[Any], finishes: Sequence[Finish], *, release_dependents: bool
-    ) -> dict[str, FinishResult]:
+    ) -> dict[Lease, FinishResult]:
+        if not finishes:
+            return {}
         if not release_dependents:
             found = fetch(connection, self._sql.finish, parameters.finish(finishes, closes_awaited=False))
             return finish_results(finishes, found, ())
@@ -156,18 +173,19 @@ class PostgresStore:
             return finish_and_release(connection, self._sql, finishes)
 
     def _settle(
-        self, connection: Connection[Any], missed: Sequence[Finish], results: dict[str, FinishResult]
+        self, connection: Connection[Any], missed: Sequence[Finish], results: dict[Lease, FinishResult]
     ) -> list[Finish]:
-        """Say of each finish that wrote nothing why; those whose lease still holds are returned, to be asked again."""
+        """Say of each finish whose lease does not hold what became of it; the others are returned, to be asked for."""
         if not missed:
             return []
-        states = self._lease_states(connection, [one.job.lease for one in missed])
+        asked = {"ids": [one.job.id for one in missed]}
+        found = fetch(connection, self._sql.lease_states, asked)
         again = []
-        for one, state in zip(missed, states, strict=True):
+        for one, state in zip(missed, rows.lease_states([one.job.lease for one in missed], found), strict=True):
             if state is LeaseState.HELD:
                 again.append(one)
             else:
-                results[one.job.id] = FinishResult(one.job.id, None if isinstance(state, LeaseState) else state)
+                results[one.job.lease] = rows.settled(one, state, found)
         return again
 
     def _lease_states(self, connection: Connection[Any], leases: Sequence[Lease]) -> list[LeaseState | AbortReason]:

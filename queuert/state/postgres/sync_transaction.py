@@ -9,8 +9,9 @@ from typing import Any, Self
 
 import psycopg
 from psycopg import Connection
+from psycopg.pq import TransactionStatus
 
-from queuert.errors import LeaseLostError, StateUnavailableError
+from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
 from queuert.state.adapter import ClaimedJob, Finish, FinishResult
 from queuert.state.postgres import rows
@@ -20,6 +21,11 @@ from queuert.state.postgres.pauses import sync_pauses
 from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_steps import fetch, finish_and_release
+
+_SWALLOWED = (
+    "a statement inside the block failed, and its error was swallowed: all of the block was rolled back. "
+    "Use a savepoint (connection.transaction()) around what may fail"
+)
 
 
 class PostgresTransaction:
@@ -49,11 +55,11 @@ class PostgresTransaction:
         """Write the ending inside the transaction."""
         with self._connections.limited(self.connection):
             results = finish_and_release(self.connection, self._sql, [finish])
-        if finish.job.id not in results:
+        if finish.job.lease not in results:
             # Held by our lock since the beginning: only the caller's own SQL can have taken it.
             raise LeaseLostError(finish.job.id, AbortReason.TAKEN_BY_ANOTHER_WORKER)
         self._written = True
-        return results[finish.job.id]
+        return results[finish.job.lease]
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -85,6 +91,10 @@ class PostgresTransaction:
     ) -> None:
         try:
             with self._connections.watched(self.connection):
+                if error is None and self.connection.info.transaction_status is TransactionStatus.INERROR:
+                    # COMMIT would be answered by a silent ROLLBACK.
+                    self._stack.__exit__(StateError, StateError(_SWALLOWED), None)
+                    raise StateError(_SWALLOWED)
                 self._stack.__exit__(kind, error, trace)
         except (psycopg.OperationalError, psycopg.InterfaceError) as failure:
             if error is not None:

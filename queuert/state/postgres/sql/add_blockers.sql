@@ -6,6 +6,7 @@ added AS (
     INSERT INTO {schema}.job_blocker (job_id, blocker_chain_id, position, closed)
     SELECT asked.job_id, asked.chain_id, asked.position, chain.chain_status <> 'open'
     FROM asked JOIN {schema}.job AS chain ON chain.id = asked.chain_id
+    ON CONFLICT (blocker_chain_id, job_id) DO NOTHING
     RETURNING job_id, closed
 ),
 counted AS (

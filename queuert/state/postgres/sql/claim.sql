@@ -1,13 +1,13 @@
 -- Lease the best due jobs of the wanted types, up to the limit.
 --
 -- First look without locks at the head of each type, to learn how many of each belong to the best; then lock just
--- those, passing over what other claims hold. Both steps read at most `limit` entries a type from an index, whatever
+-- those, passing over what others hold; make up for what is missing then from any type. All steps read at most `limit` entries a type from an index, whatever
 -- the backlog. statement_timestamp() is stable, so that it can bound the index scan; leases are dated by
 -- clock_timestamp(), since the statement may have waited.
 WITH wanted AS MATERIALIZED (
     SELECT * FROM unnest(%(types)s::text[], %(leases)s::float8[]) AS w (type, lease_seconds)
 ),
-best AS (
+best AS MATERIALIZED (
     SELECT wanted.type, head.due
     FROM wanted
     CROSS JOIN LATERAL (
@@ -27,7 +27,7 @@ best AS (
 shares AS (
     SELECT type, count(*) FILTER (WHERE NOT due) AS ready, count(*) FILTER (WHERE due) AS due FROM best GROUP BY type
 ),
-locked AS (
+locked AS MATERIALIZED (
     SELECT ready.tid
     FROM shares
     CROSS JOIN LATERAL (
@@ -45,6 +45,21 @@ locked AS (
         WHERE job.type = shares.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
         ORDER BY scheduled_at LIMIT shares.due FOR UPDATE SKIP LOCKED
     ) AS due
+),
+short AS (
+    SELECT (SELECT count(*) FROM best) - (SELECT count(*) FROM locked) AS missing
+),
+spare AS (
+    SELECT other.tid
+    FROM short
+    CROSS JOIN wanted
+    CROSS JOIN LATERAL (
+        SELECT job.ctid AS tid
+        FROM {schema}.job
+        WHERE job.type = wanted.type AND status = 'ready' AND job.ctid <> ALL (ARRAY(SELECT tid FROM locked))
+        ORDER BY attempt - priority, scheduled_at LIMIT short.missing FOR UPDATE SKIP LOCKED
+    ) AS other
+    LIMIT (SELECT missing FROM short)
 )
 UPDATE {schema}.job
 SET status = 'running',
@@ -54,7 +69,8 @@ SET status = 'running',
     lease_token = %(token)s::uuid,
     holder = %(holder)s
 FROM wanted
-WHERE job.ctid = ANY (ARRAY(SELECT tid FROM locked)) AND job.type = wanted.type
+WHERE job.ctid = ANY (ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare))
+    AND job.type = wanted.type
 RETURNING job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
     job.interruptions, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
     job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context

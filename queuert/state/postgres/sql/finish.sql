@@ -42,7 +42,7 @@ done AS (
         AND job.id IN (SELECT id FROM locked)
         AND (asked.kind IN ('continue', 'retry', 'interrupt')
              OR coalesce(asked.root, asked.id) IN (SELECT id FROM closable))
-    RETURNING job.id, job.type, job.status, job.chain_id, job.chain_type, job.chain_index, job.priority
+    RETURNING job.id, job.lease_token, job.type, job.status, job.chain_id, job.chain_type, job.chain_index, job.priority
 ),
 closed AS (
     UPDATE {schema}.job
@@ -57,7 +57,7 @@ continued AS (
         CASE WHEN due.at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END,
         coalesce(asked.next_priority, done.priority), due.at, coalesce(asked.next_input, 'null'), asked.next_trace
     FROM done
-    JOIN asked USING (id)
+    JOIN asked ON asked.id = done.id AND asked.token = done.lease_token
     CROSS JOIN LATERAL (
         SELECT greatest(coalesce(asked.next_moment, clock_timestamp() + asked.next_delay * interval '1 second'),
                         clock_timestamp()) AS at
@@ -65,4 +65,4 @@ continued AS (
     WHERE done.status = 'continued'
     RETURNING id
 )
-SELECT id, status FROM done
+SELECT id, lease_token::text, status FROM done

@@ -1,5 +1,6 @@
 -- Seconds until the first job of these types is due: one index entry a type and status.
-SELECT extract(epoch FROM greatest(min(head.scheduled_at) - clock_timestamp(), interval '0'))::float8
+SELECT CASE WHEN count(*) > 0
+    THEN greatest(extract(epoch FROM min(head.scheduled_at) - clock_timestamp()), 0)::float8 END
 FROM unnest(%(types)s::text[]) AS wanted (type)
 CROSS JOIN LATERAL (
     (SELECT to_timestamp(0) AS scheduled_at FROM {schema}.job

@@ -31,13 +31,13 @@ returned AS (
     FROM judged
     WHERE job.id = judged.id AND NOT judged.spent
     RETURNING job.id, job.status
+),
+following AS (
+    -- Of the leases that are left; one that has expired is locked by somebody just now.
+    SELECT extract(epoch FROM min(lease_expires_at) - clock_timestamp())::float8 AS seconds
+    FROM {schema}.job
+    WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND id NOT IN (SELECT id FROM expired)
 )
 SELECT judged.id, judged.type, judged.chain_id, returned.status, judged.attempt, judged.holder, judged.lease_token,
-    (SELECT extract(epoch FROM min(lease_expires_at) - clock_timestamp())::float8 FROM {schema}.job
-     WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_expires_at > statement_timestamp())
-FROM judged LEFT JOIN returned USING (id)
-UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-    (SELECT extract(epoch FROM min(lease_expires_at) - clock_timestamp())::float8 FROM {schema}.job
-     WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_expires_at > statement_timestamp())
-WHERE NOT EXISTS (SELECT FROM judged)
+    following.seconds
+FROM judged LEFT JOIN returned USING (id) RIGHT JOIN following ON true

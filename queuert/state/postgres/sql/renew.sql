@@ -10,4 +10,4 @@ UPDATE {schema}.job
 SET lease_expires_at = clock_timestamp() + free.seconds * interval '1 second'
 FROM free
 WHERE job.id = free.id
-RETURNING job.id
+RETURNING job.id, job.lease_token::text
