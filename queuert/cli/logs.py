@@ -1,0 +1,39 @@
+"""The log of a worker process: readable lines, or one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+
+LEVELS = ("debug", "info", "warning", "error")
+
+_PREFIX = "queuert_"
+
+
+class JsonFormatter(logging.Formatter):
+    """A record as one line of JSON: time, level, logger, message, and the fields of Queuert's events by their names."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        entry: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        fields = {name: value for name, value in vars(record).items() if name.startswith(_PREFIX)}
+        entry |= {name.removeprefix(_PREFIX): value for name, value in fields.items() if value is not None}
+        if record.exc_info:
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(entry, ensure_ascii=False, default=str)
+
+
+def configure(level: str, *, as_json: bool) -> None:
+    """Send the log to stderr, from this level on."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        JsonFormatter() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    )
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -1,0 +1,128 @@
+"""``queuert migrate``: bring a database's schema to a revision, or say where it stands."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from queuert import migrations
+from queuert.cli.failures import Exit, UsageError
+from queuert.cli.options import Commands, Run, database_options, database_url, schema_name, seconds
+from queuert.errors import MigrationError
+
+_DESCRIPTION = """Create, upgrade, downgrade or look at Queuert's tables.
+
+Give the address of Postgres itself, not of a pooler: the lock that keeps migrators apart belongs to a session.
+Any number of migrators may run at once; one works and the others wait for it.
+"""
+
+
+def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
+    """Add the command and its actions."""
+    parser = commands.add_parser(
+        "migrate",
+        help="create, upgrade or look at the schema",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[debug],
+    )
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True, dest="action")
+    shared = [debug, database_options()]
+
+    def add(name: str, run: Run, help: str, description: str) -> argparse.ArgumentParser:
+        action: argparse.ArgumentParser = actions.add_parser(name, help=help, description=description, parents=shared)
+        action.set_defaults(run=run)
+        return action
+
+    up = add("up", run_up, "upgrade, creating the schema if need be", "Upgrade the schema; again does nothing.")
+    down = add("down", run_down, "downgrade: this drops jobs", "Take the schema back to a revision. This drops jobs.")
+    add("status", run_status, "say where the schema stands", "Exit code 1 when revisions are pending.")
+    sql = add("sql", run_sql, "print the SQL of an upgrade", "Print the SQL, for review or psql; no database needed.")
+    stamp = add("stamp", run_stamp, "record a revision, run nothing", "For SQL that was applied by hand.")
+    for action in (up, stamp):
+        _revision(action, default="head", help="the revision to reach (default: head)")
+    _revision(sql, default="head", help="the revision to reach, or FROM:TO (default: head)")
+    _revision(down, default=None, help="the revision to go back to; base for nothing at all")
+    down.add_argument("--yes", action="store_true", help="yes, drop what the later revisions hold")
+    for action in (up, down, stamp):
+        action.add_argument(
+            "--lock-timeout",
+            type=seconds,
+            default=60.0,
+            metavar="SECONDS",
+            help="how long to wait for another migrator, and for each table (default: 60)",
+        )
+
+
+def _revision(action: argparse.ArgumentParser, *, default: str | None, help: str) -> None:
+    action.add_argument("--revision", default=default, required=default is None, help=help)
+
+
+def run_up(args: argparse.Namespace) -> int:
+    """Upgrade."""
+    url, schema = database_url(args), schema_name(args)
+    migrations.upgrade(url, schema=schema, revision=args.revision, lock_timeout=args.lock_timeout)
+    return _say_where(url, schema)
+
+
+def run_down(args: argparse.Namespace) -> int:
+    """Downgrade, if that is really meant."""
+    url, schema = database_url(args), schema_name(args)
+    if not args.yes:
+        raise UsageError("a downgrade drops jobs: add --yes if that is what you want")
+    migrations.downgrade(url, schema=schema, revision=args.revision, lock_timeout=args.lock_timeout)
+    return _say_where(url, schema)
+
+
+def run_stamp(args: argparse.Namespace) -> int:
+    """Record a revision."""
+    url, schema = database_url(args), schema_name(args)
+    migrations.stamp(url, schema=schema, revision=args.revision, lock_timeout=args.lock_timeout)
+    return _say_where(url, schema)
+
+
+def run_sql(args: argparse.Namespace) -> int:
+    """Print SQL."""
+    with _known_revisions():
+        text = migrations.sql(schema=schema_name(args), revision=args.revision)
+    sys.stdout.write(text)
+    return Exit.DONE
+
+
+def run_status(args: argparse.Namespace) -> int:
+    """Say where the schema stands; 1 when revisions are pending."""
+    status = _say_status(database_url(args), schema_name(args))
+    return Exit.FAILED if status.pending else Exit.DONE
+
+
+def _say_where(url: str, schema: str) -> int:
+    _say_status(url, schema)
+    return Exit.DONE
+
+
+def _say_status(url: str, schema: str) -> migrations.MigrationStatus:
+    with _known_revisions():
+        status = migrations.status(url, schema=schema)
+    print(status_line(status, schema))
+    return status
+
+
+def status_line(status: migrations.MigrationStatus, schema: str) -> str:
+    """Where a schema stands, in one line."""
+    where = "holds no tables of Queuert" if status.current is None else f"is at revision {status.current}"
+    if not status.pending:
+        return f"schema {schema} {where}: up to date"
+    return f"schema {schema} {where}; pending: {', '.join(status.pending)} (queuert migrate up)"
+
+
+@contextmanager
+def _known_revisions() -> Iterator[None]:
+    """Alembic's refusal of a revision as an error with the way out."""
+    from alembic.util import CommandError
+
+    try:
+        yield
+    except CommandError as error:
+        raise MigrationError(f"{error} (this version of Queuert does not know it: is a newer one deployed?)") from error

