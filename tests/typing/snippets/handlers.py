@@ -1,0 +1,85 @@
+"""What a handler may take, return and finish with, and what it may not."""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+from pydantic import BaseModel
+
+from queuert import Attempt, JobType, JobTypes, Outcome, Processors
+from queuert.outcomes import ContinueWith
+
+
+class Resize(BaseModel):
+    url: str
+
+
+class Thumbnail(BaseModel):
+    key: str
+
+
+class Published(BaseModel):
+    address: str
+
+
+publish = JobType("publish", input=Thumbnail, output=Published)
+resize = JobType("resize", input=Resize, continues_with=publish)
+count = JobType("count", input=str, output=int)
+processors = Processors(JobTypes(publish, resize, count))
+
+
+@processors.handles(resize)
+async def continues(attempt: Attempt[Resize, Published]) -> Outcome[Published]:
+    assert_type(attempt.input, Resize)
+    assert_type(attempt.continue_with(publish, Thumbnail(key="k")), ContinueWith[Published])
+    if attempt.number == 1:
+        return attempt.retry(after=5)
+    if attempt.abort.reason:
+        return attempt.cancel()
+    if attempt.number == 9:
+        return attempt.fail("enough")
+    return attempt.continue_with(publish, Thumbnail(key="k"))
+
+
+@processors.handles(publish)
+def completes(attempt: Attempt[Thumbnail, Published]) -> Outcome[Published]:
+    with attempt.complete() as tx:
+        return tx.finish(Published(address=attempt.input.key))
+
+
+@processors.handles(publish)
+async def completes_async(attempt: Attempt[Thumbnail, Published]) -> Outcome[Published]:
+    async with attempt.complete() as tx:
+        return tx.finish(attempt.continue_with(publish, Thumbnail(key="again")))
+
+
+@processors.handles(count)
+def counts(attempt: Attempt[str, int]) -> int:
+    return len(attempt.input)
+
+
+async def wrong_output(attempt: Attempt[Thumbnail, Published]) -> Outcome[Published]:
+    return Thumbnail(key="k")  # expect: error
+
+
+async def wrong_continuation_input(attempt: Attempt[Resize, Published]) -> Outcome[Published]:
+    return attempt.continue_with(publish, Resize(url="u"))  # expect: error
+
+
+async def wrong_continuation_result(attempt: Attempt[Resize, Published]) -> Outcome[Published]:
+    return attempt.continue_with(count, "words")  # expect: error
+
+
+def wrong_finish(attempt: Attempt[Thumbnail, Published]) -> Outcome[Published]:
+    with attempt.complete() as tx:
+        return tx.finish(17)  # expect: error
+
+
+@processors.handles(count)  # expect: error
+def wrong_job_type(attempt: Attempt[Thumbnail, Published]) -> Outcome[Published]:
+    return Published(address="a")
+
+
+@processors.handles(publish)  # expect: error
+def wrong_return(attempt: Attempt[Thumbnail, Published]) -> str:
+    return "published"
