@@ -44,6 +44,16 @@ from difflib import get_close_matches
 class QueuertError(Exception):
     """The root: catch it to catch all that Queuert raises on purpose."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Process pools and Spark send errors by value; the constructors take other arguments than the message.
+        return _rebuilt, (type(self), self.args, self.__dict__)
+
+
+def _rebuilt(cls: type[QueuertError], args: tuple[object, ...], attributes: dict[str, object]) -> QueuertError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(attributes)
+    return error
+
 
 class DefinitionError(QueuertError):
     """Job types or processors do not fit together; the message names them. Raised where they are declared."""
@@ -86,13 +96,6 @@ class PayloadError(QueuertError, ValueError):
         self.field = field
         self.path = path
         self.reason = reason
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_payload_error, (type(self), self.job_type, self.field, self.path, self.reason)
-
-
-def _rebuild_payload_error(cls: type[PayloadError], job_type: str, field: str, path: str, reason: str) -> PayloadError:
-    return cls(job_type=job_type, field=field, path=path, reason=reason)
 
 
 class PayloadDecodeError(PayloadError):

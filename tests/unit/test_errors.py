@@ -1,0 +1,47 @@
+"""The tree of errors: documented, picklable, one root."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+
+import pytest
+
+from queuert import errors
+
+ALL = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, Exception)]
+
+EXAMPLES: list[errors.QueuertError] = [
+    errors.UnknownJobTypeError("resise", ["resize", "publish"]),
+    errors.PayloadError(job_type="resize", field="input", path="input.url", reason="missing"),
+    errors.PayloadDecodeError(job_type="resize", field="input", path="input.url", reason="missing"),
+    errors.JobIdConflictError(["a", "b"]),
+    errors.JobNotFoundError("a"),
+    errors.ChainNotFoundError("a"),
+    errors.JobTypeMismatchError("a", "resize", "publish"),
+    errors.WaitTimeoutError(["a"], 3.0),
+    errors.JobFailedError("a", "failed: boo"),
+    errors.ChainCancelledError("a", "was cancelled"),
+    errors.LeaseLostError("a", "not_found"),
+    errors.StateUnavailableError("gone"),
+]
+
+
+@pytest.mark.parametrize("error", ALL, ids=lambda error: error.__name__)
+def test_every_error_is_documented_and_in_the_tree(error: type[Exception]) -> None:
+    assert issubclass(error, errors.QueuertError)
+    assert error.__doc__
+    assert error.__name__ in (errors.__doc__ or "") or error is errors.QueuertError
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_errors_survive_pickling(error: errors.QueuertError) -> None:
+    """Process pools and Spark send them."""
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    assert vars(copy) == vars(error)
+
+
+def test_an_unknown_name_is_answered_with_close_ones() -> None:
+    assert "did you mean 'resize'?" in str(errors.UnknownJobTypeError("resise", ["resize", "publish"]))
