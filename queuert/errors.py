@@ -51,6 +51,7 @@ class QueuertError(Exception):
 
 def _rebuilt(cls: type[QueuertError], args: tuple[object, ...], attributes: dict[str, object]) -> QueuertError:
     error = cls.__new__(cls, *args)
+    error.args = args
     error.__dict__.update(attributes)
     return error
 

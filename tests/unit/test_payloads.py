@@ -379,7 +379,12 @@ def test_whatever_can_be_read_can_be_read_as_json(text: str) -> None:
     assert value == json.loads(text)
 
 
-@pytest.mark.parametrize("text", ["a", "order 17", "été / «quoted» '\"\n\t", "😀" * 512, "\x01\ufffe"])
+def test_an_identifier_fits_an_index_entry_in_bytes_too() -> None:
+    with pytest.raises(InvalidIdentifierError, match="1004 bytes"):
+        check_text("😀" * 251, what="id")
+
+
+@pytest.mark.parametrize("text", ["a", "order 17", "été / «quoted» '\"\n\t", "😀" * 250, "x" * 512, "\x01\ufffe"])
 def test_an_identifier_may_hold_any_characters(text: str) -> None:
     assert check_text(text, what="key") == text
 
