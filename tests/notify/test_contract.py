@@ -154,6 +154,23 @@ def test_a_callback_may_leave_and_subscribe(new_party: NewParty) -> None:
     assert len(calls) == 1
 
 
+def test_who_is_removed_while_a_hint_is_told_does_not_hear_it(new_party: NewParty) -> None:
+    listener, publisher = new_party(), new_party()
+    places: list[Subscription] = []
+
+    def removes_the_next(hint: Hint) -> None:
+        if hint.keys is not None:
+            places[0].close()
+
+    listener.adapter.subscribe(Topic.JOBS, removes_the_next)
+    removed = Heard()
+    places.append(listener.adapter.subscribe(Topic.JOBS, removed))
+    witness, _ = listener.listen(Topic.JOBS)
+    publisher.publish(Topic.JOBS, "one")
+    witness.wait_for("one")
+    assert removed.keys == set()
+
+
 def test_a_callback_may_publish(new_party: NewParty) -> None:
     party = new_party()
 

@@ -26,6 +26,12 @@ def test_any_keys_come_back(keys: frozenset[str]) -> None:
     assert decoded(encode(keys)) == keys
 
 
+@pytest.mark.parametrize("key", ["", MARK, f"{MARK}[]", f'{MARK}["other"]', "\0", "é", "\ud800", '["a"]'])
+def test_a_single_strange_key_comes_back(key: str) -> None:
+    (text,) = encode(frozenset({key}))
+    assert decode(text) == frozenset({key})
+
+
 @given(st.frozensets(ANY_TEXT))
 def test_texts_are_what_postgres_takes_in_any_encoding(keys: frozenset[str]) -> None:
     for text in encode(keys):
