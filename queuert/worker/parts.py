@@ -172,6 +172,7 @@ class WorkerParts:
     async def _close(self) -> None:
         if self._subscription is not None:
             self._subscription.close()
+        await self.claimer.loop.stop()
         await self.reaper.loop.stop()
         await self.completer.stop()
         self.slots.cancel()

@@ -112,6 +112,7 @@ class AttemptRunner:
     async def _handle(self) -> Any:
         """Decode, and run the handler. Its exceptions pass, except those that would end the event loop."""
         try:
+            self._abort.raise_if_set()
             attempt = await self._prepared()
             return await wrapped(self._processor.middlewares, attempt, lambda: self._call(attempt))()
         except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:

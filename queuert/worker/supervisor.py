@@ -57,12 +57,11 @@ class SupervisedLoop:
     async def stop(self, *, cancel: bool = True) -> None:
         """End the loop and wait for it; without ``cancel`` the step under way goes to its end. Idempotent."""
         self._stopping.set()
-        task, self._task = self._task, None
-        if task is None:
+        if self._task is None or self._task.done():
             return
         if cancel:
-            task.cancel()
-        await asyncio.wait([task])
+            self._task.cancel()
+        await asyncio.wait([self._task])
 
     async def _run(self) -> None:
         while not self.stopping:

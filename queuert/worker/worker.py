@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from queuert.client import AsyncClient, Client
-from queuert.errors import ClosedError, ConfigurationError
+from queuert.errors import ClosedError, ConfigurationError, DefinitionError
 from queuert.observability.adapter import Observers
 from queuert.worker.health import Health
 from queuert.worker.parts import WorkerParts
@@ -66,6 +66,9 @@ class InProcessWorker:
         _check(grace >= 0, f"grace is {grace}: at least 0 seconds")
         _check(poll_interval is None or poll_interval > 0, f"poll_interval is {poll_interval}: above 0 seconds")
         _check(connections is None or connections >= 2, f"connections is {connections}: at least 2")
+        unknown = [name for name, processor in self._processors.items() if processor.job_type not in client.job_types]
+        if unknown:
+            raise DefinitionError(f"the client does not know the job types {', '.join(map(repr, unknown))}: add them")
         self._client = client
         self._concurrency = concurrency
         self._grace = grace

@@ -50,9 +50,13 @@ class AsyncPostgresStore:
     async def open(self) -> None:
         """Connect and check the schema."""
         await self._connections.open()
-        found = await self._fetch(self._sql.schema_revision)
-        if not found or found[0][0] < REQUIRED_REVISION:
-            raise SchemaMissingError(f"schema {self._settings.schema!r} is out of date: run queuert migrate up")
+        try:
+            found = await self._fetch(self._sql.schema_revision)
+            if not found or found[0][0] < REQUIRED_REVISION:
+                raise SchemaMissingError(f"schema {self._settings.schema!r} is out of date: run queuert migrate up")
+        except BaseException:
+            await self._connections.aclose()
+            raise
 
     async def aclose(self) -> None:
         """Let go of all connections."""

@@ -51,9 +51,13 @@ class PostgresStore:
     def open(self) -> None:
         """Connect and check the schema."""
         self._connections.open()
-        found = self._fetch(self._sql.schema_revision)
-        if not found or found[0][0] < REQUIRED_REVISION:
-            raise SchemaMissingError(f"schema {self._settings.schema!r} is out of date: run queuert migrate up")
+        try:
+            found = self._fetch(self._sql.schema_revision)
+            if not found or found[0][0] < REQUIRED_REVISION:
+                raise SchemaMissingError(f"schema {self._settings.schema!r} is out of date: run queuert migrate up")
+        except BaseException:
+            self._connections.close()
+            raise
 
     def close(self) -> None:
         """Let go of all connections."""
