@@ -1,0 +1,261 @@
+"""Claiming: which jobs, in which order, how many, and what a claimed job says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+
+from queuert.jobs import JobStatus
+from queuert.schedules import after
+from queuert.state import AsyncStore
+from queuert.state.adapter import ClaimedJob, ClaimRequest
+from queuert.testing.conformance.building import (
+    ask,
+    claim_one,
+    due_later,
+    eventually,
+    fail,
+    go_on,
+    interrupt,
+    job,
+    lost_to_reaper,
+    read,
+    retry,
+    start,
+)
+from queuert.testing.conformance.registry import case
+from queuert.testing.conformance.stores import Stores
+
+
+@case()
+async def claimed_job_is_running(stores: Stores) -> None:
+    """A claimed job is RUNNING under the claim's token and holder, its attempt counted; the answer says all of it."""
+    store = await stores.open()
+    [id] = await start(store, job(input="[1]", priority=2))
+    request = ask(lease=30.0, holder="me")
+    [claimed] = await store.claim(request)
+    assert (claimed.id, claimed.chain_id, claimed.chain_index) == (id, id, 0)
+    assert (claimed.type, claimed.chain_type, claimed.priority) == ("work", "work", 2)
+    assert (claimed.attempt, claimed.interruptions, claimed.lease_expirations) == (1, 0, 0)
+    assert (claimed.blocker_count, claimed.has_dependents, claimed.lease_seconds) == (0, False, 30.0)
+    assert (json.loads(claimed.input), claimed.token) == ([1], request.token)
+    found = await read(store, id)
+    assert (found.status, found.attempt, found.holder) == (JobStatus.RUNNING, 1, "me")
+    assert (found.created_at, found.scheduled_at) == (claimed.created_at, claimed.scheduled_at)
+    assert found.started_at == claimed.started_at
+    assert found.lease_expires_at is not None
+    assert timedelta(seconds=29) < found.lease_expires_at - claimed.started_at < timedelta(seconds=31)
+
+
+@case()
+async def each_type_has_its_lease(stores: Stores) -> None:
+    """A claim over several types leases each job for its own type's time."""
+    store = await stores.open()
+    await start(store, job("short"), job("long"))
+    claimed = await store.claim(ClaimRequest({"short": 10.0, "long": 1000.0}, 5, "w", ask().token))
+    assert {one.type: one.lease_seconds for one in claimed} == {"short": 10.0, "long": 1000.0}
+    for one in claimed:
+        found = await read(store, one.id)
+        assert found.lease_expires_at is not None
+        assert abs(found.lease_expires_at - one.started_at - timedelta(seconds=one.lease_seconds)) < timedelta(
+            seconds=5
+        )
+
+
+@case()
+async def oldest_first(stores: Stores) -> None:
+    """Of equal priority, the job that has been due the longest is claimed first."""
+    store = await stores.open()
+    ids = [(await start(store, job()))[0] for _ in range(5)]
+    assert [(await claim_one(store)).id for _ in range(5)] == ids
+
+
+@case()
+async def oldest_first_across_types(stores: Stores) -> None:
+    """Age counts over all types asked for: no type goes before another, and the answer is in that order."""
+    store = await stores.open()
+    ids = [(await start(store, job(type)))[0] for type in ("b", "a", "c", "a", "b", "c")]
+    first = await store.claim(ask("a", "b", "c", limit=3))
+    rest = await store.claim(ask("c", "b", "a", limit=3))
+    assert [one.id for one in first] == ids[:3]
+    assert [one.id for one in rest] == ids[3:]
+
+
+@case()
+async def best_priority_first(stores: Stores) -> None:
+    """A higher priority goes before age, over all types."""
+    store = await stores.open()
+    for type, priority in (("a", 0), ("b", 5), ("a", -3), ("b", 1)):
+        await start(store, job(type, priority=priority))
+    assert [one.priority for one in await store.claim(ask("a", "b"))] == [5, 1, 0, -3]
+
+
+@case()
+async def each_attempt_costs_one_of_priority(stores: Stores) -> None:
+    """A job that has failed twice stands behind a fresh one of one priority less."""
+    store = await stores.open()
+    [old] = await start(store, job(priority=1))
+    for _ in range(2):
+        await store.finish([retry(await claim_one(store))])
+    [fresh] = await start(store, job(priority=0))
+    assert [one.id for one in await store.claim(ask())] == [fresh, old]
+
+
+@case()
+async def best_of_those_whose_time_has_come(stores: Stores) -> None:
+    """Scheduled jobs that became due compete by priority as well, among themselves and with ready ones."""
+    store = await stores.open()
+    await start(store, job(priority=0, schedule=after(seconds=0.001)))
+    await start(store, job(priority=9, schedule=after(seconds=0.002)))
+    await start(store, job(priority=5))
+
+    async def all_due() -> bool:
+        return [one.status for one in await store.counts()] == [JobStatus.READY]
+
+    await eventually(all_due)
+    assert [one.priority for one in await store.claim(ask())] == [9, 5, 0]
+
+
+@case()
+async def not_before_its_time(stores: Stores) -> None:
+    """A job that is scheduled for later is not claimed, even with nothing else to do."""
+    store = await stores.open()
+    await start(store, job(schedule=due_later(), priority=100))
+    assert await store.claim(ask()) == []
+
+
+@case()
+async def when_its_time_has_come(stores: Stores) -> None:
+    """A scheduled job is claimed without any further step once it is due, and not before by the store's clock."""
+    store = await stores.open()
+    [id] = await start(store, job(schedule=after(seconds=0.05)))
+
+    async def claim() -> list[ClaimedJob]:
+        return await store.claim(ask())
+
+    [claimed] = await eventually(claim)
+    assert claimed.id == id
+    assert claimed.started_at >= claimed.scheduled_at
+
+
+@case()
+async def limit_is_kept(stores: Stores) -> None:
+    """A claim takes no more than its limit; fewer mean that there are no more."""
+    store = await stores.open()
+    await start(store, *(job() for _ in range(5)))
+    assert [len(await store.claim(ask(limit=2))) for _ in range(4)] == [2, 2, 1, 0]
+
+
+@case()
+async def limit_is_kept_over_many_types(stores: Stores) -> None:
+    """The limit is of all types together, and none of them is left out for ever."""
+    store = await stores.open()
+    types = [f"type{number}" for number in range(20)]
+    ids = await start(store, *(job(type) for type in types * 3))
+    taken: list[str] = []
+    while claimed := await store.claim(ask(*types, limit=7)):
+        assert len(claimed) <= 7
+        taken += [one.id for one in claimed]
+    assert len(taken) == 60
+    assert set(taken) == set(ids)
+
+
+@case()
+async def nothing_for_nothing(stores: Stores) -> None:
+    """No types, or a limit of none, claim nothing."""
+    store = await stores.open()
+    await start(store, job())
+    assert await store.claim(ClaimRequest({}, 10, "w", ask().token)) == []
+    assert await store.claim(ask(limit=0)) == []
+    assert await store.claim(ask("unknown")) == []
+
+
+@case()
+async def other_types_are_not_touched(stores: Stores) -> None:
+    """Jobs of types that were not asked for stay as they are."""
+    store = await stores.open()
+    [other] = await start(store, job("other"))
+    await start(store, job())
+    assert [one.type for one in await store.claim(ask())] == ["work"]
+    found = await read(store, other)
+    assert (found.status, found.attempt, found.holder) == (JobStatus.READY, 0, None)
+
+
+@case()
+async def once_only(stores: Stores) -> None:
+    """A claimed job is not claimed again while its lease is held, nor when it is finished or failed."""
+    store = await stores.open()
+    await start(store, job())
+    claimed = await claim_one(store)
+    assert await store.claim(ask()) == []
+    await store.finish([fail(claimed)])
+    assert await store.claim(ask()) == []
+
+
+@case()
+async def attempts_count_up_by_one(stores: Stores) -> None:
+    """Each claim is the next attempt, without gaps or repetitions, however the last one ended."""
+    store = await stores.open()
+    attempts = []
+    lost = await lost_to_reaper(store)
+    attempts.append(lost.attempt)
+    for end in (retry, interrupt, retry):
+        claimed = await claim_one(store)
+        attempts.append(claimed.attempt)
+        await store.finish([end(claimed)])
+    last = await claim_one(store)
+    assert [*attempts, last.attempt] == [1, 2, 3, 4, 5]
+    assert (last.interruptions, last.lease_expirations, last.counted_attempts) == (1, 1, 4)
+
+
+@case()
+async def continuation_is_claimed_as_its_own(stores: Stores) -> None:
+    """A continuation starts at attempt 1, keeps its chain's identity, and has its own type."""
+    store = await stores.open()
+    [root] = await start(store, job("first"))
+    await store.finish([go_on(await claim_one(store, "first"), job("second", priority=4))])
+    claimed = await claim_one(store, "second")
+    assert (claimed.chain_id, claimed.chain_type, claimed.chain_index) == (root, "first", 1)
+    assert (claimed.attempt, claimed.priority) == (1, 4)
+
+
+async def _drain(store: AsyncStore, limit: int, *types: str) -> list[ClaimedJob]:
+    taken: list[ClaimedJob] = []
+    while claimed := await store.claim(ask(*types, limit=limit)):
+        assert len(claimed) <= limit
+        taken += claimed
+    return taken
+
+
+async def _shared_out(stores: Stores, claimers: int, count: int) -> None:
+    store, *others = await stores.open_many(claimers)
+    types = ("a", "b", "c")
+    ids = await start(store, *(job(types[number % 3]) for number in range(count)))
+    shares = await asyncio.gather(*(_drain(one, 7, *types) for one in [store, *others]))
+    # What one passed over because another had it locked is there in the end for whoever asks again.
+    taken = [one for share in [*shares, await _drain(store, 7, *types)] for one in share]
+    assert sorted(one.id for one in taken) == sorted(ids)
+    assert {one.attempt for one in taken} == {1}
+
+
+@case()
+async def two_claimers_share(stores: Stores) -> None:
+    """Two that claim at once share the jobs out: each job to one of them."""
+    await _shared_out(stores, 2, 100)
+
+
+@case()
+async def eight_claimers_share(stores: Stores) -> None:
+    """So do eight."""
+    await _shared_out(stores, 8, 400)
+
+
+@case()
+async def eight_for_one(stores: Stores) -> None:
+    """Of eight that claim one job at once, one gets it, twenty times over."""
+    several = await stores.open_many(8)
+    for _ in range(20):
+        await start(several[0], job())
+        claims = await asyncio.gather(*(one.claim(ask(limit=1)) for one in several))
+        assert sum(map(len, claims)) == 1

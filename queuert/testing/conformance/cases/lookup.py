@@ -1,0 +1,170 @@
+"""Looking: next due time, jobs, chains, counts; opening and closing."""
+
+from __future__ import annotations
+
+from queuert.errors import ClosedError
+from queuert.jobs import JobStatus
+from queuert.schedules import after
+from queuert.testing.conformance.building import (
+    complete,
+    due_later,
+    error_of,
+    eventually,
+    fail,
+    go_on,
+    job,
+    retry,
+    start,
+    started_and_claimed,
+)
+from queuert.testing.conformance.registry import case
+from queuert.testing.conformance.stores import Stores
+
+
+@case()
+async def nothing_is_due(stores: Stores) -> None:
+    """``next_due`` is None when nothing is scheduled: no jobs, no types, only other types, blocked and running ones."""
+    store = await stores.open()
+    assert await store.next_due(["work"]) is None
+    assert await store.next_due([]) is None
+    [held, _] = await started_and_claimed(store, 2)
+    await start(store, job(blockers=[held.id]), job("other"))
+    await store.finish([complete(held)])
+    assert await store.next_due(["blank"]) is None
+    [_, again] = await started_and_claimed(store, 2, type="more")
+    assert await store.next_due(["more"]) is None
+    await store.finish([fail(again)])
+    assert await store.next_due(["more"]) is None
+
+
+@case()
+async def something_is_due_now(stores: Stores) -> None:
+    """``next_due`` is 0 when a job is ready, even if another is scheduled."""
+    store = await stores.open()
+    await start(store, job("later", schedule=due_later()), job("now"))
+    assert await store.next_due(["later", "now"]) == 0
+
+
+@case()
+async def something_will_be_due(stores: Stores) -> None:
+    """``next_due`` is the time until the first scheduled job of the types asked for."""
+    store = await stores.open()
+    await start(store, job("a", schedule=after(hours=2)), job("b", schedule=after(hours=1)))
+    await start(store, job("c", schedule=after(minutes=1)))
+    pauses = [await store.next_due(types) for types in (["a"], ["a", "b"], ["b", "c"])]
+    assert [round(pause / 600) if pause else None for pause in pauses] == [12, 6, 0]
+
+
+@case()
+async def pause_of_a_retry_counts(stores: Stores) -> None:
+    """A job that waits for another attempt is scheduled like any other."""
+    store = await stores.open()
+    [held] = await started_and_claimed(store)
+    await store.finish([retry(held, 5000.0)])
+    pause = await store.next_due(["work"])
+    assert pause is not None and 4000.0 < pause <= 5000.0
+
+
+@case()
+async def due_shows_as_ready(stores: Stores) -> None:
+    """A scheduled job whose time has come reads READY, in ``get_jobs`` and in ``counts``, and is due now."""
+    store = await stores.open()
+    [id] = await start(store, job(schedule=after(seconds=0.001)))
+
+    async def ready() -> bool:
+        return [one.status for one in await store.get_jobs([id]) if one] == [JobStatus.READY]
+
+    await eventually(ready)
+    assert [(one.status, one.count) for one in await store.counts()] == [(JobStatus.READY, 1)]
+    assert await store.next_due(["work"]) == 0
+
+
+@case()
+async def jobs_in_the_order_asked(stores: Stores) -> None:
+    """Jobs are read in the order asked, None where there is none, repeated ones repeated."""
+    store = await stores.open()
+    ids = await start(store, job(), job(), job())
+    asked = [ids[2], "unknown", ids[0], ids[2]]
+    assert [one.id if one else None for one in await store.get_jobs(asked)] == [ids[2], None, ids[0], ids[2]]
+    assert await store.get_jobs([]) == []
+
+
+@case()
+async def chains_in_the_order_asked(stores: Stores) -> None:
+    """Chains likewise; the id of a later job is no chain's."""
+    store = await stores.open()
+    [first, second] = await started_and_claimed(store, 2)
+    await store.finish([go_on(first, job(id="later"))])
+    asked = [second.id, "later", first.id, "unknown", second.id]
+    found = await store.get_chains(asked)
+    assert [one.id if one else None for one in found] == [second.id, None, first.id, None, second.id]
+    assert await store.get_chains([]) == []
+
+
+@case()
+async def thousands_of_jobs_are_read_at_once(stores: Stores) -> None:
+    """A read of many jobs is whole and in order."""
+    store = await stores.open()
+    ids = await start(store, *(job() for _ in range(3000)))
+    assert [one.id for one in await store.get_jobs(ids[::-1]) if one] == ids[::-1]
+    assert [one.id for one in await store.get_chains(ids[::-1]) if one] == ids[::-1]
+
+
+@case()
+async def counts_by_type_and_status(stores: Stores) -> None:
+    """Counts are of each type and status that there is; ages are not negative."""
+    store = await stores.open()
+    held = await started_and_claimed(store, 4)
+    await store.finish([complete(held[0]), fail(held[1]), go_on(held[2], job("next"))])
+    await start(store, job(blockers=[held[3].id]), job("next", schedule=due_later()), job("other"))
+    found = await store.counts()
+    assert {(one.type, str(one.status), one.count) for one in found} == {
+        ("work", "completed", 1),
+        ("work", "failed", 1),
+        ("work", "continued", 1),
+        ("work", "running", 1),
+        ("work", "blocked", 1),
+        ("next", "ready", 1),
+        ("next", "scheduled", 1),
+        ("other", "ready", 1),
+    }
+    assert all(one.oldest_seconds >= 0 for one in found)
+
+
+@case()
+async def counts_of_some_types(stores: Stores) -> None:
+    """With types, only theirs are counted; with none of them, nothing is."""
+    store = await stores.open()
+    await start(store, job("a"), job("b"), job("b"))
+    assert [(one.type, one.count) for one in await store.counts(["b", "unknown"])] == [("b", 2)]
+    assert list(await store.counts([])) == []
+
+
+@case()
+async def opened_twice_and_closed_twice(stores: Stores) -> None:
+    """``open`` and ``aclose`` may be called again; what was written is there for the next store."""
+    store = stores.make()
+    await store.open()
+    await store.open()
+    [id] = await start(store, job())
+    await store.aclose()
+    await store.aclose()
+    other = await stores.open()
+    assert [one.id for one in await other.get_jobs([id]) if one] == [id]
+
+
+@case()
+async def closed_before_it_was_opened(stores: Stores) -> None:
+    """A store that was never opened can be closed."""
+    await stores.make().aclose()
+
+
+@case()
+async def closed_store_says_so(stores: Stores) -> None:
+    """An operation on a store that is not open, or not any more, is a ClosedError, and it can be opened again."""
+    store = stores.make()
+    for _ in range(2):
+        await error_of(ClosedError, store.counts())
+        await store.open()
+        await store.counts()
+        await store.aclose()

@@ -1,0 +1,34 @@
+"""Every case of the conformance suite as a test of pytest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from queuert.state import StateAdapter
+from queuert.testing.conformance.registry import Case, all_cases, run_case
+from queuert.testing.conformance.stores import Colour
+
+
+def conformance_tests(adapter: str, *, user_data: str | None = None) -> Callable[..., None]:
+    """A test function that runs every case in both colours; assign it to a name that begins with ``test``.
+
+    Args:
+        adapter: name of a fixture that yields a fresh, empty :class:`~queuert.state.StateAdapter` for each test.
+        user_data: name of a fixture that yields the :class:`~queuert.testing.conformance.UserData` of the same
+            database. Adapters that are capable of user transactions need it.
+    """
+
+    @pytest.mark.parametrize("case", all_cases(), ids=str)
+    @pytest.mark.parametrize("colour", list(Colour), ids=str)
+    def test(request: pytest.FixtureRequest, case: Case, colour: Colour) -> None:
+        subject: StateAdapter = request.getfixturevalue(adapter)
+        if case.needs is not None and case.needs not in subject.capabilities:
+            pytest.skip(case.needs.value)
+        data: Any = request.getfixturevalue(user_data) if user_data else None
+        asyncio.run(run_case(case, subject, colour, data))
+
+    return test

@@ -1,0 +1,90 @@
+"""What a case is given: stores of one colour, behind the asynchronous contract, and the user's own data."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager
+from enum import StrEnum
+from typing import Any, Protocol
+
+from queuert.state import AsyncStore, StateAdapter
+from queuert.testing.conformance.threaded import ThreadedStore
+
+_THREADS = 64
+"""Above the number of calls that any case has in flight: one that waits for a lock must not keep its holder waiting."""
+
+
+class Colour(StrEnum):
+    """Which of an adapter's stores a case runs on."""
+
+    ASYNC = "async"
+    SYNC = "sync"
+
+
+class UserData(Protocol):
+    """Rows of the user's own in the adapter's database, for adapters capable of user transactions.
+
+    A connection may be of either colour: it is the one that the store, or :meth:`transaction`, gave.
+    """
+
+    async def add(self, connection: Any, key: str) -> None:
+        """Write a row on the connection. A key that is there already is an error of the database."""
+        ...
+
+    async def keys(self) -> set[str]:
+        """The keys of the rows that are committed."""
+        ...
+
+    def transaction(self, colour: Colour) -> AbstractAsyncContextManager[Any]:
+        """The caller's own connection in a transaction: committed when the block ends well, else rolled back."""
+        ...
+
+
+class Stores:
+    """Opens stores for one case."""
+
+    def __init__(self, adapter: StateAdapter, colour: Colour, user_data: UserData | None = None) -> None:
+        self.adapter = adapter
+        self.colour = colour
+        self._user_data = user_data
+        self._opened: list[AsyncStore] = []
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="conformance")
+
+    @property
+    def user_data(self) -> UserData:
+        """The user's own rows.
+
+        Raises:
+            LookupError: the adapter can take part in user transactions, and its author gave no user data to show it.
+        """
+        if self._user_data is None:
+            raise LookupError("this adapter has user transactions: its conformance tests need user_data")
+        return self._user_data
+
+    def make(self, *, connections: int = 4) -> AsyncStore:
+        """A store that is not open yet."""
+        if self.colour is Colour.ASYNC:
+            return self.adapter.async_store(connections=connections)
+        return ThreadedStore(self.adapter.sync_store(connections=connections), self._threads)
+
+    async def open(self, *, connections: int = 4) -> AsyncStore:
+        """An open store; it is closed when the case ends."""
+        store = self.make(connections=connections)
+        self._opened.append(store)
+        await store.open()
+        return store
+
+    async def open_many(self, count: int) -> list[AsyncStore]:
+        """Several open stores, as several workers would have."""
+        return [await self.open(connections=2) for _ in range(count)]
+
+    def user_transaction(self) -> AbstractAsyncContextManager[Any]:
+        """The caller's own connection, of the case's colour, in a transaction."""
+        return self.user_data.transaction(self.colour)
+
+    async def aclose(self) -> None:
+        """Close all stores."""
+        for store in self._opened:
+            await store.aclose()
+        await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
