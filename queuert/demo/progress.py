@@ -1,0 +1,164 @@
+"""How far the run is: read from the tables, and shown live on a terminal, else a line a second."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from types import TracebackType
+from typing import Any, Final, Protocol, Self
+
+from queuert.demo.database import Database
+
+_SNAPSHOT: Final = """
+SELECT
+    coalesce((SELECT max(files) FROM queuert_demo.plan), 0),
+    count(*) FILTER (WHERE chain_index = 0 AND type = 'measure'),
+    count(*) FILTER (WHERE chain_status <> 'open' AND type = 'measure'),
+    count(*) FILTER (WHERE chain_status = 'open'),
+    count(*) FILTER (WHERE status IN ('ready', 'scheduled')),
+    count(*) FILTER (WHERE status = 'running'),
+    count(*) FILTER (WHERE status IN ('completed', 'continued')),
+    coalesce(sum(greatest(attempt - 1, 0)), 0),
+    coalesce(sum(lease_expirations), 0)
+FROM queuert_demo.job
+"""
+
+_LINE_EVERY = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state of all jobs at one moment. ``files`` is 0 until the driver has counted them."""
+
+    files: int = 0
+    started: int = 0
+    closed: int = 0
+    open_chains: int = 0
+    ready: int = 0
+    running: int = 0
+    done: int = 0
+    retried: int = 0
+    lost_leases: int = 0
+
+    @property
+    def half_way(self) -> bool:
+        """Whether half of the files are done."""
+        return self.files > 0 and self.closed >= self.files // 2
+
+
+def read_snapshot(database: Database) -> Snapshot:
+    """Look at the jobs."""
+    return Snapshot(*map(int, database.row(_SNAPSHOT)))
+
+
+class Display(Protocol):
+    """Where progress is shown; used by ``with``."""
+
+    def __enter__(self) -> Display: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def say(self, text: str) -> None:
+        """Tell of something that happened."""
+        ...
+
+    def update(self, snapshot: Snapshot, workers: int) -> None:
+        """Show how far it is."""
+        ...
+
+
+def choose_display() -> Display:
+    """The live one on a terminal, if the package rich is there."""
+    if not sys.stdout.isatty():
+        return PlainDisplay()
+    if find_spec("rich") is None:
+        print("For a live display: pip install 'queuert[embedded]'")
+        return PlainDisplay()
+    return LiveDisplay()
+
+
+class PlainDisplay:
+    """Lines of text."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = self._last = clock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        """Print it, with the time."""
+        print(f"{self._clock() - self._began:5.1f} s  {text}", flush=True)
+
+    def update(self, snapshot: Snapshot, workers: int) -> None:
+        """Print a line, if the last was a second ago."""
+        if self._clock() - self._last >= _LINE_EVERY:
+            self._last = self._clock()
+            self.say(line(snapshot, workers))
+
+
+def line(snapshot: Snapshot, workers: int) -> str:
+    """The state in one line."""
+    return (
+        f"chains {snapshot.closed}/{snapshot.files}  ready {snapshot.ready}  running {snapshot.running}  "
+        f"done {snapshot.done}  retried {snapshot.retried}  lost leases {snapshot.lost_leases}  workers {workers}"
+    )
+
+
+class LiveDisplay:
+    """A bar and the numbers, redrawn in place."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(highlight=False)
+        self._live = Live(console=self._console, refresh_per_second=12, transient=True)
+        self._began = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def say(self, text: str) -> None:
+        """Print it above the bar."""
+        self._console.print(f"[dim]{time.monotonic() - self._began:5.1f} s[/dim]  ", end="")
+        self._console.print(text, markup=False)
+
+    def update(self, snapshot: Snapshot, workers: int) -> None:
+        """Redraw."""
+        self._live.update(self._drawing(snapshot, workers))
+
+    def _drawing(self, snapshot: Snapshot, workers: int) -> Any:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        bar = ProgressBar(total=max(snapshot.files, 1), completed=snapshot.closed, width=60)
+        numbers = Table.grid(padding=(0, 3))
+        shown = {
+            "chains": f"{snapshot.closed}/{snapshot.files}",
+            "ready": snapshot.ready,
+            "running": snapshot.running,
+            "done": snapshot.done,
+            "retried": snapshot.retried,
+            "lost leases": snapshot.lost_leases,
+            "workers": workers,
+        }
+        numbers.add_row(*(f"[dim]{name}[/dim]" for name in shown))
+        numbers.add_row(*(f"[bold]{value}[/bold]" for value in shown.values()))
+        return Group("", bar, numbers)
