@@ -1,0 +1,76 @@
+"""Reading Postgres's plans: how many rows of a table a statement touched, and how."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+_PARAMETER = re.compile(rb"%\((\w+)\)s")
+
+Node = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A plan that was executed: EXPLAIN (ANALYZE, FORMAT JSON)."""
+
+    root: Node
+
+    def nodes(self) -> Iterator[Node]:
+        """All nodes that ran."""
+        waiting = [self.root]
+        while waiting:
+            node = waiting.pop()
+            waiting += node.get("Plans", [])
+            if node["Actual Loops"]:
+                yield node
+
+    def rows_of(self, table: str) -> float:
+        """Rows of the table that were read, those thrown away among them."""
+        scans = [node for node in self.nodes() if node["Node Type"] != "ModifyTable"]
+        return sum(_read(node) for node in scans if node.get("Relation Name") == table)
+
+    def indexes(self) -> set[str]:
+        """The indexes that were used."""
+        return {node["Index Name"] for node in self.nodes() if "Index Name" in node}
+
+    def scanned(self) -> set[str]:
+        """The tables that were read from end to end."""
+        return {node["Relation Name"] for node in self.nodes() if node["Node Type"] == "Seq Scan"}
+
+    def sorted_rows(self) -> float:
+        """The most rows that any one sort took in, all its runs together."""
+        sorts = [node for node in self.nodes() if "Sort" in node["Node Type"]]
+        taken = [_read(child) for node in sorts for child in node["Plans"]]
+        return max(taken, default=0)
+
+
+def _read(node: Node) -> float:
+    thrown_away = ("Rows Removed by Filter", "Rows Removed by Index Recheck", "Rows Removed by Join Filter")
+    once = node["Actual Rows"] + sum(node.get(name, 0) for name in thrown_away)
+    return float(once * node["Actual Loops"])
+
+
+def explain(connection: psycopg.Connection[Any], statement: bytes, values: Mapping[str, Any], mode: str) -> Plan:
+    """Run a prepared statement with ``plan_cache_mode`` set to ``mode``, roll it back, and return its plan."""
+    names: list[bytes] = []
+    for name in _PARAMETER.findall(statement):
+        if name not in names:
+            names.append(name)
+    numbered = _PARAMETER.sub(lambda found: b"$%d" % (names.index(found[1]) + 1), statement).replace(b"%%", b"%")
+    arguments = sql.SQL(", ").join(sql.Literal(values[name.decode()]) for name in names)
+    with connection.transaction(force_rollback=True):
+        connection.execute("SELECT set_config('plan_cache_mode', %s, true)", [mode])
+        connection.execute(b"PREPARE explained AS " + numbered)
+        try:
+            call = sql.SQL("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE explained ({})").format(arguments)
+            row = connection.execute(call).fetchone()
+        finally:
+            connection.execute("DEALLOCATE explained")
+    assert row is not None
+    return Plan(row[0][0]["Plan"])
