@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from psycopg import AsyncConnection, AsyncCursor
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from queuert.errors import ChainNotFoundError, UnsupportedConnectionError
@@ -38,6 +39,16 @@ def callers_connection(given: Any) -> AsyncConnection[Any]:
         return given.connection
     kind = f"{type(given).__module__}.{type(given).__name__}"
     raise UnsupportedConnectionError(f"connection= takes a psycopg.AsyncConnection or its cursor, not {kind}")
+
+
+async def begin_callers_transaction(connection: AsyncConnection[Any]) -> None:
+    """Begin the caller's transaction, if its next statement would have begun it.
+
+    psycopg's ``transaction()`` is a savepoint inside a transaction; on an idle connection it would be one of its own,
+    and committed whatever the caller does later.
+    """
+    if not connection.autocommit and connection.info.transaction_status is TransactionStatus.IDLE:
+        await fetch(connection, b"SELECT 1")
 
 
 async def lock_rows(
@@ -74,7 +85,8 @@ async def finish_and_release(
     found = await fetch(connection, sql.finish, parameters.finish(finishes, closes_awaited=True))
     written = written_leases(found)
     begun = continuations_with_blockers([one for one in finishes if one.job.lease in written])
-    if begun:
-        await add_blockers(connection, sql, begun)
+    statuses = await add_blockers(connection, sql, begun) if begun else {}
+    blocked = {job_id for job_id, status in statuses.items() if status == JobStatus.BLOCKED}
     released = await fetch(connection, sql.unblock, {"chains": closing}) if closing else []
-    return finish_results(finishes, found, [row[0] for row in released if row[1] != JobStatus.BLOCKED])
+    freed = [row[0] for row in released if row[1] != JobStatus.BLOCKED]
+    return finish_results(finishes, found, freed, blocked)

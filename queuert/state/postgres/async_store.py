@@ -24,7 +24,14 @@ from queuert.state.adapter import (
     TypeCount,
 )
 from queuert.state.postgres import parameters, rows
-from queuert.state.postgres.async_steps import add_blockers, callers_connection, fetch, finish_and_release, lock_rows
+from queuert.state.postgres.async_steps import (
+    add_blockers,
+    begin_callers_transaction,
+    callers_connection,
+    fetch,
+    finish_and_release,
+    lock_rows,
+)
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
 from queuert.state.postgres.connections import AsyncConnections
 from queuert.state.postgres.failures import mapped_errors
@@ -81,6 +88,8 @@ class AsyncPostgresStore:
         with mapped_errors():
             # A chosen id may conflict, and that must not spoil the caller's transaction: a savepoint holds it apart.
             apart = several or needs_transaction(jobs, callers=True)
+            if apart:
+                await begin_callers_transaction(callers)
             started = await self._start(callers, jobs, chunks, in_transaction=apart)
             hints = {"channel": self._channel, "payloads": sorted({job.type for job in jobs})}
             await fetch(callers, self._sql.notify, hints)
@@ -171,7 +180,7 @@ class AsyncPostgresStore:
             return {}
         if not release_dependents:
             found = await fetch(connection, self._sql.finish, parameters.finish(finishes, closes_awaited=False))
-            return finish_results(finishes, found, ())
+            return finish_results(finishes, found)
         async with connection.transaction():
             return await finish_and_release(connection, self._sql, finishes)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from queuert.jobs import JobStatus
 from queuert.state.adapter import Finish, FinishResult, Lease, NewJob, StartedJob
@@ -40,15 +40,18 @@ def closing_chains(finishes: Sequence[Finish]) -> list[str]:
 
 
 def finish_results(
-    finishes: Sequence[Finish], found: Sequence[Row], released: Sequence[str]
+    finishes: Sequence[Finish], found: Sequence[Row], released: Sequence[str] = (), blocked: Container[str] = ()
 ) -> dict[Lease, FinishResult]:
-    """The results of the endings that were written, from the rows of ``finish`` and the types that were released."""
+    """The results of the endings that were written, from the rows of ``finish``.
+
+    ``released`` are the types of the jobs that became due by them, ``blocked`` the continuations that must wait.
+    """
     written = written_leases(found)
     results = {}
     for one in finishes:
         lease = one.job.lease
         if lease in written:
-            results[lease] = FinishResult(lease.job_id, readied=_readied(one, written[lease]))
+            results[lease] = FinishResult(lease.job_id, readied=_readied(one, written[lease], blocked))
     if results and released:
         last = next(reversed(results))
         results[last] = FinishResult(last.job_id, readied=(*results[last].readied, *sorted(set(released))))
@@ -60,7 +63,7 @@ def written_leases(found: Sequence[Row]) -> dict[Lease, str]:
     return {Lease(row[0], row[1]): row[2] for row in found}
 
 
-def _readied(finish: Finish, status: str) -> tuple[str, ...]:
+def _readied(finish: Finish, status: str, blocked: Container[str]) -> tuple[str, ...]:
     if finish.continuation is not None:
-        return (finish.continuation.type,)
+        return () if finish.continuation.id in blocked else (finish.continuation.type,)
     return (finish.job.type,) if status in (JobStatus.READY, JobStatus.SCHEDULED) else ()

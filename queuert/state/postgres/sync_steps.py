@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from psycopg import Connection, Cursor
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from queuert.errors import ChainNotFoundError, UnsupportedConnectionError
@@ -37,6 +38,16 @@ def callers_connection(given: Any) -> Connection[Any]:
         return given.connection
     kind = f"{type(given).__module__}.{type(given).__name__}"
     raise UnsupportedConnectionError(f"connection= takes a psycopg.Connection or its cursor, not {kind}")
+
+
+def begin_callers_transaction(connection: Connection[Any]) -> None:
+    """Begin the caller's transaction, if its next statement would have begun it.
+
+    psycopg's ``transaction()`` is a savepoint inside a transaction; on an idle connection it would be one of its own,
+    and committed whatever the caller does later.
+    """
+    if not connection.autocommit and connection.info.transaction_status is TransactionStatus.IDLE:
+        fetch(connection, b"SELECT 1")
 
 
 def lock_rows(connection: Connection[Any], sql: Statements, rows: Iterable[str], waiting: Sequence[NewJob]) -> None:
@@ -71,7 +82,8 @@ def finish_and_release(
     found = fetch(connection, sql.finish, parameters.finish(finishes, closes_awaited=True))
     written = written_leases(found)
     begun = continuations_with_blockers([one for one in finishes if one.job.lease in written])
-    if begun:
-        add_blockers(connection, sql, begun)
+    statuses = add_blockers(connection, sql, begun) if begun else {}
+    blocked = {job_id for job_id, status in statuses.items() if status == JobStatus.BLOCKED}
     released = fetch(connection, sql.unblock, {"chains": closing}) if closing else []
-    return finish_results(finishes, found, [row[0] for row in released if row[1] != JobStatus.BLOCKED])
+    freed = [row[0] for row in released if row[1] != JobStatus.BLOCKED]
+    return finish_results(finishes, found, freed, blocked)

@@ -31,7 +31,14 @@ from queuert.state.postgres.finishing import finish_results, needs_transaction, 
 from queuert.state.postgres.rows import LeaseState, Row
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
 from queuert.state.postgres.statements import Statements
-from queuert.state.postgres.sync_steps import add_blockers, callers_connection, fetch, finish_and_release, lock_rows
+from queuert.state.postgres.sync_steps import (
+    add_blockers,
+    begin_callers_transaction,
+    callers_connection,
+    fetch,
+    finish_and_release,
+    lock_rows,
+)
 from queuert.state.postgres.sync_transaction import PostgresTransaction
 
 _FINISH_ROUNDS = 4
@@ -82,6 +89,8 @@ class PostgresStore:
         with mapped_errors():
             # A chosen id may conflict, and that must not spoil the caller's transaction: a savepoint holds it apart.
             apart = several or needs_transaction(jobs, callers=True)
+            if apart:
+                begin_callers_transaction(callers)
             started = self._start(callers, jobs, chunks, in_transaction=apart)
             hints = {"channel": self._channel, "payloads": sorted({job.type for job in jobs})}
             fetch(callers, self._sql.notify, hints)
@@ -172,7 +181,7 @@ class PostgresStore:
             return {}
         if not release_dependents:
             found = fetch(connection, self._sql.finish, parameters.finish(finishes, closes_awaited=False))
-            return finish_results(finishes, found, ())
+            return finish_results(finishes, found)
         with connection.transaction():
             return finish_and_release(connection, self._sql, finishes)
 
