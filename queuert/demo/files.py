@@ -73,14 +73,13 @@ def _below(top: Path) -> Iterator[Path]:
 
 def read_file(path: str) -> tuple[str, int, str]:
     """The path, size and digest of a file."""
-    with open(path, "rb") as file:  # noqa: PTH123  (executors run this, and import next to nothing for it)
-        content = file.read()
+    content = Path(path).read_bytes()
     return path, len(content), hashlib.sha256(content).hexdigest()
 
 
 # --- with Spark -------------------------------------------------------------------------------------------------------
 
-_CONFIGURATION = {
+_CONFIGURATION: dict[str, bool | float | int | str | None] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
@@ -99,7 +98,7 @@ def _with_spark(paths: list[str]) -> Iterator[Listing]:
     """
     from pyspark.sql import SparkSession
 
-    session = SparkSession.builder.master("local[2]").appName("queuert demo").config(map=_conf()).getOrCreate()
+    session = SparkSession.builder.master("local[2]").appName("queuert demo").config(map=_CONFIGURATION).getOrCreate()
     try:
         read = session.sparkContext.parallelize(paths, _PARTITIONS).map(read_file)
         # Counted once and iterated once, but read once.
@@ -110,7 +109,3 @@ def _with_spark(paths: list[str]) -> Iterator[Listing]:
         )
     finally:
         session.stop()
-
-
-def _conf() -> dict[str, bool | float | int | str]:
-    return dict(_CONFIGURATION)

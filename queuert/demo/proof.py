@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, LiteralString
+from typing import Any, Final, LiteralString
 
 from queuert.demo.database import Database
 
@@ -121,7 +121,8 @@ class Check:
 def read_figures(database: Database, killed_at: datetime | None) -> Figures:
     """Compute the numbers."""
     row = database.row(_FIGURES, (killed_at, killed_at))
-    return Figures(*(0 if value is None and place < 8 else value for place, value in enumerate(row)))
+    counts: list[Any] = [value or 0 for value in row[:-2]]
+    return Figures(*counts, released_after=row[-2], taken_over_after=row[-1])
 
 
 def run_checks(database: Database) -> list[Check]:
