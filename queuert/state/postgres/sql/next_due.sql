@@ -1,10 +1,11 @@
--- Seconds until the first job of these types is due: one index entry a type and status.
+-- Seconds until the first job of these types is due: one index entry a type and status. Any ready job would do; the
+-- order is there so that the index is used, rather than the table read up to the first match.
 SELECT CASE WHEN count(*) > 0
     THEN greatest(extract(epoch FROM min(head.scheduled_at) - clock_timestamp()), 0)::float8 END
 FROM unnest(%(types)s::text[]) AS wanted (type)
 CROSS JOIN LATERAL (
     (SELECT to_timestamp(0) AS scheduled_at FROM {schema}.job
-     WHERE job.type = wanted.type AND status = 'ready' LIMIT 1)
+     WHERE job.type = wanted.type AND status = 'ready' ORDER BY attempt - priority, scheduled_at LIMIT 1)
     UNION ALL
     (SELECT scheduled_at FROM {schema}.job
      WHERE job.type = wanted.type AND status = 'scheduled' ORDER BY scheduled_at LIMIT 1)
