@@ -7,7 +7,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from queuert.errors import SchemaMissingError, StateError
+from queuert.errors import SchemaMissingError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason, ChainRecord, Job, JobStatus
 from queuert.state.adapter import (
     BlockerRecord,
@@ -34,11 +34,13 @@ from queuert.state.postgres.async_steps import (
 )
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
 from queuert.state.postgres.connections import AsyncConnections
-from queuert.state.postgres.failures import mapped_errors
+from queuert.state.postgres.failures import mapped_errors, was_deadlock
 from queuert.state.postgres.finishing import finish_results, needs_transaction, releases_dependents, with_status
 from queuert.state.postgres.rows import LeaseState, Row
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
 from queuert.state.postgres.statements import Statements
+
+_DEADLOCK_ROUNDS = 3
 
 _FINISH_ROUNDS = 4
 """A finish is asked for again when a chain got its first dependent meanwhile; more than once is already rare."""
@@ -82,8 +84,7 @@ class AsyncPostgresStore:
         chunks = list(parameters.start_chunks(jobs))
         several = len(chunks) > 1
         if connection is None:
-            async with self._connections.connection() as own:
-                return await self._start(own, jobs, chunks, in_transaction=several or needs_transaction(jobs))
+            return await self._start_on_own(jobs, chunks, in_transaction=several or needs_transaction(jobs))
         callers = callers_connection(connection)
         with mapped_errors():
             # A chosen id may conflict, and that must not spoil the caller's transaction: a savepoint holds it apart.
@@ -98,6 +99,19 @@ class AsyncPostgresStore:
     @property
     def _channel(self) -> str:
         return f"{self._settings.schema}_jobs"
+
+    async def _start_on_own(
+        self, jobs: Sequence[NewJob], chunks: Sequence[parameters.Parameters], *, in_transaction: bool
+    ) -> list[StartedJob]:
+        for left in reversed(range(_DEADLOCK_ROUNDS)):
+            try:
+                async with self._connections.connection() as own:
+                    return await self._start(own, jobs, chunks, in_transaction=in_transaction)
+            except StateUnavailableError as error:
+                # Its victim was rolled back, so it can be repeated: the other one has gone on meanwhile.
+                if not left or not was_deadlock(error):
+                    raise
+        raise AssertionError("the last round returns or raises")
 
     async def _start(
         self,

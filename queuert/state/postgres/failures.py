@@ -35,6 +35,11 @@ def mapped(error: psycopg.Error) -> Exception:
     return StateError(_first_line(error))
 
 
+def was_deadlock(error: StateUnavailableError) -> bool:
+    """Whether the statement was the victim of a deadlock, or of a serialisation conflict."""
+    return isinstance(error.__cause__, errors.DeadlockDetected | errors.SerializationFailure)
+
+
 def _first_line(error: psycopg.Error) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg import Connection
 
-from queuert.errors import SchemaMissingError, StateError
+from queuert.errors import SchemaMissingError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason, ChainRecord, Job, JobStatus
 from queuert.state.adapter import (
     BlockerRecord,
@@ -26,7 +26,7 @@ from queuert.state.adapter import (
 )
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.connections import Connections
-from queuert.state.postgres.failures import mapped_errors
+from queuert.state.postgres.failures import mapped_errors, was_deadlock
 from queuert.state.postgres.finishing import finish_results, needs_transaction, releases_dependents, with_status
 from queuert.state.postgres.rows import LeaseState, Row
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
@@ -40,6 +40,8 @@ from queuert.state.postgres.sync_steps import (
     lock_rows,
 )
 from queuert.state.postgres.sync_transaction import PostgresTransaction
+
+_DEADLOCK_ROUNDS = 3
 
 _FINISH_ROUNDS = 4
 """A finish is asked for again when a chain got its first dependent meanwhile; more than once is already rare."""
@@ -83,8 +85,7 @@ class PostgresStore:
         chunks = list(parameters.start_chunks(jobs))
         several = len(chunks) > 1
         if connection is None:
-            with self._connections.connection() as own:
-                return self._start(own, jobs, chunks, in_transaction=several or needs_transaction(jobs))
+            return self._start_on_own(jobs, chunks, in_transaction=several or needs_transaction(jobs))
         callers = callers_connection(connection)
         with mapped_errors():
             # A chosen id may conflict, and that must not spoil the caller's transaction: a savepoint holds it apart.
@@ -99,6 +100,19 @@ class PostgresStore:
     @property
     def _channel(self) -> str:
         return f"{self._settings.schema}_jobs"
+
+    def _start_on_own(
+        self, jobs: Sequence[NewJob], chunks: Sequence[parameters.Parameters], *, in_transaction: bool
+    ) -> list[StartedJob]:
+        for left in reversed(range(_DEADLOCK_ROUNDS)):
+            try:
+                with self._connections.connection() as own:
+                    return self._start(own, jobs, chunks, in_transaction=in_transaction)
+            except StateUnavailableError as error:
+                # Its victim was rolled back, so it can be repeated: the other one has gone on meanwhile.
+                if not left or not was_deadlock(error):
+                    raise
+        raise AssertionError("the last round returns or raises")
 
     def _start(
         self,
