@@ -89,6 +89,6 @@ def _described(found: Any) -> str:
 
 def _failed(what: str, error: BaseException) -> UsageError:
     """The application's own error, with the last place that it passed: mostly that is enough."""
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return UsageError(f"{what} failed: {type(error).__name__}: {error}{where}; --debug shows the traceback")

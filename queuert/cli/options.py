@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import NoReturn, Protocol
 
 from queuert.cli.failures import Exit, UsageError
-from queuert.errors import ConfigurationError
 from queuert.migrations import DEFAULT_SCHEMA
 from queuert.state.postgres import PostgresState
 
@@ -72,7 +71,8 @@ def database_url(args: argparse.Namespace) -> str:
     """The address that was given, as an option or in the environment.
 
     Raises:
-        UsageError: there is none, or libpq does not understand it.
+        UsageError: there is none.
+        ConfigurationError: libpq does not understand it.
     """
     given = args.url or os.environ.get(URL_VARIABLE)
     if not given:
@@ -84,12 +84,9 @@ def checked_url(url: str) -> str:
     """The address, if libpq understands it.
 
     Raises:
-        UsageError: it does not. The address is not repeated, since it may hold a password.
+        ConfigurationError: it does not. The address is not repeated, since it may hold a password.
     """
-    try:
-        PostgresState(url)
-    except ConfigurationError as error:
-        raise UsageError(f"{error}: write it as {ADDRESS_FORMS}") from error
+    PostgresState(url)
     return url
 
 
@@ -116,6 +113,7 @@ def seconds(text: str) -> float:
 
 # argparse names the function in its message when the text is no number at all.
 positive_int.__name__ = "number"
+seconds.__name__ = "number of seconds"
 
 
 def current_directory_is_importable() -> None:

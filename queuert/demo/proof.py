@@ -121,8 +121,8 @@ class Check:
 def read_figures(database: Database, killed_at: datetime | None) -> Figures:
     """Compute the numbers."""
     row = database.row(_FIGURES, (killed_at, killed_at))
-    counts: list[Any] = [value or 0 for value in row[:-2]]
-    return Figures(*counts, released_after=row[-2], taken_over_after=row[-1])
+    values: list[Any] = [*(value or 0 for value in row[:-2]), *row[-2:]]
+    return Figures(*values)
 
 
 def run_checks(database: Database) -> list[Check]:
