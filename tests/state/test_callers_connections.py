@@ -27,9 +27,8 @@ def store(dsn: str) -> Iterator[Store]:
 
 @pytest.fixture
 def connection(dsn: str) -> Iterator[psycopg.Connection[Any]]:
-    connection: psycopg.Connection[Any]
     with psycopg.connect(dsn) as connection:
-        connection.row_factory = dict_row
+        with_dictionaries(connection)
         yield connection
 
 
@@ -37,6 +36,10 @@ def connection(dsn: str) -> Iterator[psycopg.Connection[Any]]:
 def autocommit(dsn: str) -> Iterator[psycopg.Connection[Any]]:
     with psycopg.connect(dsn, autocommit=True) as connection:
         yield connection
+
+
+def with_dictionaries(connection: Any) -> None:
+    connection.row_factory = dict_row
 
 
 def chosen(id: str, *blockers: str) -> NewJob:
@@ -147,9 +150,8 @@ async def test_asynchronous_connections(dsn: str) -> None:
     store = PostgresState(dsn).async_store()
     await store.open()
     try:
-        connection: psycopg.AsyncConnection[Any]
         async with await psycopg.AsyncConnection.connect(dsn) as connection:
-            connection.row_factory = dict_row
+            with_dictionaries(connection)
             await store.start_jobs([chosen("lost")], connection=connection)
             await connection.rollback()
             async with connection.cursor() as cursor:

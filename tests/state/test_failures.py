@@ -1,0 +1,324 @@
+"""What goes wrong between a store and its server: typed errors, bounded waits, and no doubt left about commits."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from queuert import migrations
+from queuert.errors import ConfigurationError, SchemaMissingError, StateError, StateUnavailableError
+from queuert.jobs import JobStatus
+from queuert.policies import RetryPolicy
+from queuert.state import AsyncStore
+from queuert.state.adapter import ReapRequest, Renewal
+from queuert.state.postgres import PostgresState
+from queuert.testing.conformance import Colour, Stores
+from queuert.testing.conformance.building import ask, claim_one, complete, eventually, job, read, started_and_claimed
+from queuert.testing.fault_proxy import FaultProxy
+
+ANSWER_TIMEOUT = 0.5
+PASSWORD = "hunter2-very-secret"
+
+
+@pytest.fixture(params=list(Colour), ids=str)
+def colour(request: pytest.FixtureRequest) -> Colour:
+    given: Colour = request.param
+    return given
+
+
+@pytest.fixture
+def proxy(dsn: str) -> Iterator[FaultProxy]:
+    with FaultProxy.before(dsn) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def stores(dsn: str, proxy: FaultProxy, colour: Colour) -> AsyncIterator[Stores]:
+    """Stores whose connections go through the proxy."""
+    stores = Stores(PostgresState(proxy.address_in(dsn), answer_timeout=ANSWER_TIMEOUT), colour)
+    yield stores
+    proxy.heal()  # what is still on its way to the server arrives, and closing does not wait for it
+    await stores.aclose()
+
+
+@pytest.fixture
+async def store(stores: Stores) -> AsyncStore:
+    return await stores.open(connections=2)
+
+
+def operations(store: AsyncStore) -> dict[str, Callable[[], Awaitable[object]]]:
+    policy = {"work": RetryPolicy()}
+    return {
+        "start_jobs": lambda: store.start_jobs([job()]),
+        "claim": lambda: store.claim(ask()),
+        "reap": lambda: store.reap(ReapRequest(policy)),
+        "next_due": lambda: store.next_due(["work"]),
+        "counts": lambda: store.counts(),
+    }
+
+
+# --- out of reach -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("name", ["start_jobs", "claim"])
+async def test_server_is_gone_and_comes_back(store: AsyncStore, proxy: FaultProxy, name: str) -> None:
+    call = operations(store)[name]
+    await call()
+    proxy.refuse()
+    proxy.reset()
+    with pytest.raises(StateUnavailableError):
+        await call()
+    proxy.heal()
+
+    async def answers() -> bool:
+        try:
+            await call()
+        except StateUnavailableError:
+            return False
+        return True
+
+    assert await eventually(answers)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("name", ["start_jobs", "claim", "reap", "next_due", "counts"])
+async def test_no_answer_ends_in_an_error(store: AsyncStore, proxy: FaultProxy, name: str) -> None:
+    """A black hole, in which packets vanish while the connection stays up, is noticed by the watchdog."""
+    call = operations(store)[name]
+    await call()
+    proxy.black_hole("to_client")
+    with pytest.raises(StateUnavailableError):
+        await call()
+
+
+@pytest.mark.fault
+async def test_no_answer_inside_a_transaction(store: AsyncStore, proxy: FaultProxy) -> None:
+    """Neither the beginning of a transaction nor its ending waits for ever."""
+    [held] = await started_and_claimed(store)
+
+    async def block() -> None:
+        async with store.transaction(held) as transaction:
+            proxy.black_hole("to_client")
+            await transaction.finish(complete(held))
+
+    with pytest.raises(StateUnavailableError):
+        await block()
+    with pytest.raises(StateUnavailableError):
+        async with store.transaction(held):
+            raise AssertionError("began without an answer")
+
+
+async def test_nobody_listens(dsn: str, colour: Colour) -> None:
+    parts = conninfo_to_dict(dsn)
+    stores = Stores(PostgresState(make_conninfo(dsn, port=1, host="127.0.0.1")), colour)
+    store = stores.make()
+    assert parts["port"] != 1
+    with pytest.raises(StateUnavailableError):
+        await store.open()
+    await store.aclose()
+    await stores.aclose()
+
+
+# --- what the server refuses ------------------------------------------------------------------------------------------
+
+
+async def test_no_schema(bare_dsn: str, colour: Colour) -> None:
+    """The error names the command that helps; after it the same store opens."""
+    stores = Stores(PostgresState(bare_dsn), colour)
+    store = stores.make()
+    for _ in range(2):
+        with pytest.raises(SchemaMissingError, match="queuert migrate up"):
+            await store.open()
+    migrations.upgrade(bare_dsn)
+    await store.open()
+    assert list(await store.counts()) == []
+    await store.aclose()
+    await stores.aclose()
+
+
+async def test_schema_is_too_old(dsn: str, colour: Colour) -> None:
+    with psycopg.connect(dsn) as connection:
+        connection.execute("UPDATE queuert.alembic_version SET version_num = '0000'")
+    stores = Stores(PostgresState(dsn), colour)
+    store = stores.make()
+    with pytest.raises(SchemaMissingError, match="queuert migrate up"):
+        await store.open()
+    await store.aclose()
+    await stores.aclose()
+
+
+async def test_schema_vanishes(store: AsyncStore, dsn: str) -> None:
+    migrations.downgrade(dsn, revision="base")
+    with pytest.raises(SchemaMissingError, match="queuert migrate up"):
+        await store.claim(ask())
+
+
+async def test_read_only_server(dsn: str, colour: Colour) -> None:
+    """A primary that became a standby is out of reach, and the store looks for the new one by itself."""
+    stores = Stores(PostgresState(dsn), colour)
+    store = await stores.open(connections=1)
+    name = sql.Identifier(str(conninfo_to_dict(dsn)["dbname"]))
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        set_it = sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = {}")
+        connection.execute(set_it.format(name, sql.SQL("on")))
+        sessions = (
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'queuert' AND datname = current_database()"
+        )
+        for (pid,) in connection.execute(sessions).fetchall():
+            connection.execute("SELECT pg_terminate_backend(%s, 10000)", [pid])
+        failures = []
+
+        async def refused_as_read_only() -> bool:
+            try:
+                await store.start_jobs([job()])
+            except StateUnavailableError as error:
+                failures.append(str(error))
+            return "read-only" in failures[-1]
+
+        assert await eventually(refused_as_read_only)
+        connection.execute("SET default_transaction_read_only = off")
+        connection.execute(set_it.format(name, sql.SQL("off")))
+
+    async def started() -> bool:
+        try:
+            return bool(await store.start_jobs([job()]))
+        except StateUnavailableError:
+            return False
+
+    assert await eventually(started)
+    await stores.aclose()
+
+
+# --- doubt ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault
+async def test_commit_was_done_and_nobody_said_so(store: AsyncStore, proxy: FaultProxy, dsn: str) -> None:
+    """The block ends well: the ending was found in the store."""
+    [held] = await started_and_claimed(store)
+    proxy.lose_answer(b"COMMIT")
+    async with store.transaction(held) as transaction:
+        await transaction.finish(complete(held, "1"))
+    assert proxy.fired.is_set()
+    assert (await read(store, held.id)).status is JobStatus.COMPLETED
+
+
+@pytest.mark.fault
+async def test_commit_never_arrived(store: AsyncStore, proxy: FaultProxy) -> None:
+    """The block is an error: nothing of it stands, and the lease can still finish the job."""
+    [held] = await started_and_claimed(store)
+    proxy.lose_request(b"COMMIT")
+    with pytest.raises(StateUnavailableError):
+        async with store.transaction(held) as transaction:
+            await transaction.finish(complete(held))
+    assert proxy.fired.is_set()
+    assert (await read(store, held.id)).status is JobStatus.RUNNING
+    assert (await store.finish([complete(held)]))[0].written
+
+
+@pytest.mark.fault
+async def test_commit_without_an_ending_in_doubt(store: AsyncStore, proxy: FaultProxy) -> None:
+    """Whether the caller's own writes stand cannot be read from the queue: an error, though they may."""
+    [held] = await started_and_claimed(store)
+    proxy.lose_answer(b"COMMIT")
+    with pytest.raises(StateUnavailableError):
+        async with store.transaction(held):
+            pass
+    assert proxy.fired.is_set()
+    assert await store.lost_reasons([held.lease]) == [None]
+
+
+@pytest.mark.fault
+async def test_rollback_on_a_broken_connection(store: AsyncStore, proxy: FaultProxy) -> None:
+    """The caller's own exception passes, not the one of the rollback that could not be sent."""
+    [held] = await started_and_claimed(store)
+
+    async def block() -> None:
+        async with store.transaction(held) as transaction:
+            await transaction.finish(complete(held))
+            proxy.reset()
+            raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        await block()
+
+    async def holds_again() -> bool:
+        try:
+            return (await store.renew([Renewal(held.lease, 60)]))[0]
+        except StateUnavailableError:
+            return False
+
+    assert await eventually(holds_again)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("done", [True, False])
+async def test_finish_is_asked_again(store: AsyncStore, proxy: FaultProxy, done: bool) -> None:
+    """After an ending whose answer was lost, or which was never received, asking again settles it."""
+    [held] = await started_and_claimed(store)
+    (proxy.lose_answer if done else proxy.lose_request)(b"asked AS MATERIALIZED")
+    with pytest.raises(StateUnavailableError):
+        await store.finish([complete(held, "1")])
+    assert proxy.fired.is_set()
+    status = JobStatus.COMPLETED if done else JobStatus.RUNNING
+    assert (await read(store, held.id)).status is status
+    assert (await store.finish([complete(held, "1")]))[0].written
+    assert (await read(store, held.id)).output == 1
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("done", [True, False])
+async def test_claim_in_doubt_is_given_back(store: AsyncStore, proxy: FaultProxy, done: bool) -> None:
+    [started] = await store.start_jobs([job()])
+    request = ask()
+    (proxy.lose_answer if done else proxy.lose_request)(b"UNION ALL")
+    with pytest.raises(StateUnavailableError):
+        await store.claim(request)
+    assert proxy.fired.is_set()
+    assert await store.release_claim(request) == int(done)
+    assert (await claim_one(store)).id == started.id
+
+
+# --- secrets ----------------------------------------------------------------------------------------------------------
+
+
+def check_discreet(error: BaseException) -> None:
+    assert PASSWORD not in "".join(traceback.format_exception(error))
+    assert PASSWORD not in repr(error)
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        f"postgresql://user:{PASSWORD}@127.0.0.1:1/nothing",
+        f"host=127.0.0.1 port=1 user=someone password={PASSWORD}",
+    ],
+)
+async def test_passwords_are_not_repeated(dsn: str, colour: Colour) -> None:
+    state = PostgresState(dsn, connect_timeout=2)
+    stores = Stores(state, colour)
+    store = stores.make()
+    with pytest.raises(StateError) as caught:
+        await store.open()
+    check_discreet(caught.value)
+    await stores.aclose()
+    inside = [value for value in vars(state).values() if not isinstance(value, str)]
+    assert all(PASSWORD not in repr(thing) for thing in (state, state.sync_store(), state.async_store(), *inside))
+    for run in (migrations.upgrade, migrations.status, migrations.stamp):
+        with pytest.raises(StateError) as caught:
+            run(dsn)
+        check_discreet(caught.value)
+
+
+@pytest.mark.parametrize("dsn", [f"postgresql//user:{PASSWORD}@host/db", f"password='{PASSWORD}", f"{PASSWORD}=x"])
+def test_passwords_in_nonsense_are_not_repeated(dsn: str) -> None:
+    for make in (PostgresState, migrations.upgrade, migrations.status, migrations.stamp):
+        with pytest.raises((ConfigurationError, StateError)) as caught:
+            make(dsn)
+        check_discreet(caught.value)
