@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FAILED
     except (Exception, KeyboardInterrupt) as error:
-        if args.debug:
+        if getattr(args, "debug", False):
             raise
         print(f"queuert: {one_line(error) if isinstance(error, Exception) else 'interrupted'}", file=sys.stderr)
         return exit_code(error)
@@ -55,7 +55,6 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[debug],
     )
-    parser.set_defaults(debug=False)
     parser.add_argument("--version", action="version", version=version.text())
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
     for command in (migrate, worker, health, demo, version):

@@ -48,7 +48,7 @@ Run = Callable[[argparse.Namespace], int]
 def debug_option() -> argparse.ArgumentParser:
     """The parent of every command."""
     parent = argparse.ArgumentParser(add_help=False)
-    # No default here: that of a subcommand would undo what was given before it.
+    # No default: that of a subcommand would undo what was given before it.
     parent.add_argument(
         "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
     )

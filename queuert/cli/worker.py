@@ -74,9 +74,10 @@ def run(args: argparse.Namespace) -> int:
     """Run the worker; returns its exit code."""
     from queuert.worker.run import run as run_worker
 
-    logs.configure(args.log_level, as_json=args.log_json)
     worker = build(args)
-    return run_worker(worker, health_file=_checked_health_file(args.health_file))
+    health_file = _checked_health_file(args.health_file)
+    logs.configure(args.log_level, as_json=args.log_json)
+    return run_worker(worker, health_file=health_file)
 
 
 def build(args: argparse.Namespace) -> InProcessWorker:

@@ -117,11 +117,11 @@ def line(snapshot: Snapshot, workers: int) -> str:
 class LiveDisplay:
     """A bar and the numbers, redrawn in place."""
 
-    def __init__(self) -> None:
+    def __init__(self, console: Any = None) -> None:
         from rich.console import Console
         from rich.live import Live
 
-        self._console = Console(highlight=False)
+        self._console = console or Console(highlight=False)
         self._live = Live(console=self._console, refresh_per_second=12, transient=True)
         self._began = time.monotonic()
 

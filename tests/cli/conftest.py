@@ -1,0 +1,75 @@
+"""What the tests of the command line share."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+APPLICATION = """
+from pathlib import Path
+
+from queuert import AsyncClient, InProcessWorker, JobType, JobTypes, PostgresState, Processors
+from queuert.worker.health import UnhealthyError, check_health_file
+
+shout = JobType("shout", input=str, output=str)
+probe = JobType("probe", input=str, output=str)
+job_types = JobTypes(shout, probe)
+
+first = Processors(job_types)
+second = Processors(job_types)
+
+
+@first.handles(shout)
+def run_shout(attempt):
+    return attempt.input.upper()
+
+
+@second.handles(probe)
+async def run_probe(attempt):
+    try:
+        return check_health_file(Path(attempt.input)).worker
+    except UnhealthyError:
+        return attempt.retry(after=0.02)
+
+
+both = [first, second]
+nothing = []
+number = 7
+
+
+def made():
+    return both
+
+
+def ready():
+    return InProcessWorker(AsyncClient(PostgresState("dbname=nowhere"), job_types), both)
+
+
+def broken():
+    raise LookupError("no such\\nsetting")
+"""
+
+
+@pytest.fixture
+def application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The name of a module in the current directory, which defines job types, processors and some mistakes."""
+    name = "application_of_the_test"
+    (tmp_path / f"{name}.py").write_text(APPLICATION, encoding="utf-8")
+    (tmp_path / "fails_at_import.py").write_text("import nothing_of_this_name\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield name
+    for module in (name, "fails_at_import"):
+        sys.modules.pop(module, None)
+
+
+@pytest.fixture
+def log_settings() -> Iterator[None]:
+    """Leave the log as it was found, after a command that sets it up."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)

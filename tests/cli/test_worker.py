@@ -1,0 +1,181 @@
+"""``queuert worker``: finding the application, running it, and ending."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from queuert import Client, JobType, JobTypes, PostgresState
+from queuert.cli import build_parser, main
+from queuert.cli.application import load, merged_job_types
+from queuert.cli.failures import UsageError
+from queuert.cli.logs import JsonFormatter
+from queuert.cli.worker import build
+from queuert.errors import ConfigurationError, DuplicateJobTypeError
+from queuert.worker import InProcessWorker, Processors
+
+shout = JobType("shout", input=str, output=str)
+probe = JobType("probe", input=str, output=str)
+JOB_TYPES = JobTypes(shout, probe)
+
+UNREACHABLE = "postgresql://me:hunter2@127.0.0.1:1/nowhere"
+
+
+@contextmanager
+def worker_process(dsn: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A worker in the current directory; it has claimed its first notifications when this returns."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "queuert", "worker", *arguments],
+        env={**os.environ, "QUEUERT_URL": dsn},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_it_runs_jobs_keeps_its_health_file_and_stops_when_asked(dsn: str, application: str, tmp_path: Path) -> None:
+    health = tmp_path / "health.json"
+    arguments = ["--name", "worker-1", "--concurrency", "2", "--grace", "5", "--health-file", str(health), "--log-json"]
+    with (
+        worker_process(dsn, f"{application}:both", *arguments) as process,
+        Client(PostgresState(dsn), JOB_TYPES) as client,
+    ):
+        assert client.start_chain(shout, "hello").result(timeout=30) == "HELLO"
+        assert client.start_chain(probe, str(health)).result(timeout=30).startswith("worker-1-")
+        assert main(["health", "--file", str(health)]) == 0
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=30)
+        assert process.returncode == 0
+    assert not health.exists()
+    entries = [json.loads(line) for line in log.splitlines()]
+    completed = [entry for entry in entries if entry.get("event") == "AttemptCompleted"]
+    assert {entry["type"] for entry in completed} == {"shout", "probe"}
+    assert all(entry["worker"].startswith("worker-1-") for entry in completed)
+
+
+def test_control_c_stops_it_as_well(dsn: str, application: str) -> None:
+    with (
+        worker_process(dsn, f"{application}:made", "--log-level", "warning") as process,
+        Client(PostgresState(dsn), JOB_TYPES) as client,
+    ):
+        assert client.start_chain(shout, "hello").result(timeout=30) == "HELLO"
+        process.send_signal(signal.SIGINT)
+        _, log = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert log == ""
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("nonsense", "not MODULE:ATTRIBUTE"),
+        (":both", "not MODULE:ATTRIBUTE"),
+        ("no_such_module:both", "no module 'no_such_module'"),
+        ("{}.inner:both", "no module"),
+        ("{}:absent", "no attribute 'absent'"),
+        ("{}:number", "of type int"),
+        ("{}:nothing", "an empty list"),
+        ("{}:job_types", "of type JobTypes"),
+        ("{}:broken", "LookupError: no such setting"),
+        ("fails_at_import:both", "No module named 'nothing_of_this_name' (fails_at_import.py, line 1)"),
+    ],
+)
+def test_an_application_that_is_not_one(
+    target: str, reason: str, application: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["worker", target.format(application), "--url", UNREACHABLE]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("queuert: ")
+    assert error.count("\n") == 1
+    assert reason in error
+
+
+def test_all_forms_of_an_application(application: str) -> None:
+    assert isinstance(load(f"{application}:ready"), InProcessWorker)
+    for attribute, groups in (("first", 1), ("both", 2), ("made", 2)):
+        loaded = load(f"{application}:{attribute}")
+        assert isinstance(loaded, list)
+        assert len(loaded) == groups
+
+
+def test_groups_share_job_types() -> None:
+    one, two = Processors(JobTypes(shout)), Processors(JOB_TYPES)
+    assert merged_job_types([one, two]).names == ("shout", "probe")
+    other = Processors(JobTypes(JobType("shout", input=int, output=int)))
+    with pytest.raises(DuplicateJobTypeError, match="shout"):
+        merged_job_types([one, other])
+
+
+def test_a_worker_that_is_ready_takes_no_settings(application: str, capsys: pytest.CaptureFixture[str]) -> None:
+    target = f"{application}:ready"
+    assert main(["worker", target, "--concurrency", "3", "--url", UNREACHABLE]) == 2
+    error = capsys.readouterr().err
+    assert "--concurrency" in error
+    assert "--url" in error
+    assert isinstance(build(build_parser().parse_args(["worker", target])), InProcessWorker)
+
+
+def test_settings_reach_the_worker(application: str) -> None:
+    with pytest.raises(ConfigurationError, match="worker name"):
+        build(build_parser().parse_args(["worker", f"{application}:both", "--url", UNREACHABLE, "--name", "a b"]))
+    args = ["worker", f"{application}:both", "--url", UNREACHABLE, "--name", "w"]
+    assert build(build_parser().parse_args(args)).name == "w"
+
+
+def test_no_address(application: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("QUEUERT_URL", raising=False)
+    assert main(["worker", f"{application}:both"]) == 2
+    assert "QUEUERT_URL" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("log_settings")
+def test_unreachable(application: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["worker", f"{application}:both", "--url", UNREACHABLE]) == 3
+    error = capsys.readouterr().err
+    assert error.startswith("queuert")
+    assert error.count("\n") == 1
+    assert "hunter2" not in error
+
+
+@pytest.mark.usefixtures("log_settings")
+def test_no_schema(application: str, bare_dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["worker", f"{application}:both", "--url", bare_dsn]) == 3
+    error = capsys.readouterr().err
+    assert "queuert migrate up" in error
+    assert error.count("\n") == 1
+
+
+def test_a_health_file_that_cannot_be_written(application: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["worker", f"{application}:both", "--url", UNREACHABLE, "--health-file", "no/such/directory/health"]
+    assert main(arguments) == 2
+    assert "no directory" in capsys.readouterr().err
+
+
+def test_a_record_as_json_is_one_line_with_the_events_fields() -> None:
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        record = logging.getLogger("queuert").makeRecord(
+            "queuert", logging.WARNING, "file", 1, "%s jobs", (3,), sys.exc_info(), extra={"queuert_job_id": "a\nb"}
+        )
+    line = JsonFormatter().format(record)
+    assert "\n" not in line
+    entry = json.loads(line)
+    assert (entry["level"], entry["message"], entry["job_id"]) == ("warning", "3 jobs", "a\nb")
+    assert "ValueError" in entry["exception"]
+
+
+def test_the_error_of_an_application_names_its_own_line(application: str) -> None:
+    with pytest.raises(UsageError, match=rf"\({application}\.py, line \d+\)"):
+        load(f"{application}:broken")
