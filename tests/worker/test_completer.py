@@ -1,0 +1,136 @@
+"""Endings that the store refuses, or that must wait, harm nobody but themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from queuert import Attempt, ContinueWith, JobStatus, NewChain, Outcome, Retry, RetryPolicy
+from queuert.observability.events import AttemptBroken, AttemptCompleted, AttemptInterrupted, ChainClosed, LoopFailed
+from tests.worker.support import WAIT, Stage, echo, in_time, number, relay, text
+
+ONCE = RetryPolicy(max_attempts=1)
+
+
+async def expect_one_failed_attempt(stage: Stage, chain_id: str) -> str:
+    """The chain failed by its one attempt, and the worker runs good jobs; the error's message."""
+    await stage.log.wait_for(ChainClosed, chain_id=chain_id)
+    good = await stage.client.start_chain(number, 7)
+    assert await good.result(WAIT) == 7
+    job = await stage.job(chain_id)
+    assert (job.status, job.attempt, job.lease_expirations) == (JobStatus.FAILED, 1, 0)
+    assert job.last_error is not None
+    assert stage.log.of(AttemptBroken) == []
+    assert stage.log.of(LoopFailed) == []
+    return job.last_error.message
+
+
+async def start_relay(stage: Stage, outcome: Any) -> str:
+    async def handler(attempt: Attempt[Any, Any]) -> Any:
+        return outcome(attempt)
+
+    stage.handles(number, echo)
+    stage.handles(relay, handler, retry=ONCE)
+    await stage.worker(concurrency=3).start()
+    return (await stage.client.start_chain(relay, 1)).id
+
+
+async def test_a_continuation_with_an_id_that_exists(stage: Stage) -> None:
+    stage.insert("text", '"x"', id="taken")
+    one = await start_relay(stage, lambda attempt: attempt.continue_with(number, 1, id="taken"))
+    assert "taken" in await expect_one_failed_attempt(stage, one)
+
+
+async def test_a_continuation_that_waits_for_a_chain_that_does_not_exist(stage: Stage) -> None:
+    one = await start_relay(stage, lambda attempt: attempt.continue_with(number, 1, blockers=["nowhere"]))
+    assert "nowhere" in await expect_one_failed_attempt(stage, one)
+
+
+async def test_a_continuation_that_waits_for_its_own_chain(stage: Stage) -> None:
+    one = await start_relay(stage, lambda attempt: attempt.continue_with(number, 1, blockers=[attempt.chain_id]))
+    await expect_one_failed_attempt(stage, one)
+
+
+@pytest.mark.parametrize("input", ["{", '"\ud800"', '"\\u0000"', "1e200000", "[" * 20_000 + "]" * 20_000])
+async def test_a_continuation_made_by_hand_with_an_input_that_is_no_json(stage: Stage, input: str) -> None:
+    one = await start_relay(stage, lambda attempt: ContinueWith("number", input))
+    await expect_one_failed_attempt(stage, one)
+
+
+async def test_a_continuation_made_by_hand_of_an_undeclared_type(stage: Stage) -> None:
+    one = await start_relay(stage, lambda attempt: ContinueWith("text", '"x"'))
+    await expect_one_failed_attempt(stage, one)
+
+
+@pytest.mark.parametrize("after", [float("inf"), float("nan"), 1e300, -5.0, 1e18])
+async def test_a_retry_after_an_impossible_time_is_one_counted_attempt(stage: Stage, after: float) -> None:
+    one = await start_relay(stage, lambda attempt: Retry(after=after) if attempt.number == 1 else attempt.fail("second"))
+    await expect_one_failed_attempt(stage, one)
+
+
+async def test_a_retry_after_an_impossible_time_is_not_left_to_the_lease(stage: Stage) -> None:
+    async def handler(attempt: Attempt[Any, Any]) -> Any:
+        return attempt.retry(after=1e300) if attempt.number == 1 else attempt.input
+
+    stage.handles(number, handler)
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 5)
+        assert await chain.result(WAIT) == 5
+    job = await stage.job(chain.id)
+    assert (job.attempt, job.lease_expirations) == (2, 0)
+
+
+@pytest.mark.parametrize("held", [1, 4])
+async def test_an_ending_that_waits_for_a_lock_does_not_hold_up_the_others(stage: Stage, held: int) -> None:
+    """A caller's open transaction has the chains locked, as a start with blockers does."""
+    stage.handles(number, echo)
+    stage.handles(text, echo)
+    chains = await stage.client.start_chains([NewChain(text, "x", id=f"held-{one}") for one in range(held)])
+    with psycopg.connect(stage.dsn) as connection:
+        async with stage.worker(concurrency=held + 1):
+            connection.execute("select 1 from queuert.job where id like 'held-%' for share")
+            good = await stage.client.start_chain(number, 1)
+            assert await good.result(WAIT) == 1
+            connection.rollback()
+            await stage.client.wait(chains, timeout=WAIT)
+
+
+async def test_an_attempt_has_one_ending_when_the_worker_stops_while_it_is_written(stage: Stage) -> None:
+    stage.handles(number, echo)
+    with psycopg.connect(stage.dsn) as connection:
+        worker = stage.worker(concurrency=3)
+        chains = await stage.client.start_chains([NewChain(number, one) for one in range(3)])
+        await worker.start()
+        for chain in chains:
+            from queuert.observability.events import AttemptStarted
+
+            await stage.log.wait_for(AttemptStarted, job_id=chain.id)
+        connection.execute("select 1 from queuert.job for share")
+        await in_time(worker.stop(grace=0.0))
+        connection.rollback()
+    for chain in chains:
+        job = await stage.job(chain.id)
+        told = [*stage.log.of(AttemptCompleted, job_id=chain.id), *stage.log.of(AttemptInterrupted, job_id=chain.id)]
+        assert len(told) <= 1
+        if told and isinstance(told[0], AttemptCompleted):
+            assert job.status is JobStatus.COMPLETED
+
+
+async def test_many_endings_at_once_are_written_once_each(stage: Stage) -> None:
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        if attempt.input % 5 == 0 and attempt.number == 1:
+            return attempt.retry(after=0)
+        if attempt.input % 7 == 0:
+            return attempt.fail("seven")
+        return attempt.input
+
+    chains = await stage.client.start_chains([NewChain(number, one) for one in range(200)])
+    async with stage.worker(concurrency=50):
+        closed = await stage.client.wait(chains, timeout=WAIT)
+    for one, chain in enumerate(closed):
+        assert chain.status == ("failed" if one % 7 == 0 else "completed")
+    assert stage.one("select count(*) from queuert.job where attempt = 2") == 40
+    assert stage.one("select count(*) from queuert.job where attempt > 2") == 0

@@ -1,0 +1,261 @@
+"""Handlers of both colours: input, output, continuations, and what an attempt knows of itself."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from queuert import Attempt, InProcessWorker, JobStatus, JobType, JobTypes, NewChain, Outcome, Processors
+from queuert.errors import ConfigurationError, DefinitionError, DuplicateJobTypeError, UnknownJobTypeError
+from queuert.observability.context import ContextFilter, current
+from queuert.observability.events import (
+    AttemptCompleted,
+    AttemptContinued,
+    AttemptStarted,
+    ChainClosed,
+    ChainStarted,
+    WorkerStarted,
+    WorkerStopped,
+    WorkerStopping,
+)
+from tests.worker.support import JOB_TYPES, WAIT, Order, Stage, anything, echo, loop, number, order, relay, text
+
+
+async def test_a_coroutine_gets_its_model_and_returns_one(stage: Stage) -> None:
+    seen: list[Order] = []
+
+    @stage.processors.handles(order)
+    async def handler(attempt: Attempt[Order, Order]) -> Outcome[Order]:
+        seen.append(attempt.input)
+        return Order(name=attempt.input.name.upper(), lines=[*attempt.input.lines, 3])
+
+    async with stage.worker():
+        chain = await stage.client.start_chain(order, Order(name="tea", lines=[1, 2]))
+        result = await chain.result(WAIT)
+    assert seen == [Order(name="tea", lines=[1, 2])]
+    assert result == Order(name="TEA", lines=[1, 2, 3])
+
+
+async def test_a_plain_function_runs_in_a_thread(stage: Stage) -> None:
+    threads: list[str] = []
+
+    @stage.processors.handles(number)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        threads.append(threading.current_thread().name)
+        return attempt.input * 2
+
+    async with stage.worker() as worker:
+        chains = await stage.client.start_chains([NewChain(number, one) for one in range(5)])
+        closed = await stage.client.wait(chains, timeout=WAIT)
+        assert [await chain.result() for chain in closed] == [0, 2, 4, 6, 8]
+        assert threading.current_thread().name not in threads
+        assert all(worker.name in name for name in threads)
+
+
+async def test_a_callable_object_of_either_colour_is_a_handler(stage: Stage) -> None:
+    class Doubler:
+        async def __call__(self, attempt: Attempt[int, int]) -> Outcome[int]:
+            return attempt.input * 2
+
+    class Shouter:
+        def __call__(self, attempt: Attempt[str, str]) -> Outcome[str]:
+            return attempt.input.upper()
+
+    stage.processors.handles(number)(Doubler())
+    stage.processors.handles(text)(Shouter())
+    async with stage.worker():
+        assert await (await stage.client.start_chain(number, 4)).result(WAIT) == 8
+        assert await (await stage.client.start_chain(text, "a")).result(WAIT) == "A"
+
+
+async def test_a_plain_function_may_return_an_awaitable(stage: Stage) -> None:
+    stage.handles(number, lambda attempt: echo(attempt))
+    async with stage.worker():
+        assert await (await stage.client.start_chain(number, 4)).result(WAIT) == 4
+
+
+async def test_an_attempt_knows_itself(stage: Stage) -> None:
+    seen: list[dict[str, Any]] = []
+
+    @stage.processors.handles(relay)
+    async def begin(attempt: Attempt[int, int]) -> Outcome[int]:
+        return attempt.continue_with(number, attempt.input + 1, id="next")
+
+    @stage.processors.handles(number)
+    async def finish(attempt: Attempt[int, int]) -> Outcome[int]:
+        seen.append({name: getattr(attempt, name) for name in ("job_id", "chain_id", "type", "chain_type", "number")})
+        assert attempt.worker.startswith("worker-")
+        assert attempt.abort.reason is None
+        assert not attempt.abort
+        assert not attempt.worker_stopping
+        assert "next" in repr(attempt)
+        return attempt.input
+
+    async with stage.worker():
+        chain = await stage.client.start_chain(relay, 1, id="root")
+        assert await chain.result(WAIT) == 2
+    assert seen == [{"job_id": "next", "chain_id": "root", "type": "number", "chain_type": "relay", "number": 1}]
+    first, second = await stage.job("root"), await stage.job("next")
+    assert (first.status, first.continued_by, first.output) == (JobStatus.CONTINUED, "next", None)
+    assert (second.status, second.chain_index, second.output) == (JobStatus.COMPLETED, 1, 2)
+
+
+async def test_a_chain_may_loop(stage: Stage) -> None:
+    @stage.processors.handles(loop)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        if attempt.input < 20:
+            return attempt.continue_with(loop, attempt.input + 1)
+        return attempt.input
+
+    async with stage.worker():
+        chain = await stage.client.start_chain(loop, 0)
+        assert await chain.result(WAIT) == 20
+    assert stage.rows("select chain_index from queuert.job order by chain_index") == [(one,) for one in range(21)]
+
+
+@pytest.mark.parametrize("colour", ["coroutine", "thread"])
+async def test_an_undeclared_continuation_is_a_failed_attempt(stage: Stage, colour: str) -> None:
+    async def in_loop(attempt: Attempt[Any, Any]) -> Any:
+        return attempt.continue_with(text, "x")
+
+    def in_thread(attempt: Attempt[Any, Any]) -> Any:
+        return attempt.continue_with(text, "x")
+
+    from queuert import RetryPolicy
+
+    stage.handles(relay, in_loop if colour == "coroutine" else in_thread, retry=RetryPolicy(max_attempts=1))
+    async with stage.worker():
+        chain = await (await stage.client.start_chain(relay, 1)).wait(WAIT)
+    assert chain.error is not None
+    assert "declares to continue with 'number', not with 'text'" in chain.error.message
+    assert len(stage.rows("select 1 from queuert.job")) == 1
+
+
+async def test_the_events_of_a_chain_come_in_order(stage: Stage) -> None:
+    @stage.processors.handles(relay)
+    async def begin(attempt: Attempt[int, int]) -> Outcome[int]:
+        return attempt.continue_with(number, attempt.input)
+
+    stage.handles(number, echo)
+    worker = stage.worker()
+    async with worker:
+        chain = await stage.client.start_chain(relay, 1, id="c")
+        await chain.result(WAIT)
+        await stage.log.wait_for(ChainClosed)
+    wanted = [WorkerStarted, ChainStarted, AttemptStarted, AttemptContinued, AttemptStarted, AttemptCompleted]
+    told = [event for event in stage.log.events if isinstance(event, (*wanted, ChainClosed, WorkerStopping, WorkerStopped))]
+    assert [type(event) for event in told] == [*wanted, ChainClosed, WorkerStopping, WorkerStopped]
+    assert {event.chain_id for event in stage.log.of(AttemptStarted)} == {"c"}
+    assert [event.attempt for event in stage.log.of(AttemptStarted)] == [1, 1]
+    assert {event.worker for event in stage.log.of(AttemptStarted)} == {worker.name}
+
+
+async def test_handlers_of_both_colours_see_and_log_their_attempt(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: dict[str, Any] = {}
+    caplog.handler.addFilter(ContextFilter())
+    logger = logging.getLogger("tests.handlers")
+
+    @stage.processors.handles(number)
+    def in_thread(attempt: Attempt[int, int]) -> Outcome[int]:
+        seen[attempt.job_id] = dict(current())
+        logger.warning("in a thread")
+        return 1
+
+    @stage.processors.handles(text)
+    async def in_loop(attempt: Attempt[str, str]) -> Outcome[str]:
+        seen[attempt.job_id] = dict(current())
+        logger.warning("in the loop")
+        return ""
+
+    async with stage.worker() as worker:
+        await (await stage.client.start_chain(number, 1, id="n")).result(WAIT)
+        await (await stage.client.start_chain(text, "", id="t")).result(WAIT)
+    for one, type in (("n", "number"), ("t", "text")):
+        assert seen[one] == {"worker": worker.name, "job_id": one, "chain_id": one, "type": type, "attempt": 1}
+    logged = {record.message: record.__dict__ for record in caplog.records if record.name == "tests.handlers"}
+    assert logged["in a thread"]["queuert_job_id"] == "n"
+    assert logged["in the loop"]["queuert_job_id"] == "t"
+    assert current() == {}
+
+
+async def test_null_is_an_input_and_an_output_like_any_other(stage: Stage) -> None:
+    stage.handles(anything, echo)
+    async with stage.worker():
+        for value in (None, False, 0, "", [], {}, {"a": None}):
+            chain = await stage.client.start_chain(anything, value)
+            assert await chain.result(WAIT) == value
+
+
+# --- definitions ------------------------------------------------------------------------------------------------------
+
+
+def test_two_handlers_of_one_type_are_refused() -> None:
+    processors = Processors(JOB_TYPES)
+    processors.handles(number)(echo)
+    with pytest.raises(DuplicateJobTypeError, match="'number' has two handlers"):
+        processors.handles(number)(echo)
+
+
+async def test_two_groups_with_one_type_are_refused(stage: Stage) -> None:
+    one, other = Processors(JOB_TYPES), Processors(JOB_TYPES)
+    one.handles(number)(echo)
+    other.handles(number)(echo)
+    with pytest.raises(DuplicateJobTypeError, match="'number' has two handlers"):
+        InProcessWorker(stage.client, [one, other])
+
+
+def test_a_handler_of_a_type_that_is_not_registered_is_refused() -> None:
+    stranger = JobType("stranger", input=int, output=int)
+    with pytest.raises(UnknownJobTypeError, match="stranger"):
+        Processors(JOB_TYPES).handles(stranger)(echo)
+    with pytest.raises(UnknownJobTypeError):
+        Processors(JOB_TYPES).handles(JobType("number", input=int, output=int))(echo)
+
+
+def test_what_cannot_be_called_is_refused() -> None:
+    not_callable: Any = "handler"
+    with pytest.raises(DefinitionError, match="cannot be called"):
+        Processors(JOB_TYPES).handles(number)(not_callable)
+
+
+async def test_a_worker_without_handlers_is_refused(stage: Stage) -> None:
+    for nothing in (Processors(JOB_TYPES), [], [Processors(JOB_TYPES)]):
+        with pytest.raises(DefinitionError, match="at least one handler"):
+            InProcessWorker(stage.client, nothing)
+
+
+async def test_a_handler_of_a_type_that_the_client_does_not_know_is_refused(stage: Stage) -> None:
+    stranger = JobType("stranger", input=int, output=int)
+    processors = Processors(JobTypes(stranger))
+    processors.handles(stranger)(echo)
+    with pytest.raises(DefinitionError, match="stranger"):
+        InProcessWorker(stage.client, processors)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "ä", "x" * 65, "a/b", "a\nb", "a\n"])
+async def test_odd_worker_names_are_refused(stage: Stage, name: str) -> None:
+    stage.handles(number, echo)
+    with pytest.raises(ConfigurationError, match="worker name"):
+        InProcessWorker(stage.client, stage.processors, name=name)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"concurrency": 0}, {"grace": -1}, {"grace": float("nan")}, {"poll_interval": 0}, {"connections": 1}]
+)
+async def test_settings_out_of_range_are_refused(stage: Stage, setting: dict[str, Any]) -> None:
+    stage.handles(number, echo)
+    with pytest.raises(ConfigurationError, match=next(iter(setting))):
+        InProcessWorker(stage.client, stage.processors, **setting)
+
+
+async def test_two_workers_of_one_name_are_two(stage: Stage) -> None:
+    stage.handles(number, echo)
+    async with stage.worker(name="twin") as one, stage.worker(name="twin") as other:
+        assert one.name != other.name
+        assert one.name.startswith("twin-")
+        assert other.name.startswith("twin-")

@@ -1,0 +1,91 @@
+"""Each job type has its own retry and lease policy."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from queuert import Attempt, JobStatus, LeasePolicy, NewChain, Outcome, Processors, RetryPolicy
+from queuert.observability.events import JobReaped, LeasesRenewed, LoopFailed
+from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, anything, echo, number, order, text
+
+
+async def test_whole_numbers_and_floats_mix_in_lease_policies(stage: Stage) -> None:
+    stage.handles(number, echo, lease=LeasePolicy(seconds=120))
+    stage.handles(text, echo, lease=LeasePolicy(seconds=60.5))
+    stage.handles(anything, echo)
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        assert await chain.result(WAIT) == 1
+    assert stage.log.of(LoopFailed) == []
+
+
+async def test_whole_numbers_and_floats_mix_in_the_renewal_of_leases(stage: Stage) -> None:
+    gate = Gate()
+
+    async def handler(attempt: Attempt[object, object]) -> object:
+        await gate.pass_through(attempt)
+        return attempt.input
+
+    stage.handles(number, handler, lease=LeasePolicy(seconds=3, renew_every=0.2))
+    stage.handles(text, handler, lease=LeasePolicy(seconds=2.5, renew_every=0.2))
+    async with stage.worker(concurrency=2):
+        chains = await stage.client.start_chains([NewChain(number, 1), NewChain(text, "x")])
+        for _ in chains:
+            await gate.next()
+        await stage.log.wait_for(LeasesRenewed, count=2, lost=0)
+        gate.open()
+        await stage.client.wait(chains, timeout=WAIT)
+    assert {(await stage.job(chain.id)).attempt for chain in chains} == {1}
+
+
+async def test_whole_numbers_and_floats_mix_in_retry_policies(stage: Stage) -> None:
+    stage.insert("number", "5", id="dead")
+    stage.rows(
+        "update queuert.job set status = 'running', attempt = 1, holder = 'gone', lease_token = gen_random_uuid(),"
+        " lease_expires_at = clock_timestamp() - interval '1 s'"
+    )
+    stage.handles(number, echo, retry=RetryPolicy(initial=0, jitter=0))
+    stage.handles(text, echo, retry=RetryPolicy(initial=1, multiplier=3, maximum=10))
+    stage.handles(order, echo)
+    async with stage.worker():
+        await stage.log.wait_for(JobReaped, job_id="dead")
+        assert await (await stage.client.get_chain("dead", number)).result(WAIT) == 5
+    assert stage.log.of(LoopFailed) == []
+
+
+async def test_the_lease_is_as_long_as_the_type_says(stage: Stage) -> None:
+    gate = Gate()
+
+    @stage.processors.handles(number, lease=LeasePolicy(seconds=500.0))
+    async def long(attempt: Attempt[int, int]) -> Outcome[int]:
+        await gate.pass_through(attempt)
+        return attempt.input
+
+    other = Processors(JOB_TYPES, lease=LeasePolicy(seconds=50.0))
+
+    @other.handles(text)
+    async def short(attempt: Attempt[str, str]) -> Outcome[str]:
+        await gate.pass_through(attempt)
+        return attempt.input
+
+    async with stage.worker([stage.processors, other], concurrency=2):
+        chains = await stage.client.start_chains([NewChain(number, 1), NewChain(text, "x")])
+        for _ in chains:
+            await gate.next()
+        leases = dict(stage.rows("select type, lease_expires_at - started_at from queuert.job"))
+        gate.open()
+    assert timedelta(seconds=499) < leases["number"] < timedelta(seconds=501)
+    assert timedelta(seconds=49) < leases["text"] < timedelta(seconds=51)
+
+
+async def test_each_type_has_its_own_cap(stage: Stage) -> None:
+    async def fails(attempt: Attempt[object, object]) -> object:
+        raise ValueError("no")
+
+    stage.handles(number, fails, retry=RetryPolicy(max_attempts=1))
+    stage.handles(text, fails, retry=RetryPolicy(max_attempts=3, initial=0.0, jitter=0.0))
+    async with stage.worker(concurrency=2):
+        chains = await stage.client.start_chains([NewChain(number, 1, id="n"), NewChain(text, "x", id="t")])
+        await stage.client.wait(chains, timeout=WAIT)
+    assert ((await stage.job("n")).attempt, (await stage.job("t")).attempt) == (1, 3)
+    assert {job.status for job in (await stage.job("n"), await stage.job("t"))} == {JobStatus.FAILED}
