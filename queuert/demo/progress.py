@@ -145,6 +145,7 @@ class LiveDisplay:
 
     def _drawing(self, snapshot: Snapshot, workers: int) -> Any:
         from rich.console import Group
+        from rich.padding import Padding
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
@@ -161,4 +162,5 @@ class LiveDisplay:
         }
         numbers.add_row(*(f"[dim]{name}[/dim]" for name in shown))
         numbers.add_row(*(f"[bold]{value}[/bold]" for value in shown.values()))
-        return Group("", bar, numbers)
+        # The bar alone ends no line.
+        return Group(Padding(bar, (1, 0, 0, 0)), numbers)

@@ -18,7 +18,7 @@ from queuert.demo.database import Database
 from queuert.demo.settings import LEASE_VARIABLE, SCHEMA, DemoSettings
 from queuert.embedded import EmbeddedPostgres
 from queuert.embedded.workspace import Workspace
-from queuert.spark.java import JavaHome, find_java
+from queuert.spark.java import JavaHome, JavaMissingError, find_java
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,16 @@ def find_prerequisites(settings: DemoSettings) -> JavaHome | None:
     """See that Spark can run, before anything is started; None without Spark.
 
     Raises:
-        PrerequisiteError: pyspark is not installed.
-        JavaMissingError: there is no Java that it runs on.
+        PrerequisiteError: pyspark is not installed, or there is no Java that it runs on.
     """
     if not settings.spark:
         return None
     if find_spec("pyspark") is None:
         raise PrerequisiteError("Spark is not installed: pip install 'queuert[spark]', or add --no-spark")
-    return find_java()
+    try:
+        return find_java()
+    except JavaMissingError as error:
+        raise PrerequisiteError(f"{error}; or add --no-spark") from error
 
 
 def set_up(settings: DemoSettings, java: JavaHome | None, stack: ExitStack) -> Stage:

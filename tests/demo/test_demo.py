@@ -1,0 +1,209 @@
+"""The demo as it is run: processes, a real kill, and the proof."""
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from queuert.cli import main
+from queuert.spark.java import JavaMissingError, find_java
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A directory for temporary files that whoever Postgres runs as can pass."""
+    path = Path(tempfile.mkdtemp(prefix="queuert-test-"))
+    path.chmod(0o711)
+    yield path
+    shutil.rmtree(path)
+
+
+def leftovers(temporary: Path) -> list[str]:
+    """What is left in the directory, but for a copy of Postgres that is kept for the next start."""
+    return [path.name for path in temporary.iterdir() if not path.name.startswith("queuert-pg-")]
+
+
+@contextlib.contextmanager
+def demo(temporary: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    """A demo that runs, in a session of its own as on a terminal of its own."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "queuert", "demo", *arguments],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        # Not SIGKILL: it has a server and workers to stop.
+        process.terminate()
+        process.communicate()
+
+
+def run(temporary: Path, *arguments: str) -> tuple[int, str, str]:
+    """The exit code and the output of a whole run."""
+    with demo(temporary, *arguments) as process:
+        output, errors = process.communicate()
+        return process.returncode, output, errors
+
+
+def figures(output: str) -> Mapping[str, str]:
+    """The lines of the tables, by their names."""
+    return dict(re.findall(r"^  (\S.*?)  +(\S.*)$", output, re.MULTILINE))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def require_proof(output: str, files: int) -> None:
+    """See that a worker was killed with jobs in its hands, that they were repeated, and that the proof holds."""
+    found = figures(output)
+    held = re.search(r"killed \(SIGKILL\) at \d+ of \d+ files: it held (\d+) running jobs", output)
+    assert held is not None
+    assert int(held[1]) >= 1
+    assert found["files"].startswith(f"{files} ")
+    assert found["chains completed"] == str(files + 1)
+    assert int(found["attempts repeated after the kill"]) >= 1
+    assert int(found["attempts"]) == int(found["jobs"]) + int(found["attempts repeated after the kill"])
+    for check in (
+        "chains started, but not completed",
+        "effects committed twice",
+        "effects missing",
+        "jobs left running",
+    ):
+        assert found[check] == "0  ok"
+    assert "The proof holds" in output
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_run_with_a_kill(temporary: Path) -> None:
+    report = temporary / "report.md"
+    code, output, errors = run(temporary, "--no-spark", "--files", "60", "--lease", "1", "--report", str(report))
+    assert (code, errors) == (0, ""), output
+    require_proof(output, 60)
+    assert "## Most imported" in report.read_text("utf-8")
+    report.unlink()
+    assert leftovers(temporary) == []
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(240)
+def test_a_run_with_spark(temporary: Path) -> None:
+    try:
+        find_java()
+    except JavaMissingError as error:
+        pytest.skip(str(error))
+    code, output, errors = run(temporary, "--files", "40", "--lease", "1")
+    assert (code, errors) == (0, ""), output
+    require_proof(output, 40)
+    assert "read by Spark" in figures(output)["files"]
+    assert leftovers(temporary) == []
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_on_a_given_database_it_leaves_nothing(temporary: Path, bare_dsn: str) -> None:
+    # One worker with one slot: the smallest run in which somebody can be killed.
+    arguments = ["--no-spark", "--files", "1", "--lease", "1", "--workers", "1", "--concurrency", "1"]
+    code, output, errors = run(temporary, *arguments, "--url", bare_dsn)
+    assert (code, errors) == (0, ""), output
+    require_proof(output, 1)
+    with psycopg.connect(bare_dsn) as connection:
+        assert connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'queuert_demo'").fetchall() == []
+    assert leftovers(temporary) == []
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_what_is_kept_can_be_looked_at_and_is_not_overwritten(temporary: Path, bare_dsn: str) -> None:
+    arguments = ["--no-spark", "--files", "1", "--lease", "1", "--workers", "1", "--concurrency", "1"]
+    code, output, _ = run(temporary, *arguments, "--url", bare_dsn, "--keep")
+    assert code == 0
+    assert "DROP SCHEMA queuert_demo CASCADE" in output
+    with psycopg.connect(bare_dsn) as connection:
+        assert connection.execute("SELECT count(*) FROM queuert_demo.effect").fetchone() == (2,)
+    code, output, errors = run(temporary, *arguments, "--url", bare_dsn)
+    assert code == 1
+    assert errors.count("\n") == 1
+    assert "has a schema queuert_demo already" in errors
+    with psycopg.connect(bare_dsn) as connection:
+        assert connection.execute("SELECT count(*) FROM queuert_demo.effect").fetchone() == (2,)
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", ["driver started", "files found", "killed"])
+def test_interrupted_it_leaves_nothing_behind(temporary: Path, moment: str, number: signal.Signals) -> None:
+    with demo(temporary, "--no-spark", "--lease", "1") as process:
+        assert process.stdout is not None
+        seen = ""
+        for line in process.stdout:
+            seen += line
+            if moment in line:
+                break
+        process.send_signal(number)
+        _, errors = process.communicate()
+    assert (process.returncode, errors) == (130, "queuert: interrupted\n"), seen
+    workers = [int(pid) for pid in re.findall(r"started: process (\d+)", seen)]
+    assert len(workers) >= 2
+    assert not any(is_alive(pid) for pid in workers)
+    assert leftovers(temporary) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "reason"),
+    [
+        (["--lease", "0.1"], 2, "--lease"),
+        (["--report", "/no/such/directory/report.md"], 2, "no directory"),
+        (["--url", "postgresql://me:hunter2@127.0.0.1:1/x"], 3, "is the address right"),
+        (["--url", "mysql://me:hunter2@host/x"], 2, "libpq"),
+    ],
+)
+def test_what_cannot_work_is_one_line(
+    arguments: Sequence[str], code: int, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--no-spark", *arguments]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("queuert: ")
+    assert captured.err.count("\n") == 1
+    assert reason in captured.err
+    assert "hunter2" not in captured.err
+
+
+def test_signals_are_given_back_after_a_failure() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+    assert main(["demo", "--no-spark", "--url", "postgresql://127.0.0.1:1/x"]) == 3
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+
+
+def test_without_pyspark_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("queuert.demo.stage.find_spec", lambda name: None)
+    assert main(["demo"]) == 3
+    assert "queuert[spark]" in capsys.readouterr().err

@@ -1,0 +1,49 @@
+"""How the demo shows how far it is."""
+
+import io
+from dataclasses import replace
+
+import pytest
+
+from queuert.demo.progress import LiveDisplay, PlainDisplay, Snapshot, choose_display, line
+
+SNAPSHOT = Snapshot(
+    files=60, started=60, closed=29, open_chains=32, ready=20, running=11, done=61, retried=8, lost_leases=7
+)
+
+
+def test_half_way_is_half_of_the_files() -> None:
+    assert not Snapshot().half_way
+    assert not SNAPSHOT.half_way
+    assert replace(SNAPSHOT, closed=30).half_way
+    assert Snapshot(files=1).half_way
+
+
+def test_plain_lines_come_once_a_second(capsys: pytest.CaptureFixture[str]) -> None:
+    now = [100.0]
+    with PlainDisplay(clock=lambda: now[0]) as display:
+        for tick in range(25):
+            now[0] = 100.0 + tick / 10
+            display.update(SNAPSHOT, 2)
+        display.say("the end")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"  1.0 s  {line(SNAPSHOT, 2)}", f"  2.0 s  {line(SNAPSHOT, 2)}", "  2.4 s  the end"]
+    assert "chains 29/60" in lines[0]
+    assert "lost leases 7" in lines[0]
+
+
+def test_without_a_terminal_it_is_plain() -> None:
+    assert isinstance(choose_display(), PlainDisplay)
+
+
+def test_live_it_is_drawn_in_place() -> None:
+    console = pytest.importorskip("rich.console")
+    output = io.StringIO()
+    with LiveDisplay(console.Console(file=output, force_terminal=True, width=100, highlight=False)) as display:
+        display.update(SNAPSHOT, 2)
+        display.say("[half] way")
+    text = output.getvalue()
+    assert "29/60" in text
+    assert "lost leases" in text
+    assert "[half] way" in text
+    assert "\x1b[?25h" in text, "the cursor must be visible again"
