@@ -1,0 +1,444 @@
+"""`attempt.complete()`: the handler's own writes and the job's ending stand together or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from queuert import Attempt, JobStatus, NewChain, Outcome, RetryPolicy
+from queuert.errors import CompletionMissingError, CompletionMisuseError, LeaseLostError
+from queuert.observability.events import (
+    AttemptBroken,
+    AttemptCompleted,
+    AttemptFailed,
+    AttemptInterrupted,
+    AttemptRetried,
+    AttemptStarted,
+    ErrorAfterCompletion,
+    LoopFailed,
+    WorkerStopping,
+)
+from tests.worker.support import WAIT, Stage, in_time, number, relay, text
+
+ONCE = RetryPolicy(max_attempts=1)
+WRITE = "insert into effect values (%s, %s)"
+
+Handler = Callable[[Attempt[Any, Any]], Any]
+
+
+@pytest.fixture
+def effects(stage: Stage) -> Callable[[], list[tuple[str, int]]]:
+    """A table for the handlers' own writes, and what is in it."""
+    stage.rows("create table effect (job text, attempt int)")
+    return lambda: [(row[0], row[1]) for row in stage.rows("select job, attempt from effect order by 1, 2")]
+
+
+Effects = Callable[[], list[tuple[str, int]]]
+
+
+async def closed(stage: Stage, handler: Handler, **settings: Any) -> tuple[JobStatus, str]:
+    """Run one job of this handler to its end: its status and error."""
+    stage.handles(number, handler, **{"retry": ONCE, **settings})
+    async with stage.worker():
+        chain = await (await stage.client.start_chain(number, 5, id="one")).wait(WAIT)
+    assert stage.log.of(AttemptBroken) + stage.log.of(LoopFailed) == []
+    return (await stage.job("one")).status, str(chain.error)
+
+
+async def test_a_coroutine_writes_and_finishes(stage: Stage, effects: Effects) -> None:
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        async with attempt.complete() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            assert effects() == []
+            return tx.finish(6)
+
+    assert await closed(stage, handler) == (JobStatus.COMPLETED, "None")
+    assert effects() == [("one", 1)]
+    assert (await stage.job("one")).output == 6
+
+
+async def test_a_thread_writes_and_finishes(stage: Stage, effects: Effects) -> None:
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        with attempt.complete() as tx:
+            tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            return tx.finish(6)
+
+    assert (await closed(stage, handler))[0] is JobStatus.COMPLETED
+    assert effects() == [("one", 1)]
+
+
+@pytest.mark.parametrize("ending", ["continue", "retry", "fail", "cancel"])
+async def test_every_outcome_commits_with_the_writes(stage: Stage, effects: Effects, ending: str) -> None:
+    @stage.processors.handles(relay)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        outcomes: dict[str, Any] = {
+            "continue": attempt.continue_with(number, 1),
+            "retry": attempt.retry(after=3600),
+            "fail": attempt.fail("no"),
+            "cancel": attempt.cancel("no"),
+        }
+        async with attempt.complete() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            return tx.finish(outcomes[ending])
+
+    wanted = {"continue": "continued", "retry": "scheduled", "fail": "failed", "cancel": "cancelled"}
+    async with stage.worker() as worker:
+        chain = await stage.client.start_chain(relay, 1)
+        await stage.log.wait_for(AttemptStarted)
+    assert worker.abandoned == 0
+    assert (await stage.job(chain.id)).status == wanted[ending]
+    assert effects() == [(chain.id, 1)]
+    assert stage.one("select count(*) from queuert.job") == (2 if ending == "continue" else 1)
+
+
+@pytest.mark.parametrize("colour", ["coroutine", "thread"])
+@pytest.mark.parametrize("when", ["before finish", "after finish"])
+async def test_an_exception_inside_rolls_all_of_it_back(stage: Stage, effects: Effects, colour: str, when: str) -> None:
+    async def in_loop(attempt: Attempt[Any, Any]) -> Any:
+        async with attempt.complete() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            if when == "after finish":
+                tx.finish(6)
+            raise ValueError("inside")
+
+    def in_thread(attempt: Attempt[Any, Any]) -> Any:
+        with attempt.complete() as tx:
+            tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            if when == "after finish":
+                tx.finish(6)
+            raise ValueError("inside")
+
+    status, error = await closed(stage, in_loop if colour == "coroutine" else in_thread)
+    assert (status, error) == (JobStatus.FAILED, "ValueError: inside")
+    assert effects() == []
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, StopIteration, asyncio.CancelledError, GeneratorExit])
+@pytest.mark.parametrize("colour", ["coroutine", "thread"])
+async def test_an_odd_exception_inside_rolls_back_too(
+    stage: Stage, effects: Effects, colour: str, error: type[BaseException]
+) -> None:
+    async def in_loop(attempt: Attempt[Any, Any]) -> Any:
+        async with attempt.complete() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            raise error
+
+    def in_thread(attempt: Attempt[Any, Any]) -> Any:
+        with attempt.complete() as tx:
+            tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            raise error
+
+    assert (await closed(stage, in_loop if colour == "coroutine" else in_thread))[0] is JobStatus.FAILED
+    assert effects() == []
+
+
+@pytest.mark.parametrize("colour", ["coroutine", "thread"])
+async def test_an_error_of_sql_that_is_swallowed_does_not_commit_half(
+    stage: Stage, effects: Effects, colour: str
+) -> None:
+    async def in_loop(attempt: Attempt[Any, Any]) -> Any:
+        async with attempt.complete() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            with pytest.raises(psycopg.errors.UndefinedTable):
+                await tx.connection.execute("select * from nothing_of_the_kind")
+            return tx.finish(6)
+
+    def in_thread(attempt: Attempt[Any, Any]) -> Any:
+        with attempt.complete() as tx:
+            tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            with pytest.raises(psycopg.errors.UndefinedTable):
+                tx.connection.execute("select * from nothing_of_the_kind")
+            return tx.finish(6)
+
+    assert (await closed(stage, in_loop if colour == "coroutine" else in_thread))[0] is JobStatus.FAILED
+    assert effects() == []
+
+
+async def test_a_savepoint_keeps_an_error_apart(stage: Stage, effects: Effects) -> None:
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        async with attempt.complete() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                async with tx.connection.transaction():
+                    await tx.connection.execute("select 1 / 0")
+            return tx.finish(6)
+
+    assert (await closed(stage, handler))[0] is JobStatus.COMPLETED
+    assert effects() == [("one", 1)]
+
+
+@pytest.mark.parametrize("statement", ["commit", "rollback"])
+async def test_a_commit_of_the_handlers_own_does_not_complete_the_job_twice(
+    stage: Stage, effects: Effects, statement: str
+) -> None:
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        async with attempt.complete() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            await tx.connection.execute(statement)
+            return tx.finish(6)
+
+    status, _ = await closed(stage, handler)
+    assert status in (JobStatus.COMPLETED, JobStatus.FAILED)
+    assert len(stage.log.of(AttemptCompleted)) == (1 if status is JobStatus.COMPLETED else 0)
+
+
+# --- misuse -----------------------------------------------------------------------------------------------------------
+
+
+async def misuses(stage: Stage, handler: Handler, error: type[Exception]) -> None:
+    status, told = await closed(stage, handler)
+    assert status is JobStatus.FAILED
+    assert error.__name__ in told
+
+
+async def test_a_block_without_finish(stage: Stage, effects: Effects) -> None:
+    async def handler(attempt: Attempt[Any, Any]) -> Any:
+        async with attempt.complete() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+        return 6
+
+    await misuses(stage, handler, CompletionMissingError)
+    assert effects() == []
+
+
+async def test_a_block_without_finish_in_a_thread(stage: Stage, effects: Effects) -> None:
+    def handler(attempt: Attempt[Any, Any]) -> Any:
+        with attempt.complete() as tx:
+            tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+
+    await misuses(stage, handler, CompletionMissingError)
+    assert effects() == []
+
+
+async def test_a_synchronous_block_in_a_coroutine(stage: Stage) -> None:
+    async def handler(attempt: Attempt[Any, Any]) -> Any:
+        with attempt.complete() as tx:
+            return tx.finish(6)
+
+    await misuses(stage, handler, CompletionMisuseError)
+
+
+async def test_an_asynchronous_block_in_an_event_loop_of_the_threads_own(stage: Stage) -> None:
+    def handler(attempt: Attempt[Any, Any]) -> Any:
+        async def inner() -> Any:
+            async with attempt.complete() as tx:
+                return tx.finish(6)
+
+        return asyncio.run(inner())
+
+    await misuses(stage, handler, CompletionMisuseError)
+
+
+async def test_finish_twice(stage: Stage, effects: Effects) -> None:
+    async def handler(attempt: Attempt[Any, Any]) -> Any:
+        async with attempt.complete() as tx:
+            tx.finish(6)
+            return tx.finish(7)
+
+    await misuses(stage, handler, CompletionMisuseError)
+
+
+async def test_a_second_block(stage: Stage, effects: Effects) -> None:
+    async def handler(attempt: Attempt[Any, Any]) -> Any:
+        with pytest.raises(ValueError, match="first"):
+            async with attempt.complete():
+                raise ValueError("first")
+        async with attempt.complete() as tx:
+            return tx.finish(6)
+
+    await misuses(stage, handler, CompletionMisuseError)
+
+
+async def test_a_second_block_after_the_first_committed_changes_nothing(stage: Stage, effects: Effects) -> None:
+    async def handler(attempt: Attempt[Any, Any]) -> Any:
+        async with attempt.complete() as tx:
+            tx.finish(6)
+        async with attempt.complete() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            return tx.finish(7)
+
+    assert (await closed(stage, handler))[0] is JobStatus.COMPLETED
+    assert (await stage.job("one")).output == 6
+    assert effects() == []
+    assert len(stage.log.of(ErrorAfterCompletion)) == 1
+
+
+async def test_the_same_completion_entered_twice(stage: Stage, effects: Effects) -> None:
+    async def handler(attempt: Attempt[Any, Any]) -> Any:
+        completion = attempt.complete()
+        async with completion as tx:
+            tx.finish(6)
+        async with completion as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            return tx.finish(7)
+
+    assert (await closed(stage, handler))[0] is JobStatus.COMPLETED
+    assert (await stage.job("one")).output == 6
+    assert effects() == []
+
+
+async def test_a_block_inside_itself(stage: Stage, effects: Effects) -> None:
+    async def handler(attempt: Attempt[Any, Any]) -> Any:
+        completion = attempt.complete()
+        async with completion as outer, completion as inner:
+            await outer.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            return inner.finish(7)
+
+    assert (await closed(stage, handler))[0] is JobStatus.FAILED
+    assert effects() == []
+
+
+async def test_finished_is_returned_without_a_commit(stage: Stage) -> None:
+    async def handler(attempt: Attempt[Any, Any]) -> Any:
+        kept: list[Any] = []
+        with pytest.raises(ValueError, match="roll back"):
+            async with attempt.complete() as tx:
+                kept.append(tx.finish(6))
+                raise ValueError("roll back")
+        return kept[0]
+
+    await misuses(stage, handler, CompletionMisuseError)
+
+
+async def test_an_output_that_cannot_be_stored_rolls_back(stage: Stage, effects: Effects) -> None:
+    async def handler(attempt: Attempt[Any, Any]) -> Any:
+        async with attempt.complete() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            wrong: Any = "six"
+            return tx.finish(wrong)
+
+    status, error = await closed(stage, handler)
+    assert status is JobStatus.FAILED
+    assert "output" in error
+    assert effects() == []
+
+
+# --- around the commit ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("colour", ["coroutine", "thread"])
+async def test_an_error_after_the_commit_changes_nothing(stage: Stage, effects: Effects, colour: str) -> None:
+    async def in_loop(attempt: Attempt[Any, Any]) -> Any:
+        async with attempt.complete() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            tx.finish(6)
+        raise ValueError("late")
+
+    def in_thread(attempt: Attempt[Any, Any]) -> Any:
+        with attempt.complete() as tx:
+            tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            tx.finish(6)
+        raise SystemExit("late")
+
+    assert (await closed(stage, in_loop if colour == "coroutine" else in_thread))[0] is JobStatus.COMPLETED
+    assert effects() == [("one", 1)]
+    assert "late" in stage.log.of(ErrorAfterCompletion)[0].error.message
+    assert stage.log.of(AttemptFailed) + stage.log.of(AttemptRetried) == []
+    assert len(stage.log.of(AttemptCompleted)) == 1
+
+
+async def test_another_return_value_after_the_commit_changes_nothing(stage: Stage, effects: Effects) -> None:
+    async def handler(attempt: Attempt[Any, Any]) -> Any:
+        async with attempt.complete() as tx:
+            tx.finish(6)
+        return 7
+
+    assert (await closed(stage, handler))[0] is JobStatus.COMPLETED
+    assert (await stage.job("one")).output == 6
+
+
+@pytest.mark.parametrize("colour", ["coroutine", "thread"])
+async def test_a_lost_lease_is_refused_at_the_door(stage: Stage, effects: Effects, colour: str) -> None:
+    steal = "update queuert.job set lease_token = gen_random_uuid() where id = %s"
+
+    async def in_loop(attempt: Attempt[Any, Any]) -> Any:
+        stage.rows(steal, attempt.job_id)
+        with pytest.raises(LeaseLostError, match="taken_by_another_worker"):
+            async with attempt.complete() as tx:
+                await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+        return attempt.input
+
+    def in_thread(attempt: Attempt[Any, Any]) -> Any:
+        stage.rows(steal, attempt.job_id)
+        with pytest.raises(LeaseLostError, match="taken_by_another_worker"), attempt.complete() as tx:
+            tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+        return attempt.input
+
+    from queuert.observability.events import CommitRefused
+
+    stage.handles(number, in_loop if colour == "coroutine" else in_thread)
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 5)
+        await stage.log.wait_for(CommitRefused, job_id=chain.id)
+    assert effects() == []
+    assert (await stage.job(chain.id)).status is JobStatus.RUNNING
+
+
+async def test_many_blocks_at_once_on_few_connections(stage: Stage, effects: Effects) -> None:
+    async def in_loop(attempt: Attempt[Any, Any]) -> Any:
+        async with attempt.complete() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            return tx.finish(attempt.input)
+
+    def in_thread(attempt: Attempt[Any, Any]) -> Any:
+        with attempt.complete() as tx:
+            tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            return tx.finish(attempt.input)
+
+    from queuert import InProcessWorker
+
+    stage.handles(number, in_loop)
+    stage.handles(text, in_thread)
+    chains = await stage.client.start_chains(
+        [NewChain(number, 1) for _ in range(40)] + [NewChain(text, "x") for _ in range(40)]
+    )
+    worker = InProcessWorker(stage.client, stage.processors, concurrency=40, connections=2)
+    stage.workers.append(worker)
+    async with worker:
+        await stage.client.wait(chains, timeout=WAIT)
+    assert len(effects()) == 80
+    assert {row[1] for row in effects()} == {1}
+
+
+@pytest.mark.parametrize("colour", ["coroutine", "thread"])
+async def test_a_block_that_is_open_when_the_grace_ends_has_one_ending(
+    stage: Stage, effects: Effects, colour: str
+) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    async def in_loop(attempt: Attempt[Any, Any]) -> Any:
+        async with attempt.complete() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            inside.set()
+            await asyncio.Event().wait()
+
+    def in_thread(attempt: Attempt[Any, Any]) -> Any:
+        with attempt.complete() as tx:
+            tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            inside.set()
+            assert go_on.wait(WAIT)
+            return tx.finish(6)
+
+    stage.handles(number, in_loop if colour == "coroutine" else in_thread)
+    worker = stage.worker()
+    await worker.start()
+    chain = await stage.client.start_chain(number, 5)
+    assert await asyncio.to_thread(inside.wait, WAIT)
+    stopping = asyncio.create_task(worker.stop(grace=0.0))
+    await stage.log.wait_for(WorkerStopping)
+    go_on.set()
+    await in_time(stopping)
+    job = await stage.job(chain.id)
+    endings = [*stage.log.of(AttemptCompleted), *stage.log.of(AttemptInterrupted)]
+    if job.status is JobStatus.COMPLETED:
+        assert effects() == [(chain.id, 1)]
+        assert [type(event) for event in endings] == [AttemptCompleted]
+    else:
+        assert effects() == []
+        assert (job.status, job.interruptions) == (JobStatus.READY, 1)
+        assert [type(event) for event in endings] == [AttemptInterrupted]
