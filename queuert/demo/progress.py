@@ -108,6 +108,8 @@ class PlainDisplay:
 
 def line(snapshot: Snapshot, workers: int) -> str:
     """The state in one line."""
+    if snapshot.files == 0:
+        return f"no files yet: the driver starts  workers {workers}"
     return (
         f"chains {snapshot.closed}/{snapshot.files}  ready {snapshot.ready}  running {snapshot.running}  "
         f"done {snapshot.done}  retried {snapshot.retried}  lost leases {snapshot.lost_leases}  workers {workers}"
@@ -136,8 +138,10 @@ class LiveDisplay:
 
     def say(self, text: str) -> None:
         """Print it above the bar."""
-        self._console.print(f"[dim]{time.monotonic() - self._began:5.1f} s[/dim]  ", end="")
-        self._console.print(text, markup=False)
+        from rich.text import Text
+
+        # In one piece: the drawing below is redrawn after each.
+        self._console.print(Text.assemble((f"{time.monotonic() - self._began:5.1f} s", "dim"), "  ", text))
 
     def update(self, snapshot: Snapshot, workers: int) -> None:
         """Redraw."""
@@ -148,6 +152,7 @@ class LiveDisplay:
         from rich.padding import Padding
         from rich.progress_bar import ProgressBar
         from rich.table import Table
+        from rich.text import Text
 
         bar = ProgressBar(total=max(snapshot.files, 1), completed=snapshot.closed, width=60)
         numbers = Table.grid(padding=(0, 3))
@@ -160,7 +165,7 @@ class LiveDisplay:
             "lost leases": snapshot.lost_leases,
             "workers": workers,
         }
-        numbers.add_row(*(f"[dim]{name}[/dim]" for name in shown))
-        numbers.add_row(*(f"[bold]{value}[/bold]" for value in shown.values()))
+        numbers.add_row(*(Text(name, "dim") for name in shown))
+        numbers.add_row(*(Text(str(value), "bold") for value in shown.values()))
         # The bar alone ends no line.
         return Group(Padding(bar, (1, 0, 0, 0)), numbers)

@@ -1,6 +1,7 @@
 """``queuert migrate`` on an empty database."""
 
 import psycopg
+import psycopg.conninfo
 import pytest
 
 from queuert.cli import main

@@ -32,6 +32,10 @@ def test_plain_lines_come_once_a_second(capsys: pytest.CaptureFixture[str]) -> N
     assert "lost leases 7" in lines[0]
 
 
+def test_while_the_driver_starts_it_says_so() -> None:
+    assert "driver" in line(Snapshot(), 2)
+
+
 def test_without_a_terminal_it_is_plain() -> None:
     assert isinstance(choose_display(), PlainDisplay)
 
@@ -45,5 +49,6 @@ def test_live_it_is_drawn_in_place() -> None:
     text = output.getvalue()
     assert "29/60" in text
     assert "lost leases" in text
-    assert "[half] way" in text
+    assert "s\x1b[0m  [half] way" in text
+    assert "dim" not in text
     assert "\x1b[?25h" in text, "the cursor must be visible again"
