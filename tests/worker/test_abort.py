@@ -1,0 +1,244 @@
+"""A handler is told to stop, and why."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from queuert import AbortReason, Attempt, JobStatus, Outcome
+from queuert.errors import LeaseLostError
+from queuert.observability.events import AttemptAborted, AttemptCompleted, AttemptStarted, CommitRefused
+from queuert.worker import AbortSignal
+from tests.worker.support import SHORT, WAIT, Gate, Stage, echo, in_time, number, text
+
+TAKE = "update queuert.job set lease_token = gen_random_uuid() where id = %s"
+EXPIRE_AND_GIVE_BACK = (
+    "update queuert.job set status = 'ready', lease_token = null, lease_expires_at = null, priority = -9,"
+    " type = 'text', input = '\"x\"' where id = %s"
+)
+COMPLETE = (
+    "update queuert.job set status = 'completed', chain_status = 'completed', output = '8', lease_token = null,"
+    " lease_expires_at = null where id = %s"
+)
+CANCEL = (
+    "update queuert.job set status = 'cancelled', chain_status = 'cancelled', lease_token = null,"
+    " lease_expires_at = null where id = %s"
+)
+DELETE = "delete from queuert.job where id = %s"
+
+LOSSES = {
+    "taken": (TAKE, AbortReason.TAKEN_BY_ANOTHER_WORKER),
+    "given back": (EXPIRE_AND_GIVE_BACK, AbortReason.TAKEN_BY_ANOTHER_WORKER),
+    "completed": (COMPLETE, AbortReason.ALREADY_COMPLETED),
+    "cancelled": (CANCEL, AbortReason.CANCELLED),
+    "deleted": (DELETE, AbortReason.NOT_FOUND),
+}
+
+
+@pytest.mark.parametrize("how", LOSSES)
+async def test_a_coroutine_is_cancelled_with_the_reason(stage: Stage, how: str) -> None:
+    statement, reason = LOSSES[how]
+    gate, ended = Gate(), asyncio.Event()
+
+    @stage.processors.handles(number, lease=SHORT)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        try:
+            await gate.pass_through(attempt)
+        finally:
+            ended.set()
+        return attempt.input
+
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        attempt = await gate.next()
+        stage.rows(statement, chain.id)
+        await in_time(ended.wait())
+        assert attempt.abort.reason is reason
+        assert await attempt.abort.wait_async(0) is reason
+        with pytest.raises(LeaseLostError, match=reason):
+            attempt.abort.raise_if_set()
+        with pytest.raises(LeaseLostError):
+            attempt.complete()
+    assert [event.reason for event in stage.log.of(AttemptAborted)] == [reason]
+    assert stage.log.of(AttemptCompleted) == []
+
+
+@pytest.mark.parametrize("how", LOSSES)
+async def test_a_thread_hears_the_reason_and_its_commit_is_refused(stage: Stage, how: str) -> None:
+    statement, reason = LOSSES[how]
+    stage.rows("create table effect (job text)")
+    refused: list[LeaseLostError] = []
+    ended = threading.Event()
+
+    @stage.processors.handles(number, lease=SHORT)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        heard = attempt.abort.wait(WAIT)
+        try:
+            with attempt.complete() as tx:
+                tx.connection.execute("insert into effect values (%s)", (attempt.job_id,))
+                return tx.finish(attempt.input)
+        except LeaseLostError as error:
+            refused.append(error)
+            assert heard == error.reason
+            raise
+        finally:
+            ended.set()
+
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        await stage.log.wait_for(AttemptStarted)
+        stage.rows(statement, chain.id)
+        assert await asyncio.to_thread(ended.wait, WAIT)
+    assert [error.reason for error in refused] == [reason]
+    assert stage.rows("select * from effect") == []
+
+
+@pytest.mark.parametrize("how", LOSSES)
+async def test_a_late_output_is_refused_with_the_reason(stage: Stage, how: str) -> None:
+    """The loss is found when the ending is written, before any renewal."""
+    statement, reason = LOSSES[how]
+
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        stage.rows(statement, attempt.job_id)
+        return attempt.input
+
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        assert (await stage.log.wait_for(CommitRefused, job_id=chain.id)).reason is reason
+    assert stage.log.of(AttemptCompleted) == []
+
+
+async def test_a_worker_that_stops_tells_the_handler(stage: Stage) -> None:
+    seen: list[Any] = []
+    gate = Gate()
+
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        try:
+            await gate.pass_through(attempt)
+        except asyncio.CancelledError:
+            seen.append((attempt.abort.reason, attempt.worker_stopping))
+            raise
+        return attempt.input
+
+    worker = stage.worker()
+    await worker.start()
+    await stage.client.start_chain(number, 1)
+    await gate.next()
+    await worker.stop(grace=0.0)
+    assert seen == [(AbortReason.WORKER_STOPPING, True)]
+    assert stage.log.of(AttemptAborted) == []
+
+
+async def test_a_row_that_somebody_locks_does_not_cost_the_other_leases(stage: Stage) -> None:
+    import psycopg
+
+    from queuert.observability.events import LeasesRenewed
+
+    gate = Gate()
+
+    @stage.processors.handles(number, lease=SHORT)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        await gate.pass_through(attempt)
+        return attempt.input
+
+    async with stage.worker(concurrency=2):
+        locked = await stage.client.start_chain(number, 1, id="locked")
+        free = await stage.client.start_chain(number, 2, id="free")
+        await gate.next()
+        await gate.next()
+        with psycopg.connect(stage.dsn) as connection:
+            connection.execute("select 1 from queuert.job where id = 'locked' for update")
+            stage.log.forget()
+            await stage.log.wait_for(LeasesRenewed, times=3)
+            connection.rollback()
+        gate.open()
+        assert await free.result(WAIT) == 2
+        assert await locked.result(WAIT) == 1
+    assert (await stage.job("free")).attempt == 1
+
+
+# --- the signal's own promises ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["error", "worker stops"])
+async def test_a_callback_that_raises_disturbs_nothing(stage: Stage, how: str) -> None:
+    gate, ended = Gate(), asyncio.Event()
+
+    def raises() -> None:
+        raise ValueError("from a callback")
+
+    @stage.processors.handles(number, lease=SHORT)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        attempt.abort.on_abort(raises)
+        try:
+            await gate.pass_through(attempt)
+        finally:
+            if attempt.input == 1:
+                ended.set()
+        return attempt.input
+
+    worker = stage.worker(concurrency=2)
+    await worker.start()
+    one = await stage.client.start_chain(number, 1)
+    other = await stage.client.start_chain(number, 2)
+    await gate.next()
+    await gate.next()
+    if how == "error":
+        stage.rows(TAKE, one.id)
+        await in_time(ended.wait())
+        gate.open()
+        assert await other.result(WAIT) == 2
+    else:
+        await in_time(worker.stop(grace=0.0))
+        assert {(await stage.job(chain.id)).status for chain in (one, other)} == {JobStatus.READY}
+
+
+async def test_a_waiter_in_an_event_loop_that_has_gone_disturbs_nothing(stage: Stage) -> None:
+    go_on = threading.Event()
+
+    @stage.processors.handles(number, lease=SHORT)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        asyncio.run(_look(attempt))
+        assert attempt.abort.wait(WAIT)
+        go_on.set()
+        return attempt.input
+
+    async def _look(attempt: Attempt[int, int]) -> None:
+        assert await attempt.abort.wait_async(0.001) is None
+
+    stage.handles(text, echo)
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        await stage.log.wait_for(AttemptStarted)
+        stage.rows(TAKE, chain.id)
+        assert await asyncio.to_thread(go_on.wait, WAIT)
+        assert await (await stage.client.start_chain(text, "on")).result(WAIT) == "on"
+
+
+def test_polling_the_signal_keeps_nothing_behind() -> None:
+    signal = AbortSignal("job")
+    for _ in range(100):
+        assert signal.wait(0.0) is None
+    asyncio.run(_poll(signal))
+    assert len(signal._callbacks) <= 1
+
+
+async def _poll(signal: AbortSignal) -> None:
+    for _ in range(100):
+        assert await signal.wait_async(0.0) is None
+
+
+def test_the_first_reason_stays() -> None:
+    signal = AbortSignal("job")
+    called: list[str] = []
+    signal.on_abort(lambda: called.append("before"))
+    assert signal.set(AbortReason.CANCELLED)
+    assert not signal.set(AbortReason.ERROR)
+    signal.on_abort(lambda: called.append("after"))
+    assert (signal.reason, bool(signal), called) == (AbortReason.CANCELLED, True, ["before", "after"])
+    assert signal.wait() is AbortReason.CANCELLED

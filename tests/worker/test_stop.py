@@ -1,0 +1,406 @@
+"""Starting and stopping, at any moment, in any order, twice."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import psycopg
+import pytest
+
+from queuert import AsyncClient, Attempt, InProcessWorker, JobStatus, NewChain, Outcome, PostgresState
+from queuert.errors import ClosedError, LeaseLostError, SchemaMissingError, StateUnavailableError
+from queuert.observability.events import (
+    AttemptCompleted,
+    AttemptInterrupted,
+    AttemptStarted,
+    JobsReleased,
+    WorkerStarted,
+    WorkerStopped,
+    WorkerStopping,
+)
+from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, echo, in_time, none_left, number, text, until
+
+
+async def held_leases(stage: Stage) -> int:
+    count: int = stage.one("select count(*) from queuert.job where lease_expires_at is not null")
+    return count
+
+
+async def test_stop_before_start(stage: Stage) -> None:
+    stage.handles(number, echo)
+    worker = stage.worker()
+    await in_time(worker.stop())
+    await in_time(worker.start())
+    assert stage.log.of(WorkerStarted) == []
+    await in_time(worker.stop())
+    assert (worker.running, worker.abandoned) == (0, 0)
+
+
+async def test_stop_while_it_starts(stage: Stage) -> None:
+    stage.handles(number, echo)
+    worker = stage.worker()
+    starting = asyncio.create_task(worker.start())
+    await asyncio.sleep(0)
+    await in_time(worker.stop())
+    await in_time(starting)
+    assert stage.log.of(WorkerStarted) == []
+
+
+async def test_stop_when_the_start_was_cancelled(stage: Stage) -> None:
+    stage.handles(number, echo)
+    worker = stage.worker()
+    starting = asyncio.create_task(worker.start())
+    await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await in_time(worker.stop())
+
+
+async def test_stop_twice_and_thrice(stage: Stage) -> None:
+    stage.handles(number, echo)
+    worker = stage.worker()
+    await worker.start()
+    await in_time(worker.stop())
+    await in_time(worker.stop())
+    await in_time(asyncio.gather(worker.stop(), worker.stop()))
+    assert len(stage.log.of(WorkerStopped)) == 1
+
+
+async def test_stops_at_the_same_time(stage: Stage) -> None:
+    stage.handles(number, echo)
+    worker = stage.worker()
+    await worker.start()
+    await in_time(asyncio.gather(*(worker.stop() for _ in range(5))))
+    assert len(stage.log.of(WorkerStopped)) == 1
+
+
+async def test_start_twice_is_refused(stage: Stage) -> None:
+    stage.handles(number, echo)
+    worker = stage.worker()
+    await worker.start()
+    with pytest.raises(ClosedError):
+        await worker.start()
+    await worker.stop()
+    with pytest.raises(ClosedError):
+        await worker.start()
+
+
+async def test_starts_at_the_same_time_start_it_once(stage: Stage) -> None:
+    stage.handles(number, echo)
+    worker = stage.worker()
+    results = await in_time(asyncio.gather(worker.start(), worker.start(), return_exceptions=True))
+    assert sorted(type(result).__name__ for result in results) == ["ClosedError", "NoneType"]
+    assert len(stage.log.of(WorkerStarted)) == 1
+
+
+async def test_a_start_that_failed_can_be_repeated_and_leaves_nothing(stage: Stage, bare_dsn: str) -> None:
+    client = AsyncClient(PostgresState(bare_dsn), JOB_TYPES, observability=stage.log)
+    stage.handles(number, echo)
+    worker = InProcessWorker(client, stage.processors)
+    with psycopg.connect(bare_dsn, autocommit=True) as look:
+        for _ in range(2):
+            with pytest.raises(SchemaMissingError):
+                await worker.start()
+        with pytest.raises(SchemaMissingError):
+            await client.open()
+        count = "select pid from pg_stat_activity where datname = current_database() and application_name like 'queuert%'"
+        await none_left(lambda: look.execute(count).fetchall(), "connections")
+    await client.aclose()
+
+
+async def test_a_store_out_of_reach_is_a_typed_error(stage: Stage) -> None:
+    client = AsyncClient(PostgresState("postgresql://127.0.0.1:1/none"), JOB_TYPES)
+    stage.handles(number, echo)
+    with pytest.raises(StateUnavailableError):
+        await InProcessWorker(client, stage.processors).start()
+    await client.aclose()
+
+
+async def test_an_exception_inside_the_block_passes_after_the_stop(stage: Stage) -> None:
+    gate = Gate()
+
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        await gate.pass_through(attempt)
+        return attempt.input
+
+    with pytest.raises(ValueError, match="inside"):
+        async with stage.worker(grace=0.0):
+            await stage.client.start_chain(number, 1)
+            await gate.next()
+            raise ValueError("inside")
+    assert len(stage.log.of(WorkerStopped)) == 1
+    assert await held_leases(stage) == 0
+
+
+# --- with work under way ----------------------------------------------------------------------------------------------
+
+
+async def test_what_runs_may_finish_within_the_grace(stage: Stage) -> None:
+    gate = Gate()
+
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        await gate.pass_through(attempt)
+        return attempt.input
+
+    worker = stage.worker(concurrency=2)
+    await worker.start()
+    chains = await stage.client.start_chains([NewChain(number, one) for one in range(3)])
+    attempt = await gate.next()
+    await gate.next()
+    stopping = asyncio.create_task(worker.stop())
+    await stage.log.wait_for(WorkerStopping, running=2)
+    assert attempt.worker_stopping
+    assert worker.health().stopping
+    gate.open()
+    await in_time(stopping)
+    statuses = sorted([(await stage.job(chain.id)).status for chain in chains])
+    assert statuses == [JobStatus.COMPLETED, JobStatus.COMPLETED, JobStatus.READY]
+    assert stage.one("select attempt from queuert.job where status = 'ready'") == 0
+
+
+async def test_what_does_not_finish_is_cancelled_and_given_back(stage: Stage) -> None:
+    gate = Gate()
+
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        await gate.pass_through(attempt)
+        return attempt.input
+
+    worker = stage.worker()
+    await worker.start()
+    chain = await stage.client.start_chain(number, 1)
+    await gate.next()
+    await in_time(worker.stop(grace=0.0))
+    job = await stage.job(chain.id)
+    assert (job.status, job.attempt, job.interruptions) == (JobStatus.READY, 1, 1)
+    assert job.last_error is not None
+    assert job.last_error.kind == "worker_stopping"
+    assert await held_leases(stage) == 0
+    assert (worker.abandoned, len(stage.log.of(AttemptInterrupted))) == (0, 1)
+    gate.open()
+    async with stage.worker():
+        assert await chain.result(WAIT) == 1
+
+
+async def test_interruptions_do_not_count_against_the_cap(stage: Stage) -> None:
+    from queuert import RetryPolicy
+
+    gate = Gate()
+
+    @stage.processors.handles(number, retry=RetryPolicy(max_attempts=2, initial=0.0))
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        await gate.pass_through(attempt)
+        raise ValueError("no")
+
+    chain = await stage.client.start_chain(number, 1)
+    for _ in range(3):
+        worker = stage.worker()
+        await worker.start()
+        await gate.next()
+        await in_time(worker.stop(grace=0.0))
+    gate.open()
+    async with stage.worker():
+        await chain.wait(WAIT)
+    job = await stage.job(chain.id)
+    assert (job.attempt, job.interruptions) == (5, 3)
+
+
+async def test_a_coroutine_that_swallows_its_cancellation_and_ends_is_completed(stage: Stage) -> None:
+    gate = Gate()
+
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        try:
+            await gate.pass_through(attempt)
+        except asyncio.CancelledError:
+            return 9
+        return attempt.input
+
+    worker = stage.worker()
+    await worker.start()
+    chain = await stage.client.start_chain(number, 1)
+    await gate.next()
+    await in_time(worker.stop(grace=0.0))
+    job = await stage.job(chain.id)
+    assert (job.status, job.output, worker.abandoned) == (JobStatus.COMPLETED, 9, 0)
+
+
+async def test_a_coroutine_that_will_not_end_is_abandoned_and_leaves_no_task(stage: Stage) -> None:
+    gate, release = Gate(), asyncio.Event()
+
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        while not release.is_set():
+            try:
+                await gate.pass_through(attempt)
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+        return attempt.input
+
+    worker = stage.worker()
+    await worker.start()
+    chain = await stage.client.start_chain(number, 1)
+    await gate.next()
+    await in_time(worker.stop(grace=0.0))
+    job = await stage.job(chain.id)
+    assert (job.status, job.interruptions, worker.abandoned) == (JobStatus.READY, 1, 1)
+    assert await held_leases(stage) == 0
+    release.set()
+    gate.open()
+
+
+async def test_a_thread_that_hangs_is_abandoned_and_its_late_commit_refused(stage: Stage) -> None:
+    stage.rows("create table effect (job text)")
+    go_on, ended, started = threading.Event(), threading.Event(), threading.Event()
+    raised: list[BaseException] = []
+
+    @stage.processors.handles(number)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        started.set()
+        assert go_on.wait(WAIT)
+        try:
+            with attempt.complete() as tx:
+                tx.connection.execute("insert into effect values (%s)", (attempt.job_id,))
+                return tx.finish(attempt.input)
+        except BaseException as error:
+            raised.append(error)
+            raise
+        finally:
+            ended.set()
+
+    worker = stage.worker()
+    await worker.start()
+    chain = await stage.client.start_chain(number, 1)
+    assert await asyncio.to_thread(started.wait, WAIT)
+    try:
+        await in_time(worker.stop(grace=0.0))
+        job = await stage.job(chain.id)
+        assert (job.status, job.attempt, job.interruptions) == (JobStatus.READY, 1, 1)
+        assert await held_leases(stage) == 0
+    finally:
+        go_on.set()
+    assert await asyncio.to_thread(ended.wait, WAIT)
+    assert [type(error) for error in raised] == [LeaseLostError]
+    assert stage.rows("select * from effect") == []
+    assert worker.abandoned == 1
+    assert stage.log.of(WorkerStopped)[0].abandoned == 1
+    assert stage.log.of(AttemptCompleted) == []
+
+
+async def test_a_thread_may_end_by_itself_after_it_was_told(stage: Stage) -> None:
+    """It sees the abort signal, tidies up and returns: it is not abandoned, and its job is not given away meanwhile."""
+    started, ended = threading.Event(), threading.Event()
+
+    @stage.processors.handles(number)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        started.set()
+        assert attempt.abort.wait(WAIT)
+        with pytest.raises(AssertionError, match="was not told"):
+            stage.log.wait_for_sync(AttemptInterrupted, timeout=0.3)
+        ended.set()
+        return attempt.input
+
+    worker = stage.worker()
+    await worker.start()
+    await stage.client.start_chain(number, 1)
+    assert await asyncio.to_thread(started.wait, WAIT)
+    await in_time(worker.stop(grace=0.0))
+    assert ended.is_set()
+    assert worker.abandoned == 0
+    assert await held_leases(stage) == 0
+
+
+async def test_a_second_stop_ends_the_grace(stage: Stage) -> None:
+    gate = Gate()
+
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        await gate.pass_through(attempt)
+        return attempt.input
+
+    worker = stage.worker(grace=3600.0)
+    await worker.start()
+    chain = await stage.client.start_chain(number, 1)
+    await gate.next()
+    first = asyncio.create_task(worker.stop())
+    await stage.log.wait_for(WorkerStopping)
+    await in_time(worker.stop())
+    await in_time(first)
+    assert (await stage.job(chain.id)).interruptions == 1
+
+
+async def test_a_stop_that_is_cancelled_still_closes_everything(stage: Stage) -> None:
+    gate = Gate()
+
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        await gate.pass_through(attempt)
+        return attempt.input
+
+    worker = stage.worker(grace=3600.0)
+    await worker.start()
+    await stage.client.start_chain(number, 1)
+    await gate.next()
+    stopping = asyncio.create_task(worker.stop())
+    await stage.log.wait_for(WorkerStopping)
+    stopping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await in_time(stopping)
+    await in_time(worker.stop())
+    assert worker.running == 0
+
+
+async def test_a_claim_under_way_at_the_stop_is_given_back(stage: Stage) -> None:
+    """The claim waits for a lock on the table; what it takes when it goes on belongs to nobody."""
+    stage.handles(number, echo)
+    worker = stage.worker(concurrency=3)
+    chains = await stage.client.start_chains([NewChain(number, one) for one in range(5)])
+    with psycopg.connect(stage.dsn) as connection:
+        connection.execute("lock table queuert.job in exclusive mode")
+        await worker.start()
+        await until(lambda: bool(stage.rows("select 1 from pg_locks where not granted")), "the claim waits")
+        stopping = asyncio.create_task(worker.stop())
+        await stage.log.wait_for(WorkerStopping)
+        connection.rollback()
+    await in_time(stopping)
+    assert stage.log.of(AttemptStarted) == []
+    for chain in chains:
+        job = await stage.job(chain.id)
+        assert (job.status, job.attempt, job.interruptions) == (JobStatus.READY, 0, 0)
+    released: list[Any] = stage.log.of(JobsReleased)
+    assert [event.count for event in released] in ([3], [])
+
+
+async def test_it_stops_at_once_in_the_midst_of_many_short_jobs(stage: Stage) -> None:
+    stage.handles(number, echo)
+    chains = await stage.client.start_chains([NewChain(number, one) for one in range(2_000)])
+    worker = stage.worker(concurrency=20)
+    await worker.start()
+    await stage.log.wait_for(AttemptCompleted, times=50)
+    await in_time(worker.stop())
+    assert await held_leases(stage) == 0
+    assert stage.one("select count(*) from queuert.job where status not in ('ready', 'completed')") == 0
+    assert stage.one("select count(*) from queuert.job where attempt > 1 or interruptions > 0") == 0
+    assert stage.one("select count(*) from queuert.job where status = 'ready' and attempt > 0") == 0
+    async with stage.worker(concurrency=20):
+        await stage.client.wait(chains, timeout=WAIT)
+
+
+async def test_threads_are_reused_and_end_with_the_worker(stage: Stage) -> None:
+    names: set[str] = set()
+
+    @stage.processors.handles(text)
+    def handler(attempt: Attempt[str, str]) -> Outcome[str]:
+        names.add(threading.current_thread().name)
+        return attempt.input
+
+    chains = await stage.client.start_chains([NewChain(text, "x") for _ in range(200)])
+    async with stage.worker(concurrency=4):
+        await stage.client.wait(chains, timeout=WAIT)
+    assert len(names) <= 8
