@@ -56,6 +56,10 @@ class Process:
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
 
+    def wait(self) -> int:
+        """Wait for its end; returns its exit code."""
+        return self._process.wait()
+
     def stop(self) -> int:
         """Ask it to stop, and wait; returns its exit code, negative when it had to be killed."""
         self.send(signal.SIGTERM)

@@ -91,7 +91,8 @@ class Show:
         self._driver = start_driver(
             self._settings, self.report_path, workspace=self._stage.workspace, environment=self._stage.environment
         )
-        display.say(f"driver started: {'Spark reads' if self._settings.spark else 'reads'} the standard library")
+        means = "with Spark" if self._settings.spark else "without Spark"
+        display.say(f"driver started: process {self._driver.pid} reads the standard library {means}")
         self._watch(display)
         self._stop_workers(display)
 
@@ -151,7 +152,7 @@ class Show:
         for process in [*self._workers, *([self._driver] if self._driver else [])]:
             done = process is self._driver and process.exit_code == 0
             if not process.alive and not done and process is not self._victim:
-                raise DemoError(f"the {process.name} ended (exit code {process.exit_code}): {process.last_words()}")
+                raise DemoError(_untimely_end(process))
 
     def _stop_workers(self, display: Display) -> None:
         for worker in self._workers:
@@ -163,6 +164,11 @@ class Show:
     def _kill_all(self) -> None:
         for process in [*self._workers, *([self._driver] if self._driver else [])]:
             process.kill()
+
+
+def _untimely_end(process: Process) -> str:
+    words = process.last_words() or "its log is empty"
+    return f"{process.name} ended before its time, with exit code {process.exit_code}: {words}"
 
 
 def _tell(settings: DemoSettings, stage: Stage, show: Show) -> int:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -150,6 +151,47 @@ def test_what_is_kept_can_be_looked_at_and_is_not_overwritten(temporary: Path, b
     assert "has a schema queuert_demo already" in errors
     with psycopg.connect(bare_dsn) as connection:
         assert connection.execute("SELECT count(*) FROM queuert_demo.effect").fetchone() == (2,)
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_the_kept_server_starts_as_it_says(temporary: Path) -> None:
+    arguments = ["--no-spark", "--files", "1", "--lease", "1", "--workers", "1", "--concurrency", "1", "--keep"]
+    code, output, _ = run(temporary, *arguments)
+    assert code == 0
+    command = re.search(r"start the server with: (.*)", output)
+    assert command is not None
+    with subprocess.Popen(shlex.split(command[1]), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        address = ""
+        while "(" not in address:
+            address += server.stdout.read(1)
+        with psycopg.connect(address.rstrip(" (")) as connection:
+            assert connection.execute("SELECT count(*) FROM queuert_demo.effect").fetchone() == (2,)
+        server.communicate("\n")
+    (kept,) = leftovers(temporary)
+    assert "report.md" in {path.name for path in (temporary / kept).iterdir()}
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", ["demo-1", "driver"])
+def test_a_process_that_dies_unasked_ends_the_demo(name: str, temporary: Path) -> None:
+    with demo(temporary, "--no-spark") as process:
+        assert process.stdout is not None
+        seen = ""
+        while "driver started" not in seen:
+            seen += process.stdout.readline()
+        child = re.search(rf"{name} started: process (\d+)", seen)
+        assert child is not None
+        os.kill(int(child[1]), signal.SIGKILL)
+        _, errors = process.communicate()
+    assert process.returncode == 1
+    assert errors.startswith(f"queuert: {name} ended before its time, with exit code -9: ")
+    assert errors.count("\n") == 1
+    assert leftovers(temporary) == []
 
 
 @pytest.mark.fault

@@ -1,0 +1,67 @@
+"""The demo's children: their logs, their ends, and their own children."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from queuert.demo.processes import Process
+
+StartPython = Callable[[str], Process]
+
+
+@pytest.fixture
+def start_python(tmp_path: Path) -> Iterator[StartPython]:
+    """A function that starts a child which runs some Python."""
+    started: list[Process] = []
+
+    def start(code: str) -> Process:
+        log = tmp_path / f"{len(started)}.log"
+        started.append(Process("child", ["-c", code], log=log, environment={**os.environ}))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+
+
+def test_last_words_hold_no_password(start_python: StartPython) -> None:
+    process = start_python("import sys; print('first'); sys.exit('postgresql://me:hunter2@host failed\\n\\n')")
+    process.wait()
+    assert process.exit_code == 1
+    assert process.last_words() == "postgresql://me:***@host failed"
+
+
+def test_stop_gives_the_exit_code(start_python: StartPython, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    os.mkfifo(ready)
+    process = start_python(
+        "import signal, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
+        f"open({str(ready)!r}, 'w').close()\n"
+        "while True: signal.pause()"
+    )
+    ready.read_text()
+    assert process.stop() == 7
+    assert not process.alive
+    process.kill()
+    assert process.exit_code == 7
+
+
+def test_a_kill_reaches_the_childs_children(start_python: StartPython, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    # The grandchild holds the pipe open for as long as it lives: its end is the end of the file.
+    process = start_python(
+        "import signal, subprocess, sys\n"
+        f"pipe = open({str(told)!r}, 'w')\n"
+        "pipe.write('ready\\n'); pipe.flush()\n"
+        f"subprocess.Popen([{sys.executable!r}, '-c', 'import signal; signal.pause()'], pass_fds=[pipe.fileno()])\n"
+        "signal.pause()"
+    )
+    with told.open() as pipe:
+        assert pipe.readline() == "ready\n"
+        process.kill()
+        assert pipe.read() == ""
