@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from queuert.errors import ConfigurationError
+from queuert.policies import LONGEST_PAUSE
 from queuert.schedules import Schedule
 
 R = TypeVar("R", covariant=True)
@@ -69,3 +71,15 @@ Outcome: TypeAlias = R | ContinueWith[R] | Retry | Fail | Cancel | Finished[R]
 def seconds(value: float | timedelta | None) -> float | None:
     """Seconds of a number or a timedelta; None stays None."""
     return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def pause(value: float | timedelta) -> float:
+    """Seconds that a store can add to a time.
+
+    Raises:
+        ConfigurationError: they are negative, more than a hundred years, or no number.
+    """
+    wanted = seconds(value) or 0.0
+    if not 0 <= wanted <= LONGEST_PAUSE:
+        raise ConfigurationError(f"a pause of {wanted} seconds: between 0 and a hundred years")
+    return wanted

@@ -11,6 +11,17 @@ from random import random as _random
 
 from queuert.errors import ConfigurationError
 
+LONGEST_PAUSE = 100 * 365 * 86_400.0
+"""A hundred years, in seconds: what any store can add to a time."""
+
+
+def _as_floats(policy: object, *names: str) -> None:
+    """Whole numbers are welcome; stores are given floats."""
+    for name in names:
+        value = getattr(policy, name)
+        if value is not None:
+            object.__setattr__(policy, name, float(value))
+
 
 def _check(condition: bool, message: str) -> None:
     if not condition:
@@ -41,10 +52,14 @@ class RetryPolicy:
     jitter: float = 0.1
 
     def __post_init__(self) -> None:
-        _check(self.max_attempts >= 1, f"max_attempts is {self.max_attempts}: at least 1")
+        _as_floats(self, "initial", "multiplier", "maximum", "jitter")
+        _check(type(self.max_attempts) is int, f"max_attempts is {self.max_attempts!r}: a whole number")
+        _check(1 <= self.max_attempts <= 1_000_000, f"max_attempts is {self.max_attempts}: from 1 to a million")
         _check(self.initial >= 0, f"initial is {self.initial}: at least 0 seconds")
         _check(self.multiplier >= 1, f"multiplier is {self.multiplier}: at least 1")
+        _check(self.multiplier <= 1e6, f"multiplier is {self.multiplier}: at most a million")
         _check(self.maximum >= self.initial, f"maximum ({self.maximum} s) is below initial ({self.initial} s)")
+        _check(self.maximum <= LONGEST_PAUSE, f"maximum is {self.maximum} s: at most a hundred years")
         _check(0 <= self.jitter <= 1, f"jitter is {self.jitter}: between 0 and 1")
 
     def base_delay(self, attempt: int) -> float:
@@ -80,6 +95,7 @@ class LeasePolicy:
     renew_every: float | None = None
 
     def __post_init__(self) -> None:
+        _as_floats(self, "seconds", "renew_every")
         _check(self.seconds >= 0.1, f"a lease of {self.seconds} s is too short: at least 0.1 s")
         _check(self.seconds <= 86_400 * 7, f"a lease of {self.seconds} s is too long: at most a week")
         _check(self.renewal_interval > 0, f"renew_every is {self.renew_every}: above 0 seconds")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from queuert.errors import LeaseLostError
 from queuert.jobs import AbortReason
+
+_log = logging.getLogger("queuert.worker")
 
 
 class AbortSignal:
@@ -39,8 +43,8 @@ class AbortSignal:
     def wait(self, timeout: float | None = None) -> AbortReason | None:
         """Wait, in a thread, until the attempt must stop, at most ``timeout`` seconds; the reason, or None."""
         event = threading.Event()
-        self.on_abort(event.set)
-        event.wait(timeout)
+        with self._listening(event.set):
+            event.wait(timeout)
         return self._reason
 
     async def wait_async(self, timeout: float | None = None) -> AbortReason | None:
@@ -49,15 +53,22 @@ class AbortSignal:
         event = asyncio.Event()
 
         def wake() -> None:
-            loop.call_soon_threadsafe(event.set)
+            with suppress(RuntimeError):  # The loop has closed: nobody waits any more.
+                loop.call_soon_threadsafe(event.set)
 
-        self.on_abort(wake)
-        try:
+        with self._listening(wake), suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await event.wait()
-        except TimeoutError:
-            pass
         return self._reason
+
+    @contextmanager
+    def _listening(self, callback: Callable[[], None]) -> Iterator[None]:
+        self.on_abort(callback)
+        try:
+            yield
+        finally:
+            with self._lock, suppress(ValueError):
+                self._callbacks.remove(callback)
 
     def raise_if_set(self) -> None:
         """Raise LeaseLostError with the reason if the attempt must stop."""
@@ -65,12 +76,15 @@ class AbortSignal:
             raise LeaseLostError(self._job_id, self._reason)
 
     def on_abort(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` when the signal is set, from the thread that sets it; at once if it is set already."""
+        """Call ``callback`` when the signal is set, from the thread that sets it; at once if it is set already.
+
+        Be quick in it. What it raises goes to the log and disturbs nobody.
+        """
         with self._lock:
             if self._reason is None:
                 self._callbacks.append(callback)
                 return
-        callback()
+        _call(callback)
 
     def set(self, reason: AbortReason) -> bool:
         """Set the signal. The worker does; False if it was set before."""
@@ -80,5 +94,12 @@ class AbortSignal:
             self._reason = reason
             callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
-            callback()
+            _call(callback)
         return True
+
+
+def _call(callback: Callable[[], None]) -> None:
+    try:
+        callback()
+    except Exception:
+        _log.exception("a callback of attempt.abort failed")

@@ -7,14 +7,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from queuert.client.starts import ChainReference, chain_ids, checked_priority
-from queuert.errors import DefinitionError, UndeclaredContinuationError
+from queuert.errors import DefinitionError
 from queuert.job_types import JobType
 from queuert.jobs import Blocker
-from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, seconds
+from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, pause
 from queuert.payloads import check_text
 from queuert.schedules import Schedule
 from queuert.state.adapter import ClaimedJob
 from queuert.worker.abort import AbortSignal
+from queuert.worker.endings import check_continuation
 
 if TYPE_CHECKING:
     from queuert.worker.completion import Completion, CompletionRuntime
@@ -122,11 +123,7 @@ class Attempt(Generic[I, R]):
             PayloadError: the input cannot be stored.
             DefinitionError: the job would wait for its own chain.
         """
-        if job_type.name not in self._job_type.continuations:
-            allowed = ", ".join(map(repr, self._job_type.continuations)) or "nothing"
-            raise UndeclaredContinuationError(
-                f"job type {self.type!r} declares to continue with {allowed}, not with {job_type.name!r}"
-            )
+        check_continuation(self._job_type, job_type.name)
         awaited = chain_ids(blockers)
         if self.chain_id in awaited:
             raise DefinitionError("a job cannot wait for its own chain: it would wait for ever")
@@ -140,8 +137,12 @@ class Attempt(Generic[I, R]):
         )
 
     def retry(self, *, after: float | timedelta | None = None, reason: str = "the handler asked for it") -> Retry:
-        """Try again ``after`` seconds, or after the pause of the retry policy: return it. The attempt counts."""
-        return Retry(after=seconds(after), reason=reason)
+        """Try again ``after`` seconds, or after the pause of the retry policy: return it. The attempt counts.
+
+        Raises:
+            ConfigurationError: ``after`` is negative, or longer than a hundred years.
+        """
+        return Retry(after=None if after is None else pause(after), reason=reason)
 
     def fail(self, reason: str) -> Fail:
         """Give up, whatever attempts are left: return it. The chain is ``failed`` with this reason."""

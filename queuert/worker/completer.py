@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from queuert.errors import QueuertError, StateUnavailableError
+from queuert.errors import StateUnavailableError
 from queuert.observability.adapter import Observers
 from queuert.observability.events import StateFailed
 from queuert.policies import Backoff
@@ -59,7 +59,7 @@ class Completer:
         """Write one ending and wait until it is durable, or known to be lost.
 
         Raises:
-            QueuertError: the store refuses this very ending: a continuation's id exists, its blocker does not.
+            Exception: the store refuses this very ending: a continuation's id exists, its blocker does not.
             StateUnavailableError: the worker stopped first.
         """
         if self._stopped:
@@ -92,7 +92,7 @@ class Completer:
                 failures += 1
                 self._report(error)
                 await asyncio.sleep(self._backoff.delay(failures))
-            except QueuertError as error:
+            except Exception as error:
                 await self._write_apart(batch, error)
                 return
             else:
@@ -101,7 +101,7 @@ class Completer:
                         future.set_result(result)
                 return
 
-    async def _write_apart(self, batch: Sequence[_Pending], error: QueuertError) -> None:
+    async def _write_apart(self, batch: Sequence[_Pending], error: Exception) -> None:
         # One of them is refused: alone, it harms only itself.
         if len(batch) == 1:
             _fail(batch[0][1], error)

@@ -25,6 +25,10 @@ class CompletionRuntime(Protocol):
         """The one completion of the attempt."""
         ...
 
+    def check_event_loop(self) -> None:
+        """Raise CompletionMisuseError unless the worker's own event loop runs here."""
+        ...
+
     def worker_stopping(self) -> bool:
         """Whether the worker has been asked to stop."""
         ...
@@ -94,12 +98,18 @@ class Completion(Generic[R]):
 
     def __init__(self, runtime: CompletionRuntime) -> None:
         self._runtime = runtime
+        self._used = False
         self._transaction: Transaction[R] | None = None
         self._async: AbstractAsyncContextManager[AsyncStoreTransaction] | None = None
         self._sync: AbstractContextManager[StoreTransaction] | None = None
         self._store_transaction: Any = None
         self.closing: asyncio.Task[None] | None = None
         """The end of an asynchronous block: it is carried through even when the handler is cancelled meanwhile."""
+
+    def _use(self) -> None:
+        if self._used:
+            raise CompletionMisuseError("the block of attempt.complete() was entered twice")
+        self._used = True
 
     def _begun(self, store_transaction: Any) -> Transaction[R]:
         self._runtime.hold()
@@ -115,6 +125,8 @@ class Completion(Generic[R]):
     # --- in a coroutine -----------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Transaction[R]:
+        self._runtime.check_event_loop()
+        self._use()
         self._async = self._runtime.begin()
         return self._begun(await self._async.__aenter__())
 
@@ -157,6 +169,7 @@ class Completion(Generic[R]):
     def __enter__(self) -> Transaction[R]:
         if _in_event_loop():
             raise CompletionMisuseError("in a coroutine, use: async with attempt.complete() as tx")
+        self._use()
         self._sync = self._runtime.begin_in_thread()
         return self._begun(self._sync.__enter__())
 

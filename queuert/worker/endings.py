@@ -5,11 +5,11 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
-from queuert.errors import CompletionMisuseError, PayloadDecodeError, StateError
+from queuert.errors import CompletionMisuseError, PayloadDecodeError, StateError, UndeclaredContinuationError
 from queuert.ids import new_id
 from queuert.job_types import JobType
 from queuert.jobs import JobError
-from queuert.outcomes import Cancel, ContinueWith, Fail, Finished, Retry
+from queuert.outcomes import Cancel, ContinueWith, Fail, Finished, Retry, pause
 from queuert.payloads import safe_text
 from queuert.policies import RetryPolicy
 from queuert.state.adapter import ClaimedJob, Finish, FinishKind, NewJob
@@ -24,10 +24,13 @@ def ending(job: ClaimedJob, job_type: JobType[Any, Any], retry: RetryPolicy, out
 
     Raises:
         PayloadError: the output does not fit the job type; the attempt has then failed.
+        ConfigurationError: the pause before a retry is out of range.
+        UndeclaredContinuationError: the job type does not declare to continue so.
         CompletionMisuseError: the handler returned what only ``complete()`` may.
     """
     match outcome:
         case ContinueWith():
+            check_continuation(job_type, outcome.job_type)
             return Finish(job, FinishKind.CONTINUE, continuation=_continuation(job, outcome))
         case Retry():
             return retried(job, retry, JobError("retry", safe_text(outcome.reason, MAX_MESSAGE)), outcome.after)
@@ -39,6 +42,15 @@ def ending(job: ClaimedJob, job_type: JobType[Any, Any], retry: RetryPolicy, out
             raise CompletionMisuseError("the handler returned the result of a complete() block that did not commit")
         case _:
             return Finish(job, FinishKind.COMPLETE, output=job_type.encode_output(outcome))
+
+
+def check_continuation(job_type: JobType[Any, Any], name: str) -> None:
+    """Raise UndeclaredContinuationError unless ``job_type`` declares to continue with the job type of that name."""
+    if name not in job_type.continuations:
+        allowed = ", ".join(map(repr, job_type.continuations)) or "nothing"
+        raise UndeclaredContinuationError(
+            f"job type {job_type.name!r} declares to continue with {allowed}, not with {name!r}"
+        )
 
 
 def _continuation(job: ClaimedJob, outcome: ContinueWith[Any]) -> NewJob:
@@ -58,7 +70,7 @@ def retried(job: ClaimedJob, retry: RetryPolicy, error: JobError, after: float |
     """A failed attempt: tried again if the policy allows another, failed otherwise."""
     if not retry.allows_another(job.counted_attempts):
         return Finish(job, FinishKind.FAIL, error=error)
-    delay = retry.delay(job.counted_attempts) if after is None else max(0.0, after)
+    delay = retry.delay(job.counted_attempts) if after is None else pause(after)
     return Finish(job, FinishKind.RETRY, error=error, delay=delay)
 
 
@@ -85,14 +97,14 @@ def error_of(exception: BaseException, kind: str = "handler") -> JobError:
 def _message(exception: BaseException) -> str:
     try:
         return str(exception)
-    except Exception as error:
+    except BaseException as error:
         return f"<{type(error).__name__} while reading the message>"
 
 
 def _traceback(exception: BaseException) -> str:
     try:
         text = "".join(traceback.format_exception(exception))
-    except Exception as error:
+    except BaseException as error:
         return f"<{type(error).__name__} while formatting the traceback>"
     # The end says where it happened.
     return text if len(text) <= MAX_TRACEBACK else "... " + text[-(MAX_TRACEBACK - 4) :]

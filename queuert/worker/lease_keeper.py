@@ -146,4 +146,11 @@ class LeaseKeeper:
         while not self._stopped.wait(self._watch_tick):
             # Two ticks early: this thread may be late by one, and the handler needs a moment to stop.
             for held in self._book.expiring(time.monotonic() + 2 * self._watch_tick):
-                self._book.lose(held, AbortReason.ERROR)
+                self._give_up(held)
+
+    def _give_up(self, held: HeldLease) -> None:
+        try:
+            self._book.lose(held, AbortReason.ERROR)
+        except Exception as error:
+            # This thread guards all the other leases too.
+            self._observers.emit(StateFailed(worker=self._worker, operation="give up a lease", error=repr(error)))

@@ -13,7 +13,6 @@ from queuert.notify.adapter import Hint, Subscription, Topic
 from queuert.observability.events import WorkerStarted, WorkerStopped, WorkerStopping
 from queuert.state.adapter import ClaimedJob
 from queuert.state.async_store import AsyncStore
-from queuert.worker import endings
 from queuert.worker.claimer import Claimer
 from queuert.worker.completer import Completer
 from queuert.worker.health import Health
@@ -158,7 +157,7 @@ class WorkerParts:
         self.abandoned = len(left)
         try:
             async with asyncio.timeout(_AFTER_CANCEL):
-                await asyncio.gather(*(self.completer.finish(endings.interrupted(runner.job)) for runner in left))
+                await asyncio.gather(*(self.completer.finish(runner.give_up()) for runner in left))
         except (TimeoutError, StateError):
             return
 

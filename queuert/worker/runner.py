@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from typing import Any, TypeVar
 
 from queuert.errors import (
     BlockerFailedError,
     CompletionMisuseError,
     LeaseLostError,
-    QueuertError,
     StateUnavailableError,
 )
 from queuert.job_types import JobType, JobTypes
@@ -47,34 +46,37 @@ class AttemptRunner:
         self._job_type: JobType[Any, Any] = processor.job_type
         self._reports = AttemptReports(services, job)
         self._abort = AbortSignal(job.id)
+        self._abort.on_abort(self._on_abort)
         self._completion: Completion[Any] | None = None
         self._committed: FinishResult | None = None
         self._concluding = False
+        self._given_up = False
+        self._in_thread = False
         self._handler: asyncio.Task[Any] | None = None
         self._event_loop = asyncio.get_running_loop()
         self._held: HeldLease = services.book.add(job, processor.lease, sent_at, self.abort)
-
-    @property
-    def job(self) -> ClaimedJob:
-        """The job that it runs."""
-        return self._job
 
     # --- telling it to stop -------------------------------------------------------------------------------------------
 
     def abort(self, reason: AbortReason) -> None:
         """Tell the handler to stop. From any thread."""
         # Once the ending is known there is nothing left to stop: it is written, or refused.
-        if not self._concluding and self._abort.set(reason):
-            if reason is not AbortReason.WORKER_STOPPING:
-                self._reports.aborted(reason)
-            try:
-                self._event_loop.call_soon_threadsafe(self._cancel_handler)
-            except RuntimeError:
-                return  # The loop is closed, and the handler with it.
+        if not self._concluding and self._abort.set(reason) and reason is not AbortReason.WORKER_STOPPING:
+            self._reports.aborted(reason)
+
+    def _on_abort(self) -> None:
+        with suppress(RuntimeError):  # The loop is closed, and the handler with it.
+            self._event_loop.call_soon_threadsafe(self._cancel_handler)
 
     def _cancel_handler(self) -> None:
-        if self._handler is not None:
+        # A thread cannot be stopped: its slot is taken until it ends by itself, since it has been told.
+        if self._handler is not None and not self._in_thread:
             self._handler.cancel()
+
+    def give_up(self) -> Finish:
+        """Let go of an attempt that does not end, when the worker stops: its ending, to be written over its head."""
+        self._concluding = self._given_up = True
+        return endings.interrupted(self._job)
 
     # --- the attempt --------------------------------------------------------------------------------------------------
 
@@ -134,7 +136,11 @@ class AttemptRunner:
         if self._processor.is_coroutine:
             result: Any = handler(attempt)
             return await result
-        result = await self._services.threads.run(lambda: handler(attempt))
+        self._in_thread = True
+        try:
+            result = await self._services.threads.run(lambda: handler(attempt))
+        finally:
+            self._in_thread = False
         # A plain function may still return an awaitable: a partial, or a callable object.
         return await result if asyncio.iscoroutine(result) else result
 
@@ -189,16 +195,14 @@ class AttemptRunner:
             return self._failure(error)
 
     async def _conclude(self, finish: Finish | None) -> None:
-        if finish is None:
+        if finish is None or self._given_up:
             return
         self._concluding = True
         try:
             result = await self._services.completer.finish(finish)
         except StateUnavailableError:
             raise
-        except QueuertError as error:
-            if finish.kind is FinishKind.RETRY or finish.kind is FinishKind.FAIL:
-                raise
+        except Exception as error:
             # The store refuses what the handler returned: that is a failed attempt.
             finish = self._failure(error)
             result = await self._services.completer.finish(finish)
@@ -214,6 +218,11 @@ class AttemptRunner:
         completion: Completion[R] = Completion(self)
         self._completion = completion
         return completion
+
+    def check_event_loop(self) -> None:
+        """Raise CompletionMisuseError unless the worker's own event loop runs here."""
+        if asyncio.get_running_loop() is not self._event_loop:
+            raise CompletionMisuseError("in an event loop of your own, use: with attempt.complete() as tx, in a thread")
 
     def worker_stopping(self) -> bool:
         """Whether the worker has been asked to stop."""

@@ -75,6 +75,7 @@ class InProcessWorker:
         self._poll_interval = poll_interval
         self._connections = connections or min(concurrency, 20) + _BESIDES_HANDLERS
         self._parts: WorkerParts | None = None
+        self._started = False
         self._stop_asked = False
         self._stop_done: asyncio.Future[None] | None = None
         self._hurry: asyncio.Event | None = None
@@ -89,11 +90,16 @@ class InProcessWorker:
             SchemaMissingError: its schema is not there: run ``queuert migrate up``.
             ClosedError: the worker was started before.
         """
-        if self._parts is not None or self._stop_done is not None:
+        if self._started:
             raise ClosedError("a worker is started once: make a new one")
+        self._started = True
         self._hurry = asyncio.Event()
         store = self._client.state.async_store(connections=self._connections)
-        await store.open()
+        try:
+            await store.open()
+        except BaseException:
+            self._started = False  # Nothing was begun: it may be tried again.
+            raise
         if self._stop_asked:
             # Stopped while it was connecting: there is nothing to undo but the connection.
             await store.aclose()

@@ -23,7 +23,7 @@ def test_the_pauses_double_up_to_the_maximum() -> None:
 
 @given(
     attempt=st.integers(1, 10**9),
-    multiplier=st.floats(1, 1e12),
+    multiplier=st.floats(1, 1e6),
     initial=st.floats(0, 1e6),
     jitter=st.floats(0, 1),
 )
