@@ -73,7 +73,7 @@ class Party:
         self._connection = _GatedConnection.connect(dsn, autocommit=True, prepare_threshold=None)
         with suppress(psycopg.errors.InsufficientPrivilege):
             # A deadlock is found all the same, only sooner.
-            self._connection.execute("SET deadlock_timeout = '20ms'")
+            self._connection.execute("SET deadlock_timeout = '1ms'")
         self.pid = self._connection.info.backend_pid
         self._store = PostgresStore(PostgresSettings(dsn), Statements("queuert"), 1)
         vars(self._store).update(_connections=_OneConnection(self._connection))

@@ -88,7 +88,8 @@ async def best_priority_first(stores: Stores) -> None:
     store = await stores.open()
     for type, priority in (("a", 0), ("b", 5), ("a", -3), ("b", 1)):
         await start(store, job(type, priority=priority))
-    assert [one.priority for one in await store.claim(ask("a", "b"))] == [5, 1, 0, -3]
+    claims = [await store.claim(ask("a", "b", limit=limit)) for limit in (1, 2, 1)]
+    assert [[one.priority for one in claimed] for claimed in claims] == [[5], [1, 0], [-3]]
 
 
 @case()
