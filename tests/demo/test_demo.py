@@ -197,10 +197,16 @@ def test_a_process_that_dies_unasked_ends_the_demo(name: str, temporary: Path) -
 @pytest.mark.fault
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("moment", ["driver started", "files found", "killed"])
+@pytest.mark.parametrize(
+    ("moment", "number"),
+    [
+        ("driver started", signal.SIGINT),
+        ("files found", signal.SIGTERM),
+        ("killed", signal.SIGINT),
+    ],
+)
 def test_interrupted_it_leaves_nothing_behind(temporary: Path, moment: str, number: signal.Signals) -> None:
-    with demo(temporary, "--no-spark", "--lease", "1") as process:
+    with demo(temporary, "--no-spark", "--files", "100", "--lease", "1") as process:
         assert process.stdout is not None
         seen = ""
         for line in process.stdout:
