@@ -105,10 +105,18 @@ class Gate:
 class Stage:
     """A client on a database of the test's own, and workers that tell their events to one log."""
 
-    def __init__(self, dsn: str, *, notify: NotifyAdapter | None = None) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        notify: NotifyAdapter | None = None,
+        through: str | None = None,
+        answer_timeout: float = 30.0,
+    ) -> None:
+        """``through`` is what the client and the workers connect to, where that is not the database itself."""
         self.dsn = dsn
         self.log = EventLog()
-        self.state = PostgresState(dsn)
+        self.state = PostgresState(through or dsn, answer_timeout=answer_timeout)
         self.client = AsyncClient(self.state, JOB_TYPES, notify=notify, observability=self.log)
         self.processors = Processors(JOB_TYPES, retry=AT_ONCE)
         self.workers: list[InProcessWorker] = []

@@ -1,0 +1,314 @@
+"""Connections that are cut, held up and refused between a worker and its database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from queuert import AbortReason, Attempt, JobStatus, NewChain, Outcome
+from queuert.observability.events import (
+    AttemptAborted,
+    AttemptCompleted,
+    AttemptFailed,
+    AttemptRetried,
+    AttemptStarted,
+    JobReaped,
+    JobsReleased,
+    LoopFailed,
+    StateFailed,
+)
+from queuert.testing.fault_proxy import FaultProxy
+from tests.faults.processes.support import effects, make_effects
+from tests.worker.support import AT_ONCE, SHORT, WAIT, Gate, Stage, echo, in_time, number, text
+
+pytestmark = pytest.mark.fault
+
+COMMIT = b"COMMIT"
+CLAIM = b"Lease the best due jobs"
+FINISH = b"End attempts of many kinds"
+RELEASE = b"Give back all that one claim took"
+
+
+@pytest.fixture
+async def near(dsn: str) -> AsyncIterator[Stage]:
+    """A stage that is connected to the database itself."""
+    stage = Stage(dsn)
+    make_effects(stage)
+    yield stage
+    await stage.close()
+
+
+@pytest.fixture
+async def proxy(near: Stage) -> AsyncIterator[FaultProxy]:
+    """The proxy between the far stage and the database."""
+    with FaultProxy.before(near.dsn) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def far(near: Stage, proxy: FaultProxy) -> AsyncIterator[Stage]:
+    """A stage whose client and workers are connected through the proxy."""
+    stage = Stage(near.dsn, through=proxy.address_in(near.dsn), answer_timeout=2.0)
+    yield stage
+    proxy.heal()
+    await stage.close()
+
+
+async def writes(attempt: Attempt[Any, Any]) -> Any:
+    async with attempt.complete() as tx:
+        await tx.connection.execute("insert into effect values (%s, %s)", (attempt.job_id, attempt.number))
+        return tx.finish(attempt.input)
+
+
+def writes_in_thread(attempt: Attempt[Any, Any]) -> Any:
+    with attempt.complete() as tx:
+        tx.connection.execute("insert into effect values (%s, %s)", (attempt.job_id, attempt.number))
+        return tx.finish(attempt.input)
+
+
+async def started(far: Stage, handler: Any, gate: Gate, near: Stage) -> str:
+    """A worker behind the proxy that is inside a job's handler, before its gate; the job's id."""
+
+    if asyncio.iscoroutinefunction(handler):
+
+        async def gated(attempt: Attempt[Any, Any]) -> Any:
+            await gate.pass_through(attempt)
+            return await handler(attempt)
+
+        far.handles(number, gated, retry=AT_ONCE)
+    else:
+        go_on = asyncio.run_coroutine_threadsafe
+        loop = asyncio.get_running_loop()
+
+        def gated_in_thread(attempt: Attempt[Any, Any]) -> Any:
+            go_on(gate.pass_through(attempt), loop).result(WAIT)
+            return handler(attempt)
+
+        far.handles(number, gated_in_thread, retry=AT_ONCE)
+    await far.worker(concurrency=2).start()
+    chain = await near.client.start_chain(number, 1)
+    await gate.next()
+    return chain.id
+
+
+def nothing_failed(far: Stage) -> None:
+    assert far.log.of(AttemptRetried) + far.log.of(AttemptFailed) + far.log.of(JobReaped) == []
+
+
+@pytest.mark.parametrize("colour", ["coroutine", "thread"])
+async def test_the_answer_to_the_commit_is_lost(near: Stage, far: Stage, proxy: FaultProxy, colour: str) -> None:
+    gate = Gate()
+    one = await started(far, writes if colour == "coroutine" else writes_in_thread, gate, near)
+    proxy.lose_answer(COMMIT)
+    gate.open()
+    await far.log.wait_for(AttemptCompleted, job_id=one)
+    assert proxy.fired.is_set()
+    job = await near.job(one)
+    assert (job.status, job.attempt, job.lease_expirations) == (JobStatus.COMPLETED, 1, 0)
+    assert effects(near) == [(one, 1)]
+    nothing_failed(far)
+
+
+@pytest.mark.parametrize("colour", ["coroutine", "thread"])
+async def test_the_commit_never_arrived(near: Stage, far: Stage, proxy: FaultProxy, colour: str) -> None:
+    gate = Gate()
+    one = await started(far, writes if colour == "coroutine" else writes_in_thread, gate, near)
+    proxy.lose_request(COMMIT)
+    gate.open()
+    await far.log.wait_for(AttemptCompleted, job_id=one)
+    assert proxy.fired.is_set()
+    assert effects(near) == [(one, 2)]
+    assert (await near.job(one)).attempt == 2
+
+
+@pytest.mark.parametrize("lost", ["answer", "request"])
+async def test_a_completers_statement_is_lost_on_the_way(
+    near: Stage, far: Stage, proxy: FaultProxy, lost: str
+) -> None:
+    gate = Gate()
+    one = await started(far, echo, gate, near)
+    if lost == "answer":
+        proxy.lose_answer(FINISH)
+    else:
+        proxy.lose_request(FINISH)
+    gate.open()
+    await far.log.wait_for(AttemptCompleted, job_id=one)
+    assert proxy.fired.is_set()
+    job = await near.job(one)
+    assert (job.status, job.attempt, job.output) == (JobStatus.COMPLETED, 1, 1)
+    assert len(far.log.of(AttemptCompleted)) == 1
+    nothing_failed(far)
+
+
+@pytest.mark.parametrize("lost", ["answer", "request"])
+async def test_a_continuation_is_created_once_whatever_is_lost(
+    near: Stage, far: Stage, proxy: FaultProxy, lost: str
+) -> None:
+    from tests.worker.support import loop
+
+    gate = Gate()
+
+    @far.processors.handles(loop, retry=AT_ONCE)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        if attempt.input == 0:
+            await gate.pass_through(attempt)
+            return attempt.continue_with(loop, 1)
+        return attempt.input
+
+    await far.worker().start()
+    chain = await near.client.start_chain(loop, 0)
+    await gate.next()
+    if lost == "answer":
+        proxy.lose_answer(FINISH)
+    else:
+        proxy.lose_request(FINISH)
+    gate.open()
+    assert await chain.result(WAIT) == 1
+    assert proxy.fired.is_set()
+    assert near.rows("select chain_index, attempt from queuert.job order by 1") == [(0, 1), (1, 1)]
+
+
+@pytest.mark.parametrize("lost", ["answer", "request"])
+async def test_a_claim_that_is_lost_costs_no_attempt(near: Stage, far: Stage, proxy: FaultProxy, lost: str) -> None:
+    far.handles(number, echo)
+    chains = await near.client.start_chains([NewChain(number, one) for one in range(3)])
+    if lost == "answer":
+        proxy.lose_answer(CLAIM)
+    else:
+        proxy.lose_request(CLAIM)
+    await far.worker(concurrency=3).start()
+    await near.client.wait(chains, timeout=WAIT)
+    assert proxy.fired.is_set()
+    for chain in chains:
+        job = await near.job(chain.id)
+        assert (job.status, job.attempt, job.interruptions) == (JobStatus.COMPLETED, 1, 0)
+    assert [event.count for event in far.log.of(JobsReleased)] == ([3] if lost == "answer" else [])
+
+
+async def test_a_lost_claim_is_given_back_when_the_worker_stops(near: Stage, far: Stage, proxy: FaultProxy) -> None:
+    far.handles(number, echo)
+    chains = await near.client.start_chains([NewChain(number, one) for one in range(3)])
+    proxy.lose_answer(CLAIM)
+    worker = far.worker(concurrency=3)
+    await worker.start()
+    await far.log.wait_for(LoopFailed, loop="claimer")
+    await in_time(worker.stop())
+    await near.client.get_chains(chains)
+    assert near.one("select count(*) from queuert.job where lease_expires_at is not null") == 0
+
+
+async def test_all_connections_are_cut_again_and_again(near: Stage, far: Stage, proxy: FaultProxy) -> None:
+    far.handles(number, writes, retry=AT_ONCE, lease=SHORT)
+    far.handles(text, writes_in_thread, retry=AT_ONCE, lease=SHORT)
+    near.handles(number, writes, retry=AT_ONCE, lease=SHORT)
+    near.handles(text, writes_in_thread, retry=AT_ONCE, lease=SHORT)
+    await far.worker(concurrency=10).start()
+    chains = await near.client.start_chains(
+        [NewChain(number, 1) for _ in range(100)] + [NewChain(text, "x") for _ in range(100)]
+    )
+    for times in (20, 60, 100):
+        await far.log.wait_for(AttemptCompleted, times=times)
+        proxy.reset()
+    await near.client.wait(chains, timeout=WAIT)
+    assert [one for one, _ in effects(near)] == sorted(chain.id for chain in chains)
+    assert near.one("select count(*) from queuert.job where status <> 'completed'") == 0
+
+
+async def test_a_black_hole_longer_than_the_lease(near: Stage, far: Stage, proxy: FaultProxy) -> None:
+    """The worker stops itself before anybody else can have the job."""
+    ended: asyncio.Queue[tuple[AbortReason | None, float]] = asyncio.Queue()
+    gate = Gate()
+
+    @far.processors.handles(number, retry=AT_ONCE, lease=SHORT)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        try:
+            await gate.pass_through(attempt)
+        finally:
+            left = near.one("select extract(epoch from lease_expires_at - clock_timestamp())::float8 from queuert.job")
+            ended.put_nowait((attempt.abort.reason, left))
+        return attempt.input
+
+    near.handles(number, writes, retry=AT_ONCE, lease=SHORT)
+    await far.worker().start()
+    chain = await near.client.start_chain(number, 1)
+    await gate.next()
+    proxy.black_hole()
+    reason, left = await in_time(ended.get())
+    assert reason is AbortReason.ERROR
+    assert left > 0, "the lease was still its own when it stopped"
+    assert await far.log.wait_for(AttemptAborted, job_id=chain.id, reason=AbortReason.ERROR)
+    await near.worker().start()
+    assert await chain.result(WAIT) == 1
+    assert effects(near) == [(chain.id, 2)]
+    proxy.heal()
+    gate.open()
+    again = await near.client.start_chain(number, 2)
+    assert await again.result(WAIT) == 2
+
+
+async def test_a_short_black_hole_costs_nothing(near: Stage, far: Stage, proxy: FaultProxy) -> None:
+    gate = Gate()
+    one = await started(far, writes, gate, near)
+    proxy.black_hole()
+    gate.open()
+    assert await asyncio.to_thread(proxy.held.wait, WAIT)
+    proxy.heal()
+    await far.log.wait_for(AttemptCompleted, job_id=one)
+    assert effects(near) == [(one, 1)]
+    nothing_failed(far)
+
+
+@pytest.mark.parametrize("fault", ["black hole", "refused"])
+async def test_a_stop_without_a_database_ends(near: Stage, far: Stage, proxy: FaultProxy, fault: str) -> None:
+    before = asyncio.all_tasks()
+    gate = Gate()
+    one = await started(far, writes, gate, near)
+    if fault == "black hole":
+        proxy.black_hole()
+    else:
+        proxy.refuse()
+        proxy.reset()
+    await in_time(far.workers[0].stop(grace=0.1))
+    proxy.heal()
+    assert (await near.job(one)).attempt == 1
+    left = {task for task in asyncio.all_tasks() - before if not task.done()}
+    await far.client.aclose()
+    names = [task.get_name() for task in left if task.get_name().startswith("queuert-c")]
+    assert names == [], "loops of a stopped worker"
+
+
+async def test_a_database_that_comes_late(near: Stage, far: Stage, proxy: FaultProxy) -> None:
+    """Refused for a while: every loop goes on afterwards."""
+    far.handles(number, echo)
+    await far.worker().start()
+    assert await (await near.client.start_chain(number, 1)).result(WAIT) == 1
+    proxy.refuse()
+    proxy.reset()
+    chain = await near.client.start_chain(number, 2)
+    await far.log.wait_for(LoopFailed)
+    proxy.heal()
+    assert await chain.result(WAIT) == 2
+
+
+async def test_the_listening_connection_is_ended(near: Stage, far: Stage) -> None:
+    """Hints flow again, and a job started meanwhile runs: neither waits for a poll, of which there is none in time."""
+    from queuert.observability.events import ListenerLost, ListenerRestored
+
+    far.handles(number, echo)
+    await far.worker(poll_interval=3600.0).start()
+    assert await (await near.client.start_chain(number, 1)).result(WAIT) == 1
+    ended = near.rows(
+        "select pg_terminate_backend(pid) from pg_stat_activity"
+        " where application_name = 'queuert notify' and datname = current_database()"
+    )
+    assert ended
+    chain = await near.client.start_chain(number, 2)
+    assert await chain.result(WAIT) == 2
+    await far.log.wait_for(ListenerLost)
+    await far.log.wait_for(ListenerRestored)
+    assert await (await near.client.start_chain(number, 3)).result(WAIT) == 3
+    assert far.log.of(StateFailed) == []
+    assert len(far.log.of(AttemptStarted)) == 3
