@@ -1,0 +1,207 @@
+"""What the workers of these tests run: handlers that do what their job's input says, and write down what they did.
+
+Named on the command line of ``queuert worker`` as well. The records go straight to the database, whatever lies between
+the worker and its store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from pydantic import BaseModel
+
+from queuert import Attempt, JobType, JobTypes, LeasePolicy, Outcome, Processors, RetryPolicy
+from queuert.errors import LeaseLostError, StateError
+
+RECORDS = "QUEUERT_TEST_RECORDS"
+"""The environment variable with the address for records."""
+
+LEASE = LeasePolicy(seconds=1.0, renew_every=0.3)
+AT_ONCE = RetryPolicy(initial=0.0, jitter=0.0)
+TWICE = RetryPolicy(max_attempts=2, initial=0.0, jitter=0.0)
+
+EFFECT = sql.SQL("insert into effect (job_id, attempt) values (%s, %s)")
+_STEP = sql.SQL("insert into step (job_id, attempt, name, detail) values (%s, %s, %s, %s)")
+_GATE = sql.SQL("select count(*) from gate where name = %s")
+_POLL = 0.01
+
+
+class Plan(BaseModel):
+    """What a handler does, by the number of the attempt."""
+
+    before: list[int] = []
+    """These attempts wait for the gate ``before:NUMBER`` first."""
+    completes: bool = False
+    """Ends in complete(), with an effect; otherwise the output is returned."""
+    inside: list[int] = []
+    """These attempts wait for the gate ``inside:NUMBER`` in complete(), when the effect is written."""
+    stubborn: bool = False
+    """Goes on when it is cancelled."""
+    deaf: bool = False
+    """Never ends when it is cancelled: waits for the gate ``end``."""
+
+
+patient = JobType("patient", input=Plan, output=int)
+threaded = JobType("threaded", input=Plan, output=int)
+quick = JobType("quick", input=int, output=int)
+blocking = JobType("blocking", input=float, output=int)
+poison = JobType("poison", input=str, output=int)
+JOB_TYPES = JobTypes(patient, threaded, quick, blocking, poison)
+
+
+class Records:
+    """What a handler writes down for the test to read, on a connection of its own."""
+
+    def __init__(self, connection: psycopg.Connection[Any], attempt: Attempt[Any, Any]) -> None:
+        self._connection = connection
+        self._attempt = attempt
+
+    def step(self, name: str, detail: object = None) -> None:
+        """Say that the attempt has come so far."""
+        values = (self._attempt.job_id, self._attempt.number, name, None if detail is None else str(detail))
+        self._connection.execute(_STEP, values)
+
+    def is_open(self, gate: str) -> bool:
+        """Whether the test lets the attempt go on."""
+        row = self._connection.execute(_GATE, [gate]).fetchone()
+        return row is not None and row[0] > 0
+
+
+@contextmanager
+def records(attempt: Attempt[Any, Any], address: str) -> Iterator[Records]:
+    """The records of an attempt."""
+    with psycopg.connect(address, autocommit=True) as connection:
+        yield Records(connection, attempt)
+
+
+async def perform(attempt: Attempt[Plan, int], address: str) -> Outcome[int]:
+    """Carry out a plan in a coroutine."""
+    with records(attempt, address) as notes:
+        notes.step("began")
+        try:
+            if attempt.number in attempt.input.before:
+                await _passed(notes, f"before:{attempt.number}")
+        except asyncio.CancelledError:
+            notes.step("told", attempt.abort.reason)
+            if attempt.input.deaf:
+                await _passed_whatever_comes(notes, "end")
+            if not attempt.input.stubborn:
+                raise
+        try:
+            return await _end(attempt, notes) if attempt.input.completes else attempt.number
+        except (LeaseLostError, StateError) as error:
+            notes.step("refused", error.reason if isinstance(error, LeaseLostError) else type(error).__name__)
+            raise
+
+
+async def _end(attempt: Attempt[Plan, int], notes: Records) -> Outcome[int]:
+    async with attempt.complete() as tx:
+        await tx.connection.execute(EFFECT, (attempt.job_id, attempt.number))
+        notes.step("inside")
+        if attempt.number in attempt.input.inside:
+            await _passed(notes, f"inside:{attempt.number}")
+        return tx.finish(attempt.number)
+
+
+async def _passed(notes: Records, gate: str) -> None:
+    while not notes.is_open(gate):
+        await asyncio.sleep(_POLL)
+
+
+async def _passed_whatever_comes(notes: Records, gate: str) -> None:
+    while not notes.is_open(gate):
+        try:
+            await asyncio.sleep(_POLL)
+        except asyncio.CancelledError:
+            notes.step("told again")
+
+
+def perform_in_thread(attempt: Attempt[Plan, int], address: str) -> Outcome[int]:
+    """Carry out a plan in a thread."""
+    with records(attempt, address) as notes:
+        notes.step("began")
+        if attempt.number in attempt.input.before:
+            _pass(attempt, notes, f"before:{attempt.number}")
+        try:
+            return _end_in_thread(attempt, notes) if attempt.input.completes else attempt.number
+        except (LeaseLostError, StateError) as error:
+            notes.step("refused", error.reason if isinstance(error, LeaseLostError) else type(error).__name__)
+            raise
+
+
+def _end_in_thread(attempt: Attempt[Plan, int], notes: Records) -> Outcome[int]:
+    with attempt.complete() as tx:
+        tx.connection.execute(EFFECT, (attempt.job_id, attempt.number))
+        notes.step("inside")
+        if attempt.number in attempt.input.inside:
+            _pass(attempt, notes, f"inside:{attempt.number}")
+        return tx.finish(attempt.number)
+
+
+def _pass(attempt: Attempt[Plan, int], notes: Records, gate: str) -> None:
+    told = False
+    while not notes.is_open(gate):
+        if attempt.abort and not told:
+            told = True
+            notes.step("told", attempt.abort.reason)
+            if not attempt.input.stubborn:
+                return
+        time.sleep(_POLL)
+
+
+async def do_quickly(attempt: Attempt[int, int]) -> Outcome[int]:
+    """Write an effect and complete, at once."""
+    async with attempt.complete() as tx:
+        await tx.connection.execute(EFFECT, (attempt.job_id, attempt.number))
+        return tx.finish(attempt.input)
+
+
+async def block(attempt: Attempt[float, int], address: str) -> Outcome[int]:
+    """Block the event loop: the fault itself."""
+    with records(attempt, address) as notes:
+        notes.step("began")
+        time.sleep(attempt.input)
+        notes.step("woke", attempt.abort.reason)
+    return attempt.number
+
+
+async def die(attempt: Attempt[str, int]) -> Outcome[int]:
+    """Take the whole process along."""
+    if attempt.input == "exit":
+        os._exit(9)
+    os.kill(os.getpid(), signal.SIGSEGV if attempt.input == "segfault" else signal.SIGKILL)
+    return attempt.number
+
+
+def processors_for(address: str, *, lease: LeasePolicy = LEASE) -> Processors:
+    """The handlers, with records that go to this address."""
+    made = Processors(JOB_TYPES, retry=AT_ONCE, lease=lease)
+
+    @made.handles(patient)
+    async def patiently(attempt: Attempt[Plan, int]) -> Outcome[int]:
+        return await perform(attempt, address)
+
+    @made.handles(threaded)
+    def in_a_thread(attempt: Attempt[Plan, int]) -> Outcome[int]:
+        return perform_in_thread(attempt, address)
+
+    @made.handles(blocking)
+    async def blockingly(attempt: Attempt[float, int]) -> Outcome[int]:
+        return await block(attempt, address)
+
+    made.handles(quick)(do_quickly)
+    made.handles(poison, retry=TWICE)(die)
+    return made
+
+
+def processors() -> Processors:
+    """The handlers, for a worker that is a process."""
+    return processors_for(os.environ[RECORDS])

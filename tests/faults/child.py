@@ -1,0 +1,38 @@
+"""A worker as a process, which tells its events on its standard output: ``python -m tests.faults.child SETTINGS``."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import pickle
+import sys
+import threading
+
+from queuert import AsyncClient, InProcessWorker, PostgresState
+from queuert.observability.events import Event
+from tests.faults.application import JOB_TYPES, processors
+
+
+class EventPipe:
+    """Sends each event to whoever started this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def emit(self, event: Event) -> None:
+        """One line an event."""
+        line = base64.b64encode(pickle.dumps(event)) + b"\n"
+        with self._lock:
+            os.write(1, line)
+
+
+def main() -> int:
+    """Run a worker until it is told to stop."""
+    state = PostgresState(os.environ["QUEUERT_URL"])
+    client = AsyncClient(state, JOB_TYPES, observability=EventPipe())
+    return InProcessWorker(client, processors(), **json.loads(sys.argv[1])).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""The ground of a test, and what the witness says of it afterwards."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from queuert.testing.fault_proxy import FaultProxy
+from tests.faults.ground import Ground
+
+
+@pytest.fixture
+async def ground(dsn: str) -> AsyncIterator[Ground]:
+    """A database with a witness, and workers on it. Afterwards nothing has happened that must never happen."""
+    ground = Ground(dsn)
+    try:
+        yield ground
+        ground.witness.check()
+    finally:
+        await ground.close()
+
+
+@pytest.fixture
+def proxy(dsn: str) -> Iterator[FaultProxy]:
+    """A proxy before the test's database, for some of the connections."""
+    with FaultProxy.before(dsn) as proxy:
+        yield proxy

@@ -1,0 +1,102 @@
+"""Workers that stand still for longer than their lease and go on: too late, and they are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from queuert import JobType
+from queuert.observability.events import (
+    AttemptAborted,
+    AttemptCompleted,
+    AttemptFailed,
+    AttemptRetried,
+    CommitRefused,
+)
+from tests.faults.application import LEASE, Plan, blocking, patient
+from tests.faults.ground import COLOURS, WAIT, Ground, WorkerProcess
+
+pytestmark = pytest.mark.fault
+
+LOST = {"error", "taken_by_another_worker", "already_completed"}
+"""What the handler is told: whichever thread wakes first knows only that the time is over, or also by what."""
+
+
+def endings(process: WorkerProcess) -> set[tuple[str, int]]:
+    """The attempts of which a worker said that their ending stands."""
+    kinds = (AttemptCompleted, AttemptRetried, AttemptFailed)
+    return {(event.job_id, event.attempt) for kind in kinds for event in process.log.of(kind)}
+
+
+@COLOURS
+@pytest.mark.parametrize("completes", [False, True], ids=["returns", "completes"])
+@pytest.mark.parametrize("second_is", ["running", "finished"])
+async def test_frozen_past_its_lease(
+    ground: Ground, job_type: JobType[Plan, int], completes: bool, second_is: str
+) -> None:
+    """Attempt one insists on its ending, and is refused, while attempt two runs and after it has finished."""
+    waiting = [1, 2] if second_is == "running" else [1]
+    plan = Plan(before=waiting, completes=completes, stubborn=True)
+    chain = await ground.client.start_chain(job_type, plan)
+    frozen = ground.spawn()
+    await ground.step(chain.id, "began")
+    await frozen.freeze()
+
+    async with ground.worker():
+        await ground.step(chain.id, "began", attempt=2)
+        if second_is == "finished":
+            assert await chain.result(WAIT) == 2
+        frozen.resume()
+        await frozen.log.wait_for(AttemptAborted, job_id=chain.id)
+        await ground.step(chain.id, "told")
+        assert ground.witness.detail(chain.id, "told", 1) in LOST
+        ground.witness.open("before:1")
+        if completes:
+            await ground.step(chain.id, "refused")
+            assert ground.witness.detail(chain.id, "refused", 1) in LOST
+        elif job_type is patient:
+            reason = "taken_by_another_worker" if second_is == "running" else "already_completed"
+            await frozen.log.wait_for(CommitRefused, job_id=chain.id, reason=reason)
+        # It is none the worse for it: it takes part again.
+        ground.witness.open("before:2")
+        assert await chain.result(WAIT) == 2
+    other = await ground.client.start_chain(job_type, Plan(completes=True))
+    assert await other.result(WAIT) == 1
+    assert endings(frozen) == {(other.id, 1)}
+    assert ground.witness.effects(chain.id) == ([2] if completes else [])
+    assert ground.witness.job(chain.id) == ("completed", 2, 1, 0)
+
+
+@COLOURS
+async def test_frozen_inside_complete(ground: Ground, job_type: JobType[Plan, int]) -> None:
+    """The server ends the transaction of a worker that stands still: its effect is gone, and its commit fails."""
+    chain = await ground.client.start_chain(job_type, Plan(completes=True, inside=[1], stubborn=True))
+    frozen = ground.spawn()
+    await ground.step(chain.id, "inside")
+    await frozen.freeze()
+
+    async with ground.worker():
+        assert await chain.result(WAIT) == 2
+    frozen.resume()
+    ground.witness.open("inside:1")
+    await ground.step(chain.id, "refused")
+    # As complete() documents it: the connection broke.
+    assert ground.witness.detail(chain.id, "refused", 1) in {*LOST, "StateUnavailableError"}
+    other = await ground.client.start_chain(job_type, Plan(completes=True))
+    assert await other.result(WAIT) == 1
+    assert endings(frozen) == {(other.id, 1)}
+    assert ground.witness.effects(chain.id) == [2]
+    assert ground.witness.job(chain.id) == ("completed", 2, 1, 0)
+
+
+async def test_a_handler_blocks_the_event_loop(ground: Ground) -> None:
+    """Its lease is kept by a thread, so that another worker, which is awake and would take the job, gets nothing."""
+    blocked = ground.spawn()
+    holder = await blocked.started()
+    chain = await ground.client.start_chain(blocking, 3 * LEASE.seconds)
+    await ground.step(chain.id, "began")
+    async with ground.worker():
+        assert await chain.result(WAIT) == 1
+    assert ground.witness.detail(chain.id, "woke", 1) is None
+    assert (await blocked.log.wait_for(AttemptCompleted, job_id=chain.id)).worker == holder
+    assert blocked.log.of(AttemptAborted) == []
+    assert ground.witness.job(chain.id) == ("completed", 1, 0, 0)
