@@ -86,7 +86,7 @@ async def oldest_first_across_types(stores: Stores) -> None:
 async def best_priority_first(stores: Stores) -> None:
     """A higher priority goes before age, over all types."""
     store = await stores.open()
-    for type, priority in (("a", 0), ("b", 5), ("a", -3), ("b", 1)):
+    for type, priority in (("a", -3), ("b", 1), ("a", 0), ("b", 5)):
         await start(store, job(type, priority=priority))
     claims = [await store.claim(ask("a", "b", limit=limit)) for limit in (1, 2, 1)]
     assert [[one.priority for one in claimed] for claimed in claims] == [[5], [1, 0], [-3]]
