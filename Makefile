@@ -46,7 +46,7 @@ bench: .venv/.installed ## Measure against peers and the raw ceiling (ARGS="..."
 docs: .venv/.installed check-docs ## Check that the links of the documents resolve
 
 lock: $(UV) ## Pin requirements/*.in anew, with hashes (ARGS="--upgrade")
-	@for name in tools build demo dev; do \
+	@for name in tools build demo worker dev; do \
 		$(LOCK) $(ARGS) --custom-compile-command "make lock" -o requirements/$$name.txt requirements/$$name.in || exit 1; \
 	done
 

@@ -71,7 +71,7 @@ class NewJob:
     input: str = field(repr=False)
     """JSON text."""
     priority: int = 0
-    """Higher is claimed sooner; each failed attempt costs one."""
+    """Higher is claimed sooner; each failed attempt costs one, but for those that a worker's death ended."""
     schedule: Schedule | None = None
     blockers: tuple[str, ...] = ()
     """Chain ids, without repetitions."""
@@ -147,6 +147,11 @@ class ClaimedJob:
     def lease(self) -> Lease:
         """What later writes of this attempt are fenced by."""
         return Lease(self.id, self.token)
+
+    @property
+    def own_failures(self) -> int:
+        """Attempts that failed by the job's own doing, this one counted: each makes it give way to others by one."""
+        return self.attempt - self.interruptions - self.lease_expirations
 
     @property
     def counted_attempts(self) -> int:

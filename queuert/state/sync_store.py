@@ -67,7 +67,8 @@ class Store(Protocol):
     def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
         """Lease due jobs: READY ones and SCHEDULED ones whose time has come, best first.
 
-        Best is the highest ``priority - attempts``, then the longest due; of scheduled jobs whose time has come, the
+        Best is the highest priority, less one for each attempt that failed by the job's own doing (a worker's stop or
+        death is not), then the longest due; of scheduled jobs whose time has come, the
         longest due are looked at. Claimed jobs are RUNNING, their attempt
         counted. Jobs that another claim holds are skipped, never waited for. Fewer than asked means that no more were
         to be had. The cost depends on the limit and the number of types, not on the backlog.

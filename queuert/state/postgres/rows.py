@@ -55,7 +55,7 @@ def claimed_job(row: Row, token: str) -> ClaimedJob:
 
 def best_first(jobs: list[ClaimedJob]) -> list[ClaimedJob]:
     """Claimed jobs in the order in which they should run; an UPDATE returns them in any."""
-    jobs.sort(key=lambda job: (job.attempt - job.priority, job.scheduled_at))
+    jobs.sort(key=lambda job: (job.own_failures - job.priority, job.scheduled_at))
     return jobs
 
 

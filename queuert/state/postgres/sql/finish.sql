@@ -1,6 +1,6 @@
 -- End attempts of many kinds in one guarded statement. A row is written only while its token holds the job; the token
--- stays in the row as evidence of who ended it. Rows, and the chains that close, are locked in the order of their ids
--- first; what another transaction has locked is left out, so that one held row does not hold up the batch. So is a
+-- stays in the row as evidence of who ended it. Rows, and the chains that close, are locked first, the
+-- oldest first; what another transaction has locked is left out, so that one held row does not hold up the batch. So is a
 -- chain that other jobs wait for, unless the caller releases those in the same transaction (`closes_awaited`).
 WITH asked AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(finishes)s::json) AS f (
@@ -12,7 +12,7 @@ locked AS MATERIALIZED (
     SELECT id, has_dependents FROM {schema}.job
     WHERE id = ANY (%(rows)s::text[])
         AND (id = ANY (%(roots)s::text[]) OR lease_token = ANY (%(tokens)s::uuid[]) AND lease_expires_at IS NOT NULL)
-    ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+    ORDER BY created_at, id FOR NO KEY UPDATE SKIP LOCKED
 ),
 closable AS (
     SELECT id FROM locked WHERE %(closes_awaited)s OR NOT has_dependents

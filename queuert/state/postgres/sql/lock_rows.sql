@@ -1,7 +1,7 @@
--- Lock jobs, and chains by their first job, in the order of their ids, and note that jobs are about to wait for some of
--- the chains. Whoever closes a chain takes the same lock first, so the two cannot miss each other.
+-- Lock jobs, and chains by their first job, the oldest first, and note that jobs are about to wait for some of the
+-- chains. Oldest first because a chain is older than what waits for it, and is locked before it everywhere. Whoever closes a chain takes the same lock first, so the two cannot miss each other.
 WITH locked AS MATERIALIZED (
-    SELECT id, chain_index FROM {schema}.job WHERE id = ANY (%(rows)s::text[]) ORDER BY id FOR NO KEY UPDATE
+    SELECT id, chain_index FROM {schema}.job WHERE id = ANY (%(rows)s::text[]) ORDER BY created_at, id FOR NO KEY UPDATE
 ),
 noted AS (
     UPDATE {schema}.job SET has_dependents = true

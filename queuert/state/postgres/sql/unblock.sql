@@ -11,7 +11,7 @@ counted AS (
     SELECT job_id, count(*) AS closed FROM marked GROUP BY job_id
 ),
 locked AS MATERIALIZED (
-    SELECT id FROM {schema}.job WHERE id IN (SELECT job_id FROM counted) ORDER BY id FOR NO KEY UPDATE
+    SELECT id FROM {schema}.job WHERE id IN (SELECT job_id FROM counted) ORDER BY created_at, id FOR NO KEY UPDATE
 )
 UPDATE {schema}.job
 SET open_blockers = open_blockers - counted.closed,
