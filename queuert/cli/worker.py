@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ from queuert.cli.options import (
 from queuert.client import AsyncClient
 from queuert.state.postgres import PostgresState
 from queuert.worker import InProcessWorker, Processors
+from queuert.worker.run import ExitCode
 
 _DESCRIPTION = """Run a worker until SIGTERM or Ctrl-C, then let running jobs finish within the grace.
 
@@ -74,10 +79,28 @@ def run(args: argparse.Namespace) -> int:
     """Run the worker; returns its exit code."""
     from queuert.worker.run import run as run_worker
 
-    worker = build(args)
-    health_file = _checked_health_file(args.health_file)
-    logs.configure(args.log_level, as_json=args.log_json)
-    return run_worker(worker, health_file=health_file)
+    with _stopped_before_it_began():
+        worker = build(args)
+        health_file = _checked_health_file(args.health_file)
+        logs.configure(args.log_level, as_json=args.log_json)
+        return run_worker(worker, health_file=health_file)
+
+
+@contextmanager
+def _stopped_before_it_began() -> Iterator[None]:
+    """Let SIGTERM end the process with 0 while the application is imported; the worker's own handler follows."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise SystemExit(ExitCode.STOPPED)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def build(args: argparse.Namespace) -> InProcessWorker:

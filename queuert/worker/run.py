@@ -48,7 +48,7 @@ async def _main(worker: InProcessWorker, health_file: Path | None) -> int:
         await worker.start()
     except StateError as error:
         way_out = "" if isinstance(error, SchemaMissingError) else " (is the address right, and the server up?)"
-        print(f"queuert worker: {error}{way_out}", file=sys.stderr)  # noqa: T201
+        print(f"queuert: {error}{way_out}", file=sys.stderr)  # noqa: T201
         return ExitCode.UNAVAILABLE
     heart = _heart(worker, health_file)
     await asked.wait()

@@ -104,6 +104,16 @@ async def each_attempt_costs_one_of_priority(stores: Stores) -> None:
 
 
 @case()
+async def stops_and_deaths_cost_no_priority(stores: Stores) -> None:
+    """An attempt that a stopping worker gave back, or a dead one left, does not put its job behind a fresh one."""
+    store = await stores.open()
+    old = await lost_to_reaper(store)
+    await store.finish([interrupt(await claim_one(store))])
+    [fresh] = await start(store, job())
+    assert [(await claim_one(store)).id for _ in range(2)] == [old.id, fresh]
+
+
+@case()
 async def best_of_those_whose_time_has_come(stores: Stores) -> None:
     """Scheduled jobs that became due compete by priority as well, among themselves and with ready ones."""
     store = await stores.open()
