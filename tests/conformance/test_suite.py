@@ -22,7 +22,12 @@ MUTANTS = [
     # Statement, what is there, what a mutant has instead, and the case that must notice.
     ("claim", "attempt = attempt + 1", "attempt = attempt", "claim-attempts_count_up_by_one"),
     ("claim", "ORDER BY head.rank, head.scheduled_at", "ORDER BY wanted.type", "claim-oldest_first_across_types"),
-    ("claim", "ORDER BY attempt - interruptions - lease_expirations - priority, scheduled_at", "ORDER BY scheduled_at", "claim-best_priority_first"),
+    (
+        "claim",
+        "ORDER BY attempt - interruptions - lease_expirations - priority, scheduled_at",
+        "ORDER BY scheduled_at",
+        "claim-best_priority_first",
+    ),
     ("claim", "AND scheduled_at <= statement_timestamp()", "", "claim-not_before_its_time"),
     ("renew", "AND job.lease_token = asked.token", "", "renew-refuses_a_stranger"),
     ("renew", "SKIP LOCKED", "", "renew-passes_over_a_locked_job"),
