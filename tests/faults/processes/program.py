@@ -38,6 +38,8 @@ class Teller:
             say("ready")
         elif isinstance(event, WorkerStopping):
             say("stopping")
+        elif event.level in ("warning", "error"):
+            say("trouble", event)
 
 
 async def effect(attempt: Attempt[Any, Any]) -> Any:

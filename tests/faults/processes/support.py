@@ -42,11 +42,19 @@ class Child:
 
     def expect(self, beginning: str) -> str:
         """Wait for a line that begins so; what follows."""
-        while (line := self._lines.get(timeout=WAIT)) is not None:
+        while (line := self._next_line()) is not None:
             self.heard.append(line)
             if line.startswith(beginning):
                 return line.removeprefix(beginning).strip()
-        raise AssertionError(f"the child ended without {beginning!r}; it said {self.heard}")
+        raise AssertionError(f"the child did not say {beginning!r}; it said {self.heard}")
+
+    def _next_line(self) -> str | None:
+        """The next line; None when the child has ended, or is silent for too long."""
+        try:
+            return self._lines.get(timeout=WAIT)
+        except queue.Empty:
+            self.heard.append("(silence)")
+            return None
 
     def tell(self) -> None:
         """Let the handler that waits go on."""

@@ -1,0 +1,173 @@
+"""Which jobs a worker takes, when, and how many at once."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from queuert import Attempt, JobStatus, NewChain, Outcome, Processors, after, at
+from queuert.observability.events import AttemptCompleted, AttemptStarted
+from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, echo, number, text
+
+
+async def test_no_more_at_once_than_slots(stage: Stage) -> None:
+    running, most = 0, 0
+
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.001)
+        running -= 1
+        return attempt.input
+
+    chains = await stage.client.start_chains([NewChain(number, one) for one in range(60)])
+    async with stage.worker(concurrency=7) as worker:
+        await stage.client.wait(chains, timeout=WAIT)
+        assert worker.running <= 7
+    assert most == 7
+
+
+async def test_no_more_threads_at_once_than_slots(stage: Stage) -> None:
+    lock, barrier = threading.Lock(), threading.Barrier(3)
+    counts = {"now": 0, "most": 0}
+
+    @stage.processors.handles(number)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        with lock:
+            counts["now"] += 1
+            counts["most"] = max(counts["most"], counts["now"])
+        barrier.wait(WAIT)
+        with lock:
+            counts["now"] -= 1
+        return attempt.input
+
+    chains = await stage.client.start_chains([NewChain(number, one) for one in range(30)])
+    async with stage.worker(concurrency=3):
+        await stage.client.wait(chains, timeout=WAIT)
+    assert counts == {"now": 0, "most": 3}
+
+
+async def test_a_slot_is_refilled_while_another_is_held(stage: Stage) -> None:
+    gate = Gate()
+
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        if attempt.input == 0:
+            await gate.pass_through(attempt)
+        return attempt.input
+
+    held = await stage.client.start_chain(number, 0)
+    async with stage.worker(concurrency=2):
+        await gate.next()
+        others = await stage.client.start_chains([NewChain(number, one) for one in range(1, 30)])
+        await stage.client.wait(others, timeout=WAIT)
+        gate.open()
+        await held.result(WAIT)
+
+
+async def test_jobs_of_unknown_types_are_let_be(stage: Stage) -> None:
+    stage.handles(number, echo)
+    await stage.client.start_chain(text, "nobody handles it", id="unhandled", priority=100)
+    stage.insert("unheard-of", "1", id="unheard")
+    before = stage.rows("select * from queuert.job order by id")
+    async with stage.worker():
+        assert await (await stage.client.start_chain(number, 1)).result(WAIT) == 1
+    assert stage.rows("select * from queuert.job where id like 'unh%%' order by id") == before
+
+
+async def test_the_highest_priority_goes_first_and_then_the_oldest(stage: Stage) -> None:
+    order: list[int] = []
+
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        order.append(attempt.input)
+        return attempt.input
+
+    chains = []
+    for value, priority in ((1, 0), (2, 5), (3, -5), (4, 5), (5, 0)):
+        chains.append(await stage.client.start_chain(number, value, priority=priority))
+    async with stage.worker():
+        await stage.client.wait(chains, timeout=WAIT)
+    assert order == [2, 4, 1, 5, 3]
+
+
+async def test_a_continuation_inherits_the_priority(stage: Stage) -> None:
+    from tests.worker.support import relay
+
+    stage.handles(relay, lambda attempt: attempt.continue_with(number, 1))
+    async with stage.worker():
+        await stage.client.start_chain(relay, 1, priority=7)
+        await stage.log.wait_for(AttemptStarted)
+    assert stage.rows("select distinct priority from queuert.job") == [(7,)]
+
+
+async def test_a_scheduled_job_runs_when_it_is_due_and_not_before(stage: Stage) -> None:
+    seen: list[bool] = []
+
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        seen.append(stage.one("select scheduled_at <= clock_timestamp() from queuert.job where id = %s", attempt.job_id))
+        return attempt.input
+
+    async with stage.worker(poll_interval=3600.0):
+        soon = await stage.client.start_chain(number, 1, schedule=after(seconds=0.3))
+        moment = await stage.client.start_chain(number, 2, schedule=at(datetime.now(UTC) + timedelta(seconds=0.2)))
+        past = await stage.client.start_chain(number, 3, schedule=at(datetime(2001, 1, 1, tzinfo=UTC)))
+        later = await stage.client.start_chain(number, 4, schedule=after(hours=1))
+        await stage.client.wait([soon, moment, past], timeout=WAIT)
+        assert (await stage.job(later.id)).status is JobStatus.SCHEDULED
+    assert seen == [True] * 3
+
+
+async def test_a_retry_runs_when_it_is_due_without_a_poll(stage: Stage) -> None:
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        return attempt.retry(after=0.2) if attempt.number == 1 else attempt.input
+
+    async with stage.worker(poll_interval=3600.0):
+        chain = await stage.client.start_chain(number, 1)
+        assert await chain.result(WAIT) == 1
+
+
+async def test_several_groups_share_the_slots(stage: Stage) -> None:
+    other = Processors(JOB_TYPES)
+    stage.handles(number, echo)
+    other.handles(text)(echo)
+    chains: list[Any] = await stage.client.start_chains([NewChain(number, one) for one in range(10)])
+    chains += await stage.client.start_chains([NewChain(text, "x") for _ in range(10)])
+    async with stage.worker([stage.processors, other], concurrency=3):
+        await stage.client.wait(chains, timeout=WAIT)
+    assert len(stage.log.of(AttemptCompleted)) == 20
+
+
+async def test_a_hint_wakes_an_idle_worker(stage: Stage) -> None:
+    stage.handles(number, echo)
+    async with stage.worker(poll_interval=3600.0):
+        for value in range(20):
+            chain = await stage.client.start_chain(number, value)
+            assert await chain.result(WAIT) == value
+
+
+async def test_a_job_inserted_by_hand_is_found_by_polling(stage: Stage) -> None:
+    stage.handles(number, echo)
+    async with stage.worker(poll_interval=0.05):
+        assert await (await stage.client.start_chain(number, 0)).result(WAIT) == 0
+        stage.insert("number", "5", id="silent")
+        await stage.log.wait_for(AttemptCompleted, job_id="silent")
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+async def test_every_job_is_run_once_by_many_workers(stage: Stage, workers: int) -> None:
+    stage.handles(number, echo)
+    chains = await stage.client.start_chains([NewChain(number, one) for one in range(400)])
+    for _ in range(workers):
+        await stage.worker(concurrency=10).start()
+    await stage.client.wait(chains, timeout=WAIT)
+    started = [event.job_id for event in stage.log.of(AttemptStarted)]
+    assert len(started) == len(set(started)) == 400
