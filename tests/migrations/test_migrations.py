@@ -224,7 +224,9 @@ def test_the_lock_is_given_back(bare_dsn: str, holder: psycopg.Connection[Any]) 
     with pytest.raises(MigrationError):
         migrations.upgrade(bare_dsn, revision="nonsense")
     asked = "SELECT pg_try_advisory_lock(%s, hashtext('queuert'))"
-    assert holder.execute(asked, [migrations._LOCK_CLASS]).fetchone() == (True,)
+    # The server ends a session some moments after its client has left.
+    tries = (holder.execute(asked, [migrations._LOCK_CLASS]).fetchone() for _ in range(10_000))
+    assert (True,) in tries
 
 
 @pytest.mark.parametrize(
