@@ -43,6 +43,8 @@ class Plan(BaseModel):
     """Ends in complete(), with an effect; otherwise the output is returned."""
     inside: list[int] = []
     """These attempts wait for the gate ``inside:NUMBER`` in complete(), when the effect is written."""
+    queries: bool = False
+    """Runs another statement of its own after that."""
     stubborn: bool = False
     """Goes on when it is cancelled."""
     deaf: bool = False
@@ -68,6 +70,15 @@ class Records:
         """Say that the attempt has come so far."""
         values = (self._attempt.job_id, self._attempt.number, name, None if detail is None else str(detail))
         self._connection.execute(_STEP, values)
+
+    @contextmanager
+    def breaking(self) -> Iterator[None]:
+        """Say so if a statement fails."""
+        try:
+            yield
+        except BaseException as error:
+            self.step("broke", type(error).__name__)
+            raise
 
     def is_open(self, gate: str) -> bool:
         """Whether the test lets the attempt go on."""
@@ -108,11 +119,14 @@ async def _end(attempt: Attempt[Plan, int], notes: Records) -> Outcome[int]:
         notes.step("inside")
         if attempt.number in attempt.input.inside:
             await _passed(notes, f"inside:{attempt.number}")
+        if attempt.input.queries:
+            with notes.breaking():
+                await tx.connection.execute("select 1")
         return tx.finish(attempt.number)
 
 
 async def _passed(notes: Records, gate: str) -> None:
-    while not notes.is_open(gate):
+    while not notes.is_open(gate):  # noqa: ASYNC110  (the gate is a row)
         await asyncio.sleep(_POLL)
 
 
@@ -143,6 +157,9 @@ def _end_in_thread(attempt: Attempt[Plan, int], notes: Records) -> Outcome[int]:
         notes.step("inside")
         if attempt.number in attempt.input.inside:
             _pass(attempt, notes, f"inside:{attempt.number}")
+        if attempt.input.queries:
+            with notes.breaking():
+                tx.connection.execute("select 1")
         return tx.finish(attempt.number)
 
 

@@ -36,7 +36,7 @@ async def until(condition: Callable[[], object], what: str, timeout: float = WAI
     """Wait for what only a look can tell, such as a row."""
     try:
         async with asyncio.timeout(timeout):
-            while not condition():
+            while not condition():  # noqa: ASYNC110  (nobody tells)
                 await asyncio.sleep(0.01)
     except TimeoutError:
         raise AssertionError(f"not so within {timeout:g} s: {what}") from None

@@ -1,0 +1,145 @@
+"""SIGTERM and SIGINT at any moment: the exit code says what happened, and no lease is left behind."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from queuert import JobType, NewChain
+from queuert.observability.events import WorkerStopped, WorkerStopping
+from queuert.testing.fault_proxy import FaultProxy
+from queuert.worker.run import ExitCode
+from tests.faults.application import Plan, patient, quick, threaded
+from tests.faults.ground import COLOURS, WAIT, Ground, until
+
+pytestmark = pytest.mark.fault
+
+GIVEN_BACK = ("ready", 1, 0, 1)
+"""The attempt does not count: it was interrupted."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: str(number.name))
+async def test_idle(ground: Ground, number: signal.Signals) -> None:
+    process = ground.spawn()
+    await process.started()
+    process.send(number)
+    assert await process.ended() == ExitCode.STOPPED
+    assert len(process.log.of(WorkerStopped, abandoned=0)) == 1
+
+
+async def test_at_birth(ground: Ground) -> None:
+    """Before it listens to signals it dies of them, which is as good: nothing was begun."""
+    chain = await ground.client.start_chain(patient, Plan())
+    process = ground.command()
+    process.send(signal.SIGTERM)
+    assert await process.ended() in {ExitCode.STOPPED, -signal.SIGTERM}
+    assert ground.witness.job(chain.id) == ("ready", 0, 0, 0)
+
+
+@pytest.mark.parametrize("answers", [True, False], ids=["server answers then", "server never answers"])
+async def test_while_it_connects(ground: Ground, proxy: FaultProxy, answers: bool) -> None:
+    """It begins nothing, and does not wait for a server that may never answer."""
+    chain = await ground.client.start_chain(patient, Plan())
+    proxy.black_hole()
+    process = ground.command(url=f"{proxy.address_in(ground.dsn)}?connect_timeout=60")
+    await until(proxy.held.is_set, "the worker connects")
+    process.send(signal.SIGTERM)
+    if answers:
+        proxy.heal()
+    assert await process.ended() == ExitCode.STOPPED
+    assert ground.witness.job(chain.id) == ("ready", 0, 0, 0)
+
+
+@COLOURS
+@pytest.mark.parametrize("completes", [False, True], ids=["returns", "completes"])
+async def test_within_the_grace(ground: Ground, job_type: JobType[Plan, int], completes: bool) -> None:
+    """What runs may end; what waits is not begun any more."""
+    plan = Plan(completes=True, inside=[1]) if completes else Plan(before=[1])
+    chain = await ground.client.start_chain(job_type, plan)
+    process = ground.spawn(grace=WAIT)
+    await ground.step(chain.id, "inside" if completes else "began")
+    process.send(signal.SIGTERM)
+    await process.log.wait_for(WorkerStopping, running=1)
+    waiting = await ground.client.start_chain(job_type, Plan())
+    ground.witness.open("inside:1")
+    ground.witness.open("before:1")
+    assert await process.ended() == ExitCode.STOPPED
+    assert ground.witness.job(chain.id) == ("completed", 1, 0, 0)
+    assert ground.witness.job(waiting.id) == ("ready", 0, 0, 0)
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["in the handler", "in its transaction"])
+@pytest.mark.parametrize("how", ["beyond the grace", "asked twice"])
+async def test_a_coroutine_that_would_go_on(ground: Ground, inside: bool, how: str) -> None:
+    plan = Plan(completes=True, inside=[1]) if inside else Plan(before=[1])
+    chain = await ground.client.start_chain(patient, plan)
+    process = ground.spawn(grace=0.1 if how == "beyond the grace" else 60)
+    await ground.step(chain.id, "inside" if inside else "began")
+    process.send(signal.SIGTERM)
+    if how == "asked twice":
+        await process.log.wait_for(WorkerStopping)
+        process.send(signal.SIGTERM)
+    assert await process.ended() == ExitCode.STOPPED
+    if not inside:
+        assert ground.witness.detail(chain.id, "told", 1) == "worker_stopping"
+    assert ground.witness.job(chain.id) == GIVEN_BACK
+    assert ground.witness.effects(chain.id) == []
+    async with ground.worker():
+        assert await chain.result(WAIT) == 2
+
+
+async def test_a_coroutine_that_does_not_listen(ground: Ground) -> None:
+    """It swallows its cancellations: its job is given back over its head, and the process ends all the same."""
+    chain = await ground.client.start_chain(patient, Plan(before=[1], deaf=True))
+    process = ground.spawn(grace=0)
+    await ground.step(chain.id, "began")
+    process.send(signal.SIGTERM)
+    assert await process.ended() == ExitCode.ABANDONED
+    assert len(process.log.of(WorkerStopped, abandoned=1)) == 1
+    assert ground.witness.job(chain.id) == GIVEN_BACK
+
+
+async def test_a_thread_that_does_not_listen(ground: Ground) -> None:
+    chain = await ground.client.start_chain(threaded, Plan(before=[1], stubborn=True))
+    process = ground.spawn(grace=0)
+    await ground.step(chain.id, "began")
+    process.send(signal.SIGTERM)
+    assert await process.ended() == ExitCode.ABANDONED
+    assert len(process.log.of(WorkerStopped, abandoned=1)) == 1
+    assert ground.witness.job(chain.id) == GIVEN_BACK
+
+
+async def test_a_thread_that_listens(ground: Ground) -> None:
+    """It looks at its signal and returns: nobody is abandoned, and its work counts or is done again."""
+    chain = await ground.client.start_chain(threaded, Plan(before=[1]))
+    process = ground.spawn(grace=0)
+    await ground.step(chain.id, "began")
+    process.send(signal.SIGTERM)
+    assert await process.ended() == ExitCode.STOPPED
+    assert ground.witness.detail(chain.id, "told", 1) == "worker_stopping"
+    assert ground.witness.job(chain.id) in {GIVEN_BACK, ("completed", 1, 0, 0)}
+
+
+async def test_under_load(ground: Ground) -> None:
+    """Each job is done, or it was not touched: what was claimed and not started is given back uncounted."""
+    chains = await ground.client.start_chains([NewChain(quick, number) for number in range(2000)])
+    process = ground.spawn(concurrency=10)
+    await until(lambda: ground.witness.effects(chains[0].id), "it works")
+    process.send(signal.SIGTERM)
+    assert await process.ended() == ExitCode.STOPPED
+    found = set(ground.witness.rows("select status, attempt, interruptions from queuert.job"))
+    assert found == {("completed", 1, 0), ("ready", 0, 0)}
+
+
+async def test_the_store_is_out_of_reach(ground: Ground, proxy: FaultProxy) -> None:
+    """It cannot give anything back, and ends nevertheless; the lease runs out."""
+    chain = await ground.client.start_chain(patient, Plan(before=[1]))
+    process = ground.spawn(url=proxy.address_in(ground.dsn), grace=0)
+    await ground.step(chain.id, "began")
+    proxy.black_hole()
+    process.send(signal.SIGTERM)
+    assert await process.ended() in {ExitCode.STOPPED, ExitCode.ABANDONED}
+    ground.witness.open("before:1")
+    async with ground.worker():
+        assert await chain.result(WAIT) == 2

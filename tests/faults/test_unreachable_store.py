@@ -1,0 +1,126 @@
+"""A store that one worker cannot reach, and listeners that lose their connection."""
+
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from queuert import AbortReason, JobType, PostgresState
+from queuert.observability.events import (
+    AttemptAborted,
+    AttemptCompleted,
+    AttemptStarted,
+    JobReaped,
+    ListenerLost,
+    ListenerRestored,
+    LoopFailed,
+    LoopRecovered,
+)
+from queuert.testing.events import EventLog
+from queuert.testing.fault_proxy import FaultProxy
+from tests.faults.application import Plan, patient
+from tests.faults.ground import COLOURS, WAIT, Ground, until
+
+pytestmark = pytest.mark.fault
+
+NEVER = 3600.0
+
+
+@COLOURS
+@pytest.mark.parametrize("completes", [False, True], ids=["returns", "completes"])
+async def test_a_black_hole_for_longer_than_the_lease(
+    ground: Ground, proxy: FaultProxy, job_type: JobType[Plan, int], completes: bool
+) -> None:
+    """The worker gives its lease up before it ends, another takes over, and the first one recovers."""
+    cut_off = EventLog()
+    state = PostgresState(proxy.address_in(ground.dsn), answer_timeout=1.0)
+    async with ground.worker(name="cut-off", state=state, log=cut_off):
+        plan = Plan(before=[1], completes=completes, stubborn=True)
+        chain = await ground.client.start_chain(job_type, plan)
+        await ground.step(chain.id, "began")
+        proxy.black_hole()
+        aborted = await cut_off.wait_for(AttemptAborted, job_id=chain.id)
+        assert aborted.reason is AbortReason.ERROR
+        await ground.step(chain.id, "told")
+        # By the database's clock: told before anybody else could start.
+        ended = ground.witness.one("select lease_expires_at from queuert.job where id = %s", chain.id)
+        told = ground.witness.one("select at from step where name = 'told' and job_id = %s", chain.id)
+        assert told < ended
+
+        async with ground.worker(name="other"):
+            assert await chain.result(WAIT) == 2
+        await cut_off.wait_for(LoopFailed, loop="reaper")
+        proxy.heal()
+        await cut_off.wait_for(LoopRecovered, loop="reaper")
+        ground.witness.open("before:1")
+        other = await ground.client.start_chain(job_type, Plan(completes=completes))
+        assert await other.result(WAIT) == 1
+        assert cut_off.of(AttemptCompleted, job_id=chain.id) == []
+    assert ground.witness.effects(chain.id) == ([2] if completes else [])
+    assert ground.witness.job(chain.id) == ("completed", 2, 1, 0)
+
+
+@COLOURS
+@pytest.mark.parametrize("queries", [False, True], ids=["in the commit", "in a statement of the handler's"])
+async def test_a_black_hole_inside_complete(
+    ground: Ground, proxy: FaultProxy, job_type: JobType[Plan, int], queries: bool
+) -> None:
+    """The server ends the transaction; the handler does not wait for ever for an answer on its connection."""
+    cut_off = EventLog()
+    state = PostgresState(proxy.address_in(ground.dsn), answer_timeout=1.0)
+    plan = Plan(completes=True, inside=[1], queries=queries)
+    async with ground.worker(name="cut-off", state=state, log=cut_off):
+        chain = await ground.client.start_chain(job_type, plan)
+        await ground.step(chain.id, "inside")
+        proxy.black_hole()
+        ground.witness.open("inside:1")
+        async with ground.worker(name="other"):
+            assert await chain.result(WAIT) == 2
+        try:
+            await ground.step(chain.id, "broke" if queries else "refused")
+        finally:
+            proxy.heal()
+        other = await ground.client.start_chain(job_type, Plan(completes=True))
+        assert await other.result(WAIT) == 1
+    assert ground.witness.effects(chain.id) == [2]
+
+
+async def test_a_black_hole_for_shorter_than_the_lease(ground: Ground, proxy: FaultProxy) -> None:
+    """Renewals are made up for: nobody notices."""
+    state = PostgresState(proxy.address_in(ground.dsn))
+    async with ground.worker(state=state):
+        chain = await ground.client.start_chain(patient, Plan(before=[1]))
+        await ground.step(chain.id, "began")
+        for _ in range(3):
+            proxy.black_hole("to_client")
+            await until(proxy.held.is_set, "something is on its way")
+            proxy.heal()
+        ground.witness.open("before:1")
+        assert await chain.result(WAIT) == 1
+    assert ground.log.of(AttemptAborted) == []
+    assert ground.log.of(JobReaped) == []
+
+
+async def test_the_listener_is_ended(ground: Ground, proxy: FaultProxy) -> None:
+    """A hint that was lost with the connection is made up for by a look; then hints arrive again. Nobody polls."""
+    state = PostgresState(ground.dsn, listen_dsn=proxy.address_in(ground.dsn))
+    log = EventLog()
+    async with ground.worker(state=state, log=log, poll_interval=NEVER):
+        early = await ground.client.start_chain(patient, Plan())
+        assert await early.result(WAIT) == 1
+        proxy.refuse()
+        with psycopg.connect(ground.dsn, autocommit=True) as connection:
+            ended = connection.execute(
+                "select pg_terminate_backend(pid, 10000) from pg_stat_activity"
+                " where datname = current_database() and application_name = %s",
+                ["queuert notify"],
+            ).fetchall()
+        assert (True,) in ended
+        await log.wait_for(ListenerLost)
+        meanwhile = await ground.client.start_chain(patient, Plan())
+        proxy.heal()
+        await log.wait_for(ListenerRestored)
+        assert await meanwhile.result(WAIT) == 1
+        later = await ground.client.start_chain(patient, Plan())
+        assert await later.result(WAIT) == 1
+    assert len(log.of(AttemptStarted)) == 3
