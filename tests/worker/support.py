@@ -62,7 +62,7 @@ async def until(condition: Callable[[], bool], what: str) -> None:
     """Wait for what only a look can tell, such as a row or the end of a session."""
     try:
         async with asyncio.timeout(WAIT):
-            while not condition():
+            while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
     except TimeoutError:
         raise AssertionError(f"not so within {WAIT:g} s: {what}") from None

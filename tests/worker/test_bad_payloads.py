@@ -79,7 +79,24 @@ async def test_an_unknown_type_is_refused(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(
-    "id", ["plain", "a b", "ü", "日本", "🎉", "'; drop table queuert.job; --", "%s %(id)s", "\\", '"', "\n", "\u202e", "x" * 512, "null", "{}", "$1"]
+    "id",
+    [
+        "plain",
+        "a b",
+        "ü",
+        "日本",
+        "🎉",
+        "'; drop table queuert.job; --",
+        "%s %(id)s",
+        "\\",
+        '"',
+        "\n",
+        "\u202e",
+        "x" * 512,
+        "null",
+        "{}",
+        "$1",
+    ],
 )
 async def test_ids_of_any_characters_make_the_round(stage: Stage, id: str) -> None:
     stage.handles(number, lambda attempt: len(attempt.job_id))
@@ -94,7 +111,8 @@ async def test_ids_of_any_characters_make_the_round(stage: Stage, id: str) -> No
 
 @pytest.mark.parametrize("id", ["", "a\x00", "\ud800", "x" * 513, 7, b"x"])
 async def test_ids_that_cannot_be_stored_are_refused(stage: Stage, id: Any) -> None:
-    for settings in ({"id": id}, {"blockers": [id]}):
+    choices: list[dict[str, Any]] = [{"id": id}, {"blockers": [id]}]
+    for settings in choices:
         with pytest.raises((InvalidIdentifierError, TypeError, AttributeError)) as raised:
             await stage.client.start_chain(number, 1, **settings)
         assert isinstance(raised.value, QueuertError) or not isinstance(id, str)
@@ -162,7 +180,9 @@ async def test_bad_rows_do_not_hurt_the_good_ones_of_the_same_claim(stage: Stage
     good = await stage.client.start_chains([NewChain(number, one) for one in range(20)])
     async with stage.worker(concurrency=40):
         closed = await stage.client.wait(good, timeout=WAIT)
-        await stage.client.wait([await stage.client.get_chain(f"bad-{one}") for one in range(len(BY_HAND))], timeout=WAIT)
+        await stage.client.wait(
+            [await stage.client.get_chain(f"bad-{one}") for one in range(len(BY_HAND))], timeout=WAIT
+        )
     assert [await chain.result() for chain in closed] == list(range(20))
 
 

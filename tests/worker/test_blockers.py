@@ -81,7 +81,7 @@ async def test_a_blocker_that_fails_fails_the_dependent(stage: Stage, ending: st
     waiting = await stage.client.start_chain(text, "x", blockers=[failing])
     further = await stage.client.start_chain(text, "y", blockers=[waiting])
     async with stage.worker():
-        with pytest.raises(JobFailedError, match="failing.*for a reason"):
+        with pytest.raises(JobFailedError, match=r"failing.*for a reason"):
             await waiting.result(WAIT)
         with pytest.raises(JobFailedError):
             await further.result(WAIT)

@@ -112,7 +112,9 @@ async def test_a_scheduled_job_runs_when_it_is_due_and_not_before(stage: Stage) 
 
     @stage.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
-        seen.append(stage.one("select scheduled_at <= clock_timestamp() from queuert.job where id = %s", attempt.job_id))
+        seen.append(
+            stage.one("select scheduled_at <= clock_timestamp() from queuert.job where id = %s", attempt.job_id)
+        )
         return attempt.input
 
     async with stage.worker(poll_interval=3600.0):

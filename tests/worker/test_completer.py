@@ -66,7 +66,9 @@ async def test_a_continuation_made_by_hand_of_an_undeclared_type(stage: Stage) -
 
 @pytest.mark.parametrize("after", [float("inf"), float("nan"), 1e300, -5.0, 1e18])
 async def test_a_retry_after_an_impossible_time_is_one_counted_attempt(stage: Stage, after: float) -> None:
-    one = await start_relay(stage, lambda attempt: Retry(after=after) if attempt.number == 1 else attempt.fail("second"))
+    one = await start_relay(
+        stage, lambda attempt: Retry(after=after) if attempt.number == 1 else attempt.fail("second")
+    )
     await expect_one_failed_attempt(stage, one)
 
 

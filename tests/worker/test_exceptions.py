@@ -39,7 +39,7 @@ class Interrupts(Exception):
 
 class Wordless(Exception):
     def __str__(self) -> Any:
-        return None
+        return None  # noqa: PLE0307
 
 
 class Rooted(BaseException):

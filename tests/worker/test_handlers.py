@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from queuert import Attempt, InProcessWorker, JobStatus, JobType, JobTypes, NewChain, Outcome, Processors
+from queuert import Attempt, InProcessWorker, JobStatus, JobType, JobTypes, NewChain, Outcome, Processors, RetryPolicy
 from queuert.errors import ConfigurationError, DefinitionError, DuplicateJobTypeError, UnknownJobTypeError
 from queuert.observability.context import ContextFilter, current
 from queuert.observability.events import (
@@ -124,8 +124,6 @@ async def test_an_undeclared_continuation_is_a_failed_attempt(stage: Stage, colo
     def in_thread(attempt: Attempt[Any, Any]) -> Any:
         return attempt.continue_with(text, "x")
 
-    from queuert import RetryPolicy
-
     stage.handles(relay, in_loop if colour == "coroutine" else in_thread, retry=RetryPolicy(max_attempts=1))
     async with stage.worker():
         chain = await (await stage.client.start_chain(relay, 1)).wait(WAIT)
@@ -146,7 +144,9 @@ async def test_the_events_of_a_chain_come_in_order(stage: Stage) -> None:
         await chain.result(WAIT)
         await stage.log.wait_for(ChainClosed)
     wanted = [WorkerStarted, ChainStarted, AttemptStarted, AttemptContinued, AttemptStarted, AttemptCompleted]
-    told = [event for event in stage.log.events if isinstance(event, (*wanted, ChainClosed, WorkerStopping, WorkerStopped))]
+    told = [
+        event for event in stage.log.events if isinstance(event, (*wanted, ChainClosed, WorkerStopping, WorkerStopped))
+    ]
     assert [type(event) for event in told] == [*wanted, ChainClosed, WorkerStopping, WorkerStopped]
     assert {event.chain_id for event in stage.log.of(AttemptStarted)} == {"c"}
     assert [event.attempt for event in stage.log.of(AttemptStarted)] == [1, 1]
@@ -186,7 +186,8 @@ async def test_handlers_of_both_colours_see_and_log_their_attempt(
 async def test_null_is_an_input_and_an_output_like_any_other(stage: Stage) -> None:
     stage.handles(anything, echo)
     async with stage.worker():
-        for value in (None, False, 0, "", [], {}, {"a": None}):
+        values: list[Any] = [None, False, 0, "", [], {}, {"a": None}]
+        for value in values:
             chain = await stage.client.start_chain(anything, value)
             assert await chain.result(WAIT) == value
 

@@ -9,6 +9,7 @@ import pytest
 
 from queuert import Attempt, ChainStatus, Fail, JobStatus, NewChain, Outcome, Retry, RetryPolicy
 from queuert.errors import ChainCancelledError, JobFailedError
+from queuert.notify import Topic
 from queuert.observability.events import (
     AttemptCancelled,
     AttemptCompleted,
@@ -17,7 +18,6 @@ from queuert.observability.events import (
     AttemptStarted,
     ChainClosed,
 )
-from queuert.notify import Topic
 from tests.worker.support import WAIT, Stage, number, relay, text
 
 HINT = Topic.JOBS

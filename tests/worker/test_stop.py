@@ -106,7 +106,9 @@ async def test_a_start_that_failed_can_be_repeated_and_leaves_nothing(stage: Sta
                 await worker.start()
         with pytest.raises(SchemaMissingError):
             await client.open()
-        count = "select pid from pg_stat_activity where datname = current_database() and application_name like 'queuert%'"
+        count = (
+            "select pid from pg_stat_activity where datname = current_database() and application_name like 'queuert%'"
+        )
         await none_left(lambda: look.execute(count).fetchall(), "connections")
     await client.aclose()
 
@@ -127,11 +129,14 @@ async def test_an_exception_inside_the_block_passes_after_the_stop(stage: Stage)
         await gate.pass_through(attempt)
         return attempt.input
 
-    with pytest.raises(ValueError, match="inside"):
+    async def use() -> None:
         async with stage.worker(grace=0.0):
             await stage.client.start_chain(number, 1)
             await gate.next()
             raise ValueError("inside")
+
+    with pytest.raises(ValueError, match="inside"):
+        await use()
     assert len(stage.log.of(WorkerStopped)) == 1
     assert await held_leases(stage) == 0
 

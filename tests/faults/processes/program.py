@@ -135,7 +135,9 @@ def main() -> int:
     processors.handles(number)(HANDLERS[way])
     processors.handles(text)(effect)
     client = Client(PostgresState(dsn), JOB_TYPES, observability=Teller())
-    worker = InProcessWorker(client, processors, name="child", concurrency=settings.get("concurrency", 1), grace=settings.get("grace", 10.0))
+    worker = InProcessWorker(
+        client, processors, name="child", concurrency=settings.get("concurrency", 1), grace=settings.get("grace", 10.0)
+    )
     say("begun")
     return worker.run()
 

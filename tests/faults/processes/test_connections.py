@@ -125,9 +125,7 @@ async def test_the_commit_never_arrived(near: Stage, far: Stage, proxy: FaultPro
 
 
 @pytest.mark.parametrize("lost", ["answer", "request"])
-async def test_a_completers_statement_is_lost_on_the_way(
-    near: Stage, far: Stage, proxy: FaultProxy, lost: str
-) -> None:
+async def test_a_completers_statement_is_lost_on_the_way(near: Stage, far: Stage, proxy: FaultProxy, lost: str) -> None:
     gate = Gate()
     one = await started(far, echo, gate, near)
     if lost == "answer":
@@ -239,7 +237,7 @@ async def test_a_black_hole_longer_than_the_lease(near: Stage, far: Stage, proxy
     reason, left = await in_time(ended.get())
     assert reason is AbortReason.ERROR
     assert left > 0, "the lease was still its own when it stopped"
-    assert await far.log.wait_for(AttemptAborted, job_id=chain.id, reason=AbortReason.ERROR)
+    await far.log.wait_for(AttemptAborted, job_id=chain.id, reason=AbortReason.ERROR)
     await near.worker().start()
     assert await chain.result(WAIT) == 1
     assert effects(near) == [(chain.id, 2)]
