@@ -18,6 +18,7 @@ from queuert.observability.events import (
     JobReaped,
     JobsReleased,
     LoopFailed,
+    LoopRecovered,
     StateFailed,
 )
 from queuert.testing.fault_proxy import FaultProxy
@@ -279,16 +280,17 @@ async def test_a_stop_without_a_database_ends(near: Stage, far: Stage, proxy: Fa
 
 
 async def test_a_database_that_comes_late(near: Stage, far: Stage, proxy: FaultProxy) -> None:
-    """Refused for a while: every loop goes on afterwards."""
-    far.handles(number, echo)
+    """Refused for a while: every loop goes on afterwards. A short lease lets the reaper look often."""
+    far.handles(number, echo, lease=SHORT)
     await far.worker().start()
     assert await (await near.client.start_chain(number, 1)).result(WAIT) == 1
     proxy.refuse()
     proxy.reset()
     chain = await near.client.start_chain(number, 2)
-    await far.log.wait_for(LoopFailed)
+    await far.log.wait_for(LoopFailed, loop="reaper")
     proxy.heal()
     assert await chain.result(WAIT) == 2
+    await far.log.wait_for(LoopRecovered, loop="reaper")
 
 
 async def test_the_listening_connection_is_ended(near: Stage, far: Stage) -> None:
