@@ -214,11 +214,13 @@ class FinishResult:
     """None: written. Otherwise nothing was written, and this is why."""
     readied: tuple[str, ...] = ()
     """Types of the jobs that became due by it: a continuation, dependents, the job itself."""
+    pending: bool = False
+    """Not decided: another transaction has rows of it locked, and the caller would not wait. Ask again."""
 
     @property
     def written(self) -> bool:
         """Whether the ending stands in the store."""
-        return self.lost is None
+        return self.lost is None and not self.pending
 
 
 # --- reap, look ------------------------------------------------------------------------------------------------------

@@ -31,6 +31,10 @@ class AsyncStoreTransaction(Protocol):
         """The store's own connection, for the caller's writes (psycopg's, for Postgres)."""
         ...
 
+    def cut(self) -> None:
+        """End the transaction's connection, from any thread: whoever waits on it fails, nothing of it is written."""
+        ...
+
     async def finish(self, finish: Finish) -> FinishResult:
         """Write the ending inside the transaction. It stands when the transaction commits."""
         ...
@@ -48,7 +52,7 @@ class AsyncStore(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Let go of all connections. Idempotent."""
+        """Let go of all connections; what is under way on them fails. Idempotent."""
         ...
 
     async def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
@@ -82,13 +86,16 @@ class AsyncStore(Protocol):
         """
         ...
 
-    async def finish(self, finishes: Sequence[Finish]) -> list[FinishResult]:
+    async def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
         """End attempts of many kinds. Each is written if, and only if, its token still holds the job.
 
         COMPLETE, FAIL and CANCEL close the chain and release the jobs that waited for it; CONTINUE creates the next job
         in the same step; RETRY and INTERRUPT make the job due again. A lost one writes nothing and does not disturb the
         others. What the store refuses (a continuation's id exists, its blocker does not) raises for the whole batch, of
         which nothing, or some, was then written: ask again one by one.
+
+        Rows that another transaction has locked are waited for, unless ``wait`` is false: such endings are ``pending``
+        then, and the others are written.
 
         Raises:
             JobIdConflictError: the chosen id of a continuation exists.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 from queuert.errors import StateUnavailableError
 from queuert.observability.adapter import Observers
@@ -35,6 +36,8 @@ class Completer:
         self._pending: deque[_Pending] = deque()
         self._arrived = asyncio.Event()
         self._stopped = False
+        self._put_offs: WeakKeyDictionary[asyncio.Future[FinishResult], int] = WeakKeyDictionary()
+        self._locked = Backoff(initial=0.05, maximum=1.0)
         self._backoff = Backoff(initial=0.05, maximum=2.0)
         self.loops = [
             SupervisedLoop(f"completer-{lane}", self._step, worker=worker, observers=observers)
@@ -65,9 +68,15 @@ class Completer:
         if self._stopped:
             raise _too_late()
         future: asyncio.Future[FinishResult] = asyncio.get_running_loop().create_future()
-        self._pending.append((finish, future))
-        self._arrived.set()
+        self._add((finish, future))
         return await future
+
+    def _add(self, one: _Pending) -> None:
+        if self._stopped:
+            _fail(one[1], _too_late())
+        elif not one[1].done():
+            self._pending.append(one)
+            self._arrived.set()
 
     async def _step(self) -> None:
         await self._arrived.wait()
@@ -87,7 +96,7 @@ class Completer:
         failures = 0
         while True:
             try:
-                results = await self._store.finish([finish for finish, _ in batch])
+                results = await self._store.finish([finish for finish, _ in batch], wait=False)
             except StateUnavailableError as error:
                 failures += 1
                 self._report(error)
@@ -96,10 +105,20 @@ class Completer:
                 await self._write_apart(batch, error)
                 return
             else:
-                for (_, future), result in zip(batch, results, strict=True):
-                    if not future.done():
-                        future.set_result(result)
+                self._tell(batch, results)
                 return
+
+    def _tell(self, batch: Sequence[_Pending], results: Sequence[FinishResult]) -> None:
+        for one, result in zip(batch, results, strict=True):
+            if result.pending:
+                self._put_off(one)
+            elif not one[1].done():
+                one[1].set_result(result)
+
+    def _put_off(self, one: _Pending) -> None:
+        """Ask for an ending again after a pause: a caller's transaction has its rows, and may have them for long."""
+        tries = self._put_offs[one[1]] = self._put_offs.get(one[1], 0) + 1
+        asyncio.get_running_loop().call_later(self._locked.delay(tries), self._add, one)
 
     async def _write_apart(self, batch: Sequence[_Pending], error: Exception) -> None:
         # One of them is refused: alone, it harms only itself.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
@@ -45,8 +46,8 @@ class CompletionRuntime(Protocol):
         """A transaction that holds the job, for a thread."""
         ...
 
-    def hold(self) -> None:
-        """The transaction holds the job now: its lease is not renewed meanwhile."""
+    def hold(self, cut: Callable[[], None]) -> None:
+        """The transaction holds the job now: its lease is not renewed meanwhile. ``cut`` ends its connection."""
         ...
 
     def committed(self, finish: Finish, result: FinishResult) -> None:
@@ -112,7 +113,7 @@ class Completion(Generic[R]):
         self._used = True
 
     def _begun(self, store_transaction: Any) -> Transaction[R]:
-        self._runtime.hold()
+        self._runtime.hold(store_transaction.cut)
         self._store_transaction = store_transaction
         self._transaction = Transaction(self._runtime, store_transaction.connection)
         return self._transaction

@@ -25,8 +25,9 @@ class HeldLease:
     """By then it must have been renewed. Counted from before the claim or renewal was sent, so that it is never later
     than the store's own."""
     on_lost: Callable[[AbortReason], None]
-    held_by_transaction: bool = False
-    """A transaction has the row locked: it can neither be taken nor renewed meanwhile."""
+    cut: Callable[[], None] | None = None
+    """Set while a transaction has the row locked: ends its connection. Such a lease is not renewed, only looked after:
+    nobody can take the job, unless the server has ended the transaction and we were not told."""
 
     def renewal(self) -> Renewal:
         """What to ask the store."""
@@ -76,17 +77,20 @@ class LeaseBook:
             known = self._held.pop(held.lease, None) is not None
         if known:
             held.on_lost(reason)
+            cut = held.cut
+            if cut is not None:
+                cut()
         return known
 
     def due(self, horizon: float) -> list[HeldLease]:
-        """The leases to be renewed by ``horizon`` (monotonic), except those that a transaction holds."""
+        """The leases to be renewed, or looked after, by ``horizon`` (monotonic)."""
         with self._lock:
-            return [held for held in self._held.values() if held.renew_at <= horizon and not held.held_by_transaction]
+            return [held for held in self._held.values() if held.renew_at <= horizon]
 
     def expiring(self, horizon: float) -> list[HeldLease]:
-        """The leases that end by ``horizon`` (monotonic), except those that a transaction holds."""
+        """The leases that end by ``horizon`` (monotonic)."""
         with self._lock:
-            return [held for held in self._held.values() if held.deadline <= horizon and not held.held_by_transaction]
+            return [held for held in self._held.values() if held.deadline <= horizon]
 
     def hasten(self, job_ids: Iterable[str] | None) -> bool:
         """Let the leases of these jobs (None: all) be renewed at once; whether there were any."""

@@ -20,7 +20,7 @@ from queuert.state.sync_store import Store
 from queuert.worker.lease_book import HeldLease, LeaseBook
 from queuert.worker.supervisor import PATIENCE
 
-_STOP_TIMEOUT = 5.0
+_STOP_TIMEOUT = 1.0
 
 
 class LeaseKeeper:
@@ -73,6 +73,11 @@ class LeaseKeeper:
         threads, self._threads = self._threads, []
         for thread in threads:
             thread.join(_STOP_TIMEOUT)
+        if any(thread.is_alive() for thread in threads):
+            # It waits for an answer that does not come.
+            self._close_store()
+            for thread in threads:
+                thread.join(_STOP_TIMEOUT)
 
     def look_at(self, job_ids: Sequence[str] | None) -> None:
         """Renew these leases now (None: all), because a hint says that some of them are lost. From any thread."""
@@ -96,18 +101,36 @@ class LeaseKeeper:
         self._close_store()
 
     def _renew_due(self) -> None:
+        # Connected before the first lease is due, since that can take as long as a short lease lasts.
+        self._opened_store()
         due = self._book.due(time.monotonic() + self._tick)
         if not due:
             return
         store = self._opened_store()
+        free = [held for held in due if held.cut is None]
+        refused = self._renew(store, free) if free else []
+        lost = self._lose(store, refused) if refused else 0
+        lost += self._look_after(store, [held for held in due if held.cut is not None])
+        self._observers.emit(LeasesRenewed(worker=self._worker, count=len(free) - len(refused), lost=lost))
+
+    def _renew(self, store: Store, due: Sequence[HeldLease]) -> list[HeldLease]:
+        """Renew leases; those that were not are returned."""
         sent_at = time.monotonic()
         renewed = store.renew([held.renewal() for held in due])
-        refused = [held for held, done in zip(due, renewed, strict=True) if not done]
         for held, done in zip(due, renewed, strict=True):
             if done:
                 held.renewed(sent_at)
-        lost = self._lose(store, refused) if refused else 0
-        self._observers.emit(LeasesRenewed(worker=self._worker, count=len(due) - len(refused), lost=lost))
+        return [held for held, done in zip(due, renewed, strict=True) if not done]
+
+    def _look_after(self, store: Store, held_by_transactions: Sequence[HeldLease]) -> int:
+        """Those that still stand are safe for another while, as nobody can take what a transaction has locked."""
+        if not held_by_transactions:
+            return 0
+        sent_at = time.monotonic()
+        lost = self._lose(store, held_by_transactions)
+        for held in held_by_transactions:
+            held.renewed(sent_at)
+        return lost
 
     def _lose(self, store: Store, refused: Sequence[HeldLease]) -> int:
         lost = 0

@@ -171,15 +171,18 @@ class WorkerParts:
     async def _close(self) -> None:
         if self._subscription is not None:
             self._subscription.close()
-        await self.claimer.loop.stop()
-        await self.reaper.loop.stop()
-        await self.completer.stop()
-        self.slots.cancel()
-        await asyncio.to_thread(self.keeper.stop)
-        self._services.threads.close()
-        await asyncio.to_thread(self._services.close_thread_store)
+        stops = {
+            asyncio.ensure_future(stop)
+            for stop in (self.claimer.loop.stop(), self.reaper.loop.stop(), self.completer.stop())
+        }
+        await asyncio.wait(stops, timeout=_AFTER_CANCEL / 2)
+        # Whoever still waits for an answer from the store will not get one.
         await self._store.aclose()
-        await asyncio.to_thread(self._notify.close)
+        await asyncio.wait(stops)
+        self.slots.cancel()
+        self._services.threads.close()
+        closing = (self.keeper.stop, self._services.close_thread_store, self._notify.close)
+        await asyncio.gather(*(asyncio.to_thread(close) for close in closing))
 
     def health(self) -> Health:
         """Whether the loops make progress."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import signal
 import sys
 from enum import IntEnum
@@ -29,8 +31,18 @@ class ExitCode(IntEnum):
 
 
 def run(worker: InProcessWorker, *, health_file: Path | None = None) -> int:
-    """Run until SIGTERM or SIGINT, then stop with grace; a second signal ends the grace. Returns the exit code."""
-    return asyncio.run(_main(worker, health_file))
+    """Run until SIGTERM or SIGINT, then stop with grace; a second signal ends the grace. Returns the exit code.
+
+    When handlers would not end, the process is ended here and now, with ABANDONED: waiting for them would be for ever.
+    """
+    with asyncio.Runner() as runner:
+        code = runner.run(_main(worker, health_file))
+        if code == ExitCode.ABANDONED:
+            logging.shutdown()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+        return code
 
 
 async def _main(worker: InProcessWorker, health_file: Path | None) -> int:
@@ -44,17 +56,32 @@ async def _main(worker: InProcessWorker, health_file: Path | None) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-    try:
-        await worker.start()
-    except StateError as error:
-        way_out = "" if isinstance(error, SchemaMissingError) else " (is the address right, and the server up?)"
-        print(f"queuert: {error}{way_out}", file=sys.stderr)  # noqa: T201
-        return ExitCode.UNAVAILABLE
+    code = await _start(worker, asked)
+    if code is not None:
+        return code
     heart = _heart(worker, health_file)
     await asked.wait()
     await asyncio.gather(*stops)
     await _end(heart, health_file)
     return ExitCode.ABANDONED if worker.abandoned else ExitCode.STOPPED
+
+
+async def _start(worker: InProcessWorker, asked: asyncio.Event) -> ExitCode | None:
+    """Start the worker; an exit code where that failed, or was called off."""
+    start, stop = asyncio.ensure_future(worker.start()), asyncio.ensure_future(asked.wait())
+    await asyncio.wait({start, stop}, return_when=asyncio.FIRST_COMPLETED)
+    stop.cancel()
+    if not start.done():
+        start.cancel()
+        await asyncio.wait({start})
+        return ExitCode.STOPPED if start.cancelled() or start.exception() else None
+    try:
+        await start
+    except StateError as error:
+        way_out = "" if isinstance(error, SchemaMissingError) else " (is the address right, and the server up?)"
+        print(f"queuert: {error}{way_out}", file=sys.stderr)  # noqa: T201
+        return ExitCode.UNAVAILABLE
+    return None
 
 
 def _heart(worker: InProcessWorker, path: Path | None) -> SupervisedLoop | None:

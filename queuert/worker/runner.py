@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from typing import Any, TypeVar
 
@@ -240,9 +239,9 @@ class AttemptRunner:
         """A transaction that holds the job, for a thread."""
         return self._services.thread_store().transaction(self._job)
 
-    def hold(self) -> None:
+    def hold(self, cut: Callable[[], None]) -> None:
         """The transaction has the row locked: it can neither be taken nor renewed until it ends."""
-        self._held.held_by_transaction = True
+        self._held.cut = cut
 
     def committed(self, finish: Finish, result: FinishResult) -> None:
         """The ending stands."""
@@ -253,8 +252,7 @@ class AttemptRunner:
 
     def rolled_back(self) -> None:
         """Nothing was written: the lease counts again, and is renewed at once."""
-        self._held.renew_at = self._held.deadline = time.monotonic() + self._held.interval
-        self._held.held_by_transaction = False
+        self._held.cut = None
         self._services.hasten([self._job.id])
 
 

@@ -68,7 +68,8 @@ class SupervisedLoop:
             try:
                 await self._step()
             except Exception as error:
-                await self._fail(error)
+                if not self.stopping:
+                    await self._fail(error)
             else:
                 self._succeed()
 

@@ -66,7 +66,10 @@ class PostgresState:
     def sync_store(self, *, connections: int = 4, answer_timeout: float | None = None) -> PostgresStore:
         """A new, unopened synchronous store."""
         longest = self._settings.answer_timeout
-        settings = replace(self._settings, answer_timeout=min(longest, answer_timeout or longest))
+        patience = min(longest, answer_timeout or longest)
+        # libpq waits two seconds for a connection at least.
+        connect = min(self._settings.connect_timeout, max(2.0, patience))
+        settings = replace(self._settings, answer_timeout=patience, connect_timeout=connect)
         return PostgresStore(settings, self._statements, connections)
 
     def async_store(self, *, connections: int = 4) -> AsyncPostgresStore:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from psycopg import AsyncConnection
+from psycopg.errors import LockNotAvailable
 
 from queuert.errors import SchemaMissingError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason, ChainRecord, Job, JobStatus
@@ -41,6 +42,9 @@ from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
 from queuert.state.postgres.statements import Statements
 
 _DEADLOCK_ROUNDS = 3
+
+_SOON = b"SELECT set_config('lock_timeout', '50ms', true)"
+"""For who would not wait: long enough for another statement's lock, too short for a transaction that a caller holds."""
 
 _FINISH_ROUNDS = 4
 """A finish is asked for again when a chain got its first dependent meanwhile; more than once is already rare."""
@@ -168,7 +172,7 @@ class AsyncPostgresStore:
 
     # --- finish -------------------------------------------------------------------------------------------------------
 
-    async def finish(self, finishes: Sequence[Finish]) -> list[FinishResult]:
+    async def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
         """End attempts, each while its token holds the job."""
         results: dict[Lease, FinishResult] = {}
         left = list(finishes)
@@ -179,7 +183,10 @@ class AsyncPostgresStore:
             async with self._connections.connection() as connection:
                 if release_dependents:
                     left = await self._settle(connection, left, results)
-                results |= await self._finish_round(connection, left, release_dependents=release_dependents)
+                    results |= await self._release_round(connection, left, wait=wait)
+                else:
+                    found = await fetch(connection, self._sql.finish, parameters.finish(left, closes_awaited=False))
+                    results |= finish_results(left, found)
                 missed = [one for one in left if one.job.lease not in results]
                 left = await self._settle(connection, missed, results)
             release_dependents = True
@@ -187,16 +194,20 @@ class AsyncPostgresStore:
             raise StateError(f"jobs {[one.job.id for one in left]!r} could neither be finished nor found lost")
         return [results[one.job.lease] for one in finishes]
 
-    async def _finish_round(
-        self, connection: AsyncConnection[Any], finishes: Sequence[Finish], *, release_dependents: bool
+    async def _release_round(
+        self, connection: AsyncConnection[Any], finishes: Sequence[Finish], *, wait: bool
     ) -> dict[Lease, FinishResult]:
         if not finishes:
             return {}
-        if not release_dependents:
-            found = await fetch(connection, self._sql.finish, parameters.finish(finishes, closes_awaited=False))
-            return finish_results(finishes, found)
-        async with connection.transaction():
-            return await finish_and_release(connection, self._sql, finishes)
+        try:
+            async with connection.transaction():
+                if not wait:
+                    await fetch(connection, _SOON)
+                return await finish_and_release(connection, self._sql, finishes)
+        except LockNotAvailable:
+            if wait:
+                raise
+            return {one.job.lease: FinishResult(one.job.id, pending=True) for one in finishes}
 
     async def _settle(
         self, connection: AsyncConnection[Any], missed: Sequence[Finish], results: dict[Lease, FinishResult]

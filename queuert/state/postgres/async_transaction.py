@@ -16,10 +16,11 @@ from queuert.state.adapter import ClaimedJob, Finish, FinishResult
 from queuert.state.postgres import rows
 from queuert.state.postgres.async_steps import fetch, finish_and_release
 from queuert.state.postgres.connections import AsyncConnections
-from queuert.state.postgres.failures import mapped
+from queuert.state.postgres.failures import BROKEN, mapped
 from queuert.state.postgres.pauses import async_pauses
 from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
+from queuert.state.postgres.watchdog import cut
 
 _SWALLOWED = (
     "a statement inside the block failed, and its error was swallowed: all of the block was rolled back. "
@@ -49,6 +50,10 @@ class AsyncPostgresTransaction:
         if self._connection is None:
             raise RuntimeError("the transaction has not begun")
         return self._connection
+
+    def cut(self) -> None:
+        """End the transaction's connection, from any thread."""
+        cut(self.connection)
 
     async def finish(self, finish: Finish) -> FinishResult:
         """Write the ending inside the transaction."""
@@ -95,7 +100,7 @@ class AsyncPostgresTransaction:
                     await self._stack.__aexit__(StateError, StateError(_SWALLOWED), None)
                     raise StateError(_SWALLOWED)
                 await self._stack.__aexit__(kind, error, trace)
-        except (psycopg.OperationalError, psycopg.InterfaceError) as failure:
+        except BROKEN as failure:
             if error is not None:
                 # The rollback failed because the connection is gone, which rolls back as well.
                 return

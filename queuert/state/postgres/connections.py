@@ -12,13 +12,14 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from queuert.errors import ClosedError
 from queuert.state.postgres.failures import mapped_errors
 from queuert.state.postgres.settings import PostgresSettings
-from queuert.state.postgres.watchdog import Watchdog
+from queuert.state.postgres.watchdog import Watchdog, cut
 
 
 class _Base:
     def __init__(self, settings: PostgresSettings, size: int) -> None:
         self._settings = settings
         self._watchdog = Watchdog(settings.answer_timeout)
+        self._in_use: set[BaseConnection[Any]] = set()
         self._pool_arguments: dict[str, Any] = {
             "conninfo": settings.dsn,
             "kwargs": settings.connection_arguments(),
@@ -29,6 +30,19 @@ class _Base:
             "open": False,
             "name": settings.application_name,
         }
+
+    @contextmanager
+    def _used(self, connection: BaseConnection[Any]) -> Iterator[None]:
+        self._in_use.add(connection)
+        try:
+            yield
+        finally:
+            self._in_use.discard(connection)
+
+    def cut_in_use(self) -> None:
+        """End the connections that are in use: whoever waits on one fails at once. From any thread."""
+        for connection in list(self._in_use):
+            cut(connection)
 
     def watched(self, connection: BaseConnection[Any]) -> AbstractContextManager[None]:
         """Limit waiting on a bare connection; errors pass as they are."""
@@ -64,8 +78,9 @@ class AsyncConnections(_Base):
         self._pool = pool
 
     async def aclose(self) -> None:
-        """Close all connections. Idempotent."""
+        """Close all connections; those in use are cut. Idempotent."""
         pool, self._pool = self._pool, None
+        self.cut_in_use()
         if pool is not None:
             await pool.close(timeout=1.0)
 
@@ -84,7 +99,8 @@ class AsyncConnections(_Base):
         with mapped_errors():
             connection = await self._pool.getconn()
         try:
-            yield connection
+            with self._used(connection):
+                yield connection
         finally:
             await self._give_back(connection)
 
@@ -119,8 +135,9 @@ class Connections(_Base):
         self._pool = pool
 
     def close(self) -> None:
-        """Close all connections. Idempotent."""
+        """Close all connections; those in use are cut. Idempotent."""
         pool, self._pool = self._pool, None
+        self.cut_in_use()
         if pool is not None:
             pool.close(timeout=1.0)
 
@@ -138,7 +155,8 @@ class Connections(_Base):
         with mapped_errors():
             connection = self._pool.getconn()
         try:
-            yield connection
+            with self._used(connection):
+                yield connection
         finally:
             self._give_back(connection)
 

@@ -11,7 +11,10 @@ from psycopg import errors
 from queuert.errors import JobIdConflictError, SchemaMissingError, StateError, StateUnavailableError
 
 _MISSING = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName, errors.UndefinedObject)
-_PASSING = (psycopg.OperationalError, psycopg.InterfaceError, errors.ReadOnlySqlTransaction)
+BROKEN = (psycopg.OperationalError, psycopg.InterfaceError, errors.IdleInTransactionSessionTimeout)
+"""What the driver raises when a connection is gone, or is ended by the server."""
+
+_PASSING = (*BROKEN, errors.ReadOnlySqlTransaction)
 """Outages, restarts, failovers to a read-only server, deadlocks, lock and statement timeouts: worth repeating."""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from psycopg import Connection
+from psycopg.errors import LockNotAvailable
 
 from queuert.errors import SchemaMissingError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason, ChainRecord, Job, JobStatus
@@ -42,6 +43,9 @@ from queuert.state.postgres.sync_steps import (
 from queuert.state.postgres.sync_transaction import PostgresTransaction
 
 _DEADLOCK_ROUNDS = 3
+
+_SOON = b"SELECT set_config('lock_timeout', '50ms', true)"
+"""For who would not wait: long enough for another statement's lock, too short for a transaction that a caller holds."""
 
 _FINISH_ROUNDS = 4
 """A finish is asked for again when a chain got its first dependent meanwhile; more than once is already rare."""
@@ -169,7 +173,7 @@ class PostgresStore:
 
     # --- finish -------------------------------------------------------------------------------------------------------
 
-    def finish(self, finishes: Sequence[Finish]) -> list[FinishResult]:
+    def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
         """End attempts, each while its token holds the job."""
         results: dict[Lease, FinishResult] = {}
         left = list(finishes)
@@ -180,7 +184,10 @@ class PostgresStore:
             with self._connections.connection() as connection:
                 if release_dependents:
                     left = self._settle(connection, left, results)
-                results |= self._finish_round(connection, left, release_dependents=release_dependents)
+                    results |= self._release_round(connection, left, wait=wait)
+                else:
+                    found = fetch(connection, self._sql.finish, parameters.finish(left, closes_awaited=False))
+                    results |= finish_results(left, found)
                 missed = [one for one in left if one.job.lease not in results]
                 left = self._settle(connection, missed, results)
             release_dependents = True
@@ -188,16 +195,20 @@ class PostgresStore:
             raise StateError(f"jobs {[one.job.id for one in left]!r} could neither be finished nor found lost")
         return [results[one.job.lease] for one in finishes]
 
-    def _finish_round(
-        self, connection: Connection[Any], finishes: Sequence[Finish], *, release_dependents: bool
+    def _release_round(
+        self, connection: Connection[Any], finishes: Sequence[Finish], *, wait: bool
     ) -> dict[Lease, FinishResult]:
         if not finishes:
             return {}
-        if not release_dependents:
-            found = fetch(connection, self._sql.finish, parameters.finish(finishes, closes_awaited=False))
-            return finish_results(finishes, found)
-        with connection.transaction():
-            return finish_and_release(connection, self._sql, finishes)
+        try:
+            with connection.transaction():
+                if not wait:
+                    fetch(connection, _SOON)
+                return finish_and_release(connection, self._sql, finishes)
+        except LockNotAvailable:
+            if wait:
+                raise
+            return {one.job.lease: FinishResult(one.job.id, pending=True) for one in finishes}
 
     def _settle(
         self, connection: Connection[Any], missed: Sequence[Finish], results: dict[Lease, FinishResult]

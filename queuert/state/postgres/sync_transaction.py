@@ -16,11 +16,12 @@ from queuert.jobs import AbortReason
 from queuert.state.adapter import ClaimedJob, Finish, FinishResult
 from queuert.state.postgres import rows
 from queuert.state.postgres.connections import Connections
-from queuert.state.postgres.failures import mapped
+from queuert.state.postgres.failures import BROKEN, mapped
 from queuert.state.postgres.pauses import sync_pauses
 from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_steps import fetch, finish_and_release
+from queuert.state.postgres.watchdog import cut
 
 _SWALLOWED = (
     "a statement inside the block failed, and its error was swallowed: all of the block was rolled back. "
@@ -50,6 +51,10 @@ class PostgresTransaction:
         if self._connection is None:
             raise RuntimeError("the transaction has not begun")
         return self._connection
+
+    def cut(self) -> None:
+        """End the transaction's connection, from any thread."""
+        cut(self.connection)
 
     def finish(self, finish: Finish) -> FinishResult:
         """Write the ending inside the transaction."""
@@ -96,7 +101,7 @@ class PostgresTransaction:
                     self._stack.__exit__(StateError, StateError(_SWALLOWED), None)
                     raise StateError(_SWALLOWED)
                 self._stack.__exit__(kind, error, trace)
-        except (psycopg.OperationalError, psycopg.InterfaceError) as failure:
+        except BROKEN as failure:
             if error is not None:
                 # The rollback failed because the connection is gone, which rolls back as well.
                 return

@@ -54,8 +54,8 @@ class ThreadedStore:
     async def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
         return await self._call(lambda: self._store.renew(renewals))
 
-    async def finish(self, finishes: Sequence[Finish]) -> list[FinishResult]:
-        return await self._call(lambda: self._store.finish(finishes))
+    async def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
+        return await self._call(lambda: self._store.finish(finishes, wait=wait))
 
     async def release(self, leases: Sequence[Lease]) -> int:
         return await self._call(lambda: self._store.release(leases))
@@ -108,6 +108,10 @@ class ThreadedTransaction:
     @property
     def connection(self) -> Any:
         return self._transaction.connection
+
+    def cut(self) -> None:
+        """End the transaction's connection."""
+        self._transaction.cut()
 
     async def finish(self, finish: Finish) -> FinishResult:
         return await self._call(lambda: self._transaction.finish(finish))

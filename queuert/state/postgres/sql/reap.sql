@@ -22,7 +22,9 @@ judged AS (
 returned AS (
     UPDATE {schema}.job
     SET status = CASE WHEN judged.delay > 0 THEN 'scheduled' ELSE 'ready' END,
-        scheduled_at = clock_timestamp() + judged.delay * interval '1 second',
+        -- Without a pause it keeps its place in the order of those that are due.
+        scheduled_at = CASE WHEN judged.delay > 0 THEN clock_timestamp() + judged.delay * interval '1 second'
+                            ELSE scheduled_at END,
         lease_expirations = lease_expirations + 1,
         lease_token = NULL,
         lease_expires_at = NULL,
