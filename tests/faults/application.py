@@ -43,6 +43,8 @@ class Plan(BaseModel):
     """Ends in complete(), with an effect; otherwise the output is returned."""
     inside: list[int] = []
     """These attempts wait for the gate ``inside:NUMBER`` in complete(), when the effect is written."""
+    busy: bool = False
+    """Keeps the transaction busy meanwhile: the server ends one that idles for longer than the lease."""
     queries: bool = False
     """Runs another statement of its own after that."""
     stubborn: bool = False
@@ -56,7 +58,8 @@ threaded = JobType("threaded", input=Plan, output=int)
 quick = JobType("quick", input=int, output=int)
 blocking = JobType("blocking", input=float, output=int)
 poison = JobType("poison", input=str, output=int)
-JOB_TYPES = JobTypes(patient, threaded, quick, blocking, poison)
+before_poison = JobType("before_poison", input=str, continues_with=poison)
+JOB_TYPES = JobTypes(patient, threaded, quick, blocking, poison, before_poison)
 
 
 class Records:
@@ -118,7 +121,10 @@ async def _end(attempt: Attempt[Plan, int], notes: Records) -> Outcome[int]:
         await tx.connection.execute(EFFECT, (attempt.job_id, attempt.number))
         notes.step("inside")
         if attempt.number in attempt.input.inside:
-            await _passed(notes, f"inside:{attempt.number}")
+            while not notes.is_open(f"inside:{attempt.number}"):
+                if attempt.input.busy:
+                    await tx.connection.execute("select 1")
+                await asyncio.sleep(_POLL)
         if attempt.input.queries:
             with notes.breaking():
                 await tx.connection.execute("select 1")
@@ -190,6 +196,11 @@ async def block(attempt: Attempt[float, int], address: str) -> Outcome[int]:
     return attempt.number
 
 
+async def go_on(attempt: Attempt[str, int]) -> Outcome[int]:
+    """Continue with what kills the process."""
+    return attempt.continue_with(poison, attempt.input)
+
+
 async def die(attempt: Attempt[str, int]) -> Outcome[int]:
     """Take the whole process along."""
     if attempt.input == "exit":
@@ -215,6 +226,7 @@ def processors_for(address: str, *, lease: LeasePolicy = LEASE) -> Processors:
         return await block(attempt, address)
 
     made.handles(quick)(do_quickly)
+    made.handles(before_poison)(go_on)
     made.handles(poison, retry=TWICE)(die)
     return made
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from psycopg_pool.base import AttemptWithBackoff
 
 from queuert import AbortReason, JobType, PostgresState
 from queuert.observability.events import (
@@ -99,6 +100,27 @@ async def test_a_black_hole_for_shorter_than_the_lease(ground: Ground, proxy: Fa
         assert await chain.result(WAIT) == 1
     assert ground.log.of(AttemptAborted) == []
     assert ground.log.of(JobReaped) == []
+
+
+async def test_a_long_outage_is_over_when_it_is_over(
+    ground: Ground, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pauses between attempts to connect are bounded: here the pool's are as they would be after an hour."""
+    monkeypatch.setattr(AttemptWithBackoff, "INITIAL_DELAY", 3600.0)
+    log = EventLog()
+    async with ground.worker(
+        state=PostgresState(proxy.address_in(ground.dsn), listen_dsn=ground.dsn), log=log, poll_interval=0.1
+    ):
+        first = await ground.client.start_chain(patient, Plan())
+        assert await first.result(WAIT) == 1
+        proxy.refuse()
+        proxy.reset()
+        proxy.accepted.clear()
+        await log.wait_for(LoopFailed)
+        await until(proxy.accepted.is_set, "an attempt to connect has failed")
+        proxy.heal()
+        chain = await ground.client.start_chain(patient, Plan())
+        assert await chain.result(2 * WAIT) == 1
 
 
 async def test_the_listener_is_ended(ground: Ground, proxy: FaultProxy) -> None:

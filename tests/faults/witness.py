@@ -61,8 +61,14 @@ class Witness:
     """Keeps the tables of records and the history of all jobs of one database."""
 
     def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
         self._connection = psycopg.connect(dsn, autocommit=True)
         self._connection.execute(_SET_UP)
+
+    def connect(self) -> None:
+        """Connect anew: the server was restarted."""
+        self._connection.close()
+        self._connection = psycopg.connect(self._dsn, autocommit=True)
 
     def close(self) -> None:
         """Let go of the connection."""

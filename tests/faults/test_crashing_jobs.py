@@ -1,0 +1,92 @@
+"""Jobs that take their worker along, and workers that die again and again: the good jobs are done, one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from queuert import NewChain
+from queuert.errors import JobFailedError
+from queuert.observability.events import WorkerStarted
+from tests.faults.application import Plan, patient, poison, quick
+from tests.faults.ground import WAIT, Ground, WorkerProcess, until
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+TO_DO = "select count(*) from queuert.job where status not in ('completed', 'failed')"
+
+
+@pytest.fixture(autouse=True)
+def _no_core_files() -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))
+
+
+@asynccontextmanager
+async def restarted(ground: Ground, processes: int, concurrency: int) -> AsyncIterator[list[WorkerProcess]]:
+    """Workers, each replaced when it ends, as an orchestrator does; the list has those that run now."""
+    running = [ground.spawn(concurrency=concurrency) for _ in range(processes)]
+
+    async def replace() -> None:
+        while True:
+            await until(lambda: any(one.has_ended for one in running), "one has died", timeout=3600)
+            running[:] = [ground.spawn(concurrency=concurrency) if one.has_ended else one for one in running]
+
+    replacing = asyncio.create_task(replace())
+    try:
+        yield running
+    finally:
+        replacing.cancel()
+        with suppress(asyncio.CancelledError):
+            await replacing
+
+
+@pytest.mark.parametrize("death", ["exit", "segfault", "kill"])
+async def test_poisonous_jobs_end_at_the_cap(ground: Ground, death: str) -> None:
+    """They count, with every death, and the good ones that died with them are run again."""
+    [bad] = await ground.client.start_chains([NewChain(poison, death)])
+    good = await ground.client.start_chains([NewChain(quick, number) for number in range(50)])
+    async with restarted(ground, processes=1, concurrency=4):
+        with pytest.raises(JobFailedError):
+            await bad.result(2 * WAIT)
+        await until(lambda: ground.witness.one(TO_DO) == 0, "all have ended")
+    assert ground.witness.job(bad.id) == ("failed", 2, 2, 0)
+    job = await ground.client.get_job(bad.id)
+    assert job.last_error is not None
+    assert job.last_error.kind == "lease_expired"
+    assert [await chain.result(WAIT) for chain in good] == list(range(50))
+
+
+async def kill_the_holder(ground: Ground, running: list[WorkerProcess], job_id: str) -> None:
+    """Kill the worker in which the first attempt of a job hangs, unless it died with another's."""
+    await ground.step(job_id, "began")
+    [(holder, attempt)] = ground.witness.rows("select holder, attempt from queuert.job where id = %s", job_id)
+    for process in running:
+        if attempt == 1 and process.log.of(WorkerStarted, worker=holder) and not process.has_ended:
+            process.send(signal.SIGKILL)
+
+
+async def test_two_workers_never_run_one_job_at_once(ground: Ground) -> None:
+    """Workers die in the midst of others' work. What a completing attempt did lies within its own lease."""
+    plans = [Plan(completes=True, before=[1] if number % 8 == 4 else []) for number in range(64)]
+    chains = await ground.client.start_chains([NewChain(patient, plan) for plan in plans])
+    async with restarted(ground, processes=2, concurrency=3) as running:
+        for chain, plan in zip(chains, plans, strict=True):
+            if plan.before:
+                await kill_the_holder(ground, running, chain.id)
+        await until(lambda: ground.witness.one(TO_DO) == 0, "all are done")
+    attempts = [await chain.result(WAIT) for chain in chains]
+    assert all(attempt >= 2 for attempt, plan in zip(attempts, plans, strict=True) if plan.before)
+    overlapping = ground.witness.rows(
+        # From the handler's first record to its effect, nobody else claimed the job.
+        "select effect.job_id from effect"
+        " join step on (step.job_id, step.attempt, step.name) = (effect.job_id, effect.attempt, 'began')"
+        " join history on history.job_id = effect.job_id and new_status = 'running'"
+        "     and history.at between step.at and effect.at"
+    )
+    assert overlapping == []

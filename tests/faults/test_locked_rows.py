@@ -1,0 +1,134 @@
+"""Rows and connections that somebody holds: it costs him, and nobody else."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import psycopg
+import pytest
+
+from queuert import AsyncChain, JobType, NewChain
+from queuert.errors import JobFailedError
+from queuert.observability.events import (
+    AttemptAborted,
+    AttemptCompleted,
+    AttemptRetried,
+    CommitRefused,
+    JobReaped,
+    LeasesRenewed,
+)
+from tests.faults.application import Plan, before_poison, patient, quick, threaded
+from tests.faults.ground import COLOURS, WAIT, Ground, until
+
+pytestmark = pytest.mark.fault
+
+
+@asynccontextmanager
+async def held(ground: Ground, *chains: AsyncChain[int]) -> AsyncIterator[None]:
+    """A caller's transaction that starts a job with these chains as blockers, and commits at the end of the block."""
+    async with await psycopg.AsyncConnection.connect(ground.dsn) as connection:
+        await ground.client.start_chain(quick, 0, id="waits", blockers=chains, connection=connection)
+        yield
+
+
+def undisturbed(ground: Ground) -> None:
+    """No lease was lost, and nothing had to be done twice."""
+    for kind in (AttemptAborted, AttemptRetried, CommitRefused, JobReaped):
+        assert ground.log.of(kind) == []
+
+
+IN_COMPLETE = Plan(completes=True, inside=[1], busy=True)
+
+
+async def test_all_connections_are_held_by_handlers(ground: Ground) -> None:
+    """Claims and endings wait; leases are renewed on a connection of their own; nothing deadlocks."""
+    async with ground.worker(concurrency=4, connections=2):
+        others = await ground.client.start_chains([NewChain(patient, Plan(before=[1])) for _ in range(2)])
+        for chain in others:
+            await ground.step(chain.id, "began")
+        holding = await ground.client.start_chains([NewChain(patient, IN_COMPLETE) for _ in range(2)])
+        for chain in holding:
+            await ground.step(chain.id, "inside")
+        ground.log.forget()
+        # For longer than a lease: each renewal extends it to a second from then, and one is made every 0.3 s.
+        await ground.log.wait_for(LeasesRenewed, times=5)
+        ground.witness.open("before:1")
+        ground.witness.open("inside:1")
+        assert [await chain.result(WAIT) for chain in others + holding] == [1] * 4
+    undisturbed(ground)
+
+
+async def test_more_handlers_than_connections(ground: Ground) -> None:
+    """They wait for each other's connections, under leases that are kept."""
+    chains = await ground.client.start_chains([NewChain(patient, IN_COMPLETE) for _ in range(6)])
+    async with ground.worker(concurrency=6, connections=2):
+        for chain in chains:
+            await ground.step(chain.id, "began")
+        await ground.log.wait_for(LeasesRenewed, times=5)
+        ground.witness.open("inside:1")
+        assert [await chain.result(WAIT) for chain in chains] == [1] * 6
+    undisturbed(ground)
+
+
+@COLOURS
+@pytest.mark.parametrize("count", [1, 3])
+async def test_chains_that_are_held_do_not_hold_up_others(
+    ground: Ground, job_type: JobType[Plan, int], count: int
+) -> None:
+    """Endings of held chains wait for the caller's commit; all others are written meanwhile."""
+    async with ground.worker(concurrency=count + 2):
+        waiting = await ground.client.start_chains([NewChain(job_type, Plan(before=[1])) for _ in range(count)])
+        for chain in waiting:
+            await ground.step(chain.id, "began")
+        async with held(ground, *waiting):
+            ground.witness.open("before:1")
+            others = await ground.client.start_chains([NewChain(job_type, Plan()) for _ in range(10)])
+            assert [await chain.result(WAIT) for chain in others] == [1] * 10
+            together = await ground.client.start_chains([NewChain(job_type, Plan(completes=True)) for _ in range(10)])
+            assert [await chain.result(WAIT) for chain in together] == [1] * 10
+            assert ground.witness.leases() == count
+        assert [await chain.result(WAIT) for chain in waiting] == [1] * count
+        blocked = await ground.client.get_chain("waits")
+        assert await blocked.result(WAIT) == 0
+    assert len(ground.log.of(AttemptCompleted, type=job_type.name)) == count + 20
+
+
+async def test_renewals_pass_over_a_held_row(ground: Ground) -> None:
+    """The others keep their leases, for longer than one lasts."""
+    async with ground.worker(concurrency=3):
+        waiting = await ground.client.start_chains([NewChain(patient, Plan(before=[1])) for _ in range(3)])
+        for chain in waiting:
+            await ground.step(chain.id, "began")
+        async with held(ground, waiting[0]):
+            ground.log.forget()
+            await ground.log.wait_for(LeasesRenewed, times=5, count=2)
+        ground.witness.open("before:1")
+        assert [await chain.result(WAIT) for chain in waiting[1:]] == [1, 1]
+        assert await waiting[0].result(WAIT) in {1, 2}
+    ids = {chain.id for chain in waiting[1:]}
+    assert ids.isdisjoint(event.job_id for event in ground.log.of(AttemptAborted))
+
+
+async def test_the_reaper_does_not_wait_for_a_held_chain(ground: Ground) -> None:
+    """A job that died for the last time and whose chain is held is left for later; the others are reaped meanwhile."""
+    chain = await ground.client.start_chain(before_poison, "kill")
+    last_attempt = "select count(*) from queuert.job where type = 'poison' and attempt = 2"
+    while not ground.witness.one(last_attempt):
+        assert await ground.spawn().ended() == -signal.SIGKILL
+    async with held(ground, chain), ground.worker():
+        # It is busy, so that it claims nothing, and only reaps.
+        busy = await ground.client.start_chain(patient, Plan(before=[1]))
+        await ground.step(busy.id, "began")
+        for _ in range(2):
+            other = await ground.client.start_chain(threaded, Plan(before=[1]))
+            process = ground.spawn()
+            await ground.step(other.id, "began")
+            await process.kill()
+            await until(lambda: ground.witness.job(other.id)[2] == 1, "it is reaped")  # noqa: B023
+        ground.witness.open("before:1")
+        assert await busy.result(WAIT) == 1
+    async with ground.worker():
+        with pytest.raises(JobFailedError):
+            await chain.result(WAIT)
