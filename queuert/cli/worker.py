@@ -100,7 +100,8 @@ def _stopped_before_it_began() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if signal.getsignal(signal.SIGTERM) is stop:
+            signal.signal(signal.SIGTERM, before)
 
 
 def build(args: argparse.Namespace) -> InProcessWorker:

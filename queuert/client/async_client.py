@@ -17,6 +17,7 @@ from queuert.jobs import ChainRecord, Job, JobStatus
 from queuert.notify.adapter import NotifyAdapter, Topic
 from queuert.observability.adapter import ObservabilityAdapter, observers
 from queuert.observability.events import ChainStarted
+from queuert.payloads import check_text
 from queuert.schedules import Schedule
 from queuert.state.adapter import NewJob, StartedJob, StateAdapter
 from queuert.state.async_store import AsyncStore
@@ -183,9 +184,10 @@ class AsyncClient:
 
         Raises:
             ChainNotFoundError: it was never committed, or has been deleted.
+            InvalidIdentifierError: no chain can have this id.
             JobTypeMismatchError: it is of another job type.
         """
-        record = (await self._records([chain_id]))[0]
+        record = (await self._records([check_text(chain_id, what="chain id")]))[0]
         if job_type is not None and job_type.name != record.type:
             raise JobTypeMismatchError(chain_id, job_type.name, record.type)
         return AsyncChain(self, record.id, record.type, record)
@@ -203,8 +205,9 @@ class AsyncClient:
 
         Raises:
             JobNotFoundError: it was never committed, or has been deleted.
+            InvalidIdentifierError: no job can have this id.
         """
-        job = (await (await self._opened()).get_jobs([job_id]))[0]
+        job = (await (await self._opened()).get_jobs([check_text(job_id, what="job id")]))[0]
         if job is None:
             raise JobNotFoundError(job_id)
         return job

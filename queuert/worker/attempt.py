@@ -163,6 +163,7 @@ class Attempt(Generic[I, R]):
                 await tx.connection.execute("update pages set ...")
                 return tx.finish(Published(...))
 
+        Settings of the session that you change without ``SET LOCAL`` stay with the connection, and meet others later.
         Keep it short: it holds row locks. An exception inside rolls all of it back and is a failed attempt.
 
         Raises:

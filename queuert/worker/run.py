@@ -16,6 +16,8 @@ from queuert.worker.health import keep_health_file, remove_health_file
 from queuert.worker.supervisor import SupervisedLoop
 from queuert.worker.worker import InProcessWorker
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
 
 class ExitCode(IntEnum):
     """What the end of a worker process says."""
@@ -54,8 +56,20 @@ async def _main(worker: InProcessWorker, health_file: Path | None) -> int:
         stops.add(asyncio.ensure_future(worker.stop()))
 
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _SIGNALS:
         loop.add_signal_handler(number, on_signal)
+    try:
+        return await _serve(worker, asked, stops, health_file)
+    finally:
+        for number in _SIGNALS:
+            # The process is about to end; one signal more must not turn its exit code into another.
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
+
+
+async def _serve(
+    worker: InProcessWorker, asked: asyncio.Event, stops: set[asyncio.Task[None]], health_file: Path | None
+) -> int:
     code = await _start(worker, asked)
     if code is not None:
         return code

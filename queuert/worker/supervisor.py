@@ -67,11 +67,21 @@ class SupervisedLoop:
         while not self.stopping:
             try:
                 await self._step()
+            except asyncio.CancelledError:
+                await self._cancelled()
             except Exception as error:
                 if not self.stopping:
                     await self._fail(error)
             else:
                 self._succeed()
+
+    async def _cancelled(self) -> None:
+        task = asyncio.current_task()
+        if self.stopping or task is None:
+            raise asyncio.CancelledError
+        # Not by us: a handler that cancels all tasks of the event loop must not end the worker's.
+        task.uncancel()
+        await self._fail(RuntimeError("the loop was cancelled by somebody else"))
 
     def _succeed(self) -> None:
         self._failing_since = None

@@ -77,7 +77,7 @@ class InProcessWorker:
         self._parts: WorkerParts | None = None
         self._started = False
         self._stop_asked = False
-        self._stop_done: asyncio.Future[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
         self._hurry: asyncio.Event | None = None
 
     # --- life ---------------------------------------------------------------------------------------------------------
@@ -127,16 +127,12 @@ class InProcessWorker:
         self._stop_asked = True
         if self._parts is None:
             return
-        if self._stop_done is not None:
-            if self._hurry is not None:
-                self._hurry.set()
-            await asyncio.shield(self._stop_done)
-            return
-        self._stop_done = asyncio.get_running_loop().create_future()
-        try:
-            await self._parts.stop(self._grace if grace is None else grace)
-        finally:
-            self._stop_done.set_result(None)
+        if self._stopping is None:
+            # In a task of its own: whoever called may be cancelled by it, such as a handler that stops its worker.
+            self._stopping = asyncio.create_task(self._parts.stop(self._grace if grace is None else grace))
+        elif self._hurry is not None:
+            self._hurry.set()
+        await asyncio.shield(self._stopping)
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Any
 
-from psycopg import AsyncConnection, BaseConnection, Connection, errors
+from psycopg import AsyncConnection, AsyncCursor, BaseConnection, Connection, Cursor, errors
+from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from queuert.errors import ClosedError
@@ -105,6 +106,8 @@ class AsyncConnections(_Base):
             await self._give_back(connection)
 
     async def _give_back(self, connection: AsyncConnection[Any]) -> None:
+        # What a handler set for itself is not for the next one.
+        connection.row_factory, connection.cursor_factory = tuple_row, AsyncCursor
         if self._pool is None:
             await connection.close()
         else:
@@ -161,6 +164,7 @@ class Connections(_Base):
             self._give_back(connection)
 
     def _give_back(self, connection: Connection[Any]) -> None:
+        connection.row_factory, connection.cursor_factory = tuple_row, Cursor
         if self._pool is None:
             connection.close()
         else:

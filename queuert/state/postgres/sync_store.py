@@ -19,6 +19,7 @@ from queuert.state.adapter import (
     FinishResult,
     Lease,
     NewJob,
+    ReapedJob,
     ReapRequest,
     ReapResult,
     Renewal,
@@ -254,20 +255,24 @@ class PostgresStore:
             found = fetch(connection, self._sql.reap, parameters.reap(request))
             expired = [row for row in found if row[0] is not None]
             reaped = [rows.reaped_job(row, status=row[3]) for row in expired if row[3] is not None]
-            for row in expired:
-                if row[3] is None:
-                    reaped += self._fail_expired(connection, row)
-        next_expiry = 0.0 if len(expired) >= request.limit else found[0][7]
-        return ReapResult(reaped, next_expiry)
+            spent = [row for row in expired if row[3] is None]
+            for row in spent:
+                reaped += self._fail_expired(connection, row)
+        unfinished = len(expired) >= request.limit or len(reaped) < len(expired)
+        return ReapResult(reaped, 0.0 if unfinished else found[0][7])
 
-    def _fail_expired(self, connection: Connection[Any], row: Row) -> list[Any]:
+    def _fail_expired(self, connection: Connection[Any], row: Row) -> list[ReapedJob]:
+        """Fail a job whose attempts are spent, and close its chain; not now, if somebody holds it."""
         job_id, chain_id, token = row[0], row[2], row[6]
-        with connection.transaction():
-            lock_rows(connection, self._sql, [job_id, chain_id], ())
-            lease = {"ids": [job_id], "tokens": [token]}
-            if not fetch(connection, self._sql.fail_expired, lease):
-                return []
-            released = fetch(connection, self._sql.unblock, {"chains": [chain_id]})
+        try:
+            with connection.transaction():
+                fetch(connection, _SOON)
+                lock_rows(connection, self._sql, [job_id, chain_id], ())
+                if not fetch(connection, self._sql.fail_expired, {"ids": [job_id], "tokens": [token]}):
+                    return []
+                released = fetch(connection, self._sql.unblock, {"chains": [chain_id]})
+        except LockNotAvailable:
+            return []
         job = rows.reaped_job(row, status=JobStatus.FAILED)
         return [rows.with_readied(job, tuple(sorted({one[0] for one in released if one[1] != JobStatus.BLOCKED})))]
 
