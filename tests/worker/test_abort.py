@@ -6,11 +6,12 @@ import asyncio
 import threading
 from typing import Any, LiteralString
 
+import psycopg
 import pytest
 
 from queuert import AbortReason, Attempt, JobStatus, Outcome
 from queuert.errors import LeaseLostError
-from queuert.observability.events import AttemptAborted, AttemptCompleted, AttemptStarted, CommitRefused
+from queuert.observability.events import AttemptAborted, AttemptCompleted, AttemptStarted, CommitRefused, LeasesRenewed
 from queuert.worker import AbortSignal
 from tests.worker.support import SHORT, WAIT, Gate, Stage, echo, in_time, number, text
 
@@ -134,10 +135,6 @@ async def test_a_worker_that_stops_tells_the_handler(stage: Stage) -> None:
 
 
 async def test_a_row_that_somebody_locks_does_not_cost_the_other_leases(stage: Stage) -> None:
-    import psycopg
-
-    from queuert.observability.events import LeasesRenewed
-
     gate = Gate()
 
     @stage.processors.handles(number, lease=SHORT)

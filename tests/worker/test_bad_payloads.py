@@ -15,7 +15,7 @@ from queuert.errors import (
     QueuertError,
     UnknownJobTypeError,
 )
-from queuert.observability.events import AttemptBroken, LoopFailed
+from queuert.observability.events import AttemptBroken, AttemptRetried, LoopFailed
 from tests.worker.support import WAIT, Order, Stage, anything, echo, number, order, text
 
 ONCE = RetryPolicy(max_attempts=1)
@@ -202,8 +202,6 @@ async def test_a_bad_row_that_is_mended_goes_through(stage: Stage) -> None:
         return attempt.input
 
     async with stage.worker():
-        from queuert.observability.events import AttemptRetried
-
         await stage.log.wait_for(AttemptRetried, job_id="bad")
         stage.rows("update queuert.job set input = '3' where id = 'bad'")
         assert await (await stage.client.get_chain("bad", number)).result(WAIT) == 3

@@ -11,7 +11,7 @@ import pytest
 
 from queuert import Attempt, JobStatus, NewChain, Outcome, Processors, after, at
 from queuert.observability.events import AttemptCompleted, AttemptStarted
-from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, echo, number, text
+from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, echo, number, relay, text
 
 
 async def test_no_more_at_once_than_slots(stage: Stage) -> None:
@@ -98,8 +98,6 @@ async def test_the_highest_priority_goes_first_and_then_the_oldest(stage: Stage)
 
 
 async def test_a_continuation_inherits_the_priority(stage: Stage) -> None:
-    from tests.worker.support import relay
-
     stage.handles(relay, lambda attempt: attempt.continue_with(number, 1))
     async with stage.worker():
         await stage.client.start_chain(relay, 1, priority=7)

@@ -4,51 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 import psycopg
 import pytest
 
-from queuert import Attempt, JobStatus, NewChain, Outcome, RetryPolicy
-from queuert.errors import CompletionMissingError, CompletionMisuseError, LeaseLostError
+from queuert import Attempt, InProcessWorker, JobStatus, NewChain, Outcome
+from queuert.errors import LeaseLostError
 from queuert.observability.events import (
-    AttemptBroken,
     AttemptCompleted,
     AttemptFailed,
     AttemptInterrupted,
     AttemptRetried,
     AttemptStarted,
+    CommitRefused,
     ErrorAfterCompletion,
-    LoopFailed,
     WorkerStopping,
 )
+from tests.worker.completing import WRITE, Effects, closed, effects_of
 from tests.worker.support import WAIT, Stage, in_time, number, relay, text
-
-ONCE = RetryPolicy(max_attempts=1)
-WRITE = "insert into effect values (%s, %s)"
-
-Handler = Callable[[Attempt[Any, Any]], Any]
 
 
 @pytest.fixture
-def effects(stage: Stage) -> Callable[[], list[tuple[str, int]]]:
+def effects(stage: Stage) -> Effects:
     """A table for the handlers' own writes, and what is in it."""
-    stage.rows("create table effect (job text, attempt int)")
-    return lambda: [(row[0], row[1]) for row in stage.rows("select job, attempt from effect order by 1, 2")]
-
-
-Effects = Callable[[], list[tuple[str, int]]]
-
-
-async def closed(stage: Stage, handler: Handler, **settings: Any) -> tuple[JobStatus, str]:
-    """Run one job of this handler to its end: its status and error."""
-    stage.handles(number, handler, **{"retry": ONCE, **settings})
-    async with stage.worker():
-        chain = await (await stage.client.start_chain(number, 5, id="one")).wait(WAIT)
-    assert stage.log.of(AttemptBroken) + stage.log.of(LoopFailed) == []
-    return (await stage.job("one")).status, str(chain.error)
+    return effects_of(stage)
 
 
 async def test_a_coroutine_writes_and_finishes(stage: Stage, effects: Effects) -> None:
@@ -188,137 +168,6 @@ async def test_a_commit_of_the_handlers_own_does_not_complete_the_job_twice(
     assert len(stage.log.of(AttemptCompleted)) == (1 if status is JobStatus.COMPLETED else 0)
 
 
-# --- misuse -----------------------------------------------------------------------------------------------------------
-
-
-async def misuses(stage: Stage, handler: Handler, error: type[Exception]) -> None:
-    status, told = await closed(stage, handler)
-    assert status is JobStatus.FAILED
-    assert error.__name__ in told
-
-
-async def test_a_block_without_finish(stage: Stage, effects: Effects) -> None:
-    async def handler(attempt: Attempt[Any, Any]) -> Any:
-        async with attempt.complete() as tx:
-            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
-        return 6
-
-    await misuses(stage, handler, CompletionMissingError)
-    assert effects() == []
-
-
-async def test_a_block_without_finish_in_a_thread(stage: Stage, effects: Effects) -> None:
-    def handler(attempt: Attempt[Any, Any]) -> Any:
-        with attempt.complete() as tx:
-            tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
-
-    await misuses(stage, handler, CompletionMissingError)
-    assert effects() == []
-
-
-async def test_a_synchronous_block_in_a_coroutine(stage: Stage) -> None:
-    async def handler(attempt: Attempt[Any, Any]) -> Any:
-        with attempt.complete() as tx:
-            return tx.finish(6)
-
-    await misuses(stage, handler, CompletionMisuseError)
-
-
-async def test_an_asynchronous_block_in_an_event_loop_of_the_threads_own(stage: Stage) -> None:
-    def handler(attempt: Attempt[Any, Any]) -> Any:
-        async def inner() -> Any:
-            async with attempt.complete() as tx:
-                return tx.finish(6)
-
-        return asyncio.run(inner())
-
-    await misuses(stage, handler, CompletionMisuseError)
-
-
-async def test_finish_twice(stage: Stage, effects: Effects) -> None:
-    async def handler(attempt: Attempt[Any, Any]) -> Any:
-        async with attempt.complete() as tx:
-            tx.finish(6)
-            return tx.finish(7)
-
-    await misuses(stage, handler, CompletionMisuseError)
-
-
-async def test_a_second_block(stage: Stage, effects: Effects) -> None:
-    async def handler(attempt: Attempt[Any, Any]) -> Any:
-        with pytest.raises(ValueError, match="first"):
-            async with attempt.complete():
-                raise ValueError("first")
-        async with attempt.complete() as tx:
-            return tx.finish(6)
-
-    await misuses(stage, handler, CompletionMisuseError)
-
-
-async def test_a_second_block_after_the_first_committed_changes_nothing(stage: Stage, effects: Effects) -> None:
-    async def handler(attempt: Attempt[Any, Any]) -> Any:
-        async with attempt.complete() as tx:
-            tx.finish(6)
-        async with attempt.complete() as tx:
-            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
-            return tx.finish(7)
-
-    assert (await closed(stage, handler))[0] is JobStatus.COMPLETED
-    assert (await stage.job("one")).output == 6
-    assert effects() == []
-    assert len(stage.log.of(ErrorAfterCompletion)) == 1
-
-
-async def test_the_same_completion_entered_twice(stage: Stage, effects: Effects) -> None:
-    async def handler(attempt: Attempt[Any, Any]) -> Any:
-        completion = attempt.complete()
-        async with completion as tx:
-            tx.finish(6)
-        async with completion as tx:
-            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
-            return tx.finish(7)
-
-    assert (await closed(stage, handler))[0] is JobStatus.COMPLETED
-    assert (await stage.job("one")).output == 6
-    assert effects() == []
-
-
-async def test_a_block_inside_itself(stage: Stage, effects: Effects) -> None:
-    async def handler(attempt: Attempt[Any, Any]) -> Any:
-        completion = attempt.complete()
-        async with completion as outer, completion as inner:
-            await outer.connection.execute(WRITE, (attempt.job_id, attempt.number))
-            return inner.finish(7)
-
-    assert (await closed(stage, handler))[0] is JobStatus.FAILED
-    assert effects() == []
-
-
-async def test_finished_is_returned_without_a_commit(stage: Stage) -> None:
-    async def handler(attempt: Attempt[Any, Any]) -> Any:
-        kept: list[Any] = []
-        with suppress(ValueError):
-            async with attempt.complete() as tx:
-                kept.append(tx.finish(6))
-                raise ValueError("roll back")
-        return kept[0]
-
-    await misuses(stage, handler, CompletionMisuseError)
-
-
-async def test_an_output_that_cannot_be_stored_rolls_back(stage: Stage, effects: Effects) -> None:
-    async def handler(attempt: Attempt[Any, Any]) -> Any:
-        async with attempt.complete() as tx:
-            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
-            wrong: Any = "six"
-            return tx.finish(wrong)
-
-    status, error = await closed(stage, handler)
-    assert status is JobStatus.FAILED
-    assert "output" in error
-    assert effects() == []
-
-
 # --- around the commit ------------------------------------------------------------------------------------------------
 
 
@@ -370,8 +219,6 @@ async def test_a_lost_lease_is_refused_at_the_door(stage: Stage, effects: Effect
             tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
         return attempt.input
 
-    from queuert.observability.events import CommitRefused
-
     stage.handles(number, in_loop if colour == "coroutine" else in_thread)
     async with stage.worker():
         chain = await stage.client.start_chain(number, 5)
@@ -390,8 +237,6 @@ async def test_many_blocks_at_once_on_few_connections(stage: Stage, effects: Eff
         with attempt.complete() as tx:
             tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
             return tx.finish(attempt.input)
-
-    from queuert import InProcessWorker
 
     stage.handles(number, in_loop)
     stage.handles(text, in_thread)

@@ -8,7 +8,14 @@ import psycopg
 import pytest
 
 from queuert import Attempt, ContinueWith, JobStatus, NewChain, Outcome, Retry, RetryPolicy
-from queuert.observability.events import AttemptBroken, AttemptCompleted, AttemptInterrupted, ChainClosed, LoopFailed
+from queuert.observability.events import (
+    AttemptBroken,
+    AttemptCompleted,
+    AttemptInterrupted,
+    AttemptStarted,
+    ChainClosed,
+    LoopFailed,
+)
 from tests.worker.support import WAIT, Stage, echo, in_time, number, relay, text
 
 ONCE = RetryPolicy(max_attempts=1)
@@ -106,8 +113,6 @@ async def test_an_attempt_has_one_ending_when_the_worker_stops_while_it_is_writt
         chains = await stage.client.start_chains([NewChain(number, one) for one in range(3)])
         await worker.start()
         for chain in chains:
-            from queuert.observability.events import AttemptStarted
-
             await stage.log.wait_for(AttemptStarted, job_id=chain.id)
         connection.execute("select 1 from queuert.job for share")
         await in_time(worker.stop(grace=0.0))

@@ -1,4 +1,4 @@
-"""Starting and stopping, at any moment, in any order, twice."""
+"""Stopping a worker that has work under way: nothing is lost, and nothing is left."""
 
 from __future__ import annotations
 
@@ -9,139 +9,22 @@ from typing import Any
 import psycopg
 import pytest
 
-from queuert import AsyncClient, Attempt, InProcessWorker, JobStatus, NewChain, Outcome, PostgresState
-from queuert.errors import ClosedError, LeaseLostError, SchemaMissingError, StateUnavailableError
+from queuert import Attempt, JobStatus, NewChain, Outcome, RetryPolicy
+from queuert.errors import LeaseLostError
 from queuert.observability.events import (
     AttemptCompleted,
     AttemptInterrupted,
     AttemptStarted,
     JobsReleased,
-    WorkerStarted,
     WorkerStopped,
     WorkerStopping,
 )
-from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, echo, in_time, none_left, number, text, until
+from tests.worker.support import WAIT, Gate, Stage, echo, in_time, number, text, until
 
 
 async def held_leases(stage: Stage) -> int:
     count: int = stage.one("select count(*) from queuert.job where lease_expires_at is not null")
     return count
-
-
-async def test_stop_before_start(stage: Stage) -> None:
-    stage.handles(number, echo)
-    worker = stage.worker()
-    await in_time(worker.stop())
-    await in_time(worker.start())
-    assert stage.log.of(WorkerStarted) == []
-    await in_time(worker.stop())
-    assert (worker.running, worker.abandoned) == (0, 0)
-
-
-async def test_stop_while_it_starts(stage: Stage) -> None:
-    stage.handles(number, echo)
-    worker = stage.worker()
-    starting = asyncio.create_task(worker.start())
-    await asyncio.sleep(0)
-    await in_time(worker.stop())
-    await in_time(starting)
-    assert stage.log.of(WorkerStarted) == []
-
-
-async def test_stop_when_the_start_was_cancelled(stage: Stage) -> None:
-    stage.handles(number, echo)
-    worker = stage.worker()
-    starting = asyncio.create_task(worker.start())
-    await asyncio.sleep(0)
-    starting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await starting
-    await in_time(worker.stop())
-
-
-async def test_stop_twice_and_thrice(stage: Stage) -> None:
-    stage.handles(number, echo)
-    worker = stage.worker()
-    await worker.start()
-    await in_time(worker.stop())
-    await in_time(worker.stop())
-    await in_time(asyncio.gather(worker.stop(), worker.stop()))
-    assert len(stage.log.of(WorkerStopped)) == 1
-
-
-async def test_stops_at_the_same_time(stage: Stage) -> None:
-    stage.handles(number, echo)
-    worker = stage.worker()
-    await worker.start()
-    await in_time(asyncio.gather(*(worker.stop() for _ in range(5))))
-    assert len(stage.log.of(WorkerStopped)) == 1
-
-
-async def test_start_twice_is_refused(stage: Stage) -> None:
-    stage.handles(number, echo)
-    worker = stage.worker()
-    await worker.start()
-    with pytest.raises(ClosedError):
-        await worker.start()
-    await worker.stop()
-    with pytest.raises(ClosedError):
-        await worker.start()
-
-
-async def test_starts_at_the_same_time_start_it_once(stage: Stage) -> None:
-    stage.handles(number, echo)
-    worker = stage.worker()
-    results = await in_time(asyncio.gather(worker.start(), worker.start(), return_exceptions=True))
-    assert sorted(type(result).__name__ for result in results) == ["ClosedError", "NoneType"]
-    assert len(stage.log.of(WorkerStarted)) == 1
-
-
-async def test_a_start_that_failed_can_be_repeated_and_leaves_nothing(stage: Stage, bare_dsn: str) -> None:
-    client = AsyncClient(PostgresState(bare_dsn), JOB_TYPES, observability=stage.log)
-    stage.handles(number, echo)
-    worker = InProcessWorker(client, stage.processors)
-    with psycopg.connect(bare_dsn, autocommit=True) as look:
-        for _ in range(2):
-            with pytest.raises(SchemaMissingError):
-                await worker.start()
-        with pytest.raises(SchemaMissingError):
-            await client.open()
-        count = (
-            "select pid from pg_stat_activity where datname = current_database() and application_name like 'queuert%'"
-        )
-        await none_left(lambda: look.execute(count).fetchall(), "connections")
-    await client.aclose()
-
-
-async def test_a_store_out_of_reach_is_a_typed_error(stage: Stage) -> None:
-    client = AsyncClient(PostgresState("postgresql://127.0.0.1:1/none"), JOB_TYPES)
-    stage.handles(number, echo)
-    with pytest.raises(StateUnavailableError):
-        await InProcessWorker(client, stage.processors).start()
-    await client.aclose()
-
-
-async def test_an_exception_inside_the_block_passes_after_the_stop(stage: Stage) -> None:
-    gate = Gate()
-
-    @stage.processors.handles(number)
-    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
-        await gate.pass_through(attempt)
-        return attempt.input
-
-    async def use() -> None:
-        async with stage.worker(grace=0.0):
-            await stage.client.start_chain(number, 1)
-            await gate.next()
-            raise ValueError("inside")
-
-    with pytest.raises(ValueError, match="inside"):
-        await use()
-    assert len(stage.log.of(WorkerStopped)) == 1
-    assert await held_leases(stage) == 0
-
-
-# --- with work under way ----------------------------------------------------------------------------------------------
 
 
 async def test_what_runs_may_finish_within_the_grace(stage: Stage) -> None:
@@ -193,8 +76,6 @@ async def test_what_does_not_finish_is_cancelled_and_given_back(stage: Stage) ->
 
 
 async def test_interruptions_do_not_count_against_the_cap(stage: Stage) -> None:
-    from queuert import RetryPolicy
-
     gate = Gate()
 
     @stage.processors.handles(number, retry=RetryPolicy(max_attempts=2, initial=0.0))

@@ -17,13 +17,15 @@ from queuert.observability.events import (
     AttemptStarted,
     JobReaped,
     JobsReleased,
+    ListenerLost,
+    ListenerRestored,
     LoopFailed,
     LoopRecovered,
     StateFailed,
 )
 from queuert.testing.fault_proxy import FaultProxy
 from tests.faults.processes.support import effects, make_effects
-from tests.worker.support import AT_ONCE, SHORT, WAIT, Gate, Stage, echo, in_time, number, text
+from tests.worker.support import AT_ONCE, SHORT, WAIT, Gate, Stage, echo, in_time, loop, number, text
 
 pytestmark = pytest.mark.fault
 
@@ -146,8 +148,6 @@ async def test_a_completers_statement_is_lost_on_the_way(near: Stage, far: Stage
 async def test_a_continuation_is_created_once_whatever_is_lost(
     near: Stage, far: Stage, proxy: FaultProxy, lost: str
 ) -> None:
-    from tests.worker.support import loop
-
     gate = Gate()
 
     @far.processors.handles(loop, retry=AT_ONCE)
@@ -295,8 +295,6 @@ async def test_a_database_that_comes_late(near: Stage, far: Stage, proxy: FaultP
 
 async def test_the_listening_connection_is_ended(near: Stage, far: Stage) -> None:
     """Hints flow again, and a job started meanwhile runs: neither waits for a poll, of which there is none in time."""
-    from queuert.observability.events import ListenerLost, ListenerRestored
-
     far.handles(number, echo)
     await far.worker(poll_interval=3600.0).start()
     assert await (await near.client.start_chain(number, 1)).result(WAIT) == 1

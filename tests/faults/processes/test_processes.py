@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from queuert import Attempt, JobStatus, NewChain, Outcome
+from queuert import Attempt, JobStatus, NewChain, Outcome, RetryPolicy
 from queuert.observability.events import AttemptAborted, AttemptCompleted, AttemptStarted, JobReaped
 from tests.faults.processes.support import Child, effects
 from tests.worker.support import AT_ONCE, SHORT, WAIT, Gate, Stage, none_left, number, text, until
@@ -51,8 +51,6 @@ async def test_a_worker_killed_in_its_handler(scene: Stage, way: str) -> None:
 
 
 async def test_the_error_of_a_killed_worker_is_on_record(scene: Stage) -> None:
-    from queuert import RetryPolicy
-
     gate = Gate()
 
     @scene.processors.handles(number, retry=RetryPolicy(initial=3600.0, maximum=3600.0), lease=SHORT)
