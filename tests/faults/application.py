@@ -111,6 +111,9 @@ async def perform(attempt: Attempt[Plan, int], address: str) -> Outcome[int]:
                 raise
         try:
             return await _end(attempt, notes) if attempt.input.completes else attempt.number
+        except asyncio.CancelledError:
+            notes.step("refused", attempt.abort.reason)
+            raise
         except (LeaseLostError, StateError) as error:
             notes.step("refused", error.reason if isinstance(error, LeaseLostError) else type(error).__name__)
             raise
