@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pytest
@@ -204,26 +204,35 @@ async def test_another_return_value_after_the_commit_changes_nothing(stage: Stag
 
 @pytest.mark.parametrize("colour", ["coroutine", "thread"])
 async def test_a_lost_lease_is_refused_at_the_door(stage: Stage, effects: Effects, colour: str) -> None:
-    steal = "update queuert.job set lease_token = gen_random_uuid() where id = %s"
+    steal: LiteralString = "update queuert.job set lease_token = gen_random_uuid() where id = %s"
+    inside: list[str] = []
+    refused: list[str] = []
 
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         stage.rows(steal, attempt.job_id)
-        with pytest.raises(LeaseLostError, match="taken_by_another_worker"):
+        try:
             async with attempt.complete() as tx:
-                await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
-        return attempt.input
+                inside.append(attempt.job_id)
+                return tx.finish(6)
+        except LeaseLostError as error:
+            refused.append(error.reason)
+            raise
 
     def in_thread(attempt: Attempt[Any, Any]) -> Any:
         stage.rows(steal, attempt.job_id)
-        with pytest.raises(LeaseLostError, match="taken_by_another_worker"), attempt.complete() as tx:
-            tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
-        return attempt.input
+        try:
+            with attempt.complete() as tx:
+                inside.append(attempt.job_id)
+                return tx.finish(6)
+        except LeaseLostError as error:
+            refused.append(error.reason)
+            raise
 
     stage.handles(number, in_loop if colour == "coroutine" else in_thread)
     async with stage.worker():
         chain = await stage.client.start_chain(number, 5)
         await stage.log.wait_for(CommitRefused, job_id=chain.id)
-    assert effects() == []
+    assert (inside, refused) == ([], ["taken_by_another_worker"])
     assert (await stage.job(chain.id)).status is JobStatus.RUNNING
 
 
