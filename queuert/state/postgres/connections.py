@@ -27,7 +27,7 @@ class _Base:
             "min_size": 1,
             "max_size": max(1, size),
             "timeout": settings.answer_timeout,
-            # Giving up is harmless, as the next use begins anew; going on would double the pauses with the length of an outage.
+            # Giving up is harmless, as the next use begins anew; going on would double the pauses for ever.
             "reconnect_timeout": 5.0,
             "open": False,
             "name": settings.application_name,
