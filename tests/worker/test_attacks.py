@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any, Never
+from typing import Any, LiteralString, Never
 
 from psycopg.rows import dict_row
 
@@ -12,7 +12,12 @@ from queuert import AsyncClient, Attempt, InProcessWorker, JobStatus, NewChain, 
 from queuert.errors import LeaseLostError
 from queuert.observability.events import AttemptStarted, Event, ListenerLost, WorkerStarted, WorkerStopped
 from queuert.testing.fault_proxy import FaultProxy
-from tests.worker.support import AT_ONCE, JOB_TYPES, SHORT, WAIT, Gate, Stage, echo, in_time, number, text
+from tests.worker.support import AT_ONCE, JOB_TYPES, SHORT, WAIT, Gate, Stage, echo, in_time, number, text, until
+
+WAITS_FOR_A_HINT: LiteralString = (
+    "select 1 from pg_stat_activity where datname = current_database() and state = 'idle'"
+    " and query like '%%Seconds until the first job%%' and query_start > (select max(finished_at) from queuert.job)"
+).replace("%%", "%")
 
 
 class Broken:
@@ -143,7 +148,9 @@ async def test_jobs_do_not_wait_for_the_long_poll_when_hints_cease(stage: Stage)
         state = PostgresState(stage.dsn, listen_dsn=proxy.address_in(stage.dsn))
         client = AsyncClient(state, JOB_TYPES, observability=stage.log)
         async with client, InProcessWorker(client, stage.processors):
+            await until(lambda: client.notify.healthy, "hints arrive")
             assert await (await client.start_chain(number, 1)).result(WAIT) == 1
+            await until(lambda: bool(stage.rows(WAITS_FOR_A_HINT)), "the claimer has looked once more, and waits")
             proxy.refuse()
             proxy.reset()
             await stage.log.wait_for(ListenerLost)
