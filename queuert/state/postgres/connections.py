@@ -8,12 +8,14 @@ from typing import Any
 
 from psycopg import AsyncConnection, AsyncCursor, BaseConnection, Connection, Cursor, errors
 from psycopg.rows import tuple_row
-from psycopg_pool import AsyncConnectionPool, ConnectionPool
+from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from queuert.errors import ClosedError
 from queuert.state.postgres.failures import mapped_errors
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.watchdog import Watchdog, cut
+
+_REMINDER = 1.0
 
 
 class _Base:
@@ -28,10 +30,21 @@ class _Base:
             "max_size": max(1, size),
             "timeout": settings.answer_timeout,
             # Giving up is harmless, as the next use begins anew; going on would double the pauses for ever.
-            "reconnect_timeout": 5.0,
+            "reconnect_timeout": 2.0,
             "open": False,
             "name": settings.application_name,
         }
+
+    def _waits(self) -> Iterator[tuple[float, bool]]:
+        """How long to wait for a connection at a time, and whether that is the last time.
+
+        Each time the pool tries anew to connect, if it had given up: nobody else reminds it after an outage.
+        """
+        left = self._settings.answer_timeout
+        while left > _REMINDER:
+            yield _REMINDER, False
+            left -= _REMINDER
+        yield left, True
 
     @contextmanager
     def _used(self, connection: BaseConnection[Any]) -> Iterator[None]:
@@ -99,12 +112,21 @@ class AsyncConnections(_Base):
         if self._pool is None:
             raise ClosedError("the store is not open: it was closed, or never opened")
         with mapped_errors():
-            connection = await self._pool.getconn()
+            connection = await self._waited_for(self._pool)
         try:
             with self._used(connection):
                 yield connection
         finally:
             await self._give_back(connection)
+
+    async def _waited_for(self, pool: AsyncConnectionPool[AsyncConnection[Any]]) -> AsyncConnection[Any]:
+        for wait, last in self._waits():
+            try:
+                return await pool.getconn(wait)
+            except PoolTimeout:
+                if last:
+                    raise
+        raise AssertionError("the last wait returns or raises")
 
     async def _give_back(self, connection: AsyncConnection[Any]) -> None:
         # What a handler set for itself is not for the next one.
@@ -157,12 +179,21 @@ class Connections(_Base):
         if self._pool is None:
             raise ClosedError("the store is not open: it was closed, or never opened")
         with mapped_errors():
-            connection = self._pool.getconn()
+            connection = self._waited_for(self._pool)
         try:
             with self._used(connection):
                 yield connection
         finally:
             self._give_back(connection)
+
+    def _waited_for(self, pool: ConnectionPool[Connection[Any]]) -> Connection[Any]:
+        for wait, last in self._waits():
+            try:
+                return pool.getconn(wait)
+            except PoolTimeout:
+                if last:
+                    raise
+        raise AssertionError("the last wait returns or raises")
 
     def _give_back(self, connection: Connection[Any]) -> None:
         connection.row_factory, connection.cursor_factory = tuple_row, Cursor
