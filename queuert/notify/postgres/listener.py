@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from queuert.notify.adapter import Topic
+from queuert.notify.adapter import Hint, Topic
 from queuert.notify.pending import Pending
 from queuert.notify.postgres.session import ListenerTimes, Session
 from queuert.notify.postgres.wire import Wire
@@ -34,6 +34,7 @@ class Listener:
         self._observers: tuple[Observers, ...] = ()
         self._session: Session | None = None
         self._stopping = False
+        self._was_up = False
         self._failures = 0
         self._reported: str | None = None
         self._thread = threading.Thread(target=self._run, name="queuert-notify", daemon=True)
@@ -94,6 +95,7 @@ class Listener:
     def _converse(self) -> None:
         wire = self._connect()
         session = self._session = self._new_session(wire)
+        self._was_up = True
         try:
             while not self._stopping:
                 session.turn()
@@ -123,9 +125,17 @@ class Listener:
         pause = self._times.backoff.delay(self._failures)
         if not self._stopping:
             self._report(str(error).strip() or repr(error), pause)
+        self._disappoint()
         until = time.monotonic() + pause
         while not self._stopping and (remaining := until - time.monotonic()) > 0:
             self._waker.wait(remaining)
+
+    def _disappoint(self) -> None:
+        """Let sleepers look once, and then sleep for shorter: they had counted on hints."""
+        was_up, self._was_up = self._was_up, False
+        if was_up and not self._stopping:
+            for topic in self._subscribers.topics():
+                self._subscribers.dispatch(Hint(topic, None))
 
     def _report(self, error: str, retry_in: float) -> None:
         """Once for each kind of trouble: what is tried every few seconds would fill the log."""
