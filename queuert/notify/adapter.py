@@ -62,7 +62,7 @@ class NotifyAdapter(Protocol):
     def subscribe(self, topic: Topic, callback: HintCallback) -> Subscription:
         """Call ``callback`` with every hint of the topic, from a thread of the adapter: be quick, hand it over.
 
-        When the connection is lost, and when it is back, it is called with ``keys=None``. What it raises is reported and
+        When the connection is lost, and when it is back, it is called with ``keys=None``. What it raises is told and
         disturbs nobody.
         """
         ...
