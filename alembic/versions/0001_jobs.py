@@ -71,8 +71,8 @@ CREATE TABLE job_blocker (
 
 INDEXES = (
     # The claim: due jobs of one type, best first.
-    "CREATE INDEX job_ready ON job (type, (attempt - interruptions - lease_expirations - priority), scheduled_at) "
-    "WHERE status = 'ready'",
+    """CREATE INDEX job_ready ON job (type, (attempt - interruptions - lease_expirations - priority), scheduled_at)
+       WHERE status = 'ready'""",
     "CREATE INDEX job_scheduled ON job (type, scheduled_at) WHERE status = 'scheduled'",
     # The reaper. Not on the lease's end: that would make every renewal write to all indexes.
     "CREATE INDEX job_running ON job (type) WHERE status = 'running'",
