@@ -1,0 +1,173 @@
+"""Connections that are cut, held up and refused between a worker and its database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from queuert import Attempt, NewChain, Outcome
+from queuert.observability.events import (
+    AttemptCompleted,
+    AttemptFailed,
+    AttemptRetried,
+    JobReaped,
+    LoopFailed,
+    LoopRecovered,
+)
+from queuert.testing.fault_proxy import FaultProxy
+from tests.worker.support import AT_ONCE, SHORT, WAIT, Gate, Stage, echo, in_time, loop, number, text
+
+pytestmark = pytest.mark.fault
+
+COMMIT = b"COMMIT"
+CLAIM = b"Lease the best due jobs"
+FINISH = b"End attempts of many kinds"
+RELEASE = b"Give back all that one claim took"
+
+
+def make_effects(stage: Stage) -> None:
+    """The table that handlers write to in their transactions."""
+    stage.rows("create table effect (job text, attempt int)")
+
+
+def effects(stage: Stage) -> list[tuple[str, int]]:
+    """What handlers committed: job and attempt."""
+    return [(row[0], row[1]) for row in stage.rows("select job, attempt from effect order by job, attempt")]
+
+
+@pytest.fixture
+async def near(dsn: str) -> AsyncIterator[Stage]:
+    """A stage that is connected to the database itself."""
+    stage = Stage(dsn)
+    make_effects(stage)
+    yield stage
+    await stage.close()
+
+
+@pytest.fixture
+async def proxy(near: Stage) -> AsyncIterator[FaultProxy]:
+    """The proxy between the far stage and the database."""
+    with FaultProxy.before(near.dsn) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def far(near: Stage, proxy: FaultProxy) -> AsyncIterator[Stage]:
+    """A stage whose client and workers are connected through the proxy."""
+    stage = Stage(near.dsn, through=proxy.address_in(near.dsn), answer_timeout=2.0)
+    yield stage
+    proxy.heal()
+    await stage.close()
+
+
+async def writes(attempt: Attempt[Any, Any]) -> Any:
+    async with attempt.complete() as tx:
+        await tx.connection.execute("insert into effect values (%s, %s)", (attempt.job_id, attempt.number))
+        return tx.finish(attempt.input)
+
+
+def writes_in_thread(attempt: Attempt[Any, Any]) -> Any:
+    with attempt.complete() as tx:
+        tx.connection.execute("insert into effect values (%s, %s)", (attempt.job_id, attempt.number))
+        return tx.finish(attempt.input)
+
+
+async def started(far: Stage, handler: Any, gate: Gate, near: Stage) -> str:
+    """A worker behind the proxy that is inside a job's handler, before its gate; the job's id."""
+
+    if asyncio.iscoroutinefunction(handler):
+
+        async def gated(attempt: Attempt[Any, Any]) -> Any:
+            await gate.pass_through(attempt)
+            return await handler(attempt)
+
+        far.handles(number, gated, retry=AT_ONCE)
+    else:
+        go_on = asyncio.run_coroutine_threadsafe
+        loop = asyncio.get_running_loop()
+
+        def gated_in_thread(attempt: Attempt[Any, Any]) -> Any:
+            go_on(gate.pass_through(attempt), loop).result(WAIT)
+            return handler(attempt)
+
+        far.handles(number, gated_in_thread, retry=AT_ONCE)
+    await far.worker(concurrency=2).start()
+    chain = await near.client.start_chain(number, 1)
+    await gate.next()
+    return chain.id
+
+
+def nothing_failed(far: Stage) -> None:
+    assert far.log.of(AttemptRetried) + far.log.of(AttemptFailed) + far.log.of(JobReaped) == []
+
+
+@pytest.mark.parametrize("lost", ["answer", "request"])
+async def test_a_continuation_is_created_once_whatever_is_lost(
+    near: Stage, far: Stage, proxy: FaultProxy, lost: str
+) -> None:
+    gate = Gate()
+
+    @far.processors.handles(loop, retry=AT_ONCE)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        if attempt.input == 0:
+            await gate.pass_through(attempt)
+            return attempt.continue_with(loop, 1)
+        return attempt.input
+
+    await far.worker().start()
+    chain = await near.client.start_chain(loop, 0)
+    await gate.next()
+    if lost == "answer":
+        proxy.lose_answer(FINISH)
+    else:
+        proxy.lose_request(FINISH)
+    gate.open()
+    assert await chain.result(WAIT) == 1
+    assert proxy.fired.is_set()
+    assert near.rows("select chain_index, attempt from queuert.job order by 1") == [(0, 1), (1, 1)]
+
+
+async def test_a_lost_claim_is_given_back_when_the_worker_stops(near: Stage, far: Stage, proxy: FaultProxy) -> None:
+    far.handles(number, echo)
+    chains = await near.client.start_chains([NewChain(number, one) for one in range(3)])
+    proxy.lose_answer(CLAIM)
+    worker = far.worker(concurrency=3)
+    await worker.start()
+    await far.log.wait_for(LoopFailed, loop="claimer")
+    await in_time(worker.stop())
+    await near.client.get_chains(chains)
+    assert near.one("select count(*) from queuert.job where lease_expires_at is not null") == 0
+
+
+async def test_all_connections_are_cut_again_and_again(near: Stage, far: Stage, proxy: FaultProxy) -> None:
+    far.handles(number, writes, retry=AT_ONCE, lease=SHORT)
+    far.handles(text, writes_in_thread, retry=AT_ONCE, lease=SHORT)
+    near.handles(number, writes, retry=AT_ONCE, lease=SHORT)
+    near.handles(text, writes_in_thread, retry=AT_ONCE, lease=SHORT)
+    await far.worker(concurrency=10).start()
+    chains = await near.client.start_chains(
+        [NewChain(number, 1) for _ in range(100)] + [NewChain(text, "x") for _ in range(100)]
+    )
+    for times in (20, 60, 100):
+        await far.log.wait_for(AttemptCompleted, times=times)
+        proxy.reset()
+    await near.client.wait(chains, timeout=WAIT)
+    assert [one for one, _ in effects(near)] == sorted(chain.id for chain in chains)
+    assert near.one("select count(*) from queuert.job where status <> 'completed'") == 0
+
+
+async def test_a_database_that_comes_late(near: Stage, far: Stage, proxy: FaultProxy) -> None:
+    """Refused for a while: every loop goes on afterwards. A short lease lets the reaper look often."""
+    far.handles(number, echo, lease=SHORT)
+    await far.worker().start()
+    assert await (await near.client.start_chain(number, 1)).result(WAIT) == 1
+    proxy.refuse()
+    proxy.reset()
+    chain = await near.client.start_chain(number, 2)
+    await far.log.wait_for(LoopFailed, loop="reaper")
+    proxy.heal()
+    assert await chain.result(WAIT) == 2
+    await far.log.wait_for(LoopRecovered, loop="reaper")
