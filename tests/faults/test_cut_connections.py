@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,9 +10,6 @@ import pytest
 from queuert import Attempt, NewChain, Outcome
 from queuert.observability.events import (
     AttemptCompleted,
-    AttemptFailed,
-    AttemptRetried,
-    JobReaped,
     LoopFailed,
     LoopRecovered,
 )
@@ -73,35 +69,6 @@ def writes_in_thread(attempt: Attempt[Any, Any]) -> Any:
     with attempt.complete() as tx:
         tx.connection.execute("insert into effect values (%s, %s)", (attempt.job_id, attempt.number))
         return tx.finish(attempt.input)
-
-
-async def started(far: Stage, handler: Any, gate: Gate, near: Stage) -> str:
-    """A worker behind the proxy that is inside a job's handler, before its gate; the job's id."""
-
-    if asyncio.iscoroutinefunction(handler):
-
-        async def gated(attempt: Attempt[Any, Any]) -> Any:
-            await gate.pass_through(attempt)
-            return await handler(attempt)
-
-        far.handles(number, gated, retry=AT_ONCE)
-    else:
-        go_on = asyncio.run_coroutine_threadsafe
-        loop = asyncio.get_running_loop()
-
-        def gated_in_thread(attempt: Attempt[Any, Any]) -> Any:
-            go_on(gate.pass_through(attempt), loop).result(WAIT)
-            return handler(attempt)
-
-        far.handles(number, gated_in_thread, retry=AT_ONCE)
-    await far.worker(concurrency=2).start()
-    chain = await near.client.start_chain(number, 1)
-    await gate.next()
-    return chain.id
-
-
-def nothing_failed(far: Stage) -> None:
-    assert far.log.of(AttemptRetried) + far.log.of(AttemptFailed) + far.log.of(JobReaped) == []
 
 
 @pytest.mark.parametrize("lost", ["answer", "request"])
