@@ -1,4 +1,8 @@
-"""Middlewares around each attempt, as an onion, and a log in which every line knows its job."""
+"""Middlewares around each attempt, as an onion, and a log in which every line knows its job.
+
+Run it from the root of the repository, after ``queuert migrate up``:
+``QUEUERT_URL=... python -m examples.attempt_middleware``.
+"""
 
 from __future__ import annotations
 

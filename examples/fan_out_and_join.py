@@ -1,4 +1,8 @@
-"""Many chains, and one job that waits for all of them and gets their outputs in order."""
+"""Many chains, and one job that waits for all of them and gets their outputs in order.
+
+Run it from the root of the repository, after ``queuert migrate up``:
+``QUEUERT_URL=... python -m examples.fan_out_and_join``.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A chain of two jobs: started by a client, run by a worker in the same process, awaited with its typed result.
 
-Run it with ``QUEUERT_URL`` set, after ``queuert migrate up``.
+Run it from the root of the repository, after ``queuert migrate up``:
+``QUEUERT_URL=... python -m examples.quickstart``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""What becomes of attempts that do not work out: tried again by policy, by request, or given up."""
+"""What becomes of attempts that do not work out: tried again by policy, by request, or given up.
+
+Run it from the root of the repository, after ``queuert migrate up``:
+``QUEUERT_URL=... python -m examples.retries_and_failures``.
+"""
 
 from __future__ import annotations
 

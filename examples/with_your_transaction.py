@@ -2,6 +2,9 @@
 
 The first order is rolled back, and its job with it. The second one is committed; its invoice and the job's completion
 are one commit, however often the job had to be tried.
+
+Run it from the root of the repository, after ``queuert migrate up``:
+``QUEUERT_URL=... python -m examples.with_your_transaction``.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ processors = Processors(job_types)
 async def bill_order(attempt: Attempt[Order, Invoice]) -> Outcome[Invoice]:
     invoice = Invoice(order=attempt.input.number, total=42)  # slow work goes here, outside the transaction
     async with attempt.complete() as tx:
-        await tx.connection.execute("insert into invoices values (%s, %s)", (invoice.order, invoice.total))
+        await tx.connection.execute("insert into example_invoices values (%s, %s)", (invoice.order, invoice.total))
         return tx.finish(invoice)
 
 
@@ -56,7 +59,8 @@ def main() -> None:
     url = os.environ["QUEUERT_URL"]
     with psycopg.connect(url) as connection, Client(PostgresState(url), job_types) as client:
         connection.execute("create temp table if not exists orders (number int)")
-        connection.execute("create table if not exists invoices (number int primary key, total int)")
+        connection.execute("drop table if exists example_invoices")
+        connection.execute("create table example_invoices (number int primary key, total int)")
         connection.commit()
 
         place_order(client, connection, 1)

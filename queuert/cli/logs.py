@@ -30,10 +30,20 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry, ensure_ascii=False, default=str)
 
 
+class LineFormatter(logging.Formatter):
+    """A record as one line, and the traceback of a failed attempt below it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line, or lines."""
+        text = super().format(record)
+        traceback = getattr(record, f"{_PREFIX}error_traceback", None)
+        return f"{text}\n{traceback.rstrip()}" if traceback else text
+
+
 def configure(level: str, *, as_json: bool) -> None:
     """Send the log to stderr, from this level on."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
-        JsonFormatter() if as_json else logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        JsonFormatter() if as_json else LineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
     )
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -71,6 +71,8 @@ def new_job(job_types: JobTypes, start: NewChain[Any]) -> NewJob:
         InvalidIdentifierError: its id, or a blocker's, cannot be stored.
         ConfigurationError: its priority is out of range.
     """
+    if not isinstance(start.schedule, Schedule | None):
+        raise ConfigurationError(f"schedule is {start.schedule!r}: use after(...) or at(...)")
     if start.job_type not in job_types:
         raise UnknownJobTypeError(start.job_type.name, job_types.names)
     return NewJob(

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from queuert.jobs import AbortReason, ChainRecord, Job
-from queuert.state import Store, StoreTransaction
+from queuert.state import AsyncStore, AsyncStoreTransaction, Store, StoreTransaction
 from queuert.state.adapter import (
     BlockerRecord,
     ClaimedJob,
@@ -29,7 +29,7 @@ from queuert.state.adapter import (
 _T = TypeVar("_T")
 
 
-class ThreadedStore:
+class ThreadedStore(AsyncStore):
     """An :class:`~queuert.state.AsyncStore` made of a :class:`~queuert.state.Store`."""
 
     def __init__(self, store: Store, threads: Executor) -> None:
@@ -88,7 +88,7 @@ class ThreadedStore:
         return ThreadedTransaction(self._store.transaction(job), self._threads)
 
 
-class ThreadedTransaction:
+class ThreadedTransaction(AsyncStoreTransaction):
     """An asynchronous transaction made of a synchronous one."""
 
     def __init__(self, block: AbstractContextManager[StoreTransaction], threads: Executor) -> None:
