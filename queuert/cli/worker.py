@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -94,7 +95,8 @@ def _stopped_before_it_began() -> Iterator[None]:
         return
 
     def stop(*_: object) -> None:
-        raise SystemExit(ExitCode.STOPPED)
+        # At once: an exception could be raised inside a callback that swallows it, and nothing was begun.
+        os._exit(ExitCode.STOPPED)
 
     before = signal.signal(signal.SIGTERM, stop)
     try:

@@ -28,7 +28,9 @@ def start_python(tmp_path: Path) -> Iterator[StartPython]:
 
 
 def test_last_words_hold_no_password(start_python: StartPython) -> None:
-    process = start_python("import sys; print('first', flush=True); sys.exit('postgresql://me:hunter2@host failed\\n\\n')")
+    process = start_python(
+        "import sys; print('first', flush=True); sys.exit('postgresql://me:hunter2@host failed\\n\\n')"
+    )
     process.wait()
     assert process.exit_code == 1
     assert process.last_words() == "postgresql://me:***@host failed"
