@@ -37,6 +37,16 @@ def run(worker: InProcessWorker, *, health_file: Path | None = None) -> int:
 
     When handlers would not end, the process is ended here and now, with ABANDONED: waiting for them would be for ever.
     """
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    try:
+        return _run(worker, health_file)
+    finally:
+        # Not to be inherited, ignored, by processes that the caller starts later.
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _run(worker: InProcessWorker, health_file: Path | None) -> int:
     with asyncio.Runner() as runner:
         code = runner.run(_main(worker, health_file))
         if code == ExitCode.ABANDONED:
@@ -62,7 +72,7 @@ async def _main(worker: InProcessWorker, health_file: Path | None) -> int:
         return await _serve(worker, asked, stops, health_file)
     finally:
         for number in _SIGNALS:
-            # The process is about to end; one signal more must not turn its exit code into another.
+            # The worker has stopped; one signal more, while the loop closes, must not turn its exit code into another.
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_IGN)
 
