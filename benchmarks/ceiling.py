@@ -24,7 +24,7 @@ SET status = 'running', attempt = attempt + 1, started_at = clock_timestamp(), l
     lease_expires_at = clock_timestamp() + interval '60 seconds', holder = 'ceiling'
 WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM queuert.job WHERE type = 'noop' AND status = 'ready'
-    ORDER BY attempt - interruptions - lease_expirations - priority, scheduled_at
+    ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at
     LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
 RETURNING id, input::text
 """

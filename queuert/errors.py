@@ -18,6 +18,12 @@ The docstring of each class says what happened and what to do about it.
     │   ├── JobNotFoundError
     │   └── ChainNotFoundError
     ├── JobTypeMismatchError
+    ├── InvalidCursorError
+    ├── NotInStatusError                what was asked for cannot be done to a job or chain as it stands
+    │   ├── ChainAlreadyClosedError
+    │   ├── ChainNotRetriableError
+    │   ├── JobNotTriggerableError
+    │   └── BlockerReferenceError
     ├── WaitTimeoutError
     ├── ChainClosedError                the chain ended without an output
     │   ├── JobFailedError
@@ -152,6 +158,59 @@ class JobTypeMismatchError(QueuertError, TypeError):
         self.chain_id = chain_id
         self.expected = expected
         self.actual = actual
+
+
+class InvalidCursorError(QueuertError, ValueError):
+    """A cursor is not one that this listing gave out. Begin without one."""
+
+    def __init__(self, cursor: object) -> None:
+        super().__init__(f"not a cursor of this listing: {str(cursor)[:40]!r}")
+        self.cursor = cursor
+
+
+class NotInStatusError(QueuertError):
+    """What was asked for cannot be done to a job or chain as it stands. Nothing of the batch was written."""
+
+
+class ChainAlreadyClosedError(NotInStatusError):
+    """A chain that was to be completed has closed before. Read it with ``get_chain``."""
+
+    def __init__(self, chain_id: str, status: str) -> None:
+        super().__init__(f"chain {chain_id!r} is {status} already")
+        self.chain_id = chain_id
+        self.status = status
+
+
+class ChainNotRetriableError(NotInStatusError):
+    """Only failed and cancelled chains can be retried. Leave out this one."""
+
+    def __init__(self, chain_id: str, status: str) -> None:
+        super().__init__(f"chain {chain_id!r} is {status}: only failed and cancelled chains are retried")
+        self.chain_id = chain_id
+        self.status = status
+
+
+class JobNotTriggerableError(NotInStatusError):
+    """Only scheduled (and ready) jobs can be triggered. Leave out this one."""
+
+    def __init__(self, job_id: str, status: str) -> None:
+        super().__init__(f"job {job_id!r} is {status}: only scheduled jobs are triggered")
+        self.job_id = job_id
+        self.status = status
+
+
+class BlockerReferenceError(NotInStatusError):
+    """Chains that were to be deleted are blockers of jobs that would stay.
+
+    ``references`` pairs up to 100 chain ids with the ids of the jobs that name them. Delete the chains of those jobs
+    as well, in the same call, or first.
+    """
+
+    def __init__(self, references: Iterable[tuple[str, str]]) -> None:
+        self.references = tuple(references)[:100]
+        shown = ", ".join(f"{chain!r} by job {job!r}" for chain, job in self.references[:3])
+        more = " ..." if len(self.references) > 3 else ""
+        super().__init__(f"chains are named as blockers by jobs that would stay: {shown}{more}")
 
 
 class WaitTimeoutError(QueuertError, TimeoutError):

@@ -58,6 +58,8 @@ class AbortReason(StrEnum):
     """The lease could not be renewed in time: the store was out of reach."""
     CANCELLED = "cancelled"
     """The chain was cancelled."""
+    TIMEOUT = "timeout"
+    """The handler ran for longer than its job type allows."""
     WORKER_STOPPING = "worker_stopping"
     """The worker stops and its grace is over; the job goes back to the queue."""
 
@@ -68,7 +70,7 @@ class JobError:
 
     kind: str
     """``handler`` (it raised), ``retry``, ``fail`` or ``cancel`` (it asked for it), ``lease_expired``, ``decode``,
-    ``blocker_failed``, ``worker_stopping``."""
+    ``blocker_failed``, ``worker_stopping``, ``timeout``, ``crashed`` (the process that ran it died)."""
     message: str
     type: str | None = None
     """Qualified name of the exception's class, if there was one."""
@@ -91,8 +93,9 @@ class Job:
     priority: int
     attempt: int
     """Claims so far that ran, or are running: 0 before the first."""
-    interruptions: int
-    """Attempts that a stopping worker gave back: they do not count against the retry policy."""
+    uncounted: int
+    """Attempts that do not count against the retry policy: given back by a stopping worker, ended by waiting for other
+    chains, or made before the chain was retried from outside."""
     lease_expirations: int
     """Attempts that ended because nobody renewed their lease: crashed or frozen workers."""
     open_blockers: int
@@ -111,6 +114,8 @@ class Job:
     lease_expires_at: datetime | None
     continued_by: str | None
     """Id of the job that continues the chain after this one."""
+    deduplication_key: str | None = None
+    limit_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +134,8 @@ class ChainRecord:
     """Job type of the last job."""
     created_at: datetime
     closed_at: datetime | None
+    tail_id: str
+    """Id of the last job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,13 @@ def _check(condition: bool, message: str) -> None:
         raise ConfigurationError(message)
 
 
+def _check_classes(name: str, classes: object) -> None:
+    fits = classes is None or (
+        isinstance(classes, tuple) and all(isinstance(one, type) and issubclass(one, BaseException) for one in classes)
+    )
+    _check(fits, f"{name} is {classes!r}: a tuple of exception classes")
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """When a failed attempt is tried again, and when no more.
@@ -36,6 +43,12 @@ class RetryPolicy:
     then stretched by a random share of up to ``jitter`` so that jobs that failed together do not come back together.
     After ``max_attempts`` failed attempts the job is ``failed``. An attempt that a stopping worker gave back is not
     counted.
+
+    ``max_crashes`` is the poison guard: a job that has cost this many workers their lives (leases that expired,
+    processes that died under its handler) is ``failed`` before it costs another, whatever attempts are left.
+
+    ``fail_on`` names exception classes after which another attempt is useless; ``retry_on``, if given, the only ones
+    after which there is one. ``fail_on`` goes first. They concern what handlers raise.
 
     Raises:
         ConfigurationError: a value is out of range.
@@ -50,11 +63,20 @@ class RetryPolicy:
     multiplier: float = 2.0
     maximum: float = 300.0
     jitter: float = 0.1
+    max_crashes: int = 5
+    retry_on: tuple[type[BaseException], ...] | None = None
+    fail_on: tuple[type[BaseException], ...] = ()
 
     def __post_init__(self) -> None:
         _as_floats(self, "initial", "multiplier", "maximum", "jitter")
         _check(type(self.max_attempts) is int, f"max_attempts is {self.max_attempts!r}: a whole number")
         _check(1 <= self.max_attempts <= 1_000_000, f"max_attempts is {self.max_attempts}: from 1 to a million")
+        _check(
+            type(self.max_crashes) is int and self.max_crashes >= 1, f"max_crashes is {self.max_crashes!r}: from 1 up"
+        )
+        _check(self.max_crashes <= 1_000_000, f"max_crashes is {self.max_crashes}: at most a million")
+        for name in ("retry_on", "fail_on"):
+            _check_classes(name, getattr(self, name))
         _check(self.initial >= 0, f"initial is {self.initial}: at least 0 seconds")
         _check(self.multiplier >= 1, f"multiplier is {self.multiplier}: at least 1")
         _check(self.multiplier <= 1e6, f"multiplier is {self.multiplier}: at most a million")
@@ -75,9 +97,15 @@ class RetryPolicy:
         """The pause after failed attempt ``attempt``, in seconds, with jitter."""
         return self.base_delay(attempt) * (1.0 + self.jitter * _random())
 
-    def allows_another(self, attempts_counted: int) -> bool:
-        """Whether a job with this many counted failed attempts may be tried again."""
-        return attempts_counted < self.max_attempts
+    def allows_another(self, attempts_counted: int, crashes: int = 0) -> bool:
+        """Whether a job with this many counted failed attempts, this many of them crashes, may be tried again."""
+        return attempts_counted < self.max_attempts and crashes < self.max_crashes
+
+    def allows_after(self, error: BaseException) -> bool:
+        """Whether another attempt makes sense after what the handler raised."""
+        if isinstance(error, self.fail_on):
+            return False
+        return self.retry_on is None or isinstance(error, self.retry_on)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ CREATE TABLE job (
     chain_index       integer NOT NULL DEFAULT 0,
     priority          integer NOT NULL DEFAULT 0,
     attempt           integer NOT NULL DEFAULT 0,
-    interruptions     integer NOT NULL DEFAULT 0,
+    uncounted     integer NOT NULL DEFAULT 0,
     lease_expirations integer NOT NULL DEFAULT 0,
     open_blockers     integer NOT NULL DEFAULT 0,
     blocker_count     integer NOT NULL DEFAULT 0,
@@ -71,7 +71,7 @@ CREATE TABLE job_blocker (
 
 INDEXES = (
     # The claim: due jobs of one type, best first.
-    """CREATE INDEX job_ready ON job (type, (attempt - interruptions - lease_expirations - priority), scheduled_at)
+    """CREATE INDEX job_ready ON job (type, (attempt - uncounted - lease_expirations - priority), scheduled_at)
        WHERE status = 'ready'""",
     "CREATE INDEX job_scheduled ON job (type, scheduled_at) WHERE status = 'scheduled'",
     # The reaper. Not on the lease's end: that would make every renewal write to all indexes.

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-import os
-import weakref
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, TypeVar, overload
 
+from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_chain import AsyncChain
+from queuert.client.async_listing import AsyncClientListing
+from queuert.client.async_outside import AsyncClientOutside
+from queuert.client.async_recurrence import AsyncClientRecurrence
 from queuert.client.async_waiting import wait_until_closed
+from queuert.client.middleware import wrapped
 from queuert.client.starts import ChainReference, NewChain, chain_ids, new_job, refuse_repeated_ids
-from queuert.errors import ChainNotFoundError, ClosedError, JobNotFoundError, JobTypeMismatchError
-from queuert.job_types import JobType, JobTypes
+from queuert.deduplication import Deduplicate
+from queuert.errors import ChainNotFoundError, JobNotFoundError, JobTypeMismatchError
+from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, Job, JobStatus
-from queuert.notify.adapter import NotifyAdapter, Topic
-from queuert.observability.adapter import ObservabilityAdapter, observers
+from queuert.notify.adapter import Topic
 from queuert.observability.events import ChainStarted
 from queuert.payloads import check_text
 from queuert.schedules import Schedule
-from queuert.state.adapter import NewJob, StartedJob, StateAdapter
-from queuert.state.async_store import AsyncStore
+from queuert.state.adapter import StartedJob
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
 
 
-class AsyncClient:
+class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence, AsyncClientBase):
     """Starts chains of jobs, awaits them and looks at them. It runs no handler.
 
     It connects when it is first used; close it, or use it as a context manager, to let go of its connections. One
@@ -37,6 +38,7 @@ class AsyncClient:
         job_types: the job types that it may start.
         notify: how it is woken when chains close; by default what suits ``state``. Without any, it polls.
         observability: who hears of events, one adapter or several; by default the standard log.
+        middlewares: wrap every start, the first one outermost.
         connections: how many connections it opens at most.
 
     Example::
@@ -45,70 +47,6 @@ class AsyncClient:
             chain = await client.start_chain(resize, Resize(url=url, width=200))
             published = await chain.result(timeout=30)
     """
-
-    def __init__(
-        self,
-        state: StateAdapter,
-        job_types: JobTypes,
-        *,
-        notify: NotifyAdapter | None = None,
-        observability: ObservabilityAdapter | Iterable[ObservabilityAdapter] | None = None,
-        connections: int = 4,
-    ) -> None:
-        self.state = state
-        self.job_types = job_types
-        self.notify = state.default_notify() if notify is None else notify
-        self.observers = observers(observability)
-        self._connections = connections
-        self._store: AsyncStore | None = None
-        self._process = 0
-        self._closed = False
-        self._finalizer: weakref.finalize[..., AsyncClient] | None = None
-
-    # --- life ---------------------------------------------------------------------------------------------------------
-
-    async def open(self) -> None:
-        """Connect now rather than at the first use. Idempotent.
-
-        Raises:
-            StateUnavailableError: the store cannot be reached.
-            SchemaMissingError: its schema is not there: run ``queuert migrate up``.
-        """
-        await self._opened()
-
-    async def aclose(self) -> None:
-        """Send what is pending and let go of all connections. Idempotent; the client cannot be used afterwards."""
-        self._closed = True
-        store, self._store = self._store, None
-        if store is not None:
-            await store.aclose()
-        if self._finalizer is not None:
-            self._finalizer()
-
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-    async def _opened(self) -> AsyncStore:
-        if self._closed:
-            raise ClosedError("the client is closed: make a new one")
-        if self._store is None or self._process != os.getpid():
-            # A forked child must not share its parent's connections: it opens its own.
-            store = self.state.async_store(connections=self._connections)
-            await store.open()
-            if self._store is None or self._process != os.getpid():
-                self._store, self._process = store, os.getpid()
-                self.notify.open(self.observers)
-                # The last hints should go out even if nobody closes the client.
-                self._finalizer = weakref.finalize(self, self.notify.close)
-            else:
-                await store.aclose()
-        return self._store
 
     # --- start --------------------------------------------------------------------------------------------------------
 
@@ -121,6 +59,9 @@ class AsyncClient:
         schedule: Schedule | None = None,
         priority: int = 0,
         blockers: Iterable[ChainReference] = (),
+        deduplication: Deduplicate | None = None,
+        attach: bool = False,
+        limit_key: str | None = None,
         connection: Any = None,
     ) -> AsyncChain[R]:
         """Start one chain. When this returns, it is durable; with ``connection``, when the caller commits.
@@ -132,19 +73,35 @@ class AsyncClient:
             schedule: when it may run first: ``after(minutes=5)`` or ``at(moment)``; by default at once.
             priority: higher is claimed sooner.
             blockers: chains that must close before it may run.
-            connection: a psycopg connection (or cursor) of yours: the chain is written in its transaction, and commits
-                or rolls back with it.
+            deduplication: start it only if no other chain of its key stands in for it; the handle says
+                ``deduplicated`` otherwise, and is that of the other.
+            attach: where a chain of this ``id`` exists, return its handle instead of refusing: a request that is
+                repeated gets the running chain, or at once the result.
+            limit_key: what the per-key limits of its job type count it under.
+            connection: a connection of yours: the chain is written in its transaction, and commits or rolls back with
+                it. A psycopg connection or cursor, an SQLAlchemy connection or session, Django's ``connection``.
 
         Raises:
             PayloadError: the input cannot be stored; the path and the reason are named.
             UnknownJobTypeError: the job type is not registered with this client.
             InvalidIdentifierError: the id cannot be stored.
             JobIdConflictError: the id exists.
+            JobTypeMismatchError: with ``attach``: the chain of this id is of another job type.
             ChainNotFoundError: a blocker does not exist.
             UnsupportedConnectionError: ``connection`` is nothing that the store can write on.
             StateUnavailableError: the store cannot be reached; whether the chain was written is unknown.
         """
-        start = NewChain(job_type, input, id=id, schedule=schedule, priority=priority, blockers=blockers)
+        start = NewChain(
+            job_type,
+            input,
+            id=id,
+            schedule=schedule,
+            priority=priority,
+            blockers=blockers,
+            deduplication=deduplication,
+            attach=attach,
+            limit_key=limit_key,
+        )
         return (await self.start_chains([start], connection=connection))[0]
 
     async def start_chains(self, chains: Iterable[NewChain[R]], *, connection: Any = None) -> list[AsyncChain[R]]:
@@ -157,18 +114,19 @@ class AsyncClient:
 
             chains = await client.start_chains([NewChain(resize, Resize(url=url, width=200)) for url in urls])
         """
-        given = list(chains)
-        jobs = [new_job(self.job_types, chain) for chain in given]
-        refuse_repeated_ids(jobs)
-        store = await self._opened()
-        started = await store.start_jobs(jobs, connection=connection)
-        self._tell(jobs, started, in_callers_transaction=connection is not None)
-        return [AsyncChain(self, job.id, job.type) for job in jobs]
+        with wrapped(self._middlewares, list(chains)) as given:
+            jobs = [new_job(self.job_types, chain) for chain in given]
+            refuse_repeated_ids(jobs)
+            store = await self._opened()
+            started = await store.start_jobs(jobs, connection=connection)
+        self._tell(started, in_callers_transaction=connection is not None)
+        return [AsyncChain(self, job.id, job.type, deduplicated=job.existing) for job in started]
 
-    def _tell(self, jobs: Sequence[NewJob], started: Sequence[StartedJob], *, in_callers_transaction: bool) -> None:
+    def _tell(self, started: Sequence[StartedJob], *, in_callers_transaction: bool) -> None:
+        written = [job for job in started if not job.existing]
         if not in_callers_transaction:
-            self.notify.publish(Topic.JOBS, {job.type for job in started if job.status is not JobStatus.BLOCKED})
-        for job in jobs:
+            self.notify.publish(Topic.JOBS, {job.type for job in written if job.status is not JobStatus.BLOCKED})
+        for job in written:
             self.observers.emit(
                 ChainStarted(chain_id=job.id, type=job.type, in_callers_transaction=in_callers_transaction)
             )

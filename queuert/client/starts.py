@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from queuert.deduplication import Deduplicate
 from queuert.errors import ConfigurationError, InvalidIdentifierError, UnknownJobTypeError
 from queuert.ids import new_id
 from queuert.job_types import JobType, JobTypes
@@ -37,9 +38,14 @@ class NewChain(Generic[R]):
         schedule: when it may run first: ``after(minutes=5)`` or ``at(moment)``; by default at once.
         priority: higher is claimed sooner; between -1,000,000 and 1,000,000.
         blockers: chains that must close before it may run.
+        deduplication: start it only if no other chain of its key stands in for it.
+        attach: with ``id``: where a chain of this id exists, that is the one.
+        limit_key: what the per-key limits of its job type count it under.
     """
 
-    __slots__ = ("blockers", "id", "input", "job_type", "priority", "schedule")
+    __slots__ = (
+        "attach", "blockers", "deduplication", "id", "input", "job_type", "limit_key", "priority", "schedule"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -50,6 +56,9 @@ class NewChain(Generic[R]):
         schedule: Schedule | None = None,
         priority: int = 0,
         blockers: Iterable[ChainReference] = (),
+        deduplication: Deduplicate | None = None,
+        attach: bool = False,
+        limit_key: str | None = None,
     ) -> None:
         self.job_type: JobType[Any, R] = job_type
         self.input: Any = input
@@ -57,6 +66,14 @@ class NewChain(Generic[R]):
         self.schedule = schedule
         self.priority = priority
         self.blockers = blockers
+        self.deduplication = deduplication
+        self.attach = attach
+        self.limit_key = limit_key
+
+    def replace(self, **changes: Any) -> NewChain[R]:
+        """A copy with some arguments changed, for client middlewares."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return NewChain(**{**values, **changes})
 
     def __repr__(self) -> str:
         return f"NewChain({self.job_type.name!r}, id={self.id!r})"
@@ -69,10 +86,14 @@ def new_job(job_types: JobTypes, start: NewChain[Any]) -> NewJob:
         UnknownJobTypeError: its type is not registered with the client.
         PayloadError: its input cannot be stored.
         InvalidIdentifierError: its id, or a blocker's, cannot be stored.
-        ConfigurationError: its priority is out of range.
+        ConfigurationError: its priority is out of range, or it is to attach and has no id of its own.
     """
     if not isinstance(start.schedule, Schedule | None):
         raise ConfigurationError(f"schedule is {start.schedule!r}: use after(...) or at(...)")
+    if not isinstance(start.deduplication, Deduplicate | None):
+        raise ConfigurationError(f"deduplication is {start.deduplication!r}: use Deduplicate(key)")
+    if start.attach and start.id is None:
+        raise ConfigurationError("attach=True needs an id to attach to")
     if start.job_type not in job_types:
         raise UnknownJobTypeError(start.job_type.name, job_types.names)
     return NewJob(
@@ -83,6 +104,9 @@ def new_job(job_types: JobTypes, start: NewChain[Any]) -> NewJob:
         schedule=start.schedule,
         blockers=chain_ids(start.blockers),
         id_chosen=start.id is not None,
+        deduplication=start.deduplication,
+        attach=start.attach,
+        limit_key=None if start.limit_key is None else check_text(start.limit_key, what="limit key"),
     )
 
 

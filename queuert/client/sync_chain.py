@@ -23,9 +23,13 @@ class Chain(Generic[R]):
     Attributes:
         id: the chain's id, which is that of its first job.
         type: the name of its first job's type.
+        deduplicated: the chain was there when it was asked for: its key, or its id, had been started before.
     """
 
-    def __init__(self, client: Client, id: str, type: str, record: ChainRecord | None = None) -> None:
+    def __init__(
+        self, client: Client, id: str, type: str, record: ChainRecord | None = None, *, deduplicated: bool = False
+    ) -> None:
+        self.deduplicated = deduplicated
         self._client = client
         self._record = record
         self.id = id

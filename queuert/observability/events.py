@@ -195,6 +195,14 @@ class AttemptInterrupted(_AttemptEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptWaiting(_AttemptEvent):
+    """The job waits for other chains and runs again when they have closed; the attempt does not count."""
+
+    duration: float
+    blockers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptAborted(_AttemptEvent):
     """The lease is lost, so the handler was told to stop and nothing of it will be committed."""
 

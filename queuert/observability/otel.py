@@ -143,6 +143,7 @@ _OUTCOMES: Final[dict[type[events.Event], str]] = {
     events.AttemptFailed: "failed",
     events.AttemptCancelled: "cancelled",
     events.AttemptInterrupted: "interrupted",
+    events.AttemptWaiting: "waiting",
 }
 
 

@@ -16,7 +16,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from queuert.deduplication import Deduplicate
 from queuert.jobs import AbortReason, ChainStatus, JobError, JobStatus
+from queuert.limits import Limits
 from queuert.policies import RetryPolicy
 from queuert.schedules import Schedule
 
@@ -78,16 +80,23 @@ class NewJob:
     id_chosen: bool = False
     """The caller chose the id, so it may exist already."""
     trace_context: str | None = None
+    deduplication: Deduplicate | None = None
+    """For the first job of a chain."""
+    attach: bool = False
+    """A chain of the chosen id may exist already: then it is what is wanted."""
+    limit_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class StartedJob:
-    """A job as it was written."""
+    """A job as it was written, or one that was there and stands in for it."""
 
     id: str
     type: str
     status: JobStatus
     created_at: datetime
+    existing: bool = False
+    """It was there: another start of its deduplication key, or of its id, came before."""
 
 
 # --- claim, renew, release -------------------------------------------------------------------------------------------
@@ -105,6 +114,8 @@ class ClaimRequest:
     limit: int
     holder: str
     token: str
+    limits: Mapping[str, Limits] = field(default_factory=dict)
+    """Of the types that have any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +138,7 @@ class ClaimedJob:
     priority: int
     attempt: int
     """1 for the first."""
-    interruptions: int
+    uncounted: int
     lease_expirations: int
     blocker_count: int
     has_dependents: bool
@@ -151,12 +162,12 @@ class ClaimedJob:
     @property
     def own_failures(self) -> int:
         """Attempts that failed by the job's own doing, this one counted: each makes it give way to others by one."""
-        return self.attempt - self.interruptions - self.lease_expirations
+        return self.attempt - self.uncounted - self.lease_expirations
 
     @property
     def counted_attempts(self) -> int:
         """Attempts that count against the retry policy, this one included."""
-        return self.attempt - self.interruptions
+        return self.attempt - self.uncounted
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +191,8 @@ class FinishKind(StrEnum):
     CANCEL = "cancel"
     INTERRUPT = "interrupt"
     """Given back by a stopping worker: due at once, and the attempt does not count."""
+    WAIT = "wait"
+    """Run again when other chains have closed, some of them started by this ending; the attempt does not count."""
 
     @property
     def closes_chain(self) -> bool:
@@ -197,12 +210,18 @@ class Finish:
     job: ClaimedJob
     kind: FinishKind
     output: str | None = field(default=None, repr=False)
-    """JSON text, for COMPLETE."""
+    """JSON text, for COMPLETE, and for CONTINUE if there is any."""
     error: JobError | None = None
     delay: float = 0.0
     """Seconds until the job is due again, for RETRY."""
+    crashed: bool = False
+    """The process that ran the handler died: counted with the expired leases. For RETRY and FAIL."""
     continuation: NewJob | None = None
     """For CONTINUE."""
+    starts: tuple[NewJob, ...] = ()
+    """New chains, for WAIT: they are among ``blockers``, by their ids. Without blockers of their own."""
+    blockers: tuple[str, ...] = ()
+    """Chain ids, for WAIT: they come after those that the job has. One that it has already is not added again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,8 +285,10 @@ class TypeCount:
     type: str
     status: JobStatus
     count: int
-    oldest_seconds: float
-    """Seconds since the oldest of them became due (finished ones: since it finished)."""
+    oldest_seconds: float | None
+    """Seconds since the oldest of them became due (finished ones: since it finished); None where that is costly."""
+    estimated: bool = False
+    """The planner's estimate: there are too many to count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +296,8 @@ class BlockerRecord:
     """A chain that a job waited for, as stored."""
 
     chain_id: str
+    type: str
+    """Of the chain's first job."""
     status: ChainStatus
     tail_type: str
     output: str | None

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from queuert.jobs import AbortReason, ChainRecord, Job
 from queuert.state.adapter import (
-    BlockerRecord,
     ClaimedJob,
     ClaimRequest,
     Finish,
@@ -19,8 +18,10 @@ from queuert.state.adapter import (
     ReapResult,
     Renewal,
     StartedJob,
-    TypeCount,
 )
+from queuert.state.async_listing import AsyncListingStore
+from queuert.state.async_outside import AsyncOutsideStore
+from queuert.state.async_recurrence import AsyncRecurrenceStore
 
 
 class AsyncStoreTransaction(Protocol):
@@ -40,7 +41,7 @@ class AsyncStoreTransaction(Protocol):
         ...
 
 
-class AsyncStore(Protocol):
+class AsyncStore(AsyncOutsideStore, AsyncListingStore, AsyncRecurrenceStore, Protocol):
     """Jobs in a store, many at a time.
 
     Every method may raise :class:`~queuert.errors.StateUnavailableError` (the store is out of reach: the outcome of a
@@ -61,8 +62,14 @@ class AsyncStore(Protocol):
         With ``connection`` they are written in the caller's transaction and stand when it commits. A job with blockers
         that are open is BLOCKED, one scheduled for later SCHEDULED, any other READY.
 
+        A job with ``deduplication`` is not written if a chain stands in for it: the newest that matches, which is
+        returned instead. Starts of one key wait for each other's outcome; within a batch the first of a key decides.
+        One with ``attach`` is not written if a chain of its id exists. A job that is not written needs none of its
+        blockers.
+
         Raises:
-            JobIdConflictError: a chosen id exists.
+            JobIdConflictError: a chosen id exists, as a job that is not the first of its chain or without ``attach``.
+            JobTypeMismatchError: with ``attach``: the chain that exists is of another type.
             ChainNotFoundError: a blocker does not exist; one of the same batch does not exist yet.
         """
         ...
@@ -75,6 +82,9 @@ class AsyncStore(Protocol):
         longest due are looked at. Claimed jobs are RUNNING, their attempt
         counted. Jobs that another claim holds are skipped, never waited for. Fewer than asked means that no more were
         to be had. The cost depends on the limit and the number of types, not on the backlog.
+
+        Nothing is claimed of paused types, and no more than ``request.limits`` allow of the types that they name, by
+        all holders together; a job that its key holds back does not hold back those of other keys.
         """
         ...
 
@@ -90,7 +100,8 @@ class AsyncStore(Protocol):
         """End attempts of many kinds. Each is written if, and only if, its token still holds the job.
 
         COMPLETE, FAIL and CANCEL close the chain and release the jobs that waited for it; CONTINUE creates the next job
-        in the same step; RETRY and INTERRUPT make the job due again. A lost one writes nothing and does not disturb the
+        in the same step; RETRY and INTERRUPT make the job due again; WAIT starts chains and blocks the job until they,
+        and the others that it names, have closed. A lost one writes nothing and does not disturb the
         others. What the store refuses (a continuation's id exists, its blocker does not) raises for the whole batch, of
         which nothing, or some, was then written: ask again one by one.
 
@@ -129,14 +140,6 @@ class AsyncStore(Protocol):
 
     async def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
         """Read chains in the order asked; None for those that do not exist."""
-        ...
-
-    async def get_blockers(self, job_id: str) -> list[BlockerRecord]:
-        """The chains that a job waits for or waited for, in the order in which they were given."""
-        ...
-
-    async def counts(self, types: Sequence[str] | None = None) -> list[TypeCount]:
-        """Jobs by type and status, of all types or of some."""
         ...
 
     def transaction(self, job: ClaimedJob) -> AbstractAsyncContextManager[AsyncStoreTransaction]:

@@ -102,6 +102,8 @@ class AttemptReports:
                 return events.AttemptCancelled(**identity, duration=duration, error=error)
             case FinishKind.INTERRUPT:
                 return events.AttemptInterrupted(**identity, duration=duration)
+            case FinishKind.WAIT:
+                return events.AttemptWaiting(**identity, duration=duration, blockers=len(finish.blockers))
 
     def _chain_event(self, finish: Finish) -> events.Event:
         job = self._job

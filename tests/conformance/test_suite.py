@@ -24,7 +24,7 @@ MUTANTS = [
     ("claim", "ORDER BY head.rank, head.scheduled_at", "ORDER BY wanted.type", "claim-oldest_first_across_types"),
     (
         "claim",
-        "ORDER BY attempt - interruptions - lease_expirations - priority, scheduled_at",
+        "ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at",
         "ORDER BY scheduled_at",
         "claim-best_priority_first",
     ),
@@ -36,7 +36,7 @@ MUTANTS = [
     ("finish", "AND job.lease_token = asked.token", "", "finish-two_leases_of_a_job_in_one_call"),
     ("finish", "%(closes_awaited)s OR NOT has_dependents", "true", "blockers-known_to_the_claimer_or_not"),
     ("reap", "AND lease_expires_at <= clock_timestamp()", "", "reap-live_leases_are_let_be"),
-    ("reap", "attempt - interruptions >= max_attempts", "attempt >= max_attempts", "reap-interruptions_do_not_count"),
+    ("reap", "attempt - uncounted >= max_attempts", "attempt >= max_attempts", "reap-interruptions_do_not_count"),
     ("fail_expired", "lease_expirations = lease_expirations + 1,", "", "reap-fails_at_the_cap"),
     ("unblock", "greatest(scheduled_at, clock_timestamp())", "scheduled_at", "blockers-does_not_jump_the_queue"),
     ("unblock", "open_blockers - counted.closed", "0", "blockers-released_by_the_last"),

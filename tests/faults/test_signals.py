@@ -128,7 +128,7 @@ async def test_under_load(ground: Ground) -> None:
     await until(lambda: ground.witness.effects(chains[0].id), "it works")
     process.send(signal.SIGTERM)
     assert await process.ended() == ExitCode.STOPPED
-    found = set(ground.witness.rows("select status, attempt, interruptions from queuert.job"))
+    found = set(ground.witness.rows("select status, attempt, uncounted from queuert.job"))
     assert found == {("completed", 1, 0), ("ready", 0, 0)}
 
 

@@ -103,9 +103,9 @@ class Witness:
         return [row[0] for row in self.rows("select attempt from effect where job_id = %s order by at", job_id)]
 
     def job(self, job_id: str) -> tuple[str, int, int, int]:
-        """Status, attempts, expired leases and interruptions."""
+        """Status, attempts, expired leases and uncounted."""
         [row] = self.rows(
-            "select status, attempt, lease_expirations, interruptions from queuert.job where id = %s", job_id
+            "select status, attempt, lease_expirations, uncounted from queuert.job where id = %s", job_id
         )
         return (row[0], row[1], row[2], row[3])
 

@@ -43,7 +43,7 @@ IMPOSSIBLE = """
     WHERE chain_index = 0 AND status <> 'continued'
         AND chain_status <> CASE WHEN status IN ('completed', 'failed', 'cancelled') THEN status ELSE 'open' END
     UNION ALL
-    SELECT id, 'more attempts ended than began' FROM queuert.job WHERE lease_expirations + interruptions > attempt
+    SELECT id, 'more attempts ended than began' FROM queuert.job WHERE lease_expirations + uncounted > attempt
 """
 
 

@@ -148,7 +148,7 @@ def held_jobs(connection: psycopg.Connection[Any], count: int = 10) -> list[Clai
     ).fetchall()
     return [
         ClaimedJob(
-            id=id, type=type, chain_id=id, chain_type=type, chain_index=0, priority=0, attempt=1, interruptions=0,
+            id=id, type=type, chain_id=id, chain_type=type, chain_index=0, priority=0, attempt=1, uncounted=0,
             lease_expirations=0, blocker_count=0, has_dependents=False, input="{}", created_at=created_at,
             scheduled_at=created_at, started_at=created_at, lease_seconds=60.0, token=token,
         )

@@ -295,5 +295,5 @@ async def test_a_block_that_is_open_when_the_grace_ends_has_one_ending(
         assert [type(event) for event in endings] == [AttemptCompleted]
     else:
         assert effects() == []
-        assert (job.status, job.interruptions) == (JobStatus.READY, 1)
+        assert (job.status, job.uncounted) == (JobStatus.READY, 1)
         assert [type(event) for event in endings] == [AttemptInterrupted]

@@ -65,7 +65,7 @@ async def test_what_does_not_finish_is_cancelled_and_given_back(stage: Stage) ->
     await gate.next()
     await in_time(worker.stop(grace=0.0))
     job = await stage.job(chain.id)
-    assert (job.status, job.attempt, job.interruptions) == (JobStatus.READY, 1, 1)
+    assert (job.status, job.attempt, job.uncounted) == (JobStatus.READY, 1, 1)
     assert job.last_error is not None
     assert job.last_error.kind == "worker_stopping"
     assert await held_leases(stage) == 0
@@ -93,7 +93,7 @@ async def test_interruptions_do_not_count_against_the_cap(stage: Stage) -> None:
     async with stage.worker():
         await chain.wait(WAIT)
     job = await stage.job(chain.id)
-    assert (job.attempt, job.interruptions) == (5, 3)
+    assert (job.attempt, job.uncounted) == (5, 3)
 
 
 async def test_a_coroutine_that_swallows_its_cancellation_and_ends_is_completed(stage: Stage) -> None:
@@ -135,7 +135,7 @@ async def test_a_coroutine_that_will_not_end_is_abandoned_and_leaves_no_task(sta
     await gate.next()
     await in_time(worker.stop(grace=0.0))
     job = await stage.job(chain.id)
-    assert (job.status, job.interruptions, worker.abandoned) == (JobStatus.READY, 1, 1)
+    assert (job.status, job.uncounted, worker.abandoned) == (JobStatus.READY, 1, 1)
     assert await held_leases(stage) == 0
     release.set()
     gate.open()
@@ -167,7 +167,7 @@ async def test_a_thread_that_hangs_is_abandoned_and_its_late_commit_refused(stag
     try:
         await in_time(worker.stop(grace=0.0))
         job = await stage.job(chain.id)
-        assert (job.status, job.attempt, job.interruptions) == (JobStatus.READY, 1, 1)
+        assert (job.status, job.attempt, job.uncounted) == (JobStatus.READY, 1, 1)
         assert await held_leases(stage) == 0
     finally:
         go_on.set()
@@ -218,7 +218,7 @@ async def test_a_second_stop_ends_the_grace(stage: Stage) -> None:
     await stage.log.wait_for(WorkerStopping)
     await in_time(worker.stop())
     await in_time(first)
-    assert (await stage.job(chain.id)).interruptions == 1
+    assert (await stage.job(chain.id)).uncounted == 1
 
 
 async def test_a_stop_that_is_cancelled_still_closes_everything(stage: Stage) -> None:
@@ -258,7 +258,7 @@ async def test_a_claim_under_way_at_the_stop_is_given_back(stage: Stage) -> None
     assert stage.log.of(AttemptStarted) == []
     for chain in chains:
         job = await stage.job(chain.id)
-        assert (job.status, job.attempt, job.interruptions) == (JobStatus.READY, 0, 0)
+        assert (job.status, job.attempt, job.uncounted) == (JobStatus.READY, 0, 0)
     released: list[Any] = stage.log.of(JobsReleased)
     assert [event.count for event in released] in ([3], [])
 
@@ -272,7 +272,7 @@ async def test_it_stops_at_once_in_the_midst_of_many_short_jobs(stage: Stage) ->
     await in_time(worker.stop())
     assert await held_leases(stage) == 0
     assert stage.one("select count(*) from queuert.job where status not in ('ready', 'completed')") == 0
-    assert stage.one("select count(*) from queuert.job where attempt > 1 or interruptions > 0") == 0
+    assert stage.one("select count(*) from queuert.job where attempt > 1 or uncounted > 0") == 0
     assert stage.one("select count(*) from queuert.job where status = 'ready' and attempt > 0") == 0
     async with stage.worker(concurrency=20):
         await stage.client.wait(chains, timeout=WAIT)

@@ -8,41 +8,29 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.errors import LockNotAvailable
 
-from queuert.errors import SchemaMissingError, StateError, StateUnavailableError
+from queuert.errors import StateError
 from queuert.jobs import AbortReason, ChainRecord, Job, JobStatus
 from queuert.state.adapter import (
-    BlockerRecord,
     ClaimedJob,
     ClaimRequest,
     Finish,
     FinishResult,
     Lease,
-    NewJob,
     ReapedJob,
     ReapRequest,
     ReapResult,
     Renewal,
-    StartedJob,
-    TypeCount,
 )
 from queuert.state.postgres import parameters, rows
-from queuert.state.postgres.async_steps import (
-    add_blockers,
-    begin_callers_transaction,
-    callers_connection,
-    fetch,
-    finish_and_release,
-    lock_rows,
-)
+from queuert.state.postgres.async_base import AsyncPostgresBase
+from queuert.state.postgres.async_listing import AsyncPostgresListing
+from queuert.state.postgres.async_outside import AsyncPostgresOutside
+from queuert.state.postgres.async_recurrence import AsyncPostgresRecurrence
+from queuert.state.postgres.async_starting import AsyncPostgresStarting
+from queuert.state.postgres.async_steps import fetch, finish_and_release, lock_rows
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
-from queuert.state.postgres.connections import AsyncConnections
-from queuert.state.postgres.failures import mapped_errors, was_deadlock
-from queuert.state.postgres.finishing import finish_results, needs_transaction, releases_dependents, with_status
+from queuert.state.postgres.finishing import finish_results, releases_dependents
 from queuert.state.postgres.rows import LeaseState, Row
-from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
-from queuert.state.postgres.statements import Statements
-
-_DEADLOCK_ROUNDS = 3
 
 _SOON = b"SELECT set_config('lock_timeout', '50ms', true)"
 """For who would not wait: long enough for another statement's lock, too short for a transaction that a caller holds."""
@@ -51,99 +39,10 @@ _FINISH_ROUNDS = 4
 """A finish is asked for again when a chain got its first dependent meanwhile; more than once is already rare."""
 
 
-class AsyncPostgresStore:
+class AsyncPostgresStore(
+    AsyncPostgresStarting, AsyncPostgresOutside, AsyncPostgresListing, AsyncPostgresRecurrence, AsyncPostgresBase
+):
     """Jobs in Postgres: see :class:`queuert.state.AsyncStore` for what each operation promises."""
-
-    def __init__(self, settings: PostgresSettings, statements: Statements, connections: int) -> None:
-        self._settings = settings
-        self._sql = statements
-        self._connections = AsyncConnections(settings, connections)
-
-    # --- life ---------------------------------------------------------------------------------------------------------
-
-    async def open(self) -> None:
-        """Connect and check the schema."""
-        await self._connections.open()
-        try:
-            found = await self._fetch(self._sql.schema_revision)
-            if not found or found[0][0] < REQUIRED_REVISION:
-                raise SchemaMissingError(f"schema {self._settings.schema!r} is out of date: run queuert migrate up")
-        except BaseException:
-            await self._connections.aclose()
-            raise
-
-    async def aclose(self) -> None:
-        """Let go of all connections."""
-        await self._connections.aclose()
-
-    async def _fetch(self, statement: bytes, values: parameters.Parameters | None = None) -> list[Row]:
-        async with self._connections.connection() as connection:
-            return await fetch(connection, statement, values)
-
-    # --- start --------------------------------------------------------------------------------------------------------
-
-    async def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
-        """Write the first jobs of new chains, in the caller's transaction if there is one."""
-        if not jobs:
-            return []
-        chunks = list(parameters.start_chunks(jobs))
-        several = len(chunks) > 1
-        if connection is None:
-            return await self._start_on_own(jobs, chunks, in_transaction=several or needs_transaction(jobs))
-        callers = callers_connection(connection)
-        with mapped_errors():
-            # A chosen id may conflict, and that must not spoil the caller's transaction: a savepoint holds it apart.
-            apart = several or needs_transaction(jobs, callers=True)
-            if apart:
-                await begin_callers_transaction(callers)
-            started = await self._start(callers, jobs, chunks, in_transaction=apart)
-            hints = {"channel": self._channel, "payloads": sorted({job.type for job in jobs})}
-            await fetch(callers, self._sql.notify, hints)
-            return started
-
-    @property
-    def _channel(self) -> str:
-        return f"{self._settings.schema}_jobs"
-
-    async def _start_on_own(
-        self, jobs: Sequence[NewJob], chunks: Sequence[parameters.Parameters], *, in_transaction: bool
-    ) -> list[StartedJob]:
-        for left in reversed(range(_DEADLOCK_ROUNDS)):
-            try:
-                async with self._connections.connection() as own:
-                    return await self._start(own, jobs, chunks, in_transaction=in_transaction)
-            except StateUnavailableError as error:
-                # Its victim was rolled back, so it can be repeated: the other one has gone on meanwhile.
-                if not left or not was_deadlock(error):
-                    raise
-        raise AssertionError("the last round returns or raises")
-
-    async def _start(
-        self,
-        connection: AsyncConnection[Any],
-        jobs: Sequence[NewJob],
-        chunks: Sequence[parameters.Parameters],
-        *,
-        in_transaction: bool,
-    ) -> list[StartedJob]:
-        if not in_transaction:
-            return await self._insert(connection, jobs, chunks)
-        async with connection.transaction():
-            waiting = [job for job in jobs if job.blockers]
-            await lock_rows(connection, self._sql, (), waiting)
-            started = await self._insert(connection, jobs, chunks)
-            if waiting:
-                started = with_status(started, await add_blockers(connection, self._sql, waiting))
-            return started
-
-    async def _insert(
-        self, connection: AsyncConnection[Any], jobs: Sequence[NewJob], chunks: Sequence[parameters.Parameters]
-    ) -> list[StartedJob]:
-        written: dict[str, StartedJob] = {}
-        for chunk in chunks:
-            for row in await fetch(connection, self._sql.start_jobs, chunk):
-                written[row[0]] = rows.started_job(row)
-        return [written[job.id] for job in jobs]
 
     # --- claim, renew, release ----------------------------------------------------------------------------------------
 
@@ -293,12 +192,3 @@ class AsyncPostgresStore:
         """Read chains in the order asked."""
         found = {row[0]: rows.chain(row) for row in await self._fetch(self._sql.get_chains, {"ids": list(ids)})}
         return [found.get(one) for one in ids]
-
-    async def get_blockers(self, job_id: str) -> list[BlockerRecord]:
-        """The chains that a job waits for, in order."""
-        return [rows.blocker(row) for row in await self._fetch(self._sql.get_blockers, {"id": job_id})]
-
-    async def counts(self, types: Sequence[str] | None = None) -> list[TypeCount]:
-        """Jobs by type and status."""
-        asked = {"types": None if types is None else list(types)}
-        return [rows.type_count(row) for row in await self._fetch(self._sql.counts, asked)]

@@ -42,7 +42,8 @@ def new_job(job: NewJob) -> str:
     delay, moment = _schedule(job.schedule)
     return (
         f'{{"id":{quoted(job.id)},"type":{quoted(job.type)},"priority":{job.priority},"delay":{delay},'
-        f'"moment":{moment},"input":{job.input},"trace_context":{quoted(job.trace_context)}}}'
+        f'"moment":{moment},"input":{job.input},"trace_context":{quoted(job.trace_context)},'
+        f'"limit_key":{quoted(job.limit_key)}}}'
     )
 
 

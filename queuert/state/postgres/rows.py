@@ -39,7 +39,7 @@ def claimed_job(row: Row, token: str) -> ClaimedJob:
         chain_index=row[4],
         priority=row[5],
         attempt=row[6],
-        interruptions=row[7],
+        uncounted=row[7],
         lease_expirations=row[8],
         blocker_count=row[9],
         has_dependents=row[10],
@@ -90,7 +90,7 @@ def job(row: Row) -> Job:
         status=JobStatus(row[4]),
         priority=row[5],
         attempt=row[6],
-        interruptions=row[7],
+        uncounted=row[7],
         lease_expirations=row[8],
         open_blockers=row[9],
         input=json_value(row[10]),
@@ -103,6 +103,8 @@ def job(row: Row) -> Job:
         holder=row[17],
         lease_expires_at=row[18],
         continued_by=row[19],
+        deduplication_key=row[20],
+        limit_key=row[21],
     )
 
 
@@ -118,12 +120,13 @@ def chain(row: Row) -> ChainRecord:
         tail_type=row[6],
         created_at=row[7],
         closed_at=row[8],
+        tail_id=row[9],
     )
 
 
 def blocker(row: Row) -> BlockerRecord:
     """A row of ``get_blockers``."""
-    return BlockerRecord(row[0], ChainStatus(row[1]), row[2], row[3], job_error(row[4]))
+    return BlockerRecord(row[0], row[1], ChainStatus(row[2]), row[3], row[4], job_error(row[5]))
 
 
 def type_count(row: Row) -> TypeCount:
@@ -163,6 +166,7 @@ _WRITES = {
     FinishKind.CANCEL: (JobStatus.CANCELLED,),
     FinishKind.RETRY: (JobStatus.READY, JobStatus.SCHEDULED),
     FinishKind.INTERRUPT: (JobStatus.READY,),
+    FinishKind.WAIT: (JobStatus.READY, JobStatus.BLOCKED),
 }
 
 

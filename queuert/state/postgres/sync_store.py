@@ -9,41 +9,29 @@ from typing import Any
 from psycopg import Connection
 from psycopg.errors import LockNotAvailable
 
-from queuert.errors import SchemaMissingError, StateError, StateUnavailableError
+from queuert.errors import StateError
 from queuert.jobs import AbortReason, ChainRecord, Job, JobStatus
 from queuert.state.adapter import (
-    BlockerRecord,
     ClaimedJob,
     ClaimRequest,
     Finish,
     FinishResult,
     Lease,
-    NewJob,
     ReapedJob,
     ReapRequest,
     ReapResult,
     Renewal,
-    StartedJob,
-    TypeCount,
 )
 from queuert.state.postgres import parameters, rows
-from queuert.state.postgres.connections import Connections
-from queuert.state.postgres.failures import mapped_errors, was_deadlock
-from queuert.state.postgres.finishing import finish_results, needs_transaction, releases_dependents, with_status
+from queuert.state.postgres.finishing import finish_results, releases_dependents
 from queuert.state.postgres.rows import LeaseState, Row
-from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
-from queuert.state.postgres.statements import Statements
-from queuert.state.postgres.sync_steps import (
-    add_blockers,
-    begin_callers_transaction,
-    callers_connection,
-    fetch,
-    finish_and_release,
-    lock_rows,
-)
+from queuert.state.postgres.sync_base import PostgresBase
+from queuert.state.postgres.sync_listing import PostgresListing
+from queuert.state.postgres.sync_outside import PostgresOutside
+from queuert.state.postgres.sync_recurrence import PostgresRecurrence
+from queuert.state.postgres.sync_starting import PostgresStarting
+from queuert.state.postgres.sync_steps import fetch, finish_and_release, lock_rows
 from queuert.state.postgres.sync_transaction import PostgresTransaction
-
-_DEADLOCK_ROUNDS = 3
 
 _SOON = b"SELECT set_config('lock_timeout', '50ms', true)"
 """For who would not wait: long enough for another statement's lock, too short for a transaction that a caller holds."""
@@ -52,99 +40,8 @@ _FINISH_ROUNDS = 4
 """A finish is asked for again when a chain got its first dependent meanwhile; more than once is already rare."""
 
 
-class PostgresStore:
+class PostgresStore(PostgresStarting, PostgresOutside, PostgresListing, PostgresRecurrence, PostgresBase):
     """Jobs in Postgres: see :class:`queuert.state.Store` for what each operation promises."""
-
-    def __init__(self, settings: PostgresSettings, statements: Statements, connections: int) -> None:
-        self._settings = settings
-        self._sql = statements
-        self._connections = Connections(settings, connections)
-
-    # --- life ---------------------------------------------------------------------------------------------------------
-
-    def open(self) -> None:
-        """Connect and check the schema."""
-        self._connections.open()
-        try:
-            found = self._fetch(self._sql.schema_revision)
-            if not found or found[0][0] < REQUIRED_REVISION:
-                raise SchemaMissingError(f"schema {self._settings.schema!r} is out of date: run queuert migrate up")
-        except BaseException:
-            self._connections.close()
-            raise
-
-    def close(self) -> None:
-        """Let go of all connections."""
-        self._connections.close()
-
-    def _fetch(self, statement: bytes, values: parameters.Parameters | None = None) -> list[Row]:
-        with self._connections.connection() as connection:
-            return fetch(connection, statement, values)
-
-    # --- start --------------------------------------------------------------------------------------------------------
-
-    def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
-        """Write the first jobs of new chains, in the caller's transaction if there is one."""
-        if not jobs:
-            return []
-        chunks = list(parameters.start_chunks(jobs))
-        several = len(chunks) > 1
-        if connection is None:
-            return self._start_on_own(jobs, chunks, in_transaction=several or needs_transaction(jobs))
-        callers = callers_connection(connection)
-        with mapped_errors():
-            # A chosen id may conflict, and that must not spoil the caller's transaction: a savepoint holds it apart.
-            apart = several or needs_transaction(jobs, callers=True)
-            if apart:
-                begin_callers_transaction(callers)
-            started = self._start(callers, jobs, chunks, in_transaction=apart)
-            hints = {"channel": self._channel, "payloads": sorted({job.type for job in jobs})}
-            fetch(callers, self._sql.notify, hints)
-            return started
-
-    @property
-    def _channel(self) -> str:
-        return f"{self._settings.schema}_jobs"
-
-    def _start_on_own(
-        self, jobs: Sequence[NewJob], chunks: Sequence[parameters.Parameters], *, in_transaction: bool
-    ) -> list[StartedJob]:
-        for left in reversed(range(_DEADLOCK_ROUNDS)):
-            try:
-                with self._connections.connection() as own:
-                    return self._start(own, jobs, chunks, in_transaction=in_transaction)
-            except StateUnavailableError as error:
-                # Its victim was rolled back, so it can be repeated: the other one has gone on meanwhile.
-                if not left or not was_deadlock(error):
-                    raise
-        raise AssertionError("the last round returns or raises")
-
-    def _start(
-        self,
-        connection: Connection[Any],
-        jobs: Sequence[NewJob],
-        chunks: Sequence[parameters.Parameters],
-        *,
-        in_transaction: bool,
-    ) -> list[StartedJob]:
-        if not in_transaction:
-            return self._insert(connection, jobs, chunks)
-        with connection.transaction():
-            waiting = [job for job in jobs if job.blockers]
-            lock_rows(connection, self._sql, (), waiting)
-            started = self._insert(connection, jobs, chunks)
-            if waiting:
-                started = with_status(started, add_blockers(connection, self._sql, waiting))
-            return started
-
-    def _insert(
-        self, connection: Connection[Any], jobs: Sequence[NewJob], chunks: Sequence[parameters.Parameters]
-    ) -> list[StartedJob]:
-        written: dict[str, StartedJob] = {}
-        for chunk in chunks:
-            for row in fetch(connection, self._sql.start_jobs, chunk):
-                written[row[0]] = rows.started_job(row)
-        return [written[job.id] for job in jobs]
 
     # --- claim, renew, release ----------------------------------------------------------------------------------------
 
@@ -292,12 +189,3 @@ class PostgresStore:
         """Read chains in the order asked."""
         found = {row[0]: rows.chain(row) for row in self._fetch(self._sql.get_chains, {"ids": list(ids)})}
         return [found.get(one) for one in ids]
-
-    def get_blockers(self, job_id: str) -> list[BlockerRecord]:
-        """The chains that a job waits for, in order."""
-        return [rows.blocker(row) for row in self._fetch(self._sql.get_blockers, {"id": job_id})]
-
-    def counts(self, types: Sequence[str] | None = None) -> list[TypeCount]:
-        """Jobs by type and status."""
-        asked = {"types": None if types is None else list(types)}
-        return [rows.type_count(row) for row in self._fetch(self._sql.counts, asked)]

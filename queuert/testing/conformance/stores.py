@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from queuert.state import AsyncStore, StateAdapter
-from queuert.testing.conformance.threaded import ThreadedStore
+from queuert.testing.conformance.threaded import threaded
 
 _THREADS = 64
 """Above the number of calls that any case has in flight: one that waits for a lock must not keep its holder waiting."""
@@ -66,7 +66,7 @@ class Stores:
         """A store that is not open yet."""
         if self.colour is Colour.ASYNC:
             return self.adapter.async_store(connections=connections)
-        return ThreadedStore(self.adapter.sync_store(connections=connections), self._threads)
+        return threaded(self.adapter.sync_store(connections=connections), self._threads)
 
     async def open(self, *, connections: int = 4) -> AsyncStore:
         """An open store; it is closed when the case ends."""

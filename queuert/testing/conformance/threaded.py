@@ -3,92 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
-from queuert.jobs import AbortReason, ChainRecord, Job
 from queuert.state import AsyncStore, AsyncStoreTransaction, Store, StoreTransaction
-from queuert.state.adapter import (
-    BlockerRecord,
-    ClaimedJob,
-    ClaimRequest,
-    Finish,
-    FinishResult,
-    Lease,
-    NewJob,
-    ReapRequest,
-    ReapResult,
-    Renewal,
-    StartedJob,
-    TypeCount,
-)
+from queuert.state.adapter import ClaimedJob, Finish, FinishResult
 
 _T = TypeVar("_T")
 
 
-class ThreadedStore(AsyncStore):
+def threaded(store: Store, threads: Executor) -> AsyncStore:
     """An :class:`~queuert.state.AsyncStore` made of a :class:`~queuert.state.Store`."""
+    return cast("AsyncStore", _ThreadedStore(store, threads))
+
+
+class _ThreadedStore:
+    """Every operation of the store, as a coroutine function of the same name and arguments."""
 
     def __init__(self, store: Store, threads: Executor) -> None:
         self._store = store
         self._threads = threads
 
-    async def _call(self, function: Callable[[], _T]) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+    def __getattr__(self, name: str) -> Any:
+        operation = getattr(self._store, "close" if name == "aclose" else name)
 
-    async def open(self) -> None:
-        await self._call(self._store.open)
+        async def call(*values: Any, **named: Any) -> Any:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, lambda: operation(*values, **named))
 
-    async def aclose(self) -> None:
-        await self._call(self._store.close)
+        return call
 
-    async def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
-        return await self._call(lambda: self._store.start_jobs(jobs, connection=connection))
-
-    async def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
-        return await self._call(lambda: self._store.claim(request))
-
-    async def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
-        return await self._call(lambda: self._store.renew(renewals))
-
-    async def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
-        return await self._call(lambda: self._store.finish(finishes, wait=wait))
-
-    async def release(self, leases: Sequence[Lease]) -> int:
-        return await self._call(lambda: self._store.release(leases))
-
-    async def release_claim(self, request: ClaimRequest) -> int:
-        return await self._call(lambda: self._store.release_claim(request))
-
-    async def reap(self, request: ReapRequest) -> ReapResult:
-        return await self._call(lambda: self._store.reap(request))
-
-    async def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
-        return await self._call(lambda: self._store.lost_reasons(leases))
-
-    async def next_due(self, types: Sequence[str]) -> float | None:
-        return await self._call(lambda: self._store.next_due(types))
-
-    async def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
-        return await self._call(lambda: self._store.get_jobs(ids))
-
-    async def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
-        return await self._call(lambda: self._store.get_chains(ids))
-
-    async def get_blockers(self, job_id: str) -> list[BlockerRecord]:
-        return await self._call(lambda: self._store.get_blockers(job_id))
-
-    async def counts(self, types: Sequence[str] | None = None) -> list[TypeCount]:
-        return await self._call(lambda: self._store.counts(types))
-
-    def transaction(self, job: ClaimedJob) -> ThreadedTransaction:
-        return ThreadedTransaction(self._store.transaction(job), self._threads)
+    def transaction(self, job: ClaimedJob) -> _ThreadedTransaction:
+        return _ThreadedTransaction(self._store.transaction(job), self._threads)
 
 
-class ThreadedTransaction(AsyncStoreTransaction):
+class _ThreadedTransaction(AsyncStoreTransaction):
     """An asynchronous transaction made of a synchronous one."""
 
     def __init__(self, block: AbstractContextManager[StoreTransaction], threads: Executor) -> None:

@@ -11,12 +11,12 @@ best AS MATERIALIZED (
     SELECT wanted.type, head.due
     FROM wanted
     CROSS JOIN LATERAL (
-        (SELECT false AS due, attempt - interruptions - lease_expirations - priority AS rank, scheduled_at
+        (SELECT false AS due, attempt - uncounted - lease_expirations - priority AS rank, scheduled_at
          FROM {schema}.job
          WHERE job.type = wanted.type AND status = 'ready'
-         ORDER BY attempt - interruptions - lease_expirations - priority, scheduled_at LIMIT %(limit)s)
+         ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT %(limit)s)
         UNION ALL
-        (SELECT true, attempt - interruptions - lease_expirations - priority, scheduled_at
+        (SELECT true, attempt - uncounted - lease_expirations - priority, scheduled_at
          FROM {schema}.job
          WHERE job.type = wanted.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
          ORDER BY scheduled_at LIMIT %(limit)s)
@@ -34,7 +34,7 @@ locked AS MATERIALIZED (
         SELECT job.ctid AS tid
         FROM {schema}.job
         WHERE job.type = shares.type AND status = 'ready'
-        ORDER BY attempt - interruptions - lease_expirations - priority, scheduled_at LIMIT shares.ready FOR UPDATE SKIP LOCKED
+        ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT shares.ready FOR UPDATE SKIP LOCKED
     ) AS ready
     UNION ALL
     SELECT due.tid
@@ -57,7 +57,7 @@ spare AS (
         SELECT job.ctid AS tid
         FROM {schema}.job
         WHERE job.type = wanted.type AND status = 'ready' AND job.ctid <> ALL (ARRAY(SELECT tid FROM locked))
-        ORDER BY attempt - interruptions - lease_expirations - priority, scheduled_at LIMIT short.missing FOR UPDATE SKIP LOCKED
+        ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT short.missing FOR UPDATE SKIP LOCKED
     ) AS other
     LIMIT (SELECT missing FROM short)
 )
@@ -72,5 +72,5 @@ FROM wanted
 WHERE job.ctid = ANY (ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare))
     AND job.type = wanted.type
 RETURNING job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
-    job.interruptions, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
+    job.uncounted, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
     job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context

@@ -32,7 +32,7 @@ done AS (
         finished_at = CASE WHEN asked.kind NOT IN ('retry', 'interrupt') THEN clock_timestamp() END,
         scheduled_at = CASE asked.kind WHEN 'retry' THEN clock_timestamp() + asked.delay * interval '1 second'
                                        ELSE scheduled_at END,
-        interruptions = interruptions + (asked.kind = 'interrupt')::int,
+        uncounted = uncounted + (asked.kind = 'interrupt')::int,
         output = CASE WHEN asked.kind = 'complete' THEN coalesce(asked.output, 'null') END,
         error = asked.error,
         continued_by = asked.next_id,

@@ -5,7 +5,7 @@ SELECT CASE WHEN count(*) > 0
 FROM unnest(%(types)s::text[]) AS wanted (type)
 CROSS JOIN LATERAL (
     (SELECT to_timestamp(0) AS scheduled_at FROM {schema}.job
-     WHERE job.type = wanted.type AND status = 'ready' ORDER BY attempt - interruptions - lease_expirations - priority, scheduled_at LIMIT 1)
+     WHERE job.type = wanted.type AND status = 'ready' ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT 1)
     UNION ALL
     (SELECT scheduled_at FROM {schema}.job
      WHERE job.type = wanted.type AND status = 'scheduled' ORDER BY scheduled_at LIMIT 1)

@@ -6,16 +6,16 @@ WITH policy AS MATERIALIZED (
         AS p (type, max_attempts, initial, multiplier, maximum, jitter)
 ),
 expired AS MATERIALIZED (
-    SELECT id, type, chain_id, attempt, interruptions, lease_token, holder
+    SELECT id, type, chain_id, attempt, uncounted, lease_token, holder
     FROM {schema}.job
     WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_expires_at <= clock_timestamp()
     ORDER BY lease_expires_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ),
 judged AS (
-    SELECT expired.*, attempt - interruptions >= max_attempts AS spent,
+    SELECT expired.*, attempt - uncounted >= max_attempts AS spent,
         CASE WHEN initial = 0 THEN 0
-             WHEN (attempt - interruptions - 1) * ln(multiplier) > 100 THEN maximum
-             ELSE least(maximum, initial * power(multiplier, attempt - interruptions - 1))
+             WHEN (attempt - uncounted - 1) * ln(multiplier) > 100 THEN maximum
+             ELSE least(maximum, initial * power(multiplier, attempt - uncounted - 1))
         END * (1 + jitter * random()) AS delay
     FROM expired JOIN policy USING (type)
 ),

@@ -37,7 +37,7 @@ async def claimed_job_is_running(stores: Stores) -> None:
     [claimed] = await store.claim(request)
     assert (claimed.id, claimed.chain_id, claimed.chain_index) == (id, id, 0)
     assert (claimed.type, claimed.chain_type, claimed.priority) == ("work", "work", 2)
-    assert (claimed.attempt, claimed.interruptions, claimed.lease_expirations) == (1, 0, 0)
+    assert (claimed.attempt, claimed.uncounted, claimed.lease_expirations) == (1, 0, 0)
     assert (claimed.blocker_count, claimed.has_dependents, claimed.lease_seconds) == (0, False, 30.0)
     assert (json.loads(claimed.input), claimed.token) == ([1], request.token)
     found = await read(store, id)
@@ -217,7 +217,7 @@ async def attempts_count_up_by_one(stores: Stores) -> None:
         await store.finish([end(claimed)])
     last = await claim_one(store)
     assert [*attempts, last.attempt] == [1, 2, 3, 4, 5]
-    assert (last.interruptions, last.lease_expirations, last.counted_attempts) == (1, 1, 4)
+    assert (last.uncounted, last.lease_expirations, last.counted_attempts) == (1, 1, 4)
 
 
 @case()

@@ -114,7 +114,7 @@ async def interrupt_does_not_count(stores: Stores) -> None:
     [claimed] = await started_and_claimed(store)
     assert await store.finish([interrupt(claimed)]) == [FinishResult(claimed.id, readied=("work",))]
     found = await read(store, claimed.id)
-    assert (found.status, found.attempt, found.interruptions) == (JobStatus.READY, 1, 1)
+    assert (found.status, found.attempt, found.uncounted) == (JobStatus.READY, 1, 1)
     again = await claim_one(store)
     assert (again.attempt, again.counted_attempts) == (2, 1)
 

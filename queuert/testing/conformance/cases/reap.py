@@ -43,7 +43,7 @@ async def counts_as_a_failed_attempt(stores: Stores) -> None:
     assert reaped.readied == ("work",)
     found = await read(store, claimed.id)
     assert (found.status, found.attempt, found.lease_expirations) == (JobStatus.READY, 1, 1)
-    assert (found.interruptions, found.lease_expires_at, found.finished_at) == (0, None, None)
+    assert (found.uncounted, found.lease_expires_at, found.finished_at) == (0, None, None)
     assert found.last_error is not None
     assert found.last_error.kind == "lease_expired" and "holder" in found.last_error.message
 

@@ -27,7 +27,7 @@ async def due_at_once_and_not_counted(stores: Stores) -> None:
     [claimed] = await started_and_claimed(store)
     assert await store.release([claimed.lease]) == 1
     found = await read(store, claimed.id)
-    assert (found.status, found.attempt, found.interruptions, found.lease_expires_at) == (JobStatus.READY, 0, 0, None)
+    assert (found.status, found.attempt, found.uncounted, found.lease_expires_at) == (JobStatus.READY, 0, 0, None)
     assert await store.next_due(["work"]) == 0
     assert (await claim_one(store)).attempt == 1
 

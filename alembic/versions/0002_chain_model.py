@@ -1,0 +1,111 @@
+"""Deduplication, limits, pauses, recurring schedules, and the indexes of listings.
+
+Only additions: workers of the version before go on beside it.
+"""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+COLUMNS = """
+ALTER TABLE job
+    ADD COLUMN deduplication_key text COLLATE "C",
+    ADD COLUMN limit_key text COLLATE "C",
+    ADD CONSTRAINT job_continued_by_one CHECK ((status = 'continued') = (continued_by IS NOT NULL)),
+    ADD CONSTRAINT job_deduplication_on_root CHECK (deduplication_key IS NULL OR chain_index = 0)
+"""
+
+INDEXES = (
+    # At most one open job of a chain, beyond the first: that one is done before the second is there.
+    """CREATE UNIQUE INDEX job_open_tail ON job (chain_id)
+       WHERE chain_index > 0 AND status IN ('blocked', 'scheduled', 'ready', 'running')""",
+    # The newest chain of a key.
+    """CREATE INDEX job_deduplication ON job (type, deduplication_key, created_at)
+       WHERE deduplication_key IS NOT NULL""",
+    # The claim of types with limits: the keys that have ready jobs, and the best of each; the running ones of each.
+    """CREATE INDEX job_limit_ready ON job
+       (type, limit_key, (attempt - uncounted - lease_expirations - priority), scheduled_at)
+       WHERE status = 'ready' AND limit_key IS NOT NULL""",
+    "CREATE INDEX job_limit_running ON job (type, limit_key) WHERE status = 'running' AND limit_key IS NOT NULL",
+    # The sweep.
+    "CREATE INDEX job_blocked ON job (id) WHERE status = 'blocked'",
+    # Listings: one entry point a type and status, newest at the end.
+    "CREATE INDEX job_listing ON job (type, status, created_at, id)",
+    "CREATE INDEX chain_listing ON job (type, chain_status, created_at, id) WHERE chain_index = 0",
+)
+
+DEDUPLICATION = """
+CREATE TABLE deduplication (
+    taken bigint NOT NULL DEFAULT 1,
+    type  text COLLATE "C" NOT NULL,
+    key   text COLLATE "C" NOT NULL,
+    CONSTRAINT deduplication_pkey PRIMARY KEY (type, key)
+) WITH (fillfactor = 70)
+"""
+
+LIMIT_START = """
+CREATE TABLE limit_start (
+    started_at timestamptz NOT NULL,
+    type       text COLLATE "C" NOT NULL,
+    limit_key  text COLLATE "C" NOT NULL
+)
+"""
+
+PAUSED_TYPE = """
+CREATE TABLE paused_type (
+    paused_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    type      text COLLATE "C" NOT NULL,
+    reason    text,
+    CONSTRAINT paused_type_pkey PRIMARY KEY (type)
+)
+"""
+
+SCHEDULE = """
+CREATE TABLE schedule (
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    next_at    timestamptz,
+    last_at    timestamptz,
+    every      float8,
+    priority   integer NOT NULL DEFAULT 0,
+    paused     boolean NOT NULL DEFAULT false,
+    name       text COLLATE "C" NOT NULL,
+    type       text COLLATE "C" NOT NULL,
+    cron       text,
+    time_zone  text NOT NULL,
+    missed     text NOT NULL,
+    limit_key  text COLLATE "C",
+    input      jsonb NOT NULL,
+    CONSTRAINT schedule_pkey PRIMARY KEY (name),
+    CONSTRAINT schedule_one_way CHECK ((cron IS NULL) <> (every IS NULL))
+)
+"""
+
+
+def upgrade() -> None:
+    op.execute(COLUMNS)
+    for index in INDEXES:
+        op.execute(index)
+    op.execute(DEDUPLICATION)
+    op.execute(LIMIT_START)
+    op.execute("CREATE INDEX limit_start_of_key ON limit_start (type, limit_key, started_at)")
+    op.execute(PAUSED_TYPE)
+    op.execute(SCHEDULE)
+    op.execute("CREATE INDEX schedule_due ON schedule (next_at) WHERE NOT paused")
+
+
+def downgrade() -> None:
+    for table in ("schedule", "paused_type", "limit_start", "deduplication"):
+        op.execute(f"DROP TABLE {table}")
+    for name in ("chain_listing", "job_listing", "job_blocked", "job_limit_running", "job_limit_ready",
+                 "job_deduplication", "job_open_tail"):  # fmt: skip
+        op.execute(f"DROP INDEX {name}")
+    op.execute(
+        "ALTER TABLE job DROP CONSTRAINT job_continued_by_one, DROP CONSTRAINT job_deduplication_on_root, "
+        "DROP COLUMN deduplication_key, DROP COLUMN limit_key"
+    )

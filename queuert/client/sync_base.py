@@ -1,0 +1,86 @@
+# Generated from queuert/client/async_base.py, do not edit: see scripts/unasync.py
+"""The life of a synchronous client. ``sync_base.py`` is generated from this module."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from queuert.client.middleware import ClientMiddleware
+from queuert.errors import ClosedError
+from queuert.job_types import JobTypes
+from queuert.notify.adapter import NotifyAdapter
+from queuert.observability.adapter import ObservabilityAdapter, observers
+from queuert.state.adapter import StateAdapter
+from queuert.state.sync_store import Store
+
+
+class ClientBase:
+    """Adapters and connections, opened at the first use."""
+
+    def __init__(
+        self,
+        state: StateAdapter,
+        job_types: JobTypes,
+        *,
+        notify: NotifyAdapter | None = None,
+        observability: ObservabilityAdapter | Iterable[ObservabilityAdapter] | None = None,
+        middlewares: Iterable[ClientMiddleware] = (),
+        connections: int = 4,
+    ) -> None:
+        self.state = state
+        self.job_types = job_types
+        self.notify = state.default_notify() if notify is None else notify
+        self.observers = observers(observability)
+        self._middlewares = tuple(middlewares)
+        self._connections = connections
+        self._store: Store | None = None
+        self._process = 0
+        self._closed = False
+        self._finalizer: weakref.finalize[..., ClientBase] | None = None
+
+    def open(self) -> None:
+        """Connect now rather than at the first use. Idempotent.
+
+        Raises:
+            StateUnavailableError: the store cannot be reached.
+            SchemaMissingError: its schema is not there: run ``queuert migrate up``.
+        """
+        self._opened()
+
+    def close(self) -> None:
+        """Send what is pending and let go of all connections. Idempotent; the client cannot be used afterwards."""
+        self._closed = True
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+        if self._finalizer is not None:
+            self._finalizer()
+
+    def __enter__(self) -> Self:
+        self.open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _opened(self) -> Store:
+        if self._closed:
+            raise ClosedError("the client is closed: make a new one")
+        if self._store is None or self._process != os.getpid():
+            # A forked child must not share its parent's connections: it opens its own.
+            store = self.state.sync_store(connections=self._connections)
+            store.open()
+            if self._store is None or self._process != os.getpid():
+                self._store, self._process = store, os.getpid()
+                self.notify.open(self.observers)
+                # The last hints should go out even if nobody closes the client.
+                self._finalizer = weakref.finalize(self, self.notify.close)
+            else:
+                store.close()
+        return self._store

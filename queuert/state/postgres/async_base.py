@@ -1,0 +1,71 @@
+"""What all operations on Postgres stand on: connections, statements, transactions. ``sync_base.py`` is generated."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from queuert.errors import SchemaMissingError
+from queuert.notify import payloads
+from queuert.notify.adapter import Topic
+from queuert.state.postgres import parameters
+from queuert.state.postgres.async_steps import begin_callers_transaction, callers_connection, fetch
+from queuert.state.postgres.connections import AsyncConnections
+from queuert.state.postgres.failures import mapped_errors
+from queuert.state.postgres.rows import Row
+from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
+from queuert.state.postgres.statements import Statements
+
+
+class AsyncPostgresBase:
+    """Connections, and the ways to run statements on them."""
+
+    def __init__(self, settings: PostgresSettings, statements: Statements, connections: int) -> None:
+        self._settings = settings
+        self._sql = statements
+        self._connections = AsyncConnections(settings, connections)
+
+    async def open(self) -> None:
+        """Connect and check the schema."""
+        await self._connections.open()
+        try:
+            found = await self._fetch(self._sql.schema_revision)
+            if not found or found[0][0] < REQUIRED_REVISION:
+                raise SchemaMissingError(f"schema {self._settings.schema!r} is out of date: run queuert migrate up")
+        except BaseException:
+            await self._connections.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        """Let go of all connections."""
+        await self._connections.aclose()
+
+    async def _fetch(self, statement: bytes, values: parameters.Parameters | None = None) -> list[Row]:
+        async with self._connections.connection() as connection:
+            return await fetch(connection, statement, values)
+
+    @asynccontextmanager
+    async def _transaction(self, callers: Any = None) -> AsyncIterator[AsyncConnection[Any]]:
+        """A transaction: one of its own, or a savepoint in that of the connection that a caller gave."""
+        if callers is None:
+            async with self._connections.connection() as own, own.transaction():
+                yield own
+            return
+        connection = callers_connection(callers)
+        with mapped_errors():
+            await begin_callers_transaction(connection)
+            async with connection.transaction():
+                yield connection
+
+    async def _hint(self, connection: AsyncConnection[Any], hints: Mapping[Topic, Sequence[str]]) -> None:
+        """Send hints when the caller's transaction on this connection commits."""
+        for topic, keys in hints.items():
+            if keys:
+                texts = payloads.encode(frozenset(keys))
+                await fetch(connection, self._sql.notify, {"channel": self._channel(topic), "payloads": texts})
+
+    def _channel(self, topic: Topic) -> str:
+        return f"{self._settings.schema}_{topic.value}"

@@ -1,0 +1,87 @@
+"""Starting chains on Postgres. ``sync_starting.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from queuert.errors import StateUnavailableError
+from queuert.notify.adapter import Topic
+from queuert.state.adapter import NewJob, StartedJob
+from queuert.state.postgres import parameters, rows
+from queuert.state.postgres.async_base import AsyncPostgresBase
+from queuert.state.postgres.async_steps import (
+    add_blockers,
+    begin_callers_transaction,
+    callers_connection,
+    fetch,
+    lock_rows,
+)
+from queuert.state.postgres.failures import mapped_errors, was_deadlock
+from queuert.state.postgres.finishing import needs_transaction, with_status
+
+_DEADLOCK_ROUNDS = 3
+
+
+class AsyncPostgresStarting(AsyncPostgresBase):
+    """``start_jobs``."""
+
+    async def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
+        """Write the first jobs of new chains, in the caller's transaction if there is one."""
+        if not jobs:
+            return []
+        chunks = list(parameters.start_chunks(jobs))
+        several = len(chunks) > 1
+        if connection is None:
+            return await self._start_on_own(jobs, chunks, in_transaction=several or needs_transaction(jobs))
+        callers = callers_connection(connection)
+        with mapped_errors():
+            # A chosen id may conflict, and that must not spoil the caller's transaction: a savepoint holds it apart.
+            apart = several or needs_transaction(jobs, callers=True)
+            if apart:
+                await begin_callers_transaction(callers)
+            started = await self._start(callers, jobs, chunks, in_transaction=apart)
+            await self._hint(callers, {Topic.JOBS: sorted({job.type for job in jobs})})
+            return started
+
+    async def _start_on_own(
+        self, jobs: Sequence[NewJob], chunks: Sequence[parameters.Parameters], *, in_transaction: bool
+    ) -> list[StartedJob]:
+        for left in reversed(range(_DEADLOCK_ROUNDS)):
+            try:
+                async with self._connections.connection() as own:
+                    return await self._start(own, jobs, chunks, in_transaction=in_transaction)
+            except StateUnavailableError as error:
+                # Its victim was rolled back, so it can be repeated: the other one has gone on meanwhile.
+                if not left or not was_deadlock(error):
+                    raise
+        raise AssertionError("the last round returns or raises")
+
+    async def _start(
+        self,
+        connection: AsyncConnection[Any],
+        jobs: Sequence[NewJob],
+        chunks: Sequence[parameters.Parameters],
+        *,
+        in_transaction: bool,
+    ) -> list[StartedJob]:
+        if not in_transaction:
+            return await self._insert(connection, jobs, chunks)
+        async with connection.transaction():
+            waiting = [job for job in jobs if job.blockers]
+            await lock_rows(connection, self._sql, (), waiting)
+            started = await self._insert(connection, jobs, chunks)
+            if waiting:
+                started = with_status(started, await add_blockers(connection, self._sql, waiting))
+            return started
+
+    async def _insert(
+        self, connection: AsyncConnection[Any], jobs: Sequence[NewJob], chunks: Sequence[parameters.Parameters]
+    ) -> list[StartedJob]:
+        written: dict[str, StartedJob] = {}
+        for chunk in chunks:
+            for row in await fetch(connection, self._sql.start_jobs, chunk):
+                written[row[0]] = rows.started_job(row)
+        return [written[job.id] for job in jobs]

@@ -1,0 +1,72 @@
+# Generated from queuert/state/postgres/async_base.py, do not edit: see scripts/unasync.py
+"""What all operations on Postgres stand on: connections, statements, transactions. ``sync_base.py`` is generated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from psycopg import Connection
+
+from queuert.errors import SchemaMissingError
+from queuert.notify import payloads
+from queuert.notify.adapter import Topic
+from queuert.state.postgres import parameters
+from queuert.state.postgres.connections import Connections
+from queuert.state.postgres.failures import mapped_errors
+from queuert.state.postgres.rows import Row
+from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
+from queuert.state.postgres.statements import Statements
+from queuert.state.postgres.sync_steps import begin_callers_transaction, callers_connection, fetch
+
+
+class PostgresBase:
+    """Connections, and the ways to run statements on them."""
+
+    def __init__(self, settings: PostgresSettings, statements: Statements, connections: int) -> None:
+        self._settings = settings
+        self._sql = statements
+        self._connections = Connections(settings, connections)
+
+    def open(self) -> None:
+        """Connect and check the schema."""
+        self._connections.open()
+        try:
+            found = self._fetch(self._sql.schema_revision)
+            if not found or found[0][0] < REQUIRED_REVISION:
+                raise SchemaMissingError(f"schema {self._settings.schema!r} is out of date: run queuert migrate up")
+        except BaseException:
+            self._connections.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._connections.close()
+
+    def _fetch(self, statement: bytes, values: parameters.Parameters | None = None) -> list[Row]:
+        with self._connections.connection() as connection:
+            return fetch(connection, statement, values)
+
+    @contextmanager
+    def _transaction(self, callers: Any = None) -> Iterator[Connection[Any]]:
+        """A transaction: one of its own, or a savepoint in that of the connection that a caller gave."""
+        if callers is None:
+            with self._connections.connection() as own, own.transaction():
+                yield own
+            return
+        connection = callers_connection(callers)
+        with mapped_errors():
+            begin_callers_transaction(connection)
+            with connection.transaction():
+                yield connection
+
+    def _hint(self, connection: Connection[Any], hints: Mapping[Topic, Sequence[str]]) -> None:
+        """Send hints when the caller's transaction on this connection commits."""
+        for topic, keys in hints.items():
+            if keys:
+                texts = payloads.encode(frozenset(keys))
+                fetch(connection, self._sql.notify, {"channel": self._channel(topic), "payloads": texts})
+
+    def _channel(self, topic: Topic) -> str:
+        return f"{self._settings.schema}_{topic.value}"
