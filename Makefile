@@ -19,7 +19,7 @@ export UV_PYTHON_DOWNLOADS ?= never
 export PYRIGHT_PYTHON_IGNORE_WARNINGS ?= 1
 
 ARGS ?=
-SOURCES = $(wildcard queuert tests examples scripts benchmarks alembic)
+SOURCES = $(wildcard queuert pytest_queuert.py tests examples scripts benchmarks alembic)
 DEV = .venv/bin/python
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-config \
 	--no-emit-package queuert

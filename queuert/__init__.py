@@ -5,38 +5,41 @@ workers :class:`Processors` and :class:`InProcessWorker`. Errors are in :mod:`qu
 """
 
 from queuert.client import AsyncChain, AsyncClient, Chain, Client, NewChain
+from queuert.deduplication import Deduplicate
 from queuert.errors import QueuertError
 from queuert.job_types import JobType, JobTypes
 from queuert.jobs import AbortReason, ChainStatus, Job, JobStatus
-from queuert.outcomes import Cancel, ContinueWith, Fail, Outcome, Retry
+from queuert.limits import Limits
+from queuert.outcomes import Outcome
 from queuert.policies import LeasePolicy, RetryPolicy
+from queuert.recurrence import Recurring
 from queuert.schedules import after, at
 from queuert.state.postgres import PostgresState
-from queuert.worker import Attempt, InProcessWorker, Processors
+from queuert.worker import Attempt, AttemptMiddleware, InProcessWorker, Processors
 
 __all__ = [
     "AbortReason",
     "AsyncChain",
     "AsyncClient",
     "Attempt",
-    "Cancel",
+    "AttemptMiddleware",
     "Chain",
     "ChainStatus",
     "Client",
-    "ContinueWith",
-    "Fail",
+    "Deduplicate",
     "InProcessWorker",
     "Job",
     "JobStatus",
     "JobType",
     "JobTypes",
     "LeasePolicy",
+    "Limits",
     "NewChain",
     "Outcome",
     "PostgresState",
     "Processors",
     "QueuertError",
-    "Retry",
+    "Recurring",
     "RetryPolicy",
     "after",
     "at",

@@ -6,12 +6,14 @@ The docstring of each class says what happened and what to do about it.
 
     QueuertError
     ├── DefinitionError                 job types or processors do not fit together
-    │   └── DuplicateJobTypeError
+    │   ├── DuplicateJobTypeError
+    │   └── BlockerMismatchError        the blockers of a job are not as declared, or as its handler asks
     ├── ConfigurationError              a setting is out of range
     ├── UnknownJobTypeError
     ├── InvalidIdentifierError          an id, key or name that cannot be stored
     ├── PayloadError                    an input or output that cannot be stored
     │   └── PayloadDecodeError          a stored one that cannot be read
+    ├── ClientMiddlewareError
     ├── UndeclaredContinuationError
     ├── JobIdConflictError
     ├── NotFoundError
@@ -31,7 +33,9 @@ The docstring of each class says what happened and what to do about it.
     ├── AttemptError                    inside a handler
     │   ├── LeaseLostError
     │   ├── CompletionMissingError
-    │   └── CompletionMisuseError
+    │   ├── CompletionMisuseError
+    │   ├── BatchMismatchError
+    │   └── ContextMissingError
     ├── BlockerFailedError
     ├── StateError                      the store did not do what was asked
     │   ├── StateUnavailableError
@@ -48,7 +52,15 @@ from difflib import get_close_matches
 
 
 class QueuertError(Exception):
-    """The root: catch it to catch all that Queuert raises on purpose."""
+    """The root: catch it to catch all that Queuert raises on purpose.
+
+    Example::
+
+        try:
+            client.get_chain("no such chain")
+        except QueuertError as error:
+            print(error)
+    """
 
     def __reduce__(self) -> tuple[object, ...]:
         # Process pools and Spark send errors by value; the constructors take other arguments than the message.
@@ -68,6 +80,14 @@ class DefinitionError(QueuertError):
 
 class DuplicateJobTypeError(DefinitionError):
     """Two job types, or two processors, have one name. Rename one, or register the shared object once."""
+
+
+class BlockerMismatchError(DefinitionError):
+    """The chains that a job waits for are not those that its job type declares, or that its handler asks for.
+
+    At a start nothing was written; in a worker it is a failed attempt. Give the chains in the order of ``blockers=``,
+    or change the declaration.
+    """
 
 
 class ConfigurationError(QueuertError, ValueError):
@@ -110,6 +130,13 @@ class PayloadDecodeError(PayloadError):
 
     It was written by another version of the program or by hand. In a worker it is a failed attempt like any other:
     mend the row or deploy a model that reads it, and the next attempt goes through.
+    """
+
+
+class ClientMiddlewareError(QueuertError, TypeError):
+    """A client middleware handed on other chains than it was given, or is none; the message names it. Mend it.
+
+    Nothing was written.
     """
 
 
@@ -262,11 +289,22 @@ class CompletionMissingError(AttemptError):
 
 
 class CompletionMisuseError(AttemptError):
-    """``complete()`` or ``finish()`` was used twice, or in the wrong colour; the message says which."""
+    """A block, or ``finish()``, was used twice, inside another block, or in the wrong colour; see the message."""
+
+
+class BatchMismatchError(AttemptError):
+    """A batched handler did not return one outcome for each attempt, in their order. All have failed."""
+
+
+class ContextMissingError(AttemptError, LookupError):
+    """Nothing was set in ``attempt.context`` under this key. Add the middleware that sets it, or use ``get``."""
 
 
 class BlockerFailedError(QueuertError):
-    """A chain that this job waited for failed or was cancelled, so the job fails without running its handler."""
+    """A chain that this job waited for failed or was cancelled, and has no output; the message names it.
+
+    The job fails without running its handler, unless that is registered with ``on_blocker_failure="run"``.
+    """
 
 
 class StateError(QueuertError):

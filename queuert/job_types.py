@@ -8,8 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
+from queuert.blocker_types import BlockerTypes, declared_blockers
 from queuert.errors import DefinitionError, DuplicateJobTypeError, PayloadDecodeError, PayloadError, UnknownJobTypeError
 from queuert.payloads import DEFAULT_LIMITS, PayloadCodec, PayloadLimits
 
@@ -33,6 +35,10 @@ class _Nothing(Enum):
     NONE = "no output of its own"
 
 
+BlockerDeclaration: TypeAlias = "tuple[JobType[Any, Any] | str | EllipsisType, ...]"
+"""The job types of blockers, in order, as objects or names; ``...`` at the end repeats the last."""
+
+
 class JobType(Generic[I, R]):
     """A kind of job: its name, its input, and what its chain ends with.
 
@@ -49,6 +55,13 @@ class JobType(Generic[I, R]):
         poll = JobType("poll", input=Poll, output=Done, continues_with="poll")
         fetch: JobType[Fetch, Done] = JobType("fetch", input=Fetch, continues_with="poll")
 
+    ``blockers`` declares what chains a job of this type waits for, by the job types that they begin with: some fixed
+    ones, any number of one type, or both. What does not fit is refused; without a declaration anything goes::
+
+        page = JobType("page", input=int, output=str)
+        header = JobType("header", input=None, output=str)
+        book = JobType("book", input=str, output=str, blockers=(header, page, ...))
+
     Inputs and outputs outlive a deployment: the version that reads one may be older or newer than its writer, so let
     new fields have defaults.
 
@@ -59,17 +72,20 @@ class JobType(Generic[I, R]):
         output: the type of the output, if a job of this type may complete its chain.
         continues_with: the job types that may come next.
         limits: what inputs and outputs may measure.
+        blockers: a tuple of job types, or of their names, which need not be registered; ``...`` repeats the last.
 
     Attributes:
         name: as given.
         continuations: the names of the job types that may come next, in order.
         can_complete: whether a job of this type may complete its chain, that is, has an output.
+        blockers: the job types of the chains that a job of this type waits for; None where any will do.
 
     Raises:
-        DefinitionError: the name is not allowed, a type has no JSON form, or there is neither output nor continuation.
+        DefinitionError: the name is not allowed, a type has no JSON form, there is neither output nor continuation, or
+            the blockers are no such tuple.
     """
 
-    __slots__ = ("_input", "_linked", "_output", "_spec", "can_complete", "continuations", "name")
+    __slots__ = ("_input", "_kept", "_linked", "_output", "_spec", "blockers", "can_complete", "continuations", "name")
 
     @overload
     def __init__(
@@ -80,6 +96,7 @@ class JobType(Generic[I, R]):
         output: TypeForm[R],
         continues_with: str | tuple[str, ...] = (),
         limits: PayloadLimits = ...,
+        blockers: BlockerDeclaration | None = None,
     ) -> None: ...
     # A type checker joins the results in a list to their common base. Tuples of a known length keep them apart.
     @overload
@@ -90,6 +107,7 @@ class JobType(Generic[I, R]):
         input: TypeForm[_N],
         continues_with: tuple[JobType[Any, _A], JobType[Any, _B]],
         limits: PayloadLimits = ...,
+        blockers: BlockerDeclaration | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -99,6 +117,7 @@ class JobType(Generic[I, R]):
         input: TypeForm[_N],
         continues_with: tuple[JobType[Any, _A], JobType[Any, _B], JobType[Any, _C]],
         limits: PayloadLimits = ...,
+        blockers: BlockerDeclaration | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -108,6 +127,7 @@ class JobType(Generic[I, R]):
         input: TypeForm[_N],
         continues_with: tuple[JobType[Any, _A], JobType[Any, _B], JobType[Any, _C], JobType[Any, _D]],
         limits: PayloadLimits = ...,
+        blockers: BlockerDeclaration | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -117,6 +137,7 @@ class JobType(Generic[I, R]):
         input: TypeForm[I],
         continues_with: JobType[Any, R] | str | Sequence[JobType[Any, R] | str],
         limits: PayloadLimits = ...,
+        blockers: BlockerDeclaration | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -127,6 +148,7 @@ class JobType(Generic[I, R]):
         output: TypeForm[_O],
         continues_with: tuple[JobType[Any, _A], JobType[Any, _B]],
         limits: PayloadLimits = ...,
+        blockers: BlockerDeclaration | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -137,6 +159,7 @@ class JobType(Generic[I, R]):
         output: TypeForm[_O],
         continues_with: tuple[JobType[Any, _A], JobType[Any, _B], JobType[Any, _C]],
         limits: PayloadLimits = ...,
+        blockers: BlockerDeclaration | None = None,
     ) -> None: ...
     @overload
     def __init__(
@@ -147,6 +170,7 @@ class JobType(Generic[I, R]):
         output: TypeForm[_O],
         continues_with: JobType[Any, _A] | Sequence[JobType[Any, _A] | str],
         limits: PayloadLimits = ...,
+        blockers: BlockerDeclaration | None = None,
     ) -> None: ...
     def __init__(
         self,
@@ -156,17 +180,21 @@ class JobType(Generic[I, R]):
         output: Any = _Nothing.NONE,
         continues_with: JobType[Any, Any] | str | Sequence[JobType[Any, Any] | str] = (),
         limits: PayloadLimits = DEFAULT_LIMITS,
+        blockers: BlockerDeclaration | None = None,
     ) -> None:
         self.name = _checked_name(name)
         nexts = (continues_with,) if isinstance(continues_with, str | JobType) else tuple(continues_with)
-        self._spec = (name, input, output, nexts, limits)
+        self._spec = (name, input, output, nexts, limits, blockers)
         self._linked = tuple(each for each in nexts if isinstance(each, JobType))
         self.continuations = _names(name, nexts)
+        self.blockers: BlockerTypes | None = None if blockers is None else _blockers(name, blockers)
         self.can_complete = output is not _Nothing.NONE
         if not self.can_complete and not nexts:
             raise DefinitionError(f"job type {name!r} has neither an output nor a continuation: its chains never end")
         self._input = PayloadCodec(input, job_type=name, field="input", limits=limits)
-        self._output = PayloadCodec(output, job_type=name, field="output", limits=limits) if self.can_complete else None
+        kept = output if self.can_complete else Any
+        self._kept = PayloadCodec(kept, job_type=name, field="output", limits=limits)
+        self._output = self._kept if self.can_complete else None
 
     def encode_input(self, value: I) -> str:
         """The input as JSON text.
@@ -194,6 +222,14 @@ class JobType(Generic[I, R]):
             raise self._no_output(PayloadError)
         return self._output.encode(value)
 
+    def encode_kept_output(self, value: object) -> str:
+        """What a job of this type that does not complete its chain leaves behind, as JSON text.
+
+        Raises:
+            PayloadError: it does not fit the type of the output, if there is one, or the limits.
+        """
+        return self._kept.encode(value)
+
     def decode_output(self, text: str | bytes) -> Any:
         """The output of a job of this type that stored JSON text stands for.
 
@@ -219,8 +255,12 @@ class JobType(Generic[I, R]):
         return _rebuild, self._spec
 
 
-def _rebuild(name: str, input: Any, output: Any, continues_with: Any, limits: PayloadLimits) -> JobType[Any, Any]:
-    return JobType[Any, Any](name, input=input, output=output, continues_with=continues_with, limits=limits)
+def _rebuild(
+    name: str, input: Any, output: Any, continues_with: Any, limits: PayloadLimits, blockers: Any = None
+) -> JobType[Any, Any]:
+    return JobType[Any, Any](
+        name, input=input, output=output, continues_with=continues_with, limits=limits, blockers=blockers
+    )
 
 
 def _checked_name(name: object) -> str:
@@ -239,6 +279,16 @@ def _names(owner: str, nexts: tuple[object, ...]) -> tuple[str, ...]:
     if twice:
         raise DefinitionError(f"job type {owner!r} names {', '.join(map(repr, twice))} twice in continues_with")
     return tuple(names)
+
+
+def _blockers(owner: str, given: object) -> BlockerTypes:
+    if not isinstance(given, tuple):
+        raise DefinitionError(f"blockers of job type {owner!r}: a tuple of job types, not {type(given).__name__}")
+    return declared_blockers(owner, [one if one is ... else _blocker_name(one) for one in given])
+
+
+def _blocker_name(one: object) -> str:
+    return one.name if isinstance(one, JobType) else _checked_name(one)
 
 
 class JobTypes:

@@ -9,7 +9,12 @@ from typing import Any
 
 
 class JobStatus(StrEnum):
-    """Where a job is. The last four are final."""
+    """Where a job is. The last four are final.
+
+    Example:
+        >>> JobStatus.FAILED.final, JobStatus.SCHEDULED.final
+        (True, False)
+    """
 
     BLOCKED = "blocked"
     """Waits for other chains to close."""
@@ -37,7 +42,12 @@ _FINAL = frozenset({JobStatus.CONTINUED, JobStatus.COMPLETED, JobStatus.FAILED, 
 
 
 class ChainStatus(StrEnum):
-    """How a chain stands: open, or closed in one of three ways."""
+    """How a chain stands: open, or closed in one of three ways.
+
+    Example:
+        >>> ChainStatus("completed") is ChainStatus.COMPLETED
+        True
+    """
 
     OPEN = "open"
     COMPLETED = "completed"
@@ -46,7 +56,14 @@ class ChainStatus(StrEnum):
 
 
 class AbortReason(StrEnum):
-    """Why an attempt must stop: what ``attempt.abort.reason`` says."""
+    """Why an attempt must stop: what ``attempt.abort.reason`` says.
+
+    Example::
+
+        if attempt.abort.reason is AbortReason.CANCELLED:
+            return attempt.cancel("nobody wants it any more")
+        return 1
+    """
 
     TAKEN_BY_ANOTHER_WORKER = "taken_by_another_worker"
     """The lease expired and the job was reaped, or claimed again."""
@@ -82,7 +99,13 @@ class JobError:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One durable unit of work, as it was when read."""
+    """One durable unit of work, as it was when read.
+
+    Example::
+
+        job = await client.get_job(chain.id)
+        print(job.status, job.attempt, job.last_error)
+    """
 
     id: str
     type: str
@@ -102,7 +125,8 @@ class Job:
     input: Any
     """Decoded JSON."""
     output: Any
-    """Decoded JSON; None until completed (and where the output is null)."""
+    """Decoded JSON; None until completed (and where the output is null). Of a continued job, what ``continue_with`` was
+    told to keep."""
     last_error: JobError | None
     created_at: datetime
     scheduled_at: datetime
@@ -140,10 +164,11 @@ class ChainRecord:
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """A closed chain that a job waited for, with its result."""
+    """A chain that a job waits for, or waited for, with its result."""
 
     chain_id: str
     type: str
+    """Of the chain's first job, as that of a ``Chain``."""
     status: ChainStatus
     output: Any
     """Decoded into the model of the job type that closed the chain; None unless completed."""

@@ -30,6 +30,33 @@ class ContinueWith(Generic[R]):
     schedule: Schedule | None = None
     blockers: tuple[str, ...] = ()
     """Ids of the chains that must close first."""
+    output: str | None = field(default=None, repr=False)
+    """JSON text that is kept with the job that ends here."""
+    limit_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChainStart:
+    """A chain that is started by the ending of an attempt."""
+
+    job_type: str
+    input: str = field(repr=False)
+    """The encoded input, JSON text."""
+    id: str | None = None
+    priority: int = 0
+    schedule: Schedule | None = None
+    limit_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitFor:
+    """Run the handler again when these chains have closed; those that are to be started are started with it.
+
+    Made by :meth:`Attempt.wait_for`, which checks them. The attempt does not count.
+    """
+
+    chains: tuple[ChainStart | str, ...]
+    """In the order of ``attempt.blockers``, to which they are added; ids of those that exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +91,7 @@ class Finished(Generic[R]):
     outcome: Any = field(repr=False)
 
 
-Outcome: TypeAlias = R | ContinueWith[R] | Retry | Fail | Cancel | Finished[R]
+Outcome: TypeAlias = R | ContinueWith[R] | WaitFor | Retry | Fail | Cancel | Finished[R]
 """What a handler of a ``JobType[I, R]`` returns: an output, or one of the values above."""
 
 

@@ -9,10 +9,18 @@ from dataclasses import dataclass
 from math import log
 from random import random as _random
 
-from queuert.errors import ConfigurationError
+from queuert.errors import ConfigurationError, PayloadDecodeError, StateError
 
 LONGEST_PAUSE = 100 * 365 * 86_400.0
 """A hundred years, in seconds: what any store can add to a time."""
+
+
+_NOT_THE_HANDLERS = (StateError, PayloadDecodeError)
+"""They come through a handler, or before it, and are nothing that it raises."""
+
+
+def _members(error: BaseException) -> tuple[BaseException, ...]:
+    return error.exceptions if isinstance(error, BaseExceptionGroup) else ()
 
 
 def _as_floats(policy: object, *names: str) -> None:
@@ -29,8 +37,8 @@ def _check(condition: bool, message: str) -> None:
 
 
 def _check_classes(name: str, classes: object) -> None:
-    fits = classes is None or (
-        isinstance(classes, tuple) and all(isinstance(one, type) and issubclass(one, BaseException) for one in classes)
+    fits = isinstance(classes, tuple) and all(
+        isinstance(one, type) and issubclass(one, BaseException) for one in classes
     )
     _check(fits, f"{name} is {classes!r}: a tuple of exception classes")
 
@@ -48,7 +56,10 @@ class RetryPolicy:
     processes that died under its handler) is ``failed`` before it costs another, whatever attempts are left.
 
     ``fail_on`` names exception classes after which another attempt is useless; ``retry_on``, if given, the only ones
-    after which there is one. ``fail_on`` goes first. They concern what handlers raise.
+    after which there is one (an empty tuple: none). Subclasses count, and ``fail_on`` goes first. An exception group
+    fits ``fail_on`` if anything in it does, and ``retry_on`` if all of it does. They concern what handlers raise:
+    timeouts and deaths are tried again by the counts alone, and ``retry_on`` does not keep a job from being tried again
+    after trouble with the store, or with an input that could not be read.
 
     Raises:
         ConfigurationError: a value is out of range.
@@ -75,8 +86,9 @@ class RetryPolicy:
             type(self.max_crashes) is int and self.max_crashes >= 1, f"max_crashes is {self.max_crashes!r}: from 1 up"
         )
         _check(self.max_crashes <= 1_000_000, f"max_crashes is {self.max_crashes}: at most a million")
-        for name in ("retry_on", "fail_on"):
-            _check_classes(name, getattr(self, name))
+        _check_classes("fail_on", self.fail_on)
+        if self.retry_on is not None:
+            _check_classes("retry_on", self.retry_on)
         _check(self.initial >= 0, f"initial is {self.initial}: at least 0 seconds")
         _check(self.multiplier >= 1, f"multiplier is {self.multiplier}: at least 1")
         _check(self.multiplier <= 1e6, f"multiplier is {self.multiplier}: at most a million")
@@ -103,9 +115,16 @@ class RetryPolicy:
 
     def allows_after(self, error: BaseException) -> bool:
         """Whether another attempt makes sense after what the handler raised."""
-        if isinstance(error, self.fail_on):
-            return False
-        return self.retry_on is None or isinstance(error, self.retry_on)
+        return not self._is_final(error) and self._is_passing(error)
+
+    def _is_final(self, error: BaseException) -> bool:
+        return isinstance(error, self.fail_on) or any(map(self._is_final, _members(error)))
+
+    def _is_passing(self, error: BaseException) -> bool:
+        if self.retry_on is None or isinstance(error, (*self.retry_on, *_NOT_THE_HANDLERS)):
+            return True
+        members = _members(error)
+        return bool(members) and all(map(self._is_passing, members))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +136,10 @@ class LeasePolicy:
 
     Raises:
         ConfigurationError: ``renew_every`` is not below half of ``seconds``: one lost renewal would lose the lease.
+
+    Example:
+        >>> LeasePolicy(seconds=30).renewal_interval
+        10.0
     """
 
     seconds: float = 60.0

@@ -15,6 +15,8 @@ from queuert.errors import ConfigurationError
 from queuert.job_types import JobType
 from queuert.payloads import check_text
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 MAX_CATCH_UP = 1_000
 """Missed ticks that ``MissedRuns.ALL`` makes up for, at most, in one go."""
 
@@ -41,9 +43,11 @@ class Recurring:
         job_type: the type of each chain's first job.
         input: its input.
         cron: five fields (minute, hour, day, month, weekday) as in Debian's cron, in ``time_zone``. Times that a
-            change of clocks leaves out run at the first moment after it; times that it repeats run once.
+            change of clocks leaves out run at the first moment after it; times that it repeats run once. Where the
+            minute or the hour begins with ``*``, ticks go on as time does: none is left out, none is moved, and a
+            repeated hour has its ticks twice.
         every: instead of ``cron``: a pause in seconds (or a timedelta), at least a second; ticks are its multiples
-            since 1970.
+            since 1970, in UTC.
         time_zone: an IANA name.
         missed: what becomes of ticks for which no worker was there.
         priority: of the jobs.
@@ -51,6 +55,7 @@ class Recurring:
 
     Raises:
         ConfigurationError: not exactly one of ``cron`` and ``every``, an expression or zone that does not exist.
+        InvalidIdentifierError: the name or the limit key cannot be stored, or the name is too long (480 characters).
         PayloadError: the input cannot be stored.
 
     Example:
@@ -89,10 +94,39 @@ class Recurring:
 
 
 def _checked_name(name: str) -> str:
-    checked = check_text(name, what="schedule name")
-    if len(checked) > 400:
-        raise ConfigurationError("a schedule's name has at most 400 characters, since its chains' ids contain it")
+    checked = check_text(name, what="schedule name", max_chars=480)
+    # Longer than any tick's, so that the ids of all chains can be given to the client.
+    check_text(tick_id(checked, datetime.max.replace(tzinfo=UTC)), what="id of the schedule's chains")
     return checked
+
+
+def tick_id(name: str, tick: datetime) -> str:
+    """The id of a tick's chain.
+
+    Example:
+        >>> tick_id("nightly", datetime(2030, 1, 31, 3, tzinfo=UTC))
+        'nightly@2030-01-31T03:00:00Z'
+    """
+    return f"{name}@{tick.astimezone(UTC).replace(tzinfo=None).isoformat()}Z"
+
+
+def tick_of(chain_id: str) -> datetime:
+    """The tick that a chain of :func:`tick_id` belongs to.
+
+    Raises:
+        ValueError: the id is of another kind.
+    """
+    return datetime.fromisoformat(chain_id.rpartition("@")[2])
+
+
+def hint_key(job_type: str) -> str:
+    """The key of the hint that schedules of a job type were put; no claimer is woken by it.
+
+    Example:
+        >>> hint_key("report")
+        'schedules of report'
+    """
+    return f"schedules of {job_type}"
 
 
 def _seconds(every: float | timedelta | None) -> float | None:
@@ -120,7 +154,7 @@ class TickSpec:
         self.time_zone = time_zone
         try:
             zone = ZoneInfo(time_zone)
-        except (OSError, ValueError, TypeError):
+        except (OSError, LookupError, ValueError, TypeError):
             raise ConfigurationError(f"time zone {time_zone!r} is not known here: give an IANA name") from None
         if cron is not None:
             try:
@@ -133,14 +167,25 @@ class TickSpec:
 
     def after(self, moment: datetime) -> Iterator[datetime]:
         """The ticks later than ``moment``, in order, UTC. A cron expression may run dry after 50 years."""
-        if self.cron is None:
-            assert self.every is not None
-            tick = int(moment.timestamp() // self.every) + 1
-            while True:
-                yield datetime.fromtimestamp(tick * self.every, UTC)
-                tick += 1
-        for local in CronSim(self.cron, moment.astimezone(ZoneInfo(self.time_zone))):
-            yield local.astimezone(UTC)
+        return self._every_after(moment) if self.cron is None else self._cron_after(self.cron, moment)
+
+    def _every_after(self, moment: datetime) -> Iterator[datetime]:
+        assert self.every is not None
+        # Whole microseconds: a float would lead to the same tick again, one microsecond off.
+        pause = timedelta(seconds=self.every)
+        number = (moment - _EPOCH) // pause
+        while True:
+            number += 1
+            yield _EPOCH + number * pause
+
+    def _cron_after(self, cron: str, moment: datetime) -> Iterator[datetime]:
+        last = moment.astimezone(UTC)
+        for local in CronSim(cron, moment.astimezone(ZoneInfo(self.time_zone))):
+            tick = local.astimezone(UTC)
+            # Begun in the second half of a repeated hour, it shows times of the first half.
+            if tick > last:
+                yield tick
+                last = tick
 
     def about_ticks_before(self, moment: datetime, count: int) -> datetime:
         """A moment after which about ``count`` ticks come until ``moment``: where to begin, after a long outage."""

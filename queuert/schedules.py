@@ -45,6 +45,11 @@ def at(moment: datetime) -> Schedule:
 
     Raises:
         ConfigurationError: the moment has no time zone, so it would mean another time on another machine.
+
+    Example:
+        >>> from datetime import UTC, datetime
+        >>> at(datetime(2030, 1, 1, tzinfo=UTC)).moment
+        datetime.datetime(2030, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)
     """
     if moment.tzinfo is None:
         raise ConfigurationError(f"{moment.isoformat()} has no time zone: use datetime(..., tzinfo=UTC)")

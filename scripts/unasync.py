@@ -26,6 +26,7 @@ PAIRS = {
     "queuert/state/async_recurrence.py": "queuert/state/sync_recurrence.py",
     "queuert/state/async_store.py": "queuert/state/sync_store.py",
     "queuert/state/postgres/async_base.py": "queuert/state/postgres/sync_base.py",
+    "queuert/state/postgres/async_claiming.py": "queuert/state/postgres/sync_claiming.py",
     "queuert/state/postgres/async_listing.py": "queuert/state/postgres/sync_listing.py",
     "queuert/state/postgres/async_outside.py": "queuert/state/postgres/sync_outside.py",
     "queuert/state/postgres/async_recurrence.py": "queuert/state/postgres/sync_recurrence.py",

@@ -27,16 +27,21 @@ INDEXES = (
     # The newest chain of a key.
     """CREATE INDEX job_deduplication ON job (type, deduplication_key, created_at)
        WHERE deduplication_key IS NOT NULL""",
-    # The claim of types with limits: the keys that have ready jobs, and the best of each; the running ones of each.
+    """CREATE INDEX job_deduplication_open ON job (type, deduplication_key, created_at)
+       WHERE deduplication_key IS NOT NULL AND chain_status = 'open'""",
+    # The claim of types with limits: the keys that have ready jobs, and the best of each.
     """CREATE INDEX job_limit_ready ON job
        (type, limit_key, (attempt - uncounted - lease_expirations - priority), scheduled_at)
        WHERE status = 'ready' AND limit_key IS NOT NULL""",
-    "CREATE INDEX job_limit_running ON job (type, limit_key) WHERE status = 'running' AND limit_key IS NOT NULL",
+    # And those that have no key, which would otherwise be looked for among those that have one.
+    """CREATE INDEX job_limit_free ON job (type, (attempt - uncounted - lease_expirations - priority), scheduled_at)
+       WHERE status = 'ready' AND limit_key IS NULL""",
     # The sweep.
     "CREATE INDEX job_blocked ON job (id) WHERE status = 'blocked'",
     # Listings: one entry point a type and status, newest at the end.
     "CREATE INDEX job_listing ON job (type, status, created_at, id)",
-    "CREATE INDEX chain_listing ON job (type, chain_status, created_at, id) WHERE chain_index = 0",
+    # First jobs are those with a chain's status. Said so, the index is no choice for reading chains by their ids.
+    """CREATE INDEX chain_listing ON job (type, chain_status, created_at, id) WHERE chain_status IS NOT NULL""",
 )
 
 DEDUPLICATION = """
@@ -86,14 +91,19 @@ CREATE TABLE schedule (
 )
 """
 
+# Which statuses go with which types, for the estimates of counts.
+STATISTICS = "CREATE STATISTICS job_type_status (mcv) ON type, status FROM job"
+
 
 def upgrade() -> None:
     op.execute(COLUMNS)
     for index in INDEXES:
         op.execute(index)
+    op.execute(STATISTICS)
     op.execute(DEDUPLICATION)
     op.execute(LIMIT_START)
     op.execute("CREATE INDEX limit_start_of_key ON limit_start (type, limit_key, started_at)")
+    op.execute("CREATE INDEX limit_start_by_age ON limit_start (type, started_at)")
     op.execute(PAUSED_TYPE)
     op.execute(SCHEDULE)
     op.execute("CREATE INDEX schedule_due ON schedule (next_at) WHERE NOT paused")
@@ -102,8 +112,9 @@ def upgrade() -> None:
 def downgrade() -> None:
     for table in ("schedule", "paused_type", "limit_start", "deduplication"):
         op.execute(f"DROP TABLE {table}")
-    for name in ("chain_listing", "job_listing", "job_blocked", "job_limit_running", "job_limit_ready",
-                 "job_deduplication", "job_open_tail"):  # fmt: skip
+    op.execute("DROP STATISTICS job_type_status")
+    for name in ("chain_listing", "job_listing", "job_blocked", "job_limit_free", "job_limit_ready",
+                 "job_deduplication_open", "job_deduplication", "job_open_tail"):  # fmt: skip
         op.execute(f"DROP INDEX {name}")
     op.execute(
         "ALTER TABLE job DROP CONSTRAINT job_continued_by_one, DROP CONSTRAINT job_deduplication_on_root, "

@@ -9,6 +9,8 @@ from queuert.embedded import EmbeddedServerError
 from queuert.errors import (
     ConfigurationError,
     DefinitionError,
+    InvalidCursorError,
+    InvalidIdentifierError,
     QueuertError,
     SchemaMissingError,
     StateUnavailableError,
@@ -39,7 +41,14 @@ class PrerequisiteError(QueuertError):
     """Something that the command needs is not installed; the message says how to get it."""
 
 
-_USAGE = (UsageError, ConfigurationError, DefinitionError, UnknownJobTypeError)
+_USAGE = (
+    UsageError,
+    ConfigurationError,
+    DefinitionError,
+    InvalidCursorError,
+    InvalidIdentifierError,
+    UnknownJobTypeError,
+)
 _UNAVAILABLE = (PrerequisiteError, StateUnavailableError, SchemaMissingError, EmbeddedServerError, JavaMissingError)
 
 _SECRETS = (

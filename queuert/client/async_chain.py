@@ -23,6 +23,11 @@ class AsyncChain(Generic[R]):
         id: the chain's id, which is that of its first job.
         type: the name of its first job's type.
         deduplicated: the chain was there when it was asked for: its key, or its id, had been started before.
+
+    Example::
+
+        chain = await client.start_chain(resize, Resize(url=url, width=200))
+        published = await chain.result(timeout=30)
     """
 
     def __init__(

@@ -2,8 +2,164 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
 from queuert.client.async_base import AsyncClientBase
+from queuert.client.async_chain import AsyncChain
+from queuert.client.filters import asked_types, checked_time, decoded_blockers, known_statuses
+from queuert.client.recurring import JobTypeReference
+from queuert.client.starts import ChainReference, chain_ids
+from queuert.jobs import Blocker, ChainStatus, Job, JobStatus
+from queuert.payloads import check_text
+from queuert.state.adapter import TypeCount
+from queuert.state.listing import ChainFilter, JobFilter, Page, PageRequest
+
+if TYPE_CHECKING:
+    from queuert.client.async_client import AsyncClient
 
 
 class AsyncClientListing(AsyncClientBase):
-    """Lists and counts."""
+    """Lists and counts.
+
+    Lists come in pages. A page costs as much as its entries and the job types it looks through, however many jobs
+    there are. Entries that are added or deleted while pages are read shift nothing.
+
+    Example::
+
+        cursor = None
+        while True:
+            page = await client.list_chains(statuses=[ChainStatus.FAILED], limit=200, cursor=cursor)
+            await client.retry_chains(page)
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+    """
+
+    # --- chains and jobs ----------------------------------------------------------------------------------------------
+
+    async def list_chains(
+        self,
+        *,
+        job_types: Iterable[JobTypeReference] | None = None,
+        statuses: Iterable[ChainStatus | str] | None = None,
+        since: datetime | None = None,
+        before: datetime | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        oldest_first: bool = False,
+    ) -> Page[AsyncChain[Any]]:
+        """A page of chains by the time they were started, the newest first.
+
+        Args:
+            job_types: of their first jobs: job types, or names, also such as are not registered (any more).
+            statuses: how they stand; ``[ChainStatus.FAILED]`` are the dead letters.
+            since: started then or later.
+            before: started earlier.
+            limit: entries of the page at most, from 1 to 1,000.
+            cursor: the ``next_cursor`` of the page before, which was asked for with the same other arguments.
+            oldest_first: the oldest first.
+
+        Raises:
+            InvalidCursorError: the cursor is not one of such a list.
+            ConfigurationError: the limit is out of range, a status does not exist, a time has no time zone.
+            InvalidIdentifierError: a name is none that a job type can have.
+        """
+        filter = ChainFilter(
+            types=asked_types(job_types),
+            statuses=known_statuses(ChainStatus, statuses),
+            since=checked_time(since, name="since"),
+            before=checked_time(before, name="before"),
+        )
+        request = PageRequest(limit, cursor, oldest_first)
+        page = await (await self._opened()).list_chains(filter, request)
+        client = cast("AsyncClient", self)
+        return Page(tuple(AsyncChain(client, one.id, one.type, one) for one in page), page.next_cursor)
+
+    async def list_jobs(
+        self,
+        *,
+        job_types: Iterable[JobTypeReference] | None = None,
+        statuses: Iterable[JobStatus | str] | None = None,
+        since: datetime | None = None,
+        before: datetime | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+        oldest_first: bool = False,
+    ) -> Page[Job]:
+        """A page of jobs, first ones and continuations, by the time they were created, the newest first.
+
+        Arguments and errors are those of :meth:`list_chains`, but for ``statuses``, which are those of jobs. A
+        scheduled job whose time has come is shown as READY, and found among the SCHEDULED ones until it is claimed.
+        """
+        filter = JobFilter(
+            types=asked_types(job_types),
+            statuses=known_statuses(JobStatus, statuses),
+            since=checked_time(since, name="since"),
+            before=checked_time(before, name="before"),
+        )
+        request = PageRequest(limit, cursor, oldest_first)
+        return await (await self._opened()).list_jobs(filter, request)
+
+    # --- around a chain -----------------------------------------------------------------------------------------------
+
+    async def list_chain_jobs(
+        self, chain: ChainReference, *, limit: int = 50, cursor: str | None = None, oldest_first: bool = True
+    ) -> Page[Job]:
+        """A page of the jobs of one chain, in their order; of none if there is no such chain.
+
+        Args:
+            chain: its id, or a handle.
+            limit: entries of the page at most, from 1 to 1,000.
+            cursor: the ``next_cursor`` of the page before.
+            oldest_first: if false, the last job first.
+
+        Raises:
+            InvalidCursorError: the cursor is not one of such a list.
+            ConfigurationError: the limit is out of range.
+            InvalidIdentifierError: no chain can have this id.
+        """
+        [id] = chain_ids([chain])
+        request = PageRequest(limit, cursor, oldest_first)
+        return await (await self._opened()).list_chain_jobs(id, request)
+
+    async def list_blocked_jobs(
+        self, chain: ChainReference, *, limit: int = 50, cursor: str | None = None, oldest_first: bool = True
+    ) -> Page[Job]:
+        """A page of the jobs that wait for a chain, or waited for it, in the order of their ids.
+
+        Arguments and errors are those of :meth:`list_chain_jobs`. Generated ids are in the order of time.
+        """
+        [id] = chain_ids([chain])
+        request = PageRequest(limit, cursor, oldest_first)
+        return await (await self._opened()).list_blocked_jobs(id, request)
+
+    async def get_blockers(self, job_id: str) -> list[Blocker]:
+        """The chains that a job waits for, or waited for, in the order in which they were given.
+
+        Outputs are in the model of the job type that completed the chain; plain JSON where it is not registered with
+        this client. A job that does not exist has none.
+
+        Raises:
+            PayloadDecodeError: an output does not fit its model.
+            InvalidIdentifierError: no job can have this id.
+        """
+        id = check_text(job_id, what="job id")
+        return decoded_blockers(self.job_types, await (await self._opened()).get_blockers(id))
+
+    # --- counts -------------------------------------------------------------------------------------------------------
+
+    async def counts(self, job_types: Iterable[JobTypeReference] | None = None) -> list[TypeCount]:
+        """How many jobs there are, by type and status, and how old the oldest is; what there is none of is left out.
+
+        Up to 10,000 of a type and status the number is exact; beyond, it may be the planner's estimate, and says so.
+
+        Args:
+            job_types: job types, or names; by default all that have jobs.
+
+        Raises:
+            InvalidIdentifierError: a name is none that a job type can have.
+        """
+        names = asked_types(job_types)
+        return await (await self._opened()).counts(names)

@@ -7,12 +7,19 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, TypeAlias
 
 from queuert.client.starts import NewChain
+from queuert.errors import ClientMiddlewareError
 
 ClientMiddleware: TypeAlias = Callable[[Sequence[NewChain[Any]]], AbstractContextManager[Sequence[NewChain[Any]]]]
 """``@contextmanager def middleware(chains)``: yields the chains that are to be started, as many and in the same order.
 
-It serves clients of both colours. What it raises before its ``yield`` reaches the caller, and nothing is written; an
-error of the start is raised at its ``yield``::
+It serves clients of both colours, and wraps what is started by ``start_chain`` and ``start_chains``: not what a handler
+continues with or waits for, and not the chains of recurring schedules, which workers start. ``NewChain.replace`` makes
+a changed copy. The first middleware is the outermost: it sees what the caller gave, the last one decides what is
+checked and written.
+
+What it raises before its ``yield`` reaches the caller, and nothing is written. An error of the start is raised at its
+``yield`` and reaches the caller whatever the middleware does with it. What it raises after its ``yield`` reaches the
+caller too, but the chains have been written by then::
 
     @contextmanager
     def in_tenant(chains: Sequence[NewChain[Any]]) -> Iterator[Sequence[NewChain[Any]]]:
@@ -24,8 +31,37 @@ error of the start is raised at its ``yield``::
 def wrapped(
     middlewares: Sequence[ClientMiddleware], chains: Sequence[NewChain[Any]]
 ) -> Iterator[Sequence[NewChain[Any]]]:
-    """The chains as the middlewares hand them inward, the first one outermost."""
+    """The chains as the middlewares hand them inward, the first one outermost.
+
+    Raises:
+        ClientMiddlewareError: one of them hands on something else than as many chains.
+    """
+    failure: BaseException | None = None
     with ExitStack() as stack:
         for middleware in middlewares:
-            chains = stack.enter_context(middleware(chains))
-        yield chains
+            chains = _handed_on(middleware, chains, stack)
+        try:
+            yield chains
+        except BaseException as error:
+            failure = error
+            raise
+    if failure is not None:
+        # A middleware swallowed it: the caller would take nothing for handles.
+        raise failure
+
+
+def _handed_on(
+    middleware: ClientMiddleware, chains: Sequence[NewChain[Any]], stack: ExitStack
+) -> Sequence[NewChain[Any]]:
+    name = getattr(middleware, "__qualname__", repr(middleware))
+    manager: Any = middleware(chains)
+    if not (hasattr(type(manager), "__enter__") and hasattr(type(manager), "__exit__")):
+        raise ClientMiddlewareError(
+            f"client middleware {name} returned {type(manager).__name__}, not a context manager: use @contextmanager"
+        )
+    given: Any = stack.enter_context(manager)
+    if not isinstance(given, Sequence) or not all(isinstance(one, NewChain) for one in given):
+        raise ClientMiddlewareError(f"client middleware {name} did not yield a sequence of NewChain")
+    if len(given) != len(chains):
+        raise ClientMiddlewareError(f"client middleware {name} was given {len(chains)} chains and yields {len(given)}")
+    return given

@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from queuert.deduplication import Deduplicate
 from queuert.errors import ConfigurationError, InvalidIdentifierError, UnknownJobTypeError
 from queuert.ids import new_id
-from queuert.job_types import JobType, JobTypes
+from queuert.job_types import JobType
 from queuert.payloads import check_text
 from queuert.schedules import Schedule
 from queuert.state.adapter import NewJob
@@ -41,6 +41,10 @@ class NewChain(Generic[R]):
         deduplication: start it only if no other chain of its key stands in for it.
         attach: with ``id``: where a chain of this id exists, that is the one.
         limit_key: what the per-key limits of its job type count it under.
+
+    Example::
+
+        chains = client.start_chains([NewChain(resize, Resize(url=url, width=width)) for width in (100, 200)])
     """
 
     __slots__ = (
@@ -65,7 +69,7 @@ class NewChain(Generic[R]):
         self.id = id
         self.schedule = schedule
         self.priority = priority
-        self.blockers = blockers
+        self.blockers: Iterable[ChainReference] = blockers if isinstance(blockers, str) else tuple(blockers)
         self.deduplication = deduplication
         self.attach = attach
         self.limit_key = limit_key
@@ -79,11 +83,36 @@ class NewChain(Generic[R]):
         return f"NewChain({self.job_type.name!r}, id={self.id!r})"
 
 
-def new_job(job_types: JobTypes, start: NewChain[Any]) -> NewJob:
+def checked_chains(chains: Iterable[NewChain[R]]) -> list[NewChain[R]]:
+    """The chains as a list.
+
+    Raises:
+        ConfigurationError: one of them is something else.
+    """
+    given = list(chains)
+    for one in given:
+        if not isinstance(one, NewChain):
+            raise ConfigurationError(f"start_chains takes NewChain(job_type, input), not {type(one).__name__}")
+    return given
+
+
+class KnownTypes(Protocol):
+    """What new jobs need of the job types that they may be of."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names."""
+        ...
+
+    def __contains__(self, item: object, /) -> bool: ...
+
+
+def new_job(job_types: KnownTypes, start: NewChain[Any]) -> NewJob:
     """The job that starts a chain, checked and encoded.
 
     Raises:
         UnknownJobTypeError: its type is not registered with the client.
+        BlockerMismatchError: its type declares other blockers.
         PayloadError: its input cannot be stored.
         InvalidIdentifierError: its id, or a blocker's, cannot be stored.
         ConfigurationError: its priority is out of range, or it is to attach and has no id of its own.
@@ -96,13 +125,14 @@ def new_job(job_types: JobTypes, start: NewChain[Any]) -> NewJob:
         raise ConfigurationError("attach=True needs an id to attach to")
     if start.job_type not in job_types:
         raise UnknownJobTypeError(start.job_type.name, job_types.names)
+    awaited = awaited_by(start.job_type, start.blockers)
     return NewJob(
         id=new_id() if start.id is None else check_text(start.id, what="id"),
         type=start.job_type.name,
         input=start.job_type.encode_input(start.input),
         priority=checked_priority(start.priority),
         schedule=start.schedule,
-        blockers=chain_ids(start.blockers),
+        blockers=awaited,
         id_chosen=start.id is not None,
         deduplication=start.deduplication,
         attach=start.attach,
@@ -119,10 +149,36 @@ def checked_priority(priority: int) -> int:
 
 def chain_ids(chains: Iterable[ChainReference]) -> tuple[str, ...]:
     """The ids of chains, each once, in order."""
+    return tuple(chain_types(chains))
+
+
+def chain_types(chains: Iterable[ChainReference]) -> dict[str, str | None]:
+    """The ids of chains, each once, in order, with the names of their types as far as the references tell them."""
     if isinstance(chains, str):
         raise InvalidIdentifierError("chains are given as a sequence, not as one string")
-    ids = (chain if isinstance(chain, str) else chain.id for chain in chains)
-    return tuple(dict.fromkeys(check_text(one, what="chain id") for one in ids))
+    found: dict[str, str | None] = {}
+    for chain in chains:
+        id = check_text(chain if isinstance(chain, str) else chain.id, what="chain id")
+        found[id] = found.get(id) or type_told_by(chain)
+    return found
+
+
+def type_told_by(chain: object) -> str | None:
+    """The name of a chain's type, if the reference tells it: handles and ``NewChain`` do, ids do not."""
+    told = chain.job_type.name if isinstance(chain, NewChain) else getattr(chain, "type", None)
+    return told if isinstance(told, str) else None
+
+
+def awaited_by(job_type: JobType[Any, Any], blockers: Iterable[ChainReference]) -> tuple[str, ...]:
+    """The ids of the chains that a job of this type will wait for.
+
+    Raises:
+        BlockerMismatchError: its type declares others.
+    """
+    awaited = chain_types(blockers)
+    if job_type.blockers is not None:
+        job_type.blockers.check(list(awaited.values()))
+    return tuple(awaited)
 
 
 def refuse_repeated_ids(jobs: Sequence[NewJob]) -> None:

@@ -24,6 +24,11 @@ class Chain(Generic[R]):
         id: the chain's id, which is that of its first job.
         type: the name of its first job's type.
         deduplicated: the chain was there when it was asked for: its key, or its id, had been started before.
+
+    Example::
+
+        chain = client.start_chain(resize, Resize(url=url, width=200))
+        published = chain.result(timeout=30)
     """
 
     def __init__(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar, overload
 
 from queuert.client.middleware import wrapped
-from queuert.client.starts import ChainReference, NewChain, chain_ids, new_job, refuse_repeated_ids
+from queuert.client.starts import ChainReference, NewChain, chain_ids, checked_chains, new_job, refuse_repeated_ids
 from queuert.client.sync_base import ClientBase
 from queuert.client.sync_chain import Chain
 from queuert.client.sync_listing import ClientListing
@@ -80,7 +80,8 @@ class Client(ClientOutside, ClientListing, ClientRecurrence, ClientBase):
                 repeated gets the running chain, or at once the result.
             limit_key: what the per-key limits of its job type count it under.
             connection: a connection of yours: the chain is written in its transaction, and commits or rolls back with
-                it. A psycopg connection or cursor, an SQLAlchemy connection or session, Django's ``connection``.
+                it. A psycopg connection or cursor, an SQLAlchemy connection or session, Django's ``connection``. One
+                in autocommit commits at once, and so does a psycopg pool, which lends a connection.
 
         Raises:
             PayloadError: the input cannot be stored; the path and the reason are named.
@@ -89,6 +90,7 @@ class Client(ClientOutside, ClientListing, ClientRecurrence, ClientBase):
             JobIdConflictError: the id exists.
             JobTypeMismatchError: with ``attach``: the chain of this id is of another job type.
             ChainNotFoundError: a blocker does not exist.
+            ClientMiddlewareError: a middleware handed on other chains than it was given.
             UnsupportedConnectionError: ``connection`` is nothing that the store can write on.
             StateUnavailableError: the store cannot be reached; whether the chain was written is unknown.
         """
@@ -115,12 +117,12 @@ class Client(ClientOutside, ClientListing, ClientRecurrence, ClientBase):
 
             chains = client.start_chains([NewChain(resize, Resize(url=url, width=200)) for url in urls])
         """
-        with wrapped(self._middlewares, list(chains)) as given:
+        with wrapped(self._middlewares, checked_chains(chains)) as given:
             jobs = [new_job(self.job_types, chain) for chain in given]
             refuse_repeated_ids(jobs)
             store = self._opened()
             started = store.start_jobs(jobs, connection=connection)
-        self._tell(started, in_callers_transaction=connection is not None)
+            self._tell(started, in_callers_transaction=connection is not None)
         return [Chain(self, job.id, job.type, deduplicated=job.existing) for job in started]
 
     def _tell(self, started: Sequence[StartedJob], *, in_callers_transaction: bool) -> None:

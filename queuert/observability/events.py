@@ -82,13 +82,55 @@ class ChainStarted(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainClosed(_Event):
-    """A chain was closed by an attempt of one of its jobs, ``duration`` seconds after it was started."""
+    """A chain was closed, by an attempt of one of its jobs or from outside, ``duration`` seconds after it was started.
+
+    On a caller's own connection: it stands if the caller commits.
+    """
 
     level: ClassVar[str] = "debug"
     chain_id: str
     type: str
     status: ChainStatus
     duration: float | None
+    in_callers_transaction: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainContinued(_Event):
+    """A client ended a chain's last job by a continuation. On a caller's own connection: it stands if that commits."""
+
+    level: ClassVar[str] = "debug"
+    chain_id: str
+    type: str
+    next_type: str
+    next_job_id: str
+    in_callers_transaction: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainRetried(_Event):
+    """A client opened a closed chain again. On a caller's own connection: it stands if the caller commits."""
+
+    chain_id: str
+    type: str
+    in_callers_transaction: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsTriggered(_Event):
+    """A client made scheduled jobs due. On a caller's own connection: it stands if the caller commits."""
+
+    level: ClassVar[str] = "debug"
+    count: int
+    in_callers_transaction: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainsDeleted(_Event):
+    """A client deleted chains. On a caller's own connection: it stands if the caller commits."""
+
+    count: int
+    in_callers_transaction: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +153,19 @@ class JobsReleased(_Event):
 
     worker: str
     count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsSwept(_Event):
+    """``count`` jobs that waited for nothing any more were released: a bug, or a statement by hand, had left them so.
+
+    ``job_ids`` names the first ten.
+    """
+
+    level: ClassVar[str] = "warning"
+    worker: str
+    count: int
+    job_ids: tuple[str, ...]
 
 
 class Identity(TypedDict):
@@ -204,7 +259,15 @@ class AttemptWaiting(_AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptAborted(_AttemptEvent):
-    """The lease is lost, so the handler was told to stop and nothing of it will be committed."""
+    """The handler was told to stop, for a lease that is lost or a timeout; nothing of it will be committed."""
+
+    level: ClassVar[str] = "warning"
+    reason: AbortReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerKilled(_AttemptEvent):
+    """The process of the handler was killed: out of time, or told to stop a moment ago and still there."""
 
     level: ClassVar[str] = "warning"
     reason: AbortReason

@@ -23,9 +23,16 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.ChainStarted: "chain %(chain_id)s (%(type)s) started; in the caller's transaction: "
     "%(in_callers_transaction)s",
     events.ChainClosed: "chain %(chain_id)s (%(type)s) is %(status)s, %(duration)s s after its start",
+    events.ChainContinued: "chain %(chain_id)s (%(type)s) was continued from outside with job %(next_job_id)s "
+    "(%(next_type)s); in the caller's transaction: %(in_callers_transaction)s",
+    events.ChainRetried: "chain %(chain_id)s (%(type)s) was opened again; in the caller's transaction: "
+    "%(in_callers_transaction)s",
+    events.JobsTriggered: "%(count)s jobs were made due; in the caller's transaction: %(in_callers_transaction)s",
+    events.ChainsDeleted: "%(count)s chains were deleted; in the caller's transaction: %(in_callers_transaction)s",
     events.JobReaped: "attempt %(attempt)s of job %(job_id)s (%(type)s, chain %(chain_id)s) counts as failed: "
     "worker %(holder)s let its lease expire; failed for good: %(failed)s (seen by worker %(worker)s)",
     events.JobsReleased: "worker %(worker)s gave back %(count)s jobs that it had not started",
+    events.JobsSwept: "worker %(worker)s released %(count)s jobs that were blocked by nothing any more: %(job_ids)s",
     events.AttemptStarted: _ATTEMPT + "started, %(waited)s s after it became due",
     events.AttemptCompleted: _ATTEMPT + "completed after %(duration)s s",
     events.AttemptContinued: _ATTEMPT + "continued after %(duration)s s with job %(next_job_id)s (%(next_type)s)",
@@ -35,6 +42,7 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.AttemptWaiting: _ATTEMPT + "waits for %(blockers)s chain(s) after %(duration)s s",
     events.AttemptInterrupted: _ATTEMPT + "was given back after %(duration)s s: the worker stops",
     events.AttemptAborted: _ATTEMPT + "was aborted: %(reason)s",
+    events.HandlerKilled: "the process of " + _ATTEMPT + "was killed: %(reason)s",
     events.CommitRefused: _ATTEMPT + "was not committed: %(reason)s",
     events.ErrorAfterCompletion: _ATTEMPT + "raised after its completion was stored, which stands: %(error)s",
     events.AttemptBroken: _ATTEMPT + "could not store its ending; the job runs again when its lease expires: %(error)s",

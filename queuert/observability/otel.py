@@ -5,10 +5,13 @@ Counters (the attributes in brackets):
 - ``queuert.worker.started``, ``.stopping``, ``.stopped``; ``queuert.worker.error`` (``queuert.worker.loop``)
 - ``queuert.chain.started`` (``queuert.chain.type``)
 - ``queuert.chain.closed`` (``queuert.chain.type``, ``queuert.chain.status``)
-- ``queuert.job.reaped`` (``queuert.job.type``, ``queuert.job.failed``), ``queuert.job.released``
+- from outside: ``queuert.chain.continued`` and ``.retried`` (``queuert.chain.type``), ``queuert.chain.deleted``,
+  ``queuert.job.triggered``
+- ``queuert.job.reaped`` (``queuert.job.type``, ``queuert.job.failed``), ``queuert.job.released``,
+  ``queuert.job.swept``
 - ``queuert.job.attempt.started`` (``queuert.job.type``)
 - ``queuert.job.attempt.ended`` (``queuert.job.type``, ``queuert.attempt.outcome``, and ``error.type`` if there is one)
-- ``queuert.job.attempt.aborted``, ``.refused`` (``queuert.job.type``, ``queuert.abort.reason``)
+- ``queuert.job.attempt.aborted``, ``.killed``, ``.refused`` (``queuert.job.type``, ``queuert.abort.reason``)
 - ``queuert.job.attempt.broken``, ``.error_after_completion`` (``queuert.job.type``, ``error.type``)
 - ``queuert.lease.renewed``, ``.lost``
 - ``queuert.state_adapter.error`` (``queuert.adapter.operation``)
@@ -52,6 +55,7 @@ class OTelObservability:
         self._handlers: dict[type[events.Event], _Handler] = {
             **_of_workers(meter),
             **_of_chains(meter),
+            **_of_interventions(meter),
             **_of_jobs(meter),
             **_of_attempts(meter),
             **_of_lost_leases(meter),
@@ -100,7 +104,7 @@ def _of_workers(meter: Meter) -> dict[type[events.Event], _Handler]:
 
 def _of_chains(meter: Meter) -> dict[type[events.Event], _Handler]:
     started = _counter(meter, "chain.started", "chain", "Chains written")
-    closed = _counter(meter, "chain.closed", "chain", "Chains closed by an attempt")
+    closed = _counter(meter, "chain.closed", "chain", "Chains closed, by an attempt or from outside")
     duration = _histogram(meter, "chain.duration", "From a chain's start to its end")
 
     def close(event: events.ChainClosed) -> None:
@@ -115,9 +119,23 @@ def _of_chains(meter: Meter) -> dict[type[events.Event], _Handler]:
     }
 
 
+def _of_interventions(meter: Meter) -> dict[type[events.Event], _Handler]:
+    continued = _counter(meter, "chain.continued", "chain", "Chains that a client led to their next job")
+    retried = _counter(meter, "chain.retried", "chain", "Closed chains that a client opened again")
+    deleted = _counter(meter, "chain.deleted", "chain", "Chains that a client deleted")
+    triggered = _counter(meter, "job.triggered", "job", "Scheduled jobs that a client made due")
+    return {
+        events.ChainContinued: lambda event: continued.add(1, {"queuert.chain.type": event.type}),
+        events.ChainRetried: lambda event: retried.add(1, {"queuert.chain.type": event.type}),
+        events.ChainsDeleted: lambda event: deleted.add(event.count),
+        events.JobsTriggered: lambda event: triggered.add(event.count),
+    }
+
+
 def _of_jobs(meter: Meter) -> dict[type[events.Event], _Handler]:
     reaped = _counter(meter, "job.reaped", "job", "Jobs taken back because their lease had expired")
     released = _counter(meter, "job.released", "job", "Jobs claimed and given back unstarted")
+    swept = _counter(meter, "job.swept", "job", "Blocked jobs that waited for nothing any more, and were released")
     waited = _histogram(meter, "job.wait.duration", "From the moment a job is due to the start of its handler")
     started = _counter(meter, "job.attempt.started", "attempt", "Attempts whose handler began")
 
@@ -132,6 +150,7 @@ def _of_jobs(meter: Meter) -> dict[type[events.Event], _Handler]:
     return {
         events.JobReaped: reap,
         events.JobsReleased: lambda event: released.add(event.count),
+        events.JobsSwept: lambda event: swept.add(event.count),
         events.AttemptStarted: start,
     }
 
@@ -167,7 +186,8 @@ def _error_type(error: JobError | None) -> dict[str, str]:
 
 
 def _of_lost_leases(meter: Meter) -> dict[type[events.Event], _Handler]:
-    aborted = _counter(meter, "job.attempt.aborted", "attempt", "Attempts told to stop because their lease was lost")
+    aborted = _counter(meter, "job.attempt.aborted", "attempt", "Attempts told to stop: lease lost, or out of time")
+    killed = _counter(meter, "job.attempt.killed", "attempt", "Attempts whose process was killed")
     refused = _counter(meter, "job.attempt.refused", "attempt", "Endings not stored because the lease was lost")
 
     def attributes(job_type: str, reason: AbortReason) -> dict[str, str]:
@@ -175,6 +195,7 @@ def _of_lost_leases(meter: Meter) -> dict[type[events.Event], _Handler]:
 
     return {
         events.AttemptAborted: lambda event: aborted.add(1, attributes(event.type, event.reason)),
+        events.HandlerKilled: lambda event: killed.add(1, attributes(event.type, event.reason)),
         events.CommitRefused: lambda event: refused.add(1, attributes(event.type, event.reason)),
     }
 

@@ -33,6 +33,8 @@ class Capability(StrEnum):
 
     USER_TRANSACTIONS = "user_transactions"
     """Starts and completions can join the caller's own transaction."""
+    ROW_LOCKS = "row_locks"
+    """A transaction that holds one job keeps nobody from the others."""
     MULTI_PROCESS = "multi_process"
     """Several processes can share the store."""
 

@@ -7,13 +7,16 @@ import binascii
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
-from queuert.errors import InvalidCursorError
+from queuert.errors import ConfigurationError, InvalidCursorError
 from queuert.jobs import ChainStatus, JobStatus
 
 T = TypeVar("T", covariant=True)
+
+MAX_PAGE = 1000
+"""Entries of a page at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +44,16 @@ class JobFilter:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A place in a listing: after (or, going back, before) the entry of this time, or chain index, and id."""
+    """A place in a listing: that of the entry of this time, or chain index, and id. A page begins behind it."""
 
     key: str
-    """ISO time, or the chain index."""
+    """ISO time in UTC, or the chain index, or nothing where the id alone says the place."""
     id: str
+
+    @classmethod
+    def at_time(cls, moment: datetime, id: str) -> Position:
+        """The place in a listing by time."""
+        return cls(moment.astimezone(UTC).isoformat(), id)
 
     def encode(self) -> str:
         """The opaque cursor."""
@@ -60,20 +68,71 @@ class Position:
         """
         try:
             key, id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+            (key + id).encode()
+            position = cls(key, id)
+            # What encode() did not write is nobody's cursor, even where it can be read.
+            if "\0" in key + id or position.encode() != cursor:
+                raise ValueError(cursor)
         except (ValueError, TypeError, AttributeError, binascii.Error, RecursionError):
             raise InvalidCursorError(cursor) from None
-        if not (isinstance(key, str) and isinstance(id, str)) or "\0" in key + id:
+        return position
+
+    @classmethod
+    def decode_time(cls, cursor: str) -> tuple[datetime, str]:
+        """The time and the id of a cursor of a listing by time.
+
+        Raises:
+            InvalidCursorError: it is not one of such a listing.
+        """
+        position = cls.decode(cursor)
+        try:
+            moment = datetime.fromisoformat(position.key)
+            if moment.tzinfo is None or cls.at_time(moment, position.id) != position:
+                raise ValueError(cursor)
+        except (ValueError, OverflowError):
+            raise InvalidCursorError(cursor) from None
+        return moment, position.id
+
+    @classmethod
+    def decode_index(cls, cursor: str) -> int:
+        """The chain index of a cursor of a listing of a chain's jobs.
+
+        Raises:
+            InvalidCursorError: it is not one of such a listing.
+        """
+        key = cls.decode(cursor).key
+        if not (key.isascii() and key.isdigit() and len(key) < 10 and str(int(key)) == key):
             raise InvalidCursorError(cursor)
-        return cls(key, id)
+        return int(key)
+
+    @classmethod
+    def decode_id(cls, cursor: str) -> str:
+        """The id of a cursor of a listing by ids.
+
+        Raises:
+            InvalidCursorError: it is not one of such a listing.
+        """
+        position = cls.decode(cursor)
+        if position.key:
+            raise InvalidCursorError(cursor)
+        return position.id
 
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Up to ``limit`` entries after ``cursor``, newest first unless ``oldest_first``."""
+    """Up to ``limit`` entries after ``cursor``, newest first unless ``oldest_first``.
+
+    Raises:
+        ConfigurationError: the limit is no whole number from 1 to 1,000.
+    """
 
     limit: int = 50
     cursor: str | None = None
     oldest_first: bool = False
+
+    def __post_init__(self) -> None:
+        if type(self.limit) is not int or not 1 <= self.limit <= MAX_PAGE:
+            raise ConfigurationError(f"limit is {self.limit!r}: a whole number from 1 to {MAX_PAGE:,}")
 
 
 @dataclass(frozen=True, slots=True)

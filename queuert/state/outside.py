@@ -29,6 +29,8 @@ class Intervention:
     """What became of one chain. Written, unless ``met`` is final, or, for a completion, ``job_id`` is another tail."""
 
     chain_id: str
+    chain_type: str
+    """Type of its first job."""
     status: ChainStatus
     """Of the chain now."""
     job_id: str
@@ -38,7 +40,7 @@ class Intervention:
     """How that job stood before. RUNNING: its holder must be told."""
     written: bool
     readied: tuple[str, ...] = ()
-    """Types of the jobs that became due by it."""
+    """Types of the jobs that became due by it, or by another of the same call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,15 @@
 """Help for testing: of programs that use queuert, and of adapters that implement its contracts.
 
-The modules are imported one by one, since each needs other packages: `databases` makes a database a test from one
-template, `fault_proxy` breaks connections on purpose.
+For programs: :class:`JobQueue` and :class:`AsyncJobQueue` here, and the fixtures of the pytest plugin, which come with
+the package (``pytest --fixtures`` shows those that begin with ``queuert_``).
+
+The other modules are imported one by one, since each needs other packages: `databases` makes a database a test from one
+template, `events` keeps what was told, `fault_proxy` breaks connections on purpose, `conformance` tests adapters.
 """
+
+from queuert.testing.async_queue import AsyncJobQueue
+from queuert.testing.attempts import RanAttempt, UnexpectedFailureError
+from queuert.testing.sync_queue import JobQueue
+from queuert.testing.times import StoredTimes
+
+__all__ = ["AsyncJobQueue", "JobQueue", "RanAttempt", "StoredTimes", "UnexpectedFailureError"]

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from queuert.client.starts import ChainReference, chain_ids, checked_priority
+from queuert.client.starts import ChainReference, NewChain, awaited_by, checked_priority
 from queuert.errors import DefinitionError
 from queuert.job_types import JobType
 from queuert.jobs import Blocker
-from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, pause
+from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, WaitFor, pause
 from queuert.payloads import check_text
 from queuert.schedules import Schedule
 from queuert.state.adapter import ClaimedJob
+from queuert.worker import blockers as joining
 from queuert.worker.abort import AbortSignal
+from queuert.worker.blocks import AttemptBlocks, BlockRuntime, GuardedBlock, GuardedTransaction
+from queuert.worker.completion import Completion
+from queuert.worker.context_keys import AttemptContext
 from queuert.worker.endings import check_continuation
+from queuert.worker.middleware import Phase, PhaseMiddlewares
 
 if TYPE_CHECKING:
-    from queuert.worker.completion import Completion, CompletionRuntime
+    from queuert.worker.middleware import Middleware
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
 _N = TypeVar("_N")
+_O = TypeVar("_O")
 
 
 class Attempt(Generic[I, R]):
@@ -40,9 +46,18 @@ class Attempt(Generic[I, R]):
         worker: the name of the worker that runs it.
         blockers: the chains that the job waited for, in the order in which they were given, with their outputs.
         abort: says whether and why the attempt must stop.
+        context: what middlewares hand inward, under typed keys.
+
+    Example::
+
+        if attempt.number > 3:
+            return attempt.fail(f"{attempt.job_id} does not get better")
+        return attempt.retry(after=5)
     """
 
-    __slots__ = ("_job_type", "_runtime", "abort", "blockers", "claimed", "input", "worker")
+    __slots__ = (
+        "_blocks", "_job_type", "_middlewares", "_runtime", "abort", "blockers", "claimed", "context", "input", "worker"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -53,10 +68,14 @@ class Attempt(Generic[I, R]):
         worker: str,
         abort: AbortSignal,
         blockers: Sequence[Blocker],
-        runtime: CompletionRuntime,
+        runtime: BlockRuntime,
+        middlewares: Sequence[Middleware] = (),
     ) -> None:
         self._job_type = job_type
         self._runtime = runtime
+        self._middlewares = middlewares
+        self._blocks = AttemptBlocks(abort)
+        self.context = AttemptContext()
         self.claimed = claimed
         self.input: I = input
         self.worker = worker
@@ -96,6 +115,30 @@ class Attempt(Generic[I, R]):
     def __repr__(self) -> str:
         return f"Attempt({self.type!r}, job {self.job_id!r}, number {self.number})"
 
+    # --- what it waited for -------------------------------------------------------------------------------------------
+
+    @property
+    def failed_blockers(self) -> list[Blocker]:
+        """The blockers without an output: failed or cancelled. Only with ``on_blocker_failure="run"`` are there any."""
+        return joining.failed(self.blockers)
+
+    def outputs_of(self, job_type: JobType[Any, _O]) -> list[_O]:
+        """The outputs of all blockers whose chain began with a job of this type, in the order of ``blockers``.
+
+        Raises:
+            BlockerFailedError: one of them failed or was cancelled.
+        """
+        return joining.outputs(self.blockers, job_type)
+
+    def output_of(self, job_type: JobType[Any, _O]) -> _O:
+        """The output of the only blocker whose chain began with a job of this type.
+
+        Raises:
+            BlockerMismatchError: there is none, or more than one.
+            BlockerFailedError: it failed or was cancelled.
+        """
+        return joining.only_output(self.blockers, job_type)
+
     # --- outcomes -----------------------------------------------------------------------------------------------------
 
     def continue_with(
@@ -107,8 +150,10 @@ class Attempt(Generic[I, R]):
         schedule: Schedule | None = None,
         priority: int | None = None,
         blockers: Iterable[ChainReference] = (),
+        output: Any = None,
+        limit_key: str | None = None,
     ) -> ContinueWith[R]:
-        """The chain goes on with a job of another type: return it.
+        """The chain goes on with another job: return it.
 
         Args:
             job_type: one of those that the job's own type declares in ``continues_with``.
@@ -117,14 +162,17 @@ class Attempt(Generic[I, R]):
             schedule: when it may run first; by default at once.
             priority: by default that of this job.
             blockers: chains that must close before it may run.
+            output: kept with this job, to be read by ``get_job``: what its own type declares as ``output``, if it does,
+                else anything that is JSON. The chain's output is that of its last job.
+            limit_key: what the per-key limits of its job type count it under; it is not inherited.
 
         Raises:
             UndeclaredContinuationError: the job's type does not declare it.
-            PayloadError: the input cannot be stored.
-            DefinitionError: the job would wait for its own chain.
+            PayloadError: the input, or the output to be kept, cannot be stored.
+            DefinitionError: the job would wait for its own chain, or for others than its type declares.
         """
         check_continuation(self._job_type, job_type.name)
-        awaited = chain_ids(blockers)
+        awaited = awaited_by(job_type, blockers)
         if self.chain_id in awaited:
             raise DefinitionError("a job cannot wait for its own chain: it would wait for ever")
         return ContinueWith(
@@ -134,7 +182,30 @@ class Attempt(Generic[I, R]):
             priority=None if priority is None else checked_priority(priority),
             schedule=schedule,
             blockers=awaited,
+            output=None if output is None else self._job_type.encode_kept_output(output),
+            limit_key=None if limit_key is None else check_text(limit_key, what="limit key"),
         )
+
+    def wait_for(self, *chains: NewChain[Any] | ChainReference) -> WaitFor:
+        """Run the handler again, from its beginning, when these chains have closed: return it.
+
+        ``NewChain`` are started by it: they and the wait stand in one commit. The next time the chains are in
+        ``attempt.blockers``, after those that were there, which is how the handler tells where it is::
+
+            if not attempt.blockers:
+                return attempt.wait_for(*(NewChain(resize, Resize(url=url, width=width)) for width in (100, 200)))
+            return [published.address for published in attempt.outputs_of(resize)]
+
+        The attempt does not count.
+
+        Raises:
+            DefinitionError: no chain is given, or only such as were waited for and completed, or the job's own; or a
+                ``NewChain`` with blockers, a deduplication or ``attach``.
+            BlockerMismatchError: the job's type declares other blockers.
+            UnknownJobTypeError: a type is not registered with the worker's client.
+            PayloadError: an input cannot be stored.
+        """
+        return joining.waiting(self._job_type, self.claimed, self.blockers, self._runtime.job_types, chains)
 
     def retry(self, *, after: float | timedelta | None = None, reason: str = "the handler asked for it") -> Retry:
         """Try again ``after`` seconds, or after the pause of the retry policy: return it. The attempt counts.
@@ -152,6 +223,45 @@ class Attempt(Generic[I, R]):
         """The job is no longer wanted: return it. The chain is ``cancelled``."""
         return Cancel(reason)
 
+    # --- transactions -------------------------------------------------------------------------------------------------
+
+    def prepare(self) -> GuardedBlock[GuardedTransaction]:
+        """Open a transaction of your own at the beginning: read what the work needs, note that it began.
+
+        It commits at the end of the block, only while the lease holds; the job goes on. Work that takes its time comes
+        after it, outside of any transaction, and ``complete()`` at the end. Use ``async with`` in a coroutine and
+        ``with`` in a plain function, once::
+
+            async with attempt.prepare() as tx:
+                await tx.connection.execute("update pages set views = views + 1")
+
+        An exception inside rolls it back, and is a failed attempt. What it committed stands if the attempt fails later.
+
+        Raises:
+            LeaseLostError: the lease is lost; nothing was written. Let it pass.
+            CompletionMisuseError: it was used before, or after ``complete()``, or inside another block.
+            StateError: a statement inside failed, and its error was swallowed: nothing was written.
+            StateUnavailableError: the connection broke; it may have been committed. The attempt is repeated.
+        """
+        return GuardedBlock("prepare", self._runtime, self._blocks, GuardedTransaction, self._around("prepare"))
+
+    def transaction(self) -> GuardedBlock[GuardedTransaction]:
+        """Open a transaction of your own in the middle of the work: as ``prepare``, at any time, any number of times.
+
+        Without it a worker whose lease was lost could write over what its successor has done. Middlewares do not see
+        it.
+
+        Raises:
+            LeaseLostError: the lease is lost; nothing was written. Let it pass.
+            CompletionMisuseError: it is used inside another block, or the job has its ending.
+            StateError: a statement inside failed, and its error was swallowed: nothing was written.
+            StateUnavailableError: the connection broke; it may have been committed. The attempt is repeated.
+        """
+        return GuardedBlock("transaction", self._runtime, self._blocks, GuardedTransaction)
+
+    def _around(self, phase: Phase) -> PhaseMiddlewares | None:
+        return PhaseMiddlewares(self._middlewares, self, phase) if self._middlewares else None
+
     def complete(self) -> Completion[R]:
         """Open a transaction for your own writes and the job's ending, which commit together or not at all.
 
@@ -160,8 +270,8 @@ class Attempt(Generic[I, R]):
         what it returns::
 
             async with attempt.complete() as tx:
-                await tx.connection.execute("update pages set ...")
-                return tx.finish(Published(...))
+                await tx.connection.execute("update pages set views = views + 1")
+                return tx.finish(Published(address="https://example.org"))
 
         Settings of the session that you change without ``SET LOCAL`` stay with the connection, and meet others later.
         Keep it short: it holds row locks. An exception inside rolls all of it back and is a failed attempt.
@@ -169,7 +279,7 @@ class Attempt(Generic[I, R]):
         Raises:
             LeaseLostError: the lease is lost; nothing was written. Let it pass.
             CompletionMissingError: the block ended without ``tx.finish``; it was rolled back.
-            CompletionMisuseError: it was used before in this attempt, or the store has no transactions.
+            CompletionMisuseError: it was used before in this attempt, or inside another block.
             StateUnavailableError: the connection broke; unless the commit is known to stand, the attempt is repeated.
         """
-        return self._runtime.completion(self)
+        return Completion(self._runtime, self._blocks, self._around("complete"))

@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from queuert.errors import StateUnavailableError
 from queuert.ids import new_token
+from queuert.limits import Limits
 from queuert.notify.adapter import Hint, NotifyAdapter, Topic
 from queuert.observability.adapter import Observers
 from queuert.observability.events import JobsReleased
@@ -22,6 +23,8 @@ from queuert.worker.supervisor import SupervisedLoop
 POLL_WITH_NOTIFY = 60.0
 POLL_WITHOUT_NOTIFY = 1.0
 """Seconds between two looks when nothing else wakes the claimer, give or take a tenth."""
+
+_SHORTEST_SPACING = 0.05
 
 
 class Claimer:
@@ -39,6 +42,7 @@ class Claimer:
         start: Callable[[ClaimedJob, float], None],
         *,
         leases: Mapping[str, float],
+        limits: Mapping[str, Limits] | None = None,
         holder: str,
         poll_interval: float | None,
         observers: Observers,
@@ -48,6 +52,7 @@ class Claimer:
         self._slots = slots
         self._start = start
         self._leases = dict(leases)
+        self._limits = dict(limits or {})
         self._holder = holder
         self._poll_interval = poll_interval
         self._observers = observers
@@ -55,7 +60,7 @@ class Claimer:
         self._event_loop = asyncio.get_running_loop()
         self._in_doubt: list[ClaimRequest] = []
         self._in_vain = 0
-        self._contention = Backoff(initial=0.01, maximum=1.0)
+        self._contention = Backoff(initial=0.01, maximum=_longest_contention(self._limits.values()))
         self._subscription = notify.subscribe(Topic.JOBS, self._on_hint)
         self.loop = SupervisedLoop("claimer", self._step, worker=holder, observers=observers)
 
@@ -93,7 +98,7 @@ class Claimer:
     async def _claim(self, limit: int) -> int:
         """Claim and start up to ``limit`` jobs; how many there were."""
         await self._settle_doubts()
-        request = ClaimRequest(self._leases, limit, self._holder, new_token())
+        request = ClaimRequest(self._leases, limit, self._holder, new_token(), self._limits)
         # Before the query is sent: so that this worker never believes in a lease for longer than the store does.
         sent_at = time.monotonic()
         try:
@@ -122,7 +127,8 @@ class Claimer:
     async def _wait(self, claimed: int, next_due: float | None) -> None:
         pause = self._poll_pause()
         if next_due is not None:
-            # What is due and was not to be had is locked by others, who are about to claim or cancel it.
+            # What is due and was not to be had is locked by others, who are about to claim or cancel it, or held back
+            # by limits: a hint tells when an attempt has ended, but none when the window of a rate moves on.
             self._in_vain = 0 if claimed or next_due > 0 else self._in_vain + 1
             pause = min(pause, max(next_due, self._contention.delay(self._in_vain + 1)))
         try:
@@ -136,3 +142,9 @@ class Claimer:
         if interval is None:
             interval = POLL_WITH_NOTIFY if self._notify.healthy else POLL_WITHOUT_NOTIFY
         return interval * random.uniform(0.9, 1.1)
+
+
+def _longest_contention(limits: Iterable[Limits]) -> float:
+    """Seconds between two claims in vain, at most: the time in which the fastest rate lets one attempt begin."""
+    spacings = [one.rate.seconds / one.rate.count for one in limits if one.rate is not None]
+    return min(1.0, max(_SHORTEST_SPACING, min(spacings, default=1.0)))

@@ -5,14 +5,21 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
-from queuert.errors import CompletionMisuseError, PayloadDecodeError, StateError, UndeclaredContinuationError
+from queuert.errors import (
+    BlockerFailedError,
+    CompletionMisuseError,
+    PayloadDecodeError,
+    StateError,
+    UndeclaredContinuationError,
+)
 from queuert.ids import new_id
 from queuert.job_types import JobType
 from queuert.jobs import JobError
-from queuert.outcomes import Cancel, ContinueWith, Fail, Finished, Retry, pause
+from queuert.outcomes import Cancel, ChainStart, ContinueWith, Fail, Finished, Retry, WaitFor, pause
 from queuert.payloads import safe_text
 from queuert.policies import RetryPolicy
 from queuert.state.adapter import ClaimedJob, Finish, FinishKind, NewJob
+from queuert.worker.executors import HandlerCrashedError, remote_cause
 
 MAX_MESSAGE = 2_000
 MAX_TRACEBACK = 10_000
@@ -31,7 +38,9 @@ def ending(job: ClaimedJob, job_type: JobType[Any, Any], retry: RetryPolicy, out
     match outcome:
         case ContinueWith():
             check_continuation(job_type, outcome.job_type)
-            return Finish(job, FinishKind.CONTINUE, continuation=_continuation(job, outcome))
+            return Finish(job, FinishKind.CONTINUE, output=outcome.output, continuation=_continuation(job, outcome))
+        case WaitFor():
+            return _waiting(job, outcome)
         case Retry():
             return retried(job, retry, JobError("retry", safe_text(outcome.reason, MAX_MESSAGE)), outcome.after)
         case Fail():
@@ -63,15 +72,59 @@ def _continuation(job: ClaimedJob, outcome: ContinueWith[Any]) -> NewJob:
         blockers=outcome.blockers,
         id_chosen=outcome.id is not None,
         trace_context=job.trace_context,
+        limit_key=outcome.limit_key,
     )
 
 
-def retried(job: ClaimedJob, retry: RetryPolicy, error: JobError, after: float | None = None) -> Finish:
+def _waiting(job: ClaimedJob, outcome: WaitFor) -> Finish:
+    awaited = [_started(job, one) if isinstance(one, ChainStart) else one for one in outcome.chains]
+    return Finish(
+        job,
+        FinishKind.WAIT,
+        starts=tuple(one for one in awaited if isinstance(one, NewJob)),
+        blockers=tuple(one.id if isinstance(one, NewJob) else one for one in awaited),
+    )
+
+
+def _started(job: ClaimedJob, start: ChainStart) -> NewJob:
+    return NewJob(
+        id=start.id or new_id(),
+        type=start.job_type,
+        input=start.input,
+        priority=start.priority,
+        schedule=start.schedule,
+        id_chosen=start.id is not None,
+        trace_context=job.trace_context,
+        limit_key=start.limit_key,
+    )
+
+
+def retried(
+    job: ClaimedJob, retry: RetryPolicy, error: JobError, after: float | None = None, *, crashed: bool = False
+) -> Finish:
     """A failed attempt: tried again if the policy allows another, failed otherwise."""
-    if not retry.allows_another(job.counted_attempts):
-        return Finish(job, FinishKind.FAIL, error=error)
+    if not retry.allows_another(job.counted_attempts, job.lease_expirations + 1 if crashed else 0):
+        return Finish(job, FinishKind.FAIL, error=error, crashed=crashed)
     delay = retry.delay(job.counted_attempts) if after is None else pause(after)
-    return Finish(job, FinishKind.RETRY, error=error, delay=delay)
+    return Finish(job, FinishKind.RETRY, error=error, delay=delay, crashed=crashed)
+
+
+def failed(job: ClaimedJob, retry: RetryPolicy, exception: BaseException) -> Finish:
+    """A failed attempt, by what it raised: the classes of the policy decide as well as its counts."""
+    if isinstance(exception, BlockerFailedError):
+        return Finish(job, FinishKind.FAIL, error=error_of(exception, "blocker_failed"))
+    if isinstance(exception, HandlerCrashedError):
+        return retried(job, retry, JobError("crashed", safe_text(str(exception), MAX_MESSAGE)), crashed=True)
+    remote = remote_cause(exception)
+    error = error_of(exception) if remote is None else remote.error
+    may_retry = retry.allows_after(exception) if remote is None else remote.may_retry
+    return retried(job, retry, error) if may_retry else Finish(job, FinishKind.FAIL, error=error)
+
+
+def timed_out(job: ClaimedJob, retry: RetryPolicy, seconds: float, *, killed: bool) -> Finish:
+    """An attempt that ran for longer than it may."""
+    then = "its process was killed" if killed else "it was told to stop"
+    return retried(job, retry, JobError("timeout", f"the handler ran for longer than {seconds:g} seconds: {then}"))
 
 
 def interrupted(job: ClaimedJob) -> Finish:

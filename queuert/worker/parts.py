@@ -13,17 +13,22 @@ from queuert.notify.adapter import Hint, Subscription, Topic
 from queuert.observability.events import WorkerStarted, WorkerStopped, WorkerStopping
 from queuert.state.adapter import ClaimedJob
 from queuert.state.async_store import AsyncStore
+from queuert.worker.batches import Batches
 from queuert.worker.claimer import Claimer
 from queuert.worker.completer import Completer
 from queuert.worker.health import Health
 from queuert.worker.lease_book import LeaseBook
 from queuert.worker.lease_keeper import LeaseKeeper
+from queuert.worker.process_executor import HandlerProcesses
 from queuert.worker.processors import Processor
 from queuert.worker.reaper import Reaper
 from queuert.worker.runner import AttemptRunner
 from queuert.worker.services import Services
 from queuert.worker.slots import Slots
+from queuert.worker.supervisor import SupervisedLoop
+from queuert.worker.sweeper import Sweeper
 from queuert.worker.threads import HandlerThreads
+from queuert.worker.ticker import Ticker
 
 _AFTER_CANCEL = 2.0
 """Seconds that a cancelled handler has to end before its job is given back over its head."""
@@ -46,60 +51,88 @@ class WorkerParts:
         self.holder = f"{name}-{new_id()[-12:]}"
         self.abandoned = 0
         self._concurrency = concurrency
+        self._client = client
         self._store = store
         self._notify = client.notify
         self._observers = client.observers
         self._processors = processors
+        self._limits = {name: limits for name, one in processors.items() if (limits := one.limits) is not None}
         self._hurry = hurry
         self._stopping = False
         self._runners: set[AttemptRunner] = set()
         self._subscription: Subscription | None = None
-        policies = [processor.lease for processor in self._processors.values()]
-        shortest = min(policy.seconds for policy in policies)
         self.book = LeaseBook()
         self.slots = Slots(concurrency)
-        self.completer = Completer(store, worker=self.holder, observers=client.observers)
-        self.keeper = LeaseKeeper(
+        self.completer = Completer(store, worker=self.holder, observers=self._observers)
+        self.keeper = self._new_keeper()
+        self.reaper = self._new_reaper()
+        self.claimer = self._new_claimer(poll_interval)
+        self.ticker = Ticker(store, self._notify, tuple(processors), worker=self.holder, observers=self._observers)
+        self.sweeper = Sweeper(store, self._notify, worker=self.holder, observers=self._observers)
+        self._services = self._new_services()
+
+    @property
+    def _shortest_lease(self) -> float:
+        return min(processor.lease.seconds for processor in self._processors.values())
+
+    def _new_keeper(self) -> LeaseKeeper:
+        return LeaseKeeper(
             self.book,
-            client.state,
+            self._client.state,
             worker=self.holder,
-            shortest_lease=shortest,
-            shortest_interval=min(policy.renewal_interval for policy in policies),
-            observers=client.observers,
+            shortest_lease=self._shortest_lease,
+            shortest_interval=min(one.lease.renewal_interval for one in self._processors.values()),
+            observers=self._observers,
         )
-        self.reaper = Reaper(
-            store,
-            client.notify,
+
+    def _new_reaper(self) -> Reaper:
+        return Reaper(
+            self._store,
+            self._notify,
             {name: processor.retry for name, processor in self._processors.items()},
-            shortest_lease=shortest,
+            shortest_lease=self._shortest_lease,
+            limited=self._limits.keys(),
             worker=self.holder,
-            observers=client.observers,
+            observers=self._observers,
         )
-        self.claimer = Claimer(
-            store,
-            client.notify,
+
+    def _new_claimer(self, poll_interval: float | None) -> Claimer:
+        return Claimer(
+            self._store,
+            self._notify,
             self.slots,
             self._begin,
             leases={name: processor.lease.seconds for name, processor in self._processors.items()},
+            limits=self._limits,
             holder=self.holder,
             poll_interval=poll_interval,
-            observers=client.observers,
+            observers=self._observers,
         )
-        self._services = Services(
+
+    def _new_services(self) -> Services:
+        threads = HandlerThreads(f"queuert-{self.holder}")
+        return Services(
             worker=self.holder,
-            state=client.state,
-            store=store,
-            job_types=client.job_types,
-            notify=client.notify,
-            observers=client.observers,
+            state=self._client.state,
+            store=self._store,
+            job_types=self._client.job_types,
+            notify=self._notify,
+            observers=self._observers,
             book=self.book,
             completer=self.completer,
-            threads=HandlerThreads(f"queuert-{self.holder}"),
-            thread_connections=min(concurrency, 20),
+            threads=threads,
+            batches=Batches(threads),
+            processes=HandlerProcesses(self.holder, self._client.state, self._client.job_types.names),
+            thread_connections=min(self._concurrency, 20),
             stopping=lambda: self._stopping,
             hasten=self.keeper.look_at,
             wake_claimer=self.claimer.on_readied,
+            limited=frozenset(self._limits),
         )
+
+    @property
+    def _loops(self) -> tuple[SupervisedLoop, ...]:
+        return self.claimer.loop, self.reaper.loop, self.ticker.loop, self.sweeper.loop
 
     def start(self) -> None:
         """Start the loops, the claimer last."""
@@ -107,6 +140,8 @@ class WorkerParts:
         self.keeper.start()
         self.completer.start()
         self.reaper.loop.start()
+        self.sweeper.loop.start()
+        self.ticker.start()
         self.claimer.loop.start()
         self._observers.emit(
             WorkerStarted(worker=self.holder, types=tuple(self._processors), concurrency=self._concurrency)
@@ -130,6 +165,7 @@ class WorkerParts:
     async def stop(self, grace: float) -> None:
         """Stop the loops: first what begins work, last what guards it."""
         self._stopping = True
+        self._services.processes.tell_stopping()
         self._observers.emit(WorkerStopping(worker=self.holder, running=self.slots.running, grace=grace))
         try:
             await self._stop_claiming(grace)
@@ -141,7 +177,7 @@ class WorkerParts:
     async def _stop_claiming(self, grace: float) -> None:
         try:
             async with asyncio.timeout(max(grace, _AFTER_CANCEL)):
-                await self.claimer.stop()
+                await asyncio.gather(self.ticker.stop(), self.claimer.stop())
         except (TimeoutError, StateError):
             # The store is out of reach; what was claimed and not started is reaped by somebody else.
             return
@@ -172,21 +208,21 @@ class WorkerParts:
         if self._subscription is not None:
             self._subscription.close()
         stops = {
-            asyncio.ensure_future(stop)
-            for stop in (self.claimer.loop.stop(), self.reaper.loop.stop(), self.completer.stop())
+            asyncio.ensure_future(stop) for stop in (*(loop.stop() for loop in self._loops), self.completer.stop())
         }
         await asyncio.wait(stops, timeout=_AFTER_CANCEL / 2)
         # Whoever still waits for an answer from the store will not get one.
         await self._store.aclose()
         await asyncio.wait(stops)
         self.slots.cancel()
+        await self._services.processes.close()
         self._services.threads.close()
         closing = (self.keeper.stop, self._services.close_thread_store, self._notify.close)
         await asyncio.gather(*(asyncio.to_thread(close) for close in closing))
 
     def health(self) -> Health:
         """Whether the loops make progress."""
-        failing = [loop.name for loop in (self.claimer.loop, self.reaper.loop, *self.completer.loops) if loop.failing]
+        failing = [loop.name for loop in (*self._loops, *self.completer.loops) if loop.failing]
         if self.keeper.failing:
             failing.append("leases")
         return Health(self.holder, self.slots.running, self._stopping, tuple(failing))

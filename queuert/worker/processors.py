@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
-from queuert.errors import DefinitionError, DuplicateJobTypeError, UnknownJobTypeError
+from queuert.errors import ConfigurationError, DefinitionError, DuplicateJobTypeError, UnknownJobTypeError
 from queuert.job_types import JobType, JobTypes
+from queuert.limits import Limits
 from queuert.outcomes import Outcome
 from queuert.policies import LeasePolicy, RetryPolicy
+from queuert.worker import executors
 from queuert.worker.attempt import Attempt
-from queuert.worker.middleware import AttemptMiddleware
+from queuert.worker.executors import Executor
+from queuert.worker.middleware import Middleware, check_middlewares, check_required
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
 
 Handler: TypeAlias = Callable[[Attempt[I, R]], Awaitable[Outcome[R]] | Outcome[R]]
 """``async def`` runs in the event loop, a plain ``def`` in a thread."""
+
+BatchHandler: TypeAlias = Callable[[Sequence[Attempt[I, R]]], Awaitable[Sequence[Outcome[R]]] | Sequence[Outcome[R]]]
+"""The same for several attempts at once: an outcome for each, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +36,18 @@ class Processor:
     handler: Handler[Any, Any]
     retry: RetryPolicy
     lease: LeasePolicy
-    middlewares: tuple[AttemptMiddleware, ...]
+    middlewares: tuple[Middleware, ...]
     is_coroutine: bool
+    executor: Executor = Executor.COROUTINE
+    timeout: float | None = None
+    """Seconds."""
+    hard_timeout: float | None = None
+    """Seconds."""
+    limits: Limits | None = None
+    runs_on_blocker_failure: bool = False
+    """The handler runs although a chain that it waited for was not completed."""
+    batch_size: int | None = None
+    """The handler takes up to this many attempts at a time."""
 
 
 class Processors:
@@ -56,7 +73,7 @@ class Processors:
         self,
         job_types: JobTypes,
         *,
-        middlewares: Sequence[AttemptMiddleware] = (),
+        middlewares: Sequence[Middleware] = (),
         retry: RetryPolicy | None = None,
         lease: LeasePolicy | None = None,
     ) -> None:
@@ -72,31 +89,101 @@ class Processors:
         *,
         retry: RetryPolicy | None = None,
         lease: LeasePolicy | None = None,
-        middlewares: Sequence[AttemptMiddleware] = (),
+        middlewares: Sequence[Middleware] = (),
+        timeout: float | timedelta | None = None,
+        executor: Literal["process"] | None = None,
+        hard_timeout: float | timedelta | None = None,
+        limits: Limits | None = None,
+        on_blocker_failure: Literal["fail", "run"] = "fail",
     ) -> Callable[[Handler[I, R]], Handler[I, R]]:
         """Register the decorated function as the handler of ``job_type``. The function itself stays as it is.
 
         ``middlewares`` run inside those of the processors.
 
+        After ``timeout`` seconds the handler is told to stop by ``attempt.abort`` (a coroutine is cancelled), and the
+        attempt has failed. A plain function cannot be stopped by it: it keeps its slot until it returns.
+
+        ``executor="process"`` runs a plain function in a child process, for work that keeps a processor busy or may
+        crash. It is imported there, so it is to be at the top of a module, and ``attempt.complete()`` connects from
+        there. After ``hard_timeout`` seconds that process is killed, and the attempt has failed.
+
+        ``limits`` bound how many attempts all workers together run or begin.
+
+        When a chain that the job waited for has failed or was cancelled, so does the job, and the handler is not run.
+        With ``on_blocker_failure="run"`` it is, and finds the failure in ``attempt.blockers``.
+
         Raises:
             UnknownJobTypeError: the job type is not among ``job_types``.
             DuplicateJobTypeError: it has a handler already.
-            DefinitionError: what is decorated cannot be called.
+            DefinitionError: what is decorated cannot be called, or not in another process; or a middleware is none, or
+                would not be entered in its transactions.
+            ConfigurationError: a setting is out of range.
         """
+        settings = {
+            "retry": retry or self._retry,
+            "lease": lease or self._lease,
+            "middlewares": (*self._middlewares, *middlewares),
+            "timeout": executors.checked_timeout("timeout", timeout),
+            "hard_timeout": executors.checked_timeout("hard_timeout", hard_timeout),
+            "limits": _checked_limits(limits),
+            "runs_on_blocker_failure": _runs(on_blocker_failure),
+        }
 
         def register(handler: Handler[I, R]) -> Handler[I, R]:
-            self._add(job_type, handler, retry, lease, tuple(middlewares))
+            self._add(job_type, handler, executor, settings)
+            return handler
+
+        return register
+
+    def handles_batch(
+        self,
+        job_type: JobType[I, R],
+        *,
+        size: int,
+        retry: RetryPolicy | None = None,
+        lease: LeasePolicy | None = None,
+        middlewares: Sequence[Middleware] = (),
+        timeout: float | timedelta | None = None,
+        limits: Limits | None = None,
+        on_blocker_failure: Literal["fail", "run"] = "fail",
+    ) -> Callable[[BatchHandler[I, R]], BatchHandler[I, R]]:
+        """Register a handler that takes a list of attempts and returns their outcomes, one each, in their order.
+
+        Attempts that one claim brought share a call, up to ``size`` of them; nobody waits for a batch to fill. So a
+        worker's concurrency should be at least ``size``. Each attempt keeps its own lease, abort signal, middlewares
+        and outcome; an exception is a failed attempt of each. The settings are those of :meth:`handles`.
+
+        Raises:
+            ConfigurationError: ``size`` is below 1, or a setting is out of range.
+            DefinitionError: as for :meth:`handles`.
+
+        Example::
+
+            @processors.handles_batch(publish, size=100)
+            async def publish_many(attempts: Sequence[Attempt[Thumbnail, Published]]) -> list[Outcome[Published]]:
+                return [Published(address=attempt.input.key) for attempt in attempts]
+        """
+        if type(size) is not int or size < 1:
+            raise ConfigurationError(f"the size of a batch is {size!r}: a whole number from 1 up")
+        one_by_one = self.handles(
+            job_type,
+            retry=retry,
+            lease=lease,
+            middlewares=middlewares,
+            timeout=timeout,
+            limits=limits,
+            on_blocker_failure=on_blocker_failure,
+        )
+
+        def register(handler: BatchHandler[I, R]) -> BatchHandler[I, R]:
+            one_by_one(cast("Handler[I, R]", handler))
+            self._by_name[job_type.name] = replace(self._by_name[job_type.name], batch_size=size)
             return handler
 
         return register
 
     def _add(
-        self,
-        job_type: JobType[Any, Any],
-        handler: Handler[Any, Any],
-        retry: RetryPolicy | None,
-        lease: LeasePolicy | None,
-        middlewares: tuple[AttemptMiddleware, ...],
+        self, job_type: JobType[Any, Any], handler: Handler[Any, Any], executor: str | None, settings: dict[str, Any]
     ) -> None:
         if job_type not in self.job_types:
             raise UnknownJobTypeError(job_type.name, self.job_types.names)
@@ -104,14 +191,17 @@ class Processors:
             raise DuplicateJobTypeError(f"job type {job_type.name!r} has two handlers")
         if not callable(handler):
             raise DefinitionError(f"the handler of job type {job_type.name!r} cannot be called: {handler!r}")
+        is_coroutine = _is_coroutine_function(handler)
+        where = executors.chosen(job_type.name, handler, executor, is_coroutine=is_coroutine)
+        executors.check_hard_timeout(job_type.name, where, settings["timeout"], settings["hard_timeout"])
+        check_middlewares(job_type.name, settings["middlewares"], where)
         self._by_name[job_type.name] = Processor(
-            job_type=job_type,
-            handler=handler,
-            retry=retry or self._retry,
-            lease=lease or self._lease,
-            middlewares=(*self._middlewares, *middlewares),
-            is_coroutine=_is_coroutine_function(handler),
+            job_type=job_type, handler=handler, is_coroutine=is_coroutine, executor=where, **settings
         )
+
+    def check_required(self, middlewares: Sequence[Middleware]) -> None:
+        """Raise DefinitionError unless these very middlewares wrap all of these processors, in this order."""
+        check_required(self, self._middlewares, middlewares)
 
     def __getitem__(self, name: str) -> Processor:
         return self._by_name[name]
@@ -130,20 +220,40 @@ def _is_coroutine_function(handler: Any) -> bool:
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
 
 
-def merged(given: Processors | Sequence[Processors]) -> dict[str, Processor]:
+def _checked_limits(limits: object) -> Limits | None:
+    if not isinstance(limits, Limits | None):
+        raise ConfigurationError(f"limits is {limits!r}: use Limits(...)")
+    return limits
+
+
+def _runs(on_blocker_failure: str) -> bool:
+    if on_blocker_failure not in ("fail", "run"):
+        raise ConfigurationError(f"on_blocker_failure is {on_blocker_failure!r}: 'fail' or 'run'")
+    return on_blocker_failure == "run"
+
+
+def merged(
+    given: Processors | Sequence[Processors], required_middlewares: Sequence[Middleware] = ()
+) -> dict[str, Processor]:
     """The processors of several groups by job type.
 
     Raises:
         DuplicateJobTypeError: two groups handle one job type.
-        DefinitionError: there is no handler at all.
+        DefinitionError: there is no handler at all, or one that is to run in another process cannot be imported there,
+            or a group lacks a required middleware.
     """
     groups = [given] if isinstance(given, Processors) else list(given)
     found: dict[str, Processor] = {}
     for group in groups:
+        group.check_required(required_middlewares)
         for processor in group:
             if processor.job_type.name in found:
                 raise DuplicateJobTypeError(f"job type {processor.job_type.name!r} has two handlers")
             found[processor.job_type.name] = processor
     if not found:
         raise DefinitionError("a worker needs at least one handler: use @processors.handles(job_type)")
+    for processor in found.values():
+        if processor.executor is Executor.PROCESS:
+            # Not sooner: a decorated function has no name in its module until the decorator is done.
+            executors.pickled(processor.job_type.name, processor.handler, processor.job_type, processor.retry)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from queuert.jobs import JobStatus
 from queuert.notify.adapter import NotifyAdapter, Topic
@@ -32,6 +32,7 @@ class Reaper:
         policies: Mapping[str, RetryPolicy],
         *,
         shortest_lease: float,
+        limited: Collection[str] = (),
         worker: str,
         observers: Observers,
     ) -> None:
@@ -41,6 +42,7 @@ class Reaper:
         self._longest = min(shortest_lease, _LONGEST_PAUSE)
         # Workers that saw the same lease should not all come at once; a take-over may be late by this much.
         self._spread = min(0.25, shortest_lease / 10)
+        self._limited = frozenset(limited)
         self._worker = worker
         self._observers = observers
         self.loop = SupervisedLoop("reaper", self._step, worker=worker, observers=observers)
@@ -58,7 +60,8 @@ class Reaper:
     def _tell(self, job: ReapedJob) -> None:
         failed = job.status is JobStatus.FAILED
         self._notify.publish(Topic.LEASES, [job.id])
-        self._notify.publish(Topic.JOBS, job.readied)
+        # Under a limit its slot is free for others now, whenever the job itself is due again.
+        self._notify.publish(Topic.JOBS, self._limited.intersection((job.type,)).union(job.readied))
         if failed:
             self._notify.publish(Topic.CHAINS, [job.chain_id])
         self._observers.emit(

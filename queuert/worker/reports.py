@@ -56,6 +56,10 @@ class AttemptReports:
         """The handler was told to stop."""
         self._observers.emit(events.AttemptAborted(**self._identity, reason=reason))
 
+    def killed(self, reason: AbortReason) -> None:
+        """The process of the handler was killed."""
+        self._observers.emit(events.HandlerKilled(**self._identity, reason=reason))
+
     def refused(self, reason: AbortReason) -> None:
         """An ending was not written."""
         self._observers.emit(events.CommitRefused(**self._identity, reason=reason))
@@ -79,9 +83,10 @@ class AttemptReports:
             self._observers.emit(self._chain_event(finish))
 
     def _hint(self, finish: Finish, result: FinishResult) -> None:
-        if result.readied:
-            self._services.wake_claimer(result.readied)
-            self._services.notify.publish(Topic.JOBS, result.readied)
+        readied = {*result.readied, *self._services.limited.intersection((self._job.type,))}
+        if readied:
+            self._services.wake_claimer(readied)
+            self._services.notify.publish(Topic.JOBS, readied)
         if finish.kind.closes_chain:
             self._services.notify.publish(Topic.CHAINS, (self._job.chain_id,))
 

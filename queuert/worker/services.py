@@ -12,8 +12,10 @@ from queuert.observability.adapter import Observers
 from queuert.state.adapter import StateAdapter
 from queuert.state.async_store import AsyncStore
 from queuert.state.sync_store import Store
+from queuert.worker.batches import Batches
 from queuert.worker.completer import Completer
 from queuert.worker.lease_book import LeaseBook
+from queuert.worker.process_executor import HandlerProcesses
 from queuert.worker.threads import HandlerThreads
 
 
@@ -30,12 +32,16 @@ class Services:
     book: LeaseBook
     completer: Completer
     threads: HandlerThreads
+    processes: HandlerProcesses
+    batches: Batches
     thread_connections: int
     stopping: Callable[[], bool]
     hasten: Callable[[Sequence[str]], None]
     """Renew the leases of these jobs at once."""
     wake_claimer: Callable[[Iterable[str]], None]
     """Jobs of these types became due. From any thread."""
+    limited: frozenset[str] = frozenset()
+    """The job types of which a slot is free for other workers when an attempt has ended."""
     _thread_store: Store | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

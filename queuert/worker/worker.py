@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from queuert.client import AsyncClient, Client
+from queuert.client.recurring import schedule_records
 from queuert.errors import ClosedError, ConfigurationError, DefinitionError
+from queuert.job_types import JobType
+from queuert.notify.adapter import Topic
 from queuert.observability.adapter import Observers
+from queuert.recurrence import Recurring, hint_key
+from queuert.worker.executors import check_not_importing_main
 from queuert.worker.health import Health
+from queuert.worker.middleware import Middleware
 from queuert.worker.parts import WorkerParts
 from queuert.worker.processors import Processors, merged
 
@@ -38,10 +44,15 @@ class InProcessWorker:
             do not arrive.
         connections: most connections of the pool for claims, endings and ``complete()`` blocks; by default enough for
             all handlers up to 20.
+        schedules: recurring schedules that it puts when it starts, as ``client.put_schedules`` does. Every worker
+            starts the chains of all schedules of its job types, whoever put them.
+        required_middlewares: each group of processors must have these very middlewares, in this order, perhaps with
+            others between them. The worker does not add them.
 
     Raises:
-        ConfigurationError: a setting is out of range.
-        DefinitionError: there is no handler, or two for one job type, or one of a type that the client does not know.
+        ConfigurationError: a setting is out of range, or two schedules have one name.
+        DefinitionError: there is no handler, or two for one job type, or a handler or schedule of a type that the
+            client does not know, or a group of processors lacks a required middleware.
 
     Example::
 
@@ -59,16 +70,18 @@ class InProcessWorker:
         grace: float = 30.0,
         poll_interval: float | None = None,
         connections: int | None = None,
+        schedules: Sequence[Recurring] = (),
+        required_middlewares: Sequence[Middleware] = (),
     ) -> None:
-        self._processors = merged(processors)
+        self._processors = merged(processors, required_middlewares)
         self._name = _checked_name(name)
         _check(concurrency >= 1, f"concurrency is {concurrency}: at least 1")
         _check(grace >= 0, f"grace is {grace}: at least 0 seconds")
         _check(poll_interval is None or poll_interval > 0, f"poll_interval is {poll_interval}: above 0 seconds")
         _check(connections is None or connections >= 2, f"connections is {connections}: at least 2")
-        unknown = [name for name, processor in self._processors.items() if processor.job_type not in client.job_types]
-        if unknown:
-            raise DefinitionError(f"the client does not know the job types {', '.join(map(repr, unknown))}: add them")
+        _check_known(client, [processor.job_type for processor in self._processors.values()])
+        _check_known(client, [schedule.job_type for schedule in schedules])
+        self._schedules = schedule_records(client.job_types, schedules)
         self._client = client
         self._concurrency = concurrency
         self._grace = grace
@@ -89,7 +102,10 @@ class InProcessWorker:
             StateUnavailableError: the store cannot be reached.
             SchemaMissingError: its schema is not there: run ``queuert migrate up``.
             ClosedError: the worker was started before.
+            DefinitionError: it is started by a script that a handler's process imports: put the start under
+                ``if __name__ == "__main__"``.
         """
+        check_not_importing_main()
         if self._started:
             raise ClosedError("a worker is started once: make a new one")
         self._started = True
@@ -97,14 +113,17 @@ class InProcessWorker:
         store = self._client.state.async_store(connections=self._connections)
         try:
             await store.open()
+            await store.put_schedules(self._schedules)
         except BaseException:
             self._started = False  # Nothing was begun: it may be tried again.
+            await store.aclose()
             raise
         if self._stop_asked:
             # Stopped while it was connecting: there is nothing to undo but the connection.
             await store.aclose()
             return
         self._client.notify.open(self._client.observers)
+        self._client.notify.publish(Topic.JOBS, {hint_key(schedule.type) for schedule in self._schedules})
         self._parts = WorkerParts(
             self._client,
             store,
@@ -174,6 +193,12 @@ class InProcessWorker:
     def health(self) -> Health:
         """Whether its loops make progress, for a liveness probe."""
         return Health(self._name, 0, self._stop_asked, ()) if self._parts is None else self._parts.health()
+
+
+def _check_known(client: AsyncClient | Client, job_types: Iterable[JobType[Any, Any]]) -> None:
+    unknown = sorted({one.name for one in job_types if one not in client.job_types})
+    if unknown:
+        raise DefinitionError(f"the client does not know the job types {', '.join(map(repr, unknown))}: add them")
 
 
 def _checked_name(name: str | None) -> str:

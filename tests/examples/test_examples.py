@@ -13,6 +13,11 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem not in ("__init__", "media"))
 
 PRINTS = {
+    "approvals": """\
+paid 5
+refused: too much
+too late: the chain is completed
+""",
     "attempt_middleware": """\
 greet attempt 1: before, outer
 greet attempt 1: before, inner
@@ -21,12 +26,55 @@ greet attempt 1: after, inner
 greet attempt 1: after, outer
 hello, world
 """,
+    "cancellation": """\
+the handler of now is told: cancelled
+was cancelled: the account was closed
+was cancelled: the account was closed
+""",
+    "client_middleware": """\
+refused: no tenant
+blue: started
+blue: already there
+green: started
+""",
+    "deduplication": """\
+the second is the first: True
+report for Ada
+the first has closed, so the third is new: True
+cached: report for Carl
+report for Eve, repeated: False
+report for Eve, repeated: True
+""",
+    "django_transactions": """\
+something else went wrong
+rolled back: no job
+in the block nobody else sees the job
+on_commit: the job is there, ready
+the handler runs for Ada
+welcomed Ada
+""",
     "fan_out_and_join": "6 words\n",
+    "psycopg_connections": """\
+refused, and the transaction goes on
+before the commit: False
+after it: True; rolled back: False
+with the pool's connection: True
+asynchronously: True
+""",
     "quickstart": "https://cdn.example/200/cat.png\n",
     "retries_and_failures": """\
 busy answered at attempt 2
 flaky answered at attempt 3
 failed: there is no such number
+""",
+    "sqlalchemy_in_complete": """\
+order 7 is billed
+invoices: [7]
+""",
+    "sqlalchemy_sessions": """\
+rolled back: no order and no job
+committed: the job is ready
+2 orders, the job is ready
 """,
     "with_your_transaction": "order 2 is billed with 42\n",
 }
@@ -42,6 +90,13 @@ def test_example(name: str, dsn: str) -> None:
     assert (done.stdout, done.returncode) == (PRINTS[name], 0), done.stderr
 
 
+def test_the_tests_of_a_program(dsn: str) -> None:
+    """The example that is a program with tests, run by pytest."""
+    options = ("-q", "-p", "pytest_queuert", "-p", "no:randomly")
+    done = run("-m", "pytest", *options, "examples/testing_your_jobs", dsn=dsn, QUEUERT_TEST_DSN=dsn)
+    assert "6 passed" in done.stdout, done.stdout + done.stderr
+
+
 def test_the_readme_example_is_the_quickstart() -> None:
     """What README shows is cut from the example, line by line, so that it cannot go stale."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -55,8 +110,8 @@ def test_the_readme_example_is_the_quickstart() -> None:
     assert not missing
 
 
-def run(*arguments: str, dsn: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "QUEUERT_URL": dsn, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
+def run(*arguments: str, dsn: str, **more: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "QUEUERT_URL": dsn, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", **more}
     return subprocess.run(
         [sys.executable, *arguments], cwd=ROOT, env=environment, text=True, capture_output=True, timeout=60, check=False
     )

@@ -104,9 +104,7 @@ class Witness:
 
     def job(self, job_id: str) -> tuple[str, int, int, int]:
         """Status, attempts, expired leases and uncounted."""
-        [row] = self.rows(
-            "select status, attempt, lease_expirations, uncounted from queuert.job where id = %s", job_id
-        )
+        [row] = self.rows("select status, attempt, lease_expirations, uncounted from queuert.job where id = %s", job_id)
         return (row[0], row[1], row[2], row[3])
 
     def leases(self) -> int:

@@ -44,7 +44,7 @@ CATALOG = {
 
 
 def catalog(dsn: str, schema: str = "queuert") -> dict[str, list[Any]]:
-    """All that a schema holds, with its name left out."""
+    """All that a schema holds, with its name left out: choose one that is no part of the name of anything else."""
     with psycopg.connect(dsn) as connection:
         found = {
             name: connection.execute(query.encode(), {"schema": schema}).fetchall() for name, query in CATALOG.items()
@@ -145,14 +145,14 @@ def test_two_processes_at_once(bare_dsn: str) -> None:
 
 def test_two_schemas(bare_dsn: str) -> None:
     """Each schema has its own revision; one can go while the other stays."""
-    migrations.upgrade(bare_dsn, schema="one")
-    assert migrations.status(bare_dsn, schema="two").current is None
-    migrations.upgrade(bare_dsn, schema="two")
-    assert catalog(bare_dsn, "one") == catalog(bare_dsn, "two")
-    assert schemas(bare_dsn) == {"one", "two"}
-    migrations.downgrade(bare_dsn, schema="one", revision="base")
-    assert migrations.status(bare_dsn, schema="one").current is None
-    assert migrations.status(bare_dsn, schema="two").pending == ()
+    migrations.upgrade(bare_dsn, schema="first_of_two")
+    assert migrations.status(bare_dsn, schema="second_of_two").current is None
+    migrations.upgrade(bare_dsn, schema="second_of_two")
+    assert catalog(bare_dsn, "first_of_two") == catalog(bare_dsn, "second_of_two")
+    assert schemas(bare_dsn) == {"first_of_two", "second_of_two"}
+    migrations.downgrade(bare_dsn, schema="first_of_two", revision="base")
+    assert migrations.status(bare_dsn, schema="first_of_two").current is None
+    assert migrations.status(bare_dsn, schema="second_of_two").pending == ()
 
 
 def test_schemas_are_migrated_side_by_side(bare_dsn: str) -> None:

@@ -17,7 +17,7 @@ Node = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan that was executed: EXPLAIN (ANALYZE, FORMAT JSON)."""
+    """A plan that was executed: EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON)."""
 
     root: Node
 
@@ -35,6 +35,10 @@ class Plan:
         scans = [node for node in self.nodes() if node["Node Type"] != "ModifyTable"]
         return sum(_read(node) for node in scans if node.get("Relation Name") == table)
 
+    def buffers(self) -> int:
+        """Pages of 8 kB that were looked at, each time."""
+        return int(self.root["Shared Hit Blocks"] + self.root["Shared Read Blocks"])
+
     def indexes(self) -> set[str]:
         """The indexes that were used."""
         return {node["Index Name"] for node in self.nodes() if "Index Name" in node}
@@ -42,6 +46,10 @@ class Plan:
     def scanned(self) -> set[str]:
         """The tables that were read from end to end."""
         return {node["Relation Name"] for node in self.nodes() if node["Node Type"] == "Seq Scan"}
+
+    def blocks(self) -> int:
+        """Pages that were looked at, found in memory or read; 0 where the server does not tell."""
+        return int(self.root.get("Shared Hit Blocks", 0) + self.root.get("Shared Read Blocks", 0))
 
     def sorted_rows(self) -> float:
         """The most rows that any one sort took in, all its runs together."""
@@ -68,7 +76,7 @@ def explain(connection: psycopg.Connection[Any], statement: bytes, values: Mappi
         connection.execute("SELECT set_config('plan_cache_mode', %s, true)", [mode])
         connection.execute(b"PREPARE explained AS " + numbered)
         try:
-            call = sql.SQL("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE explained ({})").format(arguments)
+            call = sql.SQL("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE explained ({})").format(arguments)
             row = connection.execute(call).fetchone()
         finally:
             connection.execute("DEALLOCATE explained")

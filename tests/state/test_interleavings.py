@@ -27,24 +27,7 @@ from queuert.state.adapter import (
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.sync_store import PostgresStore
 from tests.state.interleaving import Explorer, Operation, Run
-
-IMPOSSIBLE = """
-    SELECT job.id, 'open_blockers is not the count of open ones' FROM queuert.job
-    WHERE open_blockers <> (SELECT count(*) FROM queuert.job_blocker WHERE job_id = job.id AND NOT closed)
-    UNION ALL
-    SELECT job.id, 'a closed chain counts as open' FROM queuert.job
-    JOIN queuert.job_blocker ON job_id = job.id JOIN queuert.job AS chain ON chain.id = blocker_chain_id
-    WHERE closed <> (chain.chain_status <> 'open')
-    UNION ALL
-    SELECT id, 'blocked by nothing, or running blocked' FROM queuert.job
-    WHERE (status = 'blocked') <> (open_blockers > 0)
-    UNION ALL
-    SELECT id, 'chain and its only job disagree' FROM queuert.job
-    WHERE chain_index = 0 AND status <> 'continued'
-        AND chain_status <> CASE WHEN status IN ('completed', 'failed', 'cancelled') THEN status ELSE 'open' END
-    UNION ALL
-    SELECT id, 'more attempts ended than began' FROM queuert.job WHERE lease_expirations + uncounted > attempt
-"""
+from tests.state.scenes import IMPOSSIBLE
 
 
 @pytest.fixture

@@ -230,7 +230,9 @@ def test_unblock(explained: Callable[..., Plan], connection: psycopg.Connection[
 
 def test_lock_rows(explained: Callable[..., Plan]) -> None:
     ids = [f"ready{number}" for number in range(1, 11)]
-    check(explained(SQL.lock_rows, {"rows": ids, "awaited": ids[:3]}), rows=2 * 10 + 3, indexes=["job_pkey"])
+    plan = explained(SQL.lock_rows, {"rows": ids, "awaited": ids[:3], "closing": ids[3:5]})
+    # With the two that are about to close go the two jobs that wait for them.
+    check(plan, rows=2 * 12 + 3, blockers=2, indexes=["job_pkey", "job_blocker_chain"])
 
 
 def test_hold(explained: Callable[..., Plan]) -> None:

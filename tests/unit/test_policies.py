@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuert import LeasePolicy, RetryPolicy, after, at
-from queuert.errors import ConfigurationError
+from queuert.errors import ConfigurationError, PayloadDecodeError, StateError, StateUnavailableError
 from queuert.ids import new_id, new_token
 from queuert.policies import Backoff
+
+_UNREADABLE = PayloadDecodeError(job_type="number", field="input", path="input", reason="it is no number")
 
 
 def test_the_pauses_double_up_to_the_maximum() -> None:
@@ -41,6 +43,58 @@ def test_the_cap_counts_failed_attempts() -> None:
     assert [policy.allows_another(failed) for failed in (1, 2, 3, 4)] == [True, True, False, False]
 
 
+def test_crashes_are_counted_apart_and_have_a_cap_of_their_own() -> None:
+    policy = RetryPolicy(max_attempts=10, max_crashes=2)
+    assert [policy.allows_another(failed, crashes) for failed, crashes in ((9, 0), (9, 1), (2, 2), (10, 0))] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "error", "again"),
+    [
+        (RetryPolicy(), ValueError(), True),
+        (RetryPolicy(), SystemExit(), True),
+        (RetryPolicy(retry_on=()), ValueError(), False),
+        (RetryPolicy(retry_on=(LookupError,)), KeyError(), True),
+        (RetryPolicy(retry_on=(KeyError,)), LookupError(), False),
+        (RetryPolicy(fail_on=(LookupError,)), KeyError(), False),
+        (RetryPolicy(fail_on=(KeyError,)), LookupError(), True),
+        (RetryPolicy(retry_on=(LookupError,), fail_on=(KeyError,)), KeyError(), False),
+        (RetryPolicy(retry_on=(KeyError,), fail_on=(LookupError,)), KeyError(), False),
+        (RetryPolicy(retry_on=(OSError,)), StateUnavailableError(), True),
+        (RetryPolicy(fail_on=(StateError,)), StateUnavailableError(), False),
+        (RetryPolicy(retry_on=(OSError,)), _UNREADABLE, True),
+    ],
+)
+def test_classes_and_their_subclasses_decide(policy: RetryPolicy, error: BaseException, again: bool) -> None:
+    assert policy.allows_after(error) is again
+
+
+@pytest.mark.parametrize(
+    ("errors", "final", "passing"),
+    [
+        ([OSError()], False, True),
+        ([OSError(), ConnectionError()], False, True),
+        ([OSError(), KeyError()], False, False),
+        ([OSError(), ValueError()], True, False),
+        ([OSError(), ExceptionGroup("inner", [ValueError()])], True, False),
+        ([OSError(), ExceptionGroup("inner", [ConnectionError(), StateUnavailableError()])], False, True),
+    ],
+)
+def test_one_of_a_group_is_final_and_all_of_it_must_be_passing(
+    errors: list[Exception], final: bool, passing: bool
+) -> None:
+    group = ExceptionGroup("group", errors)
+    assert RetryPolicy(fail_on=(ValueError,)).allows_after(group) is not final
+    assert RetryPolicy(retry_on=(OSError,)).allows_after(group) is passing
+    assert RetryPolicy(retry_on=(ExceptionGroup,)).allows_after(group)
+    assert not RetryPolicy(fail_on=(ExceptionGroup,)).allows_after(group)
+
+
 def test_a_lease_is_renewed_every_third_of_it_unless_told_otherwise() -> None:
     assert LeasePolicy(seconds=60).renewal_interval == 20
     assert LeasePolicy(seconds=60, renew_every=5).renewal_interval == 5
@@ -50,6 +104,17 @@ def test_a_lease_is_renewed_every_third_of_it_unless_told_otherwise() -> None:
     ("make", "says"),
     [
         (lambda: RetryPolicy(max_attempts=0), "max_attempts"),
+        (lambda: RetryPolicy(max_attempts=1_000_001), "max_attempts"),
+        (lambda: RetryPolicy(max_attempts=2.5), "max_attempts"),  # type: ignore[arg-type]
+        (lambda: RetryPolicy(max_attempts=True), "max_attempts"),
+        (lambda: RetryPolicy(max_crashes=0), "max_crashes"),
+        (lambda: RetryPolicy(max_crashes=2.5), "max_crashes"),  # type: ignore[arg-type]
+        (lambda: RetryPolicy(max_crashes=1_000_001), "max_crashes"),
+        (lambda: RetryPolicy(retry_on=ValueError), "retry_on"),  # type: ignore[arg-type]
+        (lambda: RetryPolicy(retry_on=[ValueError]), "retry_on"),  # type: ignore[arg-type]
+        (lambda: RetryPolicy(fail_on=(ValueError, 5)), "fail_on"),  # type: ignore[arg-type]
+        (lambda: RetryPolicy(fail_on=(int,)), "fail_on"),  # type: ignore[arg-type]
+        (lambda: RetryPolicy(fail_on=None), "fail_on"),  # type: ignore[arg-type]
         (lambda: RetryPolicy(initial=-1), "initial"),
         (lambda: RetryPolicy(multiplier=0.5), "multiplier"),
         (lambda: RetryPolicy(initial=10, maximum=5), "maximum"),

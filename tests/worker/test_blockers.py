@@ -38,7 +38,7 @@ async def test_outputs_come_in_the_order_of_the_blockers(stage: Stage) -> None:
     assert seen == [
         ("z", "number", completed, 1),
         ("a", "order", completed, Order(name="tea")),
-        ("m", "number", completed, 40),
+        ("m", "relay", completed, 40),
     ]
 
 

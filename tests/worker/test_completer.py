@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from queuert import Attempt, ContinueWith, JobStatus, NewChain, Outcome, Retry, RetryPolicy
+from queuert import Attempt, JobStatus, NewChain, Outcome, RetryPolicy
 from queuert.observability.events import (
     AttemptBroken,
     AttemptCompleted,
@@ -16,6 +16,7 @@ from queuert.observability.events import (
     ChainClosed,
     LoopFailed,
 )
+from queuert.outcomes import ContinueWith, Retry
 from tests.worker.support import WAIT, Stage, echo, in_time, number, relay, text
 
 ONCE = RetryPolicy(max_attempts=1)

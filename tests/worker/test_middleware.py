@@ -12,14 +12,14 @@ import pytest
 from queuert import Attempt, JobStatus, Processors, RetryPolicy
 from queuert.observability.context import current
 from queuert.observability.events import AttemptCompleted, ErrorAfterCompletion
-from queuert.worker import AttemptMiddleware, CallNext
+from queuert.worker import CallNext, MiddlewareFunction
 from tests.worker.support import JOB_TYPES, WAIT, Stage, number
 
 ONCE = RetryPolicy(max_attempts=1)
 tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
 
 
-def noting(name: str, notes: list[str]) -> AttemptMiddleware:
+def noting(name: str, notes: list[str]) -> MiddlewareFunction:
     async def middleware(attempt: Attempt[Any, Any], call_next: CallNext) -> Any:
         notes.append(f"before {name}")
         try:

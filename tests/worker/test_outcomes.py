@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from queuert import Attempt, ChainStatus, Fail, JobStatus, NewChain, Outcome, Retry, RetryPolicy
+from queuert import Attempt, ChainStatus, JobStatus, NewChain, Outcome, RetryPolicy
 from queuert.errors import ChainCancelledError, JobFailedError
 from queuert.notify import Topic
 from queuert.observability.events import (
@@ -18,6 +18,7 @@ from queuert.observability.events import (
     AttemptStarted,
     ChainClosed,
 )
+from queuert.outcomes import Fail, Retry
 from tests.worker.support import WAIT, Stage, number, relay, text
 
 HINT = Topic.JOBS

@@ -34,9 +34,14 @@ class PostgresState:
         ConfigurationError: the connection string or a setting makes no sense.
 
     Nothing is connected until a client or worker opens it.
+
+    Example::
+
+        state = PostgresState("postgresql://app@db.internal/app", schema="queuert", application_name="shop")
+        print(state)
     """
 
-    capabilities = frozenset({Capability.USER_TRANSACTIONS, Capability.MULTI_PROCESS})
+    capabilities = frozenset({Capability.USER_TRANSACTIONS, Capability.ROW_LOCKS, Capability.MULTI_PROCESS})
 
     def __init__(
         self,

@@ -12,7 +12,8 @@ from queuert.errors import SchemaMissingError
 from queuert.notify import payloads
 from queuert.notify.adapter import Topic
 from queuert.state.postgres import parameters
-from queuert.state.postgres.async_steps import begin_callers_transaction, callers_connection, fetch
+from queuert.state.postgres.async_steps import begin_callers_transaction, fetch
+from queuert.state.postgres.callers import async_callers_connection
 from queuert.state.postgres.connections import AsyncConnections
 from queuert.state.postgres.failures import mapped_errors
 from queuert.state.postgres.rows import Row
@@ -54,11 +55,11 @@ class AsyncPostgresBase:
             async with self._connections.connection() as own, own.transaction():
                 yield own
             return
-        connection = callers_connection(callers)
-        with mapped_errors():
-            await begin_callers_transaction(connection)
-            async with connection.transaction():
-                yield connection
+        async with async_callers_connection(callers) as connection:
+            with mapped_errors():
+                await begin_callers_transaction(connection)
+                async with connection.transaction():
+                    yield connection
 
     async def _hint(self, connection: AsyncConnection[Any], hints: Mapping[Topic, Sequence[str]]) -> None:
         """Send hints when the caller's transaction on this connection commits."""

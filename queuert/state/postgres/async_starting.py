@@ -7,22 +7,25 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from queuert.errors import StateUnavailableError
+from queuert.errors import StateError, StateUnavailableError
 from queuert.notify.adapter import Topic
 from queuert.state.adapter import NewJob, StartedJob
-from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_steps import (
     add_blockers,
     begin_callers_transaction,
-    callers_connection,
     fetch,
+    insert_jobs,
     lock_rows,
 )
+from queuert.state.postgres.callers import async_callers_connection
 from queuert.state.postgres.failures import mapped_errors, was_deadlock
-from queuert.state.postgres.finishing import needs_transaction, with_status
+from queuert.state.postgres.finishing import with_status
+from queuert.state.postgres.repeating import ROUNDS
+from queuert.state.postgres.standing_in import Starts, needs_transaction, refuse_each_other
 
-_DEADLOCK_ROUNDS = 3
+_ATTACH_ROUNDS = 5
+"""A chain can be deleted between the failure to write its id and the look at it; more than once is already rare."""
 
 
 class AsyncPostgresStarting(AsyncPostgresBase):
@@ -32,27 +35,27 @@ class AsyncPostgresStarting(AsyncPostgresBase):
         """Write the first jobs of new chains, in the caller's transaction if there is one."""
         if not jobs:
             return []
-        chunks = list(parameters.start_chunks(jobs))
-        several = len(chunks) > 1
         if connection is None:
-            return await self._start_on_own(jobs, chunks, in_transaction=several or needs_transaction(jobs))
-        callers = callers_connection(connection)
+            return await self._start_on_own(jobs)
+        async with async_callers_connection(connection) as callers:
+            return await self._start_in_callers(callers, jobs)
+
+    async def _start_in_callers(self, callers: AsyncConnection[Any], jobs: Sequence[NewJob]) -> list[StartedJob]:
         with mapped_errors():
-            # A chosen id may conflict, and that must not spoil the caller's transaction: a savepoint holds it apart.
-            apart = several or needs_transaction(jobs, callers=True)
+            # What may be refused must not spoil the caller's transaction: a savepoint holds it apart.
+            apart = needs_transaction(jobs, callers=True)
             if apart:
                 await begin_callers_transaction(callers)
-            started = await self._start(callers, jobs, chunks, in_transaction=apart)
-            await self._hint(callers, {Topic.JOBS: sorted({job.type for job in jobs})})
+            started = await self._start(callers, jobs, in_transaction=apart)
+            await self._hint(callers, {Topic.JOBS: sorted({job.type for job in started if not job.existing})})
             return started
 
-    async def _start_on_own(
-        self, jobs: Sequence[NewJob], chunks: Sequence[parameters.Parameters], *, in_transaction: bool
-    ) -> list[StartedJob]:
-        for left in reversed(range(_DEADLOCK_ROUNDS)):
+    async def _start_on_own(self, jobs: Sequence[NewJob]) -> list[StartedJob]:
+        in_transaction = needs_transaction(jobs)
+        for left in reversed(range(ROUNDS)):
             try:
                 async with self._connections.connection() as own:
-                    return await self._start(own, jobs, chunks, in_transaction=in_transaction)
+                    return await self._start(own, jobs, in_transaction=in_transaction)
             except StateUnavailableError as error:
                 # Its victim was rolled back, so it can be repeated: the other one has gone on meanwhile.
                 if not left or not was_deadlock(error):
@@ -60,28 +63,43 @@ class AsyncPostgresStarting(AsyncPostgresBase):
         raise AssertionError("the last round returns or raises")
 
     async def _start(
-        self,
-        connection: AsyncConnection[Any],
-        jobs: Sequence[NewJob],
-        chunks: Sequence[parameters.Parameters],
-        *,
-        in_transaction: bool,
+        self, connection: AsyncConnection[Any], jobs: Sequence[NewJob], *, in_transaction: bool
     ) -> list[StartedJob]:
         if not in_transaction:
-            return await self._insert(connection, jobs, chunks)
+            written = await insert_jobs(connection, self._sql.start_jobs, jobs)
+            return [written[job.id] for job in jobs]
         async with connection.transaction():
-            waiting = [job for job in jobs if job.blockers]
-            await lock_rows(connection, self._sql, (), waiting)
-            started = await self._insert(connection, jobs, chunks)
-            if waiting:
-                started = with_status(started, await add_blockers(connection, self._sql, waiting))
-            return started
+            starts = Starts(jobs)
+            if starts.first:
+                await fetch(connection, self._sql.take_keys, starts.slots)
+                starts.stood_in(await fetch(connection, self._sql.find_duplicates, starts.keys))
+            await self._attach(connection, starts, starts.left())
+            await self._write(connection, starts)
+            return starts.results()
 
-    async def _insert(
-        self, connection: AsyncConnection[Any], jobs: Sequence[NewJob], chunks: Sequence[parameters.Parameters]
-    ) -> list[StartedJob]:
-        written: dict[str, StartedJob] = {}
-        for chunk in chunks:
-            for row in await fetch(connection, self._sql.start_jobs, chunk):
-                written[row[0]] = rows.started_job(row)
-        return [written[job.id] for job in jobs]
+    async def _write(self, connection: AsyncConnection[Any], starts: Starts) -> None:
+        """Write the starts that nothing stands in for."""
+        certain = [job for job in starts.left() if not job.attach]
+        await lock_rows(connection, self._sql, (), certain)
+        written = await insert_jobs(connection, self._sql.start_jobs, certain)
+        for _ in range(_ATTACH_ROUNDS):
+            attaching = [job for job in starts.left() if job.id not in written]
+            if not attaching:
+                break
+            # Somebody else may have been about to write the same id: by now it stands, or was rolled back.
+            written |= await insert_jobs(connection, self._sql.start_missing, attaching)
+            await self._attach(connection, starts, [job for job in attaching if job.id not in written])
+        else:
+            raise StateError("chains of these ids come and go: they could neither be written nor attached to")
+        # Only now is it known which of those need their blockers.
+        late = [job for job in starts.left() if job.attach]
+        refuse_each_other(late, written)
+        await lock_rows(connection, self._sql, (), late)
+        waiting = [job for job in starts.left() if job.blockers]
+        starts.written(with_status(written, await add_blockers(connection, self._sql, waiting)))
+
+    async def _attach(self, connection: AsyncConnection[Any], starts: Starts, jobs: Sequence[NewJob]) -> None:
+        """Find the chains that exist already for those who would attach to them."""
+        ids = [job.id for job in jobs if job.attach]
+        if ids:
+            starts.attached(await fetch(connection, self._sql.find_started, {"ids": ids}))

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from queuert.errors import ChainNotFoundError, UnsupportedConnectionError
+from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
-from queuert.state.adapter import Finish, FinishResult, Lease, NewJob
-from queuert.state.postgres import parameters
-from queuert.state.postgres.finishing import closing_chains, continuations_with_blockers, finish_results, written_leases
+from queuert.state.adapter import Finish, FinishResult, Lease, NewJob, StartedJob
+from queuert.state.postgres import parameters, rows
+from queuert.state.postgres.finishing import (
+    DUE,
+    closing_chains,
+    finish_results,
+    started_by,
+    waiting_jobs,
+    written_leases,
+)
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
 
@@ -27,20 +34,6 @@ async def fetch(
         return await cursor.fetchall()
 
 
-def callers_connection(given: Any) -> AsyncConnection[Any]:
-    """The psycopg connection in what a caller gave as ``connection=``: itself, or the one of a cursor.
-
-    Raises:
-        UnsupportedConnectionError: it is something else, or of the other colour.
-    """
-    if isinstance(given, AsyncConnection):
-        return given
-    if isinstance(given, AsyncCursor):
-        return given.connection
-    kind = f"{type(given).__module__}.{type(given).__name__}"
-    raise UnsupportedConnectionError(f"connection= takes a psycopg.AsyncConnection or its cursor, not {kind}")
-
-
 async def begin_callers_transaction(connection: AsyncConnection[Any]) -> None:
     """Begin the caller's transaction, if its next statement would have begun it.
 
@@ -52,15 +45,23 @@ async def begin_callers_transaction(connection: AsyncConnection[Any]) -> None:
 
 
 async def lock_rows(
-    connection: AsyncConnection[Any], sql: Statements, rows: Iterable[str], waiting: Sequence[NewJob]
+    connection: AsyncConnection[Any],
+    sql: Statements,
+    others: Iterable[str],
+    waiting: Sequence[NewJob],
+    *,
+    besides: Collection[str] = (),
+    closing: Sequence[str] = (),
 ) -> None:
-    """Lock jobs and chains, and the chains that new jobs will wait for, all in one order.
+    """Lock jobs and chains, and the chains that jobs will wait for (``besides`` those yet to be written), in one order.
+
+    Chains that are about to close (``closing``) are among ``others``: the jobs that wait for them are locked as well.
 
     Raises:
         ChainNotFoundError: a chain that a job is to wait for does not exist.
     """
-    awaited = {chain_id for job in waiting for chain_id in job.blockers}
-    asked = {"rows": list(awaited.union(rows)), "awaited": list(awaited)}
+    awaited = {chain_id for job in waiting for chain_id in job.blockers}.difference(besides)
+    asked = {"rows": list(awaited.union(others)), "awaited": list(awaited), "closing": list(closing)}
     if not asked["rows"]:
         return
     found = {row[0] for row in await fetch(connection, sql.lock_rows, asked)}
@@ -70,23 +71,39 @@ async def lock_rows(
 
 
 async def add_blockers(connection: AsyncConnection[Any], sql: Statements, waiting: Sequence[NewJob]) -> dict[str, str]:
-    """Let freshly written jobs wait for locked chains; returns the status that each job has then."""
+    """Let jobs wait for locked chains; returns the status that each job has then."""
+    if not waiting:
+        return {}
     found = await fetch(connection, sql.add_blockers, parameters.blockers(waiting))
     return {row[0]: row[1] for row in found}
+
+
+async def insert_jobs(
+    connection: AsyncConnection[Any], statement: bytes, jobs: Sequence[NewJob], *, awaited: bool = False
+) -> dict[str, StartedJob]:
+    """Write the first jobs of new chains by ``start_jobs`` or ``start_missing``; those that were written, by id."""
+    written = {}
+    for chunk in parameters.start_chunks(jobs, awaited=awaited):
+        for row in await fetch(connection, statement, chunk):
+            written[row[0]] = rows.started_job(row)
+    return written
 
 
 async def finish_and_release(
     connection: AsyncConnection[Any], sql: Statements, finishes: Sequence[Finish]
 ) -> dict[Lease, FinishResult]:
     """Finish inside the connection's transaction, and release the jobs that waited for the chains that closed."""
-    waiting = continuations_with_blockers(finishes)
+    waiting = waiting_jobs(finishes)
     closing = closing_chains(finishes)
-    await lock_rows(connection, sql, {one.job.id for one in finishes}.union(closing), waiting)
+    new = {job.id for job in started_by(finishes)}
+    held = {one.job.id for one in finishes}.union(closing)
+    await lock_rows(connection, sql, held, waiting, besides=new, closing=closing)
     found = await fetch(connection, sql.finish, parameters.finish(finishes, closes_awaited=True))
     written = written_leases(found)
-    begun = continuations_with_blockers([one for one in finishes if one.job.lease in written])
-    statuses = await add_blockers(connection, sql, begun) if begun else {}
+    begun = [one for one in finishes if one.job.lease in written]
+    started = await insert_jobs(connection, sql.start_jobs, started_by(begun), awaited=True)
+    statuses = await add_blockers(connection, sql, waiting_jobs(begun))
     blocked = {job_id for job_id, status in statuses.items() if status == JobStatus.BLOCKED}
     released = await fetch(connection, sql.unblock, {"chains": closing}) if closing else []
-    freed = [row[0] for row in released if row[1] != JobStatus.BLOCKED]
+    freed = [row[0] for row in released if row[1] in DUE] + [job.type for job in started.values()]
     return finish_results(finishes, found, freed, blocked)

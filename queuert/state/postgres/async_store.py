@@ -23,13 +23,14 @@ from queuert.state.adapter import (
 )
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
+from queuert.state.postgres.async_claiming import AsyncPostgresClaiming
 from queuert.state.postgres.async_listing import AsyncPostgresListing
 from queuert.state.postgres.async_outside import AsyncPostgresOutside
 from queuert.state.postgres.async_recurrence import AsyncPostgresRecurrence
 from queuert.state.postgres.async_starting import AsyncPostgresStarting
 from queuert.state.postgres.async_steps import fetch, finish_and_release, lock_rows
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
-from queuert.state.postgres.finishing import finish_results, releases_dependents
+from queuert.state.postgres.finishing import DUE, check_endings, finish_results, releases_dependents
 from queuert.state.postgres.rows import LeaseState, Row
 
 _SOON = b"SELECT set_config('lock_timeout', '50ms', true)"
@@ -40,18 +41,16 @@ _FINISH_ROUNDS = 4
 
 
 class AsyncPostgresStore(
-    AsyncPostgresStarting, AsyncPostgresOutside, AsyncPostgresListing, AsyncPostgresRecurrence, AsyncPostgresBase
+    AsyncPostgresStarting,
+    AsyncPostgresClaiming,
+    AsyncPostgresOutside,
+    AsyncPostgresListing,
+    AsyncPostgresRecurrence,
+    AsyncPostgresBase,
 ):
     """Jobs in Postgres: see :class:`queuert.state.AsyncStore` for what each operation promises."""
 
-    # --- claim, renew, release ----------------------------------------------------------------------------------------
-
-    async def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
-        """Lease due jobs, best first."""
-        if request.limit < 1 or not request.leases:
-            return []
-        found = await self._fetch(self._sql.claim, parameters.claim(request))
-        return rows.best_first([rows.claimed_job(row, request.token) for row in found])
+    # --- renew, release ----------------------------------------------------------------------------------------------
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
         """Extend leases that are still held."""
@@ -74,6 +73,7 @@ class AsyncPostgresStore(
 
     async def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
         """End attempts, each while its token holds the job."""
+        check_endings(finishes)
         results: dict[Lease, FinishResult] = {}
         left = list(finishes)
         release_dependents = any(releases_dependents(one) for one in left)
@@ -167,21 +167,16 @@ class AsyncPostgresStore(
         try:
             async with connection.transaction():
                 await fetch(connection, _SOON)
-                await lock_rows(connection, self._sql, [job_id, chain_id], ())
+                await lock_rows(connection, self._sql, [job_id, chain_id], (), closing=[chain_id])
                 if not await fetch(connection, self._sql.fail_expired, {"ids": [job_id], "tokens": [token]}):
                     return []
                 released = await fetch(connection, self._sql.unblock, {"chains": [chain_id]})
         except LockNotAvailable:
             return []
         job = rows.reaped_job(row, status=JobStatus.FAILED)
-        return [rows.with_readied(job, tuple(sorted({one[0] for one in released if one[1] != JobStatus.BLOCKED})))]
+        return [rows.with_readied(job, tuple(sorted({one[0] for one in released if one[1] in DUE})))]
 
     # --- look ---------------------------------------------------------------------------------------------------------
-
-    async def next_due(self, types: Sequence[str]) -> float | None:
-        """Seconds until the next job is due."""
-        found = await self._fetch(self._sql.next_due, {"types": list(types)})
-        return None if found[0][0] is None else float(found[0][0])
 
     async def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
         """Read jobs in the order asked."""

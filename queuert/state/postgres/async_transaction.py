@@ -17,6 +17,7 @@ from queuert.state.postgres import rows
 from queuert.state.postgres.async_steps import fetch, finish_and_release
 from queuert.state.postgres.connections import AsyncConnections
 from queuert.state.postgres.failures import BROKEN, mapped
+from queuert.state.postgres.finishing import check_endings
 from queuert.state.postgres.pauses import async_pauses
 from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
@@ -57,6 +58,7 @@ class AsyncPostgresTransaction:
 
     async def finish(self, finish: Finish) -> FinishResult:
         """Write the ending inside the transaction."""
+        check_endings([finish])
         with self._connections.limited(self.connection):
             results = await finish_and_release(self.connection, self._sql, [finish])
         if finish.job.lease not in results:

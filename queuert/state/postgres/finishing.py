@@ -2,36 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 
+from queuert.errors import JobIdConflictError
 from queuert.jobs import JobStatus
-from queuert.state.adapter import Finish, FinishResult, Lease, NewJob, StartedJob
+from queuert.state.adapter import Finish, FinishKind, FinishResult, Lease, NewJob, StartedJob
 from queuert.state.postgres.rows import Row
 
-
-def needs_transaction(jobs: Sequence[NewJob], *, callers: bool = False) -> bool:
-    """Whether starting these jobs takes more than one statement, or must not spoil the caller's transaction."""
-    return any(job.blockers or (callers and job.id_chosen) for job in jobs)
+DUE = (JobStatus.READY, JobStatus.SCHEDULED)
+"""What a job is that somebody should hear of: it can be claimed, or has a time."""
 
 
-def with_status(started: Sequence[StartedJob], status: dict[str, str]) -> list[StartedJob]:
-    """Started jobs, with the status that their blockers gave them."""
-    return [
-        StartedJob(job.id, job.type, JobStatus(status[job.id]), job.created_at) if job.id in status else job
-        for job in started
-    ]
+def with_status(started: Mapping[str, StartedJob], status: Mapping[str, str]) -> dict[str, StartedJob]:
+    """Started jobs by id, with the status that their blockers gave them."""
+    return {id: replace(job, status=JobStatus(status.get(id, job.status))) for id, job in started.items()}
 
 
 def releases_dependents(finish: Finish) -> bool:
     """Whether this ending is known to need more than the one statement."""
+    if finish.kind is FinishKind.WAIT:
+        return True
     if finish.continuation is not None:
         return bool(finish.continuation.blockers)
     return finish.kind.closes_chain and finish.job.has_dependents
 
 
-def continuations_with_blockers(finishes: Sequence[Finish]) -> list[NewJob]:
-    """The continuations that must wait for chains."""
-    return [one.continuation for one in finishes if one.continuation is not None and one.continuation.blockers]
+def waiting_jobs(finishes: Sequence[Finish]) -> list[NewJob]:
+    """The jobs that must wait for chains: continuations, and those that wait again."""
+    found = []
+    for one in finishes:
+        if one.continuation is not None and one.continuation.blockers:
+            found.append(one.continuation)
+        elif one.kind is FinishKind.WAIT:
+            found.append(NewJob(one.job.id, one.job.type, one.job.input, blockers=one.blockers))
+    return found
+
+
+def started_by(finishes: Sequence[Finish]) -> list[NewJob]:
+    """The chains that endings start, for their jobs to wait for."""
+    return [new for one in finishes for new in one.starts]
+
+
+def check_endings(finishes: Sequence[Finish]) -> None:
+    """Refuse what no state of the store could take.
+
+    Raises:
+        JobIdConflictError: a continuation has the id of its chain, which is that of the first job.
+    """
+    own = [one.job.chain_id for one in finishes if one.continuation and one.continuation.id == one.job.chain_id]
+    if own:
+        raise JobIdConflictError(own)
 
 
 def closing_chains(finishes: Sequence[Finish]) -> list[str]:
@@ -44,7 +65,7 @@ def finish_results(
 ) -> dict[Lease, FinishResult]:
     """The results of the endings that were written, from the rows of ``finish``.
 
-    ``released`` are the types of the jobs that became due by them, ``blocked`` the continuations that must wait.
+    ``released`` are the types of other jobs that became due by them, ``blocked`` the jobs that must wait.
     """
     written = written_leases(found)
     results = {}
@@ -66,4 +87,4 @@ def written_leases(found: Sequence[Row]) -> dict[Lease, str]:
 def _readied(finish: Finish, status: str, blocked: Container[str]) -> tuple[str, ...]:
     if finish.continuation is not None:
         return () if finish.continuation.id in blocked else (finish.continuation.type,)
-    return (finish.job.type,) if status in (JobStatus.READY, JobStatus.SCHEDULED) else ()
+    return (finish.job.type,) if status in DUE and finish.job.id not in blocked else ()

@@ -20,6 +20,10 @@ MAX_STATEMENT_CHARACTERS = 32 * 1024 * 1024
 """Larger batches go in several statements: Postgres takes at most 1 GB of a parameter, and needs a multiple of it."""
 
 
+_ROW_CHARACTERS = 4_000
+"""More than a job's row has besides its input and trace context: ids, keys and types are of bounded length."""
+
+
 def quoted(text: str | None) -> str:
     """A JSON string, or null."""
     return "null" if text is None else json.dumps(text)
@@ -37,22 +41,23 @@ def _schedule(schedule: Schedule | None) -> tuple[str, str]:
     return repr(schedule.delay or 0.0), moment
 
 
-def new_job(job: NewJob) -> str:
-    """One row of ``start_jobs``."""
+def new_job(job: NewJob, *, awaited: bool = False) -> str:
+    """One row of ``start_jobs``; ``awaited`` says that another job will wait for its chain."""
     delay, moment = _schedule(job.schedule)
     return (
         f'{{"id":{quoted(job.id)},"type":{quoted(job.type)},"priority":{job.priority},"delay":{delay},'
         f'"moment":{moment},"input":{job.input},"trace_context":{quoted(job.trace_context)},'
-        f'"limit_key":{quoted(job.limit_key)}}}'
+        f'"limit_key":{quoted(job.limit_key)},"awaited":{"true" if awaited else "false"},'
+        f'"deduplication_key":{quoted(None if job.deduplication is None else job.deduplication.key)}}}'
     )
 
 
-def start_chunks(jobs: Sequence[NewJob]) -> Iterator[Parameters]:
-    """Parameters of ``start_jobs``, as few statements as the size allows."""
+def start_chunks(jobs: Sequence[NewJob], *, awaited: bool = False) -> Iterator[Parameters]:
+    """Parameters of ``start_jobs`` and ``start_missing``, as few statements as the size allows."""
     rows: list[str] = []
     size = 0
     for job in jobs:
-        row = new_job(job)
+        row = new_job(job, awaited=awaited)
         if rows and size + len(row) > MAX_STATEMENT_CHARACTERS:
             yield {"jobs": array(rows)}
             rows, size = [], 0
@@ -60,6 +65,12 @@ def start_chunks(jobs: Sequence[NewJob]) -> Iterator[Parameters]:
         size += len(row)
     if rows:
         yield {"jobs": array(rows)}
+
+
+def is_large(jobs: Sequence[NewJob]) -> bool:
+    """Whether starting these jobs may take more than one statement."""
+    sizes = (len(job.input) + len(job.trace_context or "") + _ROW_CHARACTERS for job in jobs)
+    return sum(sizes) > MAX_STATEMENT_CHARACTERS
 
 
 def blockers(jobs: Iterable[NewJob]) -> Parameters:
@@ -89,7 +100,8 @@ def _finish_row(finish: Finish) -> str:
     job = finish.job
     row = (
         f'{{"id":{quoted(job.id)},"token":"{job.token}","kind":"{finish.kind.value}","delay":{finish.delay!r},'
-        f'"output":{finish.output or "null"},"error":{error_json(finish.error)},"root":{quoted(closing_root(finish))}'
+        f'"output":{finish.output or "null"},"error":{error_json(finish.error)},"root":{quoted(closing_root(finish))},'
+        f'"crashed":{"true" if finish.crashed else "false"}'
     )
     following = finish.continuation
     if following is None:
@@ -98,7 +110,7 @@ def _finish_row(finish: Finish) -> str:
     return (
         f'{row},"next_id":{quoted(following.id)},"next_type":{quoted(following.type)},"next_input":{following.input},'
         f'"next_priority":{following.priority},"next_delay":{delay},"next_moment":{moment},'
-        f'"next_trace":{quoted(following.trace_context)}}}'
+        f'"next_trace":{quoted(following.trace_context)},"next_limit":{quoted(following.limit_key)}}}'
     )
 
 
@@ -146,5 +158,6 @@ def reap(request: ReapRequest) -> Parameters:
         "multipliers": [policy.multiplier for policy in policies],
         "maximums": [policy.maximum for policy in policies],
         "jitters": [policy.jitter for policy in policies],
+        "max_crashes": [policy.max_crashes for policy in policies],
         "limit": request.limit,
     }

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Any
 
-from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobError, JobStatus
+from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
 from queuert.state.adapter import (
     BlockerRecord,
     ClaimedJob,
@@ -18,8 +17,8 @@ from queuert.state.adapter import (
     Lease,
     ReapedJob,
     StartedJob,
-    TypeCount,
 )
+from queuert.state.decoding import job_error, json_value
 
 Row = tuple[Any, ...]
 
@@ -57,27 +56,6 @@ def best_first(jobs: list[ClaimedJob]) -> list[ClaimedJob]:
     """Claimed jobs in the order in which they should run; an UPDATE returns them in any."""
     jobs.sort(key=lambda job: (job.own_failures - job.priority, job.scheduled_at))
     return jobs
-
-
-def job_error(text: str | None) -> JobError | None:
-    """A stored error; whatever stands there, since hands may have written it, becomes one."""
-    if text is None:
-        return None
-    value = json_value(text)
-    if not isinstance(value, dict):
-        return JobError(kind="unknown", message=str(value))
-    parts = {name: None if value.get(name) is None else str(value[name]) for name in ("type", "traceback")}
-    return JobError(kind=str(value.get("kind", "unknown")), message=str(value.get("message", "")), **parts)
-
-
-def json_value(text: str | None) -> Any:
-    """Decoded JSON for showing; text that Python cannot decode (numbers of 5,000 digits) is handed on as text."""
-    if text is None:
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def job(row: Row) -> Job:
@@ -127,11 +105,6 @@ def chain(row: Row) -> ChainRecord:
 def blocker(row: Row) -> BlockerRecord:
     """A row of ``get_blockers``."""
     return BlockerRecord(row[0], row[1], ChainStatus(row[2]), row[3], row[4], job_error(row[5]))
-
-
-def type_count(row: Row) -> TypeCount:
-    """A row of ``counts``."""
-    return TypeCount(row[0], JobStatus(row[1]), row[2], max(0.0, row[3]))
 
 
 def reaped_job(row: Row, *, status: str) -> ReapedJob:

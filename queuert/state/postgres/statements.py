@@ -17,10 +17,19 @@ class Statements:
             setattr(self, name, text.replace("{schema}", f'"{schema}"').encode())
 
     start_jobs: bytes
+    start_missing: bytes
+    take_keys: bytes
+    find_duplicates: bytes
+    find_started: bytes
     lock_rows: bytes
     add_blockers: bytes
     unblock: bytes
     claim: bytes
+    lock_limits: bytes
+    promote_due: bytes
+    admit: bytes
+    claim_admitted: bytes
+    forget_starts: bytes
     renew: bytes
     release: bytes
     release_claim: bytes
@@ -34,6 +43,37 @@ class Statements:
     get_chains: bytes
     get_blockers: bytes
     counts: bytes
+    estimate: bytes
+    list_jobs: bytes
+    list_chains: bytes
+    list_chain_jobs: bytes
+    list_blocked_jobs: bytes
+    lock_chains: bytes
+    cancel: bytes
+    complete_outside: bytes
+    retry: bytes
+    block_again: bytes
+    wait_again: bytes
+    lock_jobs: bytes
+    trigger: bytes
+    lock_doomed: bytes
+    outside_references: bytes
+    delete: bytes
+    forget_keys: bytes
+    sweep: bytes
+    hold_stranded: bytes
+    release_stranded: bytes
+    now: bytes
+    put_schedules: bytes
+    delete_schedules: bytes
+    list_schedules: bytes
+    pause_schedules: bytes
+    due_schedules: bytes
+    fire_schedule: bytes
+    start_ticks: bytes
+    pause_types: bytes
+    resume_types: bytes
+    paused_types: bytes
     notify: bytes
     schema_revision: bytes
 

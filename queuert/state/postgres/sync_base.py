@@ -13,12 +13,13 @@ from queuert.errors import SchemaMissingError
 from queuert.notify import payloads
 from queuert.notify.adapter import Topic
 from queuert.state.postgres import parameters
+from queuert.state.postgres.callers import sync_callers_connection
 from queuert.state.postgres.connections import Connections
 from queuert.state.postgres.failures import mapped_errors
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
 from queuert.state.postgres.statements import Statements
-from queuert.state.postgres.sync_steps import begin_callers_transaction, callers_connection, fetch
+from queuert.state.postgres.sync_steps import begin_callers_transaction, fetch
 
 
 class PostgresBase:
@@ -55,11 +56,11 @@ class PostgresBase:
             with self._connections.connection() as own, own.transaction():
                 yield own
             return
-        connection = callers_connection(callers)
-        with mapped_errors():
-            begin_callers_transaction(connection)
-            with connection.transaction():
-                yield connection
+        with sync_callers_connection(callers) as connection:
+            with mapped_errors():
+                begin_callers_transaction(connection)
+                with connection.transaction():
+                    yield connection
 
     def _hint(self, connection: Connection[Any], hints: Mapping[Topic, Sequence[str]]) -> None:
         """Send hints when the caller's transaction on this connection commits."""

@@ -7,47 +7,64 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from queuert.state.adapter import NewJob, StartedJob
+from queuert.state.postgres import recurring
 from queuert.state.postgres.sync_base import PostgresBase
+from queuert.state.postgres.sync_steps import fetch
 from queuert.state.recurrence import DueSchedules, PausedType, ScheduleRecord
 
 
 class PostgresRecurrence(PostgresBase):
     """Recurring schedules and pauses."""
 
+    # --- schedules ----------------------------------------------------------------------------------------------------
+
     def put_schedules(self, schedules: Sequence[ScheduleRecord]) -> None:
         """Write schedules by name. One that is there keeps its pause; if its times are the same, also its next tick."""
-        raise NotImplementedError
+        if schedules:
+            [[now]] = self._fetch(self._sql.now)
+            self._fetch(self._sql.put_schedules, recurring.put(schedules, now))
 
     def delete_schedules(self, names: Sequence[str]) -> int:
         """Delete schedules; how many there were. Their chains stay."""
-        raise NotImplementedError
+        return len(self._fetch(self._sql.delete_schedules, {"names": list(names)})) if names else 0
 
     def list_schedules(self) -> list[ScheduleRecord]:
         """All schedules, by name."""
-        raise NotImplementedError
+        return [recurring.schedule(row) for row in self._fetch(self._sql.list_schedules)]
 
     def set_schedules_paused(self, names: Sequence[str], paused: bool) -> int:
         """Pause schedules, or let them go on; how many there are of these names. Ticks meanwhile count as missed."""
-        raise NotImplementedError
+        asked = {"names": list(names), "paused": paused}
+        return len(self._fetch(self._sql.pause_schedules, asked)) if names else 0
 
     def due_schedules(self, types: Sequence[str], *, limit: int = 100) -> DueSchedules:
         """The schedules of these job types whose next tick has come, and is not paused, the longest due first."""
-        raise NotImplementedError
+        asked = {"types": list(types), "limit": limit}
+        return recurring.due(self._fetch(self._sql.due_schedules, asked), limit)
 
     def fire_schedule(
         self, name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]
     ) -> list[StartedJob] | None:
         """Start the chains of a due schedule and move it on, if its next tick still is ``tick``."""
-        raise NotImplementedError
+        with self._transaction() as connection:
+            if not fetch(connection, self._sql.fire_schedule, recurring.fire(name, tick, next_at, jobs)):
+                return None
+            rows = fetch(connection, self._sql.start_ticks, recurring.ticks(jobs)) if jobs else []
+            return recurring.started(jobs, rows)
+
+    # --- pauses -------------------------------------------------------------------------------------------------------
 
     def pause_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
         """Claim no more jobs of these types, anywhere. Running ones go on. Idempotent."""
-        raise NotImplementedError
+        if types:
+            self._fetch(self._sql.pause_types, {"types": sorted(set(types)), "reason": reason})
 
     def resume_types(self, types: Sequence[str]) -> list[str]:
         """Claim jobs of these types again; those that were paused."""
-        raise NotImplementedError
+        if not types:
+            return []
+        return sorted(row[0] for row in self._fetch(self._sql.resume_types, {"types": list(types)}))
 
     def paused_types(self) -> list[PausedType]:
         """The paused types, by name."""
-        raise NotImplementedError
+        return [recurring.paused_type(row) for row in self._fetch(self._sql.paused_types)]

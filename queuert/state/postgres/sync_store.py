@@ -23,9 +23,10 @@ from queuert.state.adapter import (
     Renewal,
 )
 from queuert.state.postgres import parameters, rows
-from queuert.state.postgres.finishing import finish_results, releases_dependents
+from queuert.state.postgres.finishing import DUE, check_endings, finish_results, releases_dependents
 from queuert.state.postgres.rows import LeaseState, Row
 from queuert.state.postgres.sync_base import PostgresBase
+from queuert.state.postgres.sync_claiming import PostgresClaiming
 from queuert.state.postgres.sync_listing import PostgresListing
 from queuert.state.postgres.sync_outside import PostgresOutside
 from queuert.state.postgres.sync_recurrence import PostgresRecurrence
@@ -40,17 +41,17 @@ _FINISH_ROUNDS = 4
 """A finish is asked for again when a chain got its first dependent meanwhile; more than once is already rare."""
 
 
-class PostgresStore(PostgresStarting, PostgresOutside, PostgresListing, PostgresRecurrence, PostgresBase):
+class PostgresStore(
+    PostgresStarting,
+    PostgresClaiming,
+    PostgresOutside,
+    PostgresListing,
+    PostgresRecurrence,
+    PostgresBase,
+):
     """Jobs in Postgres: see :class:`queuert.state.Store` for what each operation promises."""
 
-    # --- claim, renew, release ----------------------------------------------------------------------------------------
-
-    def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
-        """Lease due jobs, best first."""
-        if request.limit < 1 or not request.leases:
-            return []
-        found = self._fetch(self._sql.claim, parameters.claim(request))
-        return rows.best_first([rows.claimed_job(row, request.token) for row in found])
+    # --- renew, release ----------------------------------------------------------------------------------------------
 
     def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
         """Extend leases that are still held."""
@@ -73,6 +74,7 @@ class PostgresStore(PostgresStarting, PostgresOutside, PostgresListing, Postgres
 
     def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
         """End attempts, each while its token holds the job."""
+        check_endings(finishes)
         results: dict[Lease, FinishResult] = {}
         left = list(finishes)
         release_dependents = any(releases_dependents(one) for one in left)
@@ -164,21 +166,16 @@ class PostgresStore(PostgresStarting, PostgresOutside, PostgresListing, Postgres
         try:
             with connection.transaction():
                 fetch(connection, _SOON)
-                lock_rows(connection, self._sql, [job_id, chain_id], ())
+                lock_rows(connection, self._sql, [job_id, chain_id], (), closing=[chain_id])
                 if not fetch(connection, self._sql.fail_expired, {"ids": [job_id], "tokens": [token]}):
                     return []
                 released = fetch(connection, self._sql.unblock, {"chains": [chain_id]})
         except LockNotAvailable:
             return []
         job = rows.reaped_job(row, status=JobStatus.FAILED)
-        return [rows.with_readied(job, tuple(sorted({one[0] for one in released if one[1] != JobStatus.BLOCKED})))]
+        return [rows.with_readied(job, tuple(sorted({one[0] for one in released if one[1] in DUE})))]
 
     # --- look ---------------------------------------------------------------------------------------------------------
-
-    def next_due(self, types: Sequence[str]) -> float | None:
-        """Seconds until the next job is due."""
-        found = self._fetch(self._sql.next_due, {"types": list(types)})
-        return None if found[0][0] is None else float(found[0][0])
 
     def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
         """Read jobs in the order asked."""

@@ -17,6 +17,7 @@ from queuert.state.adapter import ClaimedJob, Finish, FinishResult
 from queuert.state.postgres import rows
 from queuert.state.postgres.connections import Connections
 from queuert.state.postgres.failures import BROKEN, mapped
+from queuert.state.postgres.finishing import check_endings
 from queuert.state.postgres.pauses import sync_pauses
 from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
@@ -58,6 +59,7 @@ class PostgresTransaction:
 
     def finish(self, finish: Finish) -> FinishResult:
         """Write the ending inside the transaction."""
+        check_endings([finish])
         with self._connections.limited(self.connection):
             results = finish_and_release(self.connection, self._sql, [finish])
         if finish.job.lease not in results:

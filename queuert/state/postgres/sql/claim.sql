@@ -1,24 +1,29 @@
 -- Lease the best due jobs of the wanted types, up to the limit.
 --
 -- First look without locks at the head of each type, to learn how many of each belong to the best; then lock just
--- those, passing over what others hold; make up for what is missing then from any type. All steps read at most `limit` entries a type from an index, whatever
--- the backlog. statement_timestamp() is stable, so that it can bound the index scan; leases are dated by
--- clock_timestamp(), since the statement may have waited.
+-- those, passing over what others hold; make up for what is missing then from any type. All steps read at most `limit`
+-- entries a type from an index, whatever the backlog. Paused types are left out. statement_timestamp() is stable, so that
+-- it can bound the index scan; leases are dated by clock_timestamp(), since the statement may have waited.
 WITH wanted AS MATERIALIZED (
     SELECT * FROM unnest(%(types)s::text[], %(leases)s::float8[]) AS w (type, lease_seconds)
 ),
+-- Apart from them, since the plan of the update hangs on how many types are expected there.
+unpaused AS MATERIALIZED (
+    SELECT wanted.type FROM wanted
+    WHERE NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = wanted.type)
+),
 best AS MATERIALIZED (
-    SELECT wanted.type, head.due
-    FROM wanted
+    SELECT unpaused.type, head.due
+    FROM unpaused
     CROSS JOIN LATERAL (
         (SELECT false AS due, attempt - uncounted - lease_expirations - priority AS rank, scheduled_at
          FROM {schema}.job
-         WHERE job.type = wanted.type AND status = 'ready'
+         WHERE job.type = unpaused.type AND status = 'ready'
          ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT %(limit)s)
         UNION ALL
         (SELECT true, attempt - uncounted - lease_expirations - priority, scheduled_at
          FROM {schema}.job
-         WHERE job.type = wanted.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
+         WHERE job.type || '' = unpaused.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
          ORDER BY scheduled_at LIMIT %(limit)s)
     ) AS head
     ORDER BY head.rank, head.scheduled_at
@@ -42,7 +47,7 @@ locked AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT job.ctid AS tid
         FROM {schema}.job
-        WHERE job.type = shares.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
+        WHERE job.type || '' = shares.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
         ORDER BY scheduled_at LIMIT shares.due FOR UPDATE SKIP LOCKED
     ) AS due
 ),
@@ -52,11 +57,11 @@ short AS (
 spare AS (
     SELECT other.tid
     FROM short
-    CROSS JOIN wanted
+    CROSS JOIN unpaused
     CROSS JOIN LATERAL (
         SELECT job.ctid AS tid
         FROM {schema}.job
-        WHERE job.type = wanted.type AND status = 'ready' AND job.ctid <> ALL (ARRAY(SELECT tid FROM locked))
+        WHERE job.type = unpaused.type AND status = 'ready' AND job.ctid <> ALL (ARRAY(SELECT tid FROM locked))
         ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT short.missing FOR UPDATE SKIP LOCKED
     ) AS other
     LIMIT (SELECT missing FROM short)

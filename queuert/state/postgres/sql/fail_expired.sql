@@ -5,11 +5,15 @@ WITH done AS (
         finished_at = clock_timestamp(),
         chain_status = CASE WHEN chain_index = 0 THEN 'failed' END,
         chain_closed_at = CASE WHEN chain_index = 0 THEN clock_timestamp() END,
-        lease_expirations = lease_expirations + 1,
+        lease_expirations = job.lease_expirations + 1,
         lease_token = NULL,
         lease_expires_at = NULL,
         error = jsonb_build_object('kind', 'lease_expired', 'message',
-            'the lease of worker ' || coalesce(holder, '?') || ' expired on the last attempt')
+            'the lease of worker ' || coalesce(holder, '?') || ' expired'
+            || CASE WHEN job.lease_expirations > 0
+                THEN ', and the job has expired ' || job.lease_expirations + 1
+                    || ' times: it may be what kills its workers'
+                ELSE ' on the last attempt' END)
     FROM unnest(%(ids)s::text[], %(tokens)s::uuid[]) AS asked (id, token)
     WHERE job.id = asked.id AND job.lease_token = asked.token AND job.lease_expires_at <= clock_timestamp()
     RETURNING job.id, job.chain_id, job.chain_index

@@ -6,7 +6,7 @@ WITH asked AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(finishes)s::json) AS f (
         id text, token uuid, kind text, delay float8, output jsonb, error jsonb, root text,
         next_id text, next_type text, next_input jsonb, next_priority int, next_delay float8, next_moment timestamptz,
-        next_trace text)
+        next_trace text, next_limit text, crashed bool)
 ),
 locked AS MATERIALIZED (
     SELECT id, has_dependents FROM {schema}.job
@@ -29,18 +29,20 @@ done AS (
                                  WHEN 'cancel' THEN 'cancelled' ELSE chain_status END END,
         chain_closed_at = CASE WHEN chain_index = 0 AND asked.kind IN ('complete', 'fail', 'cancel')
             THEN clock_timestamp() END,
-        finished_at = CASE WHEN asked.kind NOT IN ('retry', 'interrupt') THEN clock_timestamp() END,
+        finished_at = CASE WHEN asked.kind NOT IN ('retry', 'interrupt', 'wait') THEN clock_timestamp() END,
         scheduled_at = CASE asked.kind WHEN 'retry' THEN clock_timestamp() + asked.delay * interval '1 second'
+                                       WHEN 'wait' THEN clock_timestamp()
                                        ELSE scheduled_at END,
-        uncounted = uncounted + (asked.kind = 'interrupt')::int,
-        output = CASE WHEN asked.kind = 'complete' THEN coalesce(asked.output, 'null') END,
+        uncounted = uncounted + (asked.kind IN ('interrupt', 'wait'))::int,
+        lease_expirations = lease_expirations + asked.crashed::int,
+        output = CASE asked.kind WHEN 'complete' THEN coalesce(asked.output, 'null') WHEN 'continue' THEN asked.output END,
         error = asked.error,
         continued_by = asked.next_id,
         lease_expires_at = NULL
     FROM asked
     WHERE job.id = asked.id AND job.lease_token = asked.token AND job.lease_expires_at IS NOT NULL
         AND job.id IN (SELECT id FROM locked)
-        AND (asked.kind IN ('continue', 'retry', 'interrupt')
+        AND (asked.kind IN ('continue', 'retry', 'interrupt', 'wait')
              OR coalesce(asked.root, asked.id) IN (SELECT id FROM closable))
     RETURNING job.id, job.lease_token, job.type, job.status, job.chain_id, job.chain_type, job.chain_index, job.priority
 ),
@@ -52,10 +54,11 @@ closed AS (
 ),
 continued AS (
     INSERT INTO {schema}.job
-        (id, type, chain_id, chain_type, chain_index, status, priority, scheduled_at, input, trace_context)
+        (id, type, chain_id, chain_type, chain_index, status, priority, scheduled_at, input, trace_context, limit_key)
     SELECT asked.next_id, asked.next_type, done.chain_id, done.chain_type, done.chain_index + 1,
         CASE WHEN due.at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END,
-        coalesce(asked.next_priority, done.priority), due.at, coalesce(asked.next_input, 'null'), asked.next_trace
+        coalesce(asked.next_priority, done.priority), due.at, coalesce(asked.next_input, 'null'), asked.next_trace,
+        asked.next_limit
     FROM done
     JOIN asked ON asked.id = done.id AND asked.token = done.lease_token
     CROSS JOIN LATERAL (

@@ -2,17 +2,17 @@
 -- renewed meanwhile is let be. Jobs at the cap are only picked here: closing a chain takes its lock first.
 WITH policy AS MATERIALIZED (
     SELECT * FROM unnest(%(types)s::text[], %(max_attempts)s::int[], %(initials)s::float8[], %(multipliers)s::float8[],
-                         %(maximums)s::float8[], %(jitters)s::float8[])
-        AS p (type, max_attempts, initial, multiplier, maximum, jitter)
+                         %(maximums)s::float8[], %(jitters)s::float8[], %(max_crashes)s::int[])
+        AS p (type, max_attempts, initial, multiplier, maximum, jitter, max_crashes)
 ),
 expired AS MATERIALIZED (
-    SELECT id, type, chain_id, attempt, uncounted, lease_token, holder
+    SELECT id, type, chain_id, attempt, uncounted, lease_expirations, lease_token, holder
     FROM {schema}.job
     WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_expires_at <= clock_timestamp()
     ORDER BY lease_expires_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ),
 judged AS (
-    SELECT expired.*, attempt - uncounted >= max_attempts AS spent,
+    SELECT expired.*, attempt - uncounted >= max_attempts OR lease_expirations + 1 >= max_crashes AS spent,
         CASE WHEN initial = 0 THEN 0
              WHEN (attempt - uncounted - 1) * ln(multiplier) > 100 THEN maximum
              ELSE least(maximum, initial * power(multiplier, attempt - uncounted - 1))
@@ -25,7 +25,7 @@ returned AS (
         -- Without a pause it keeps its place in the order of those that are due.
         scheduled_at = CASE WHEN judged.delay > 0 THEN clock_timestamp() + judged.delay * interval '1 second'
                             ELSE scheduled_at END,
-        lease_expirations = lease_expirations + 1,
+        lease_expirations = job.lease_expirations + 1,
         lease_token = NULL,
         lease_expires_at = NULL,
         error = jsonb_build_object('kind', 'lease_expired', 'message',

@@ -15,7 +15,7 @@ locked AS MATERIALIZED (
 )
 UPDATE {schema}.job
 SET open_blockers = open_blockers - counted.closed,
-    scheduled_at = CASE WHEN open_blockers = counted.closed THEN greatest(scheduled_at, clock_timestamp())
+    scheduled_at = CASE WHEN open_blockers = counted.closed AND status = 'blocked' THEN greatest(scheduled_at, clock_timestamp())
                         ELSE scheduled_at END,
     status = CASE WHEN open_blockers > counted.closed OR status <> 'blocked' THEN status
                   WHEN scheduled_at > clock_timestamp() THEN 'scheduled'

@@ -23,6 +23,7 @@ from queuert.testing.conformance.building import (
     read,
     read_chain,
     reap,
+    retry,
     run_out,
     start,
     started_and_claimed,
@@ -284,3 +285,34 @@ async def reaped_jobs_are_claimed_again(stores: Stores) -> None:
     assert {(one.id, one.attempt, one.lease_expirations) for one in again} == {(one.id, 2, 1) for one in held}
     assert not any(one.written for one in await store.finish([complete(one) for one in held]))
     assert all(one.written for one in await other.finish([complete(one) for one in again]))
+
+
+@case()
+async def crashes_end_it_early(stores: Stores) -> None:
+    """A job whose leases have expired as often as the policy bears is failed, whatever attempts are left."""
+    store = await stores.open()
+    [id] = await start(store, job())
+    policy = RetryPolicy(max_attempts=100, initial=0.0, jitter=0.0, max_crashes=2)
+    statuses = []
+    for _ in range(2):
+        await run_out(store, await claim_one(store))
+        [reaped] = await reap(store, policy)
+        statuses.append(reaped.status)
+    assert statuses == [JobStatus.READY, JobStatus.FAILED]
+    found = await read(store, id)
+    assert (found.attempt, found.lease_expirations) == (2, 2)
+    assert found.last_error is not None
+    assert "kills its workers" in found.last_error.message
+
+
+@case()
+async def failures_are_no_crashes(stores: Stores) -> None:
+    """Attempts that handlers failed do not count as crashes."""
+    store = await stores.open()
+    await start(store, job())
+    policy = RetryPolicy(max_attempts=100, initial=0.0, jitter=0.0, max_crashes=2)
+    for _ in range(3):
+        await store.finish([retry(await claim_one(store))])
+    await run_out(store, await claim_one(store))
+    [reaped] = await reap(store, policy)
+    assert (reaped.status, reaped.attempt) == (JobStatus.READY, 4)

@@ -1,0 +1,153 @@
+"""``queuert chains``: look at chains, and cancel, retry or delete them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from queuert.cli.failures import Exit, UsageError
+from queuert.cli.operating import command_with_actions, list_arguments, list_options, operator, type_option
+from queuert.cli.options import Commands
+from queuert.cli.output import fields, print_fields, print_json, print_page, print_table
+from queuert.client import Chain, Client
+from queuert.errors import ChainNotFoundError, ChainNotRetriableError
+from queuert.jobs import ChainStatus
+from queuert.state.listing import MAX_PAGE
+
+_DESCRIPTION = """List and show chains, and cancel, retry or delete them. Dead letters are the failed ones:
+
+  queuert chains list --status failed --since 24h
+  queuert chains retry --failed --type resize
+"""
+
+_COLUMNS = ("id", "type", "status", "created_at", "closed_at", "error")
+_JOB_COLUMNS = ("chain_index", "id", "type", "status", "attempt", "created_at", "finished_at", "last_error")
+_WAITING_COLUMNS = ("id", "type", "status", "created_at")
+
+
+def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
+    """Add the command and its actions."""
+    actions = command_with_actions(
+        commands, debug, "chains", help="list, show, cancel, retry and delete chains", description=_DESCRIPTION
+    )
+    list_options(actions.add("list", run_list, "list chains"), [status.value for status in ChainStatus])
+    show = actions.add("show", run_show, "show a chain, its jobs, and the jobs that wait for it")
+    show.add_argument("id", metavar="ID")
+    cancel = actions.add("cancel", run_cancel, "close open chains as cancelled", "All of them, or none.")
+    cancel.add_argument("ids", nargs="+", metavar="ID")
+    cancel.add_argument("--reason", default="cancelled by an operator", help="what the chains' error says")
+    retry = actions.add("retry", run_retry, "open failed and cancelled chains again", "All that are named, or none.")
+    retry.add_argument("ids", nargs="*", metavar="ID")
+    retry.add_argument("--failed", action="store_true", help="all failed ones, of the types that --type names")
+    type_option(retry, "of this job type, with --failed; again for more")
+    delete = actions.add("delete", run_delete, "delete chains with all their jobs", "All of them, or none.")
+    delete.add_argument("ids", nargs="+", metavar="ID")
+    delete.add_argument("--cascade", action="store_true", help="and the chains that their jobs waited for, and so on")
+    delete.add_argument("--yes", action="store_true", help="yes, delete them, whatever they are at")
+
+
+def run_list(args: argparse.Namespace) -> int:
+    """Print a page of chains."""
+    with operator(args) as client:
+        page = client.list_chains(**list_arguments(args))
+    print_page(map(_fields, page), _COLUMNS, as_json=args.json, next_cursor=page.next_cursor)
+    return Exit.DONE
+
+
+def run_show(args: argparse.Namespace) -> int:
+    """Print all there is to know of a chain; of its jobs, the first thousand."""
+    with operator(args) as client:
+        chain = client.get_chain(args.id)
+        jobs = client.list_chain_jobs(chain, limit=MAX_PAGE)
+        waiting = client.list_blocked_jobs(chain, limit=MAX_PAGE)
+    if args.json:
+        documents: dict[str, Any] = {"jobs": list(map(fields, jobs)), "blocked_jobs": list(map(fields, waiting))}
+        more = {"more_jobs": jobs.next_cursor is not None, "more_blocked_jobs": waiting.next_cursor is not None}
+        print_json({**_fields(chain), **documents, **more})
+        return Exit.DONE
+    print_fields(_fields(chain))
+    for title, page, columns in (("jobs", jobs, _JOB_COLUMNS), ("waited for by", waiting, _WAITING_COLUMNS)):
+        print(f"\n{title}{f', the first {MAX_PAGE}' if page.next_cursor else ''}:")
+        print_table([_job_fields(job) for job in page], columns, indent="  ")
+    return Exit.DONE
+
+
+def run_cancel(args: argparse.Namespace) -> int:
+    """Cancel, and say how many were open."""
+    with operator(args) as client:
+        cancelled = client.cancel_chains(args.ids, reason=args.reason)
+    return _say(args, "cancelled", sum(cancelled), f"; {cancelled.count(False)} had closed before")
+
+
+def run_retry(args: argparse.Namespace) -> int:
+    """Retry those that are named, or all dead letters of some types."""
+    if bool(args.ids) == args.failed:
+        raise UsageError("chains retry: name ids, or use --failed with --type")
+    if args.failed and not args.types:
+        raise UsageError("chains retry --failed: name the job types with --type")
+    if args.types and not args.failed:
+        raise UsageError("chains retry: --type goes with --failed")
+    with operator(args) as client:
+        if args.failed:
+            return _say(args, "retried", retry_failed(client, args.types))
+        client.retry_chains(args.ids)
+    return _say(args, "retried", len(dict.fromkeys(args.ids)))
+
+
+def retry_failed(client: Client, types: Sequence[str]) -> int:
+    """Retry all failed chains of some types, page by page, each once; returns how many."""
+    count, cursor = 0, None
+    while True:
+        page = client.list_chains(
+            job_types=types, statuses=[ChainStatus.FAILED], limit=MAX_PAGE, cursor=cursor, oldest_first=True
+        )
+        count += _retry_page(client, page.items)
+        cursor = page.next_cursor
+        if cursor is None:
+            return count
+
+
+def _retry_page(client: Client, chains: Sequence[Chain[Any]]) -> int:
+    try:
+        client.retry_chains(chains)
+    except (ChainNotRetriableError, ChainNotFoundError):
+        # Somebody else retried or deleted some of them meanwhile.
+        if len(chains) == 1:
+            return 0
+        half = len(chains) // 2
+        return _retry_page(client, chains[:half]) + _retry_page(client, chains[half:])
+    return len(chains)
+
+
+def run_delete(args: argparse.Namespace) -> int:
+    """Delete, if that is really meant, and say how many there were."""
+    if not args.yes:
+        raise UsageError("deleted chains cannot be brought back: add --yes if that is what you want")
+    with operator(args) as client:
+        deleted = client.delete_chains(args.ids, cascade=args.cascade)
+    return _say(args, "deleted", len(deleted))
+
+
+def _say(args: argparse.Namespace, verb: str, count: int, more: str = "") -> int:
+    if args.json:
+        print_json({verb: count})
+    else:
+        print(f"{verb} {count}{more}")
+    return Exit.DONE
+
+
+def _fields(chain: Chain[Any]) -> dict[str, Any]:
+    return {
+        "id": chain.id,
+        "type": chain.type,
+        "status": chain.status,
+        "created_at": chain.created_at,
+        "closed_at": chain.closed_at,
+        "error": chain.error,
+    }
+
+
+def _job_fields(job: Any) -> dict[str, Any]:
+    # Not as deep as fields(): an error is shown in one line.
+    return {name: getattr(job, name) for name in (*_JOB_COLUMNS, *_WAITING_COLUMNS)}

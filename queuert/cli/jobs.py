@@ -1,0 +1,83 @@
+"""``queuert jobs``: look at jobs, and make scheduled ones due."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields as dataclass_fields
+from typing import Any
+
+from queuert.cli.failures import Exit
+from queuert.cli.operating import command_with_actions, list_arguments, list_options, operator
+from queuert.cli.options import Commands
+from queuert.cli.output import fields, print_fields, print_json, print_page, print_table
+from queuert.jobs import Blocker, Job, JobStatus
+
+_DESCRIPTION = """List and show jobs, first ones of chains and continuations alike, and make scheduled ones due:
+
+  queuert jobs list --type resize --status running
+"""
+
+_COLUMNS = ("id", "type", "status", "attempt", "created_at", "scheduled_at", "finished_at", "last_error")
+_BLOCKER_COLUMNS = ("chain_id", "type", "status", "output", "error")
+
+
+def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
+    """Add the command and its actions."""
+    actions = command_with_actions(
+        commands, debug, "jobs", help="list and show jobs, trigger scheduled ones", description=_DESCRIPTION
+    )
+    list_options(
+        actions.add(
+            "list", run_list, "list jobs", "List jobs. Scheduled ones whose time has come are listed as scheduled."
+        ),
+        [status.value for status in JobStatus],
+    )
+    show = actions.add("show", run_show, "show a job, its input and output, and what it waits for")
+    show.add_argument("id", metavar="ID")
+    trigger = actions.add("trigger", run_trigger, "make scheduled jobs due now", "All of them, or none.")
+    trigger.add_argument("ids", nargs="+", metavar="ID")
+
+
+def run_list(args: argparse.Namespace) -> int:
+    """Print a page of jobs."""
+    with operator(args) as client:
+        page = client.list_jobs(**list_arguments(args))
+    rows = [fields(job) if args.json else _shallow(job) for job in page]
+    print_page(rows, _COLUMNS, as_json=args.json, next_cursor=page.next_cursor)
+    return Exit.DONE
+
+
+def run_show(args: argparse.Namespace) -> int:
+    """Print all there is to know of a job."""
+    with operator(args) as client:
+        job = client.get_job(args.id)
+        blockers = client.get_blockers(args.id)
+    if args.json:
+        print_json({**fields(job), "blockers": list(map(fields, blockers))})
+        return Exit.DONE
+    print_fields(_shallow(job))
+    if blockers:
+        print("\nwaits for, or waited for:")
+        print_table([_shallow(blocker) for blocker in blockers], _BLOCKER_COLUMNS, indent="  ")
+    if job.last_error is not None and job.last_error.traceback:
+        print("\ntraceback of the last error:")
+        for line in job.last_error.traceback.splitlines():
+            print(f"  {''.join(one if one.isprintable() else ' ' for one in line)}")
+    return Exit.DONE
+
+
+def run_trigger(args: argparse.Namespace) -> int:
+    """Make jobs due, and say how many were named."""
+    with operator(args) as client:
+        client.trigger_jobs(args.ids)
+    count = len(dict.fromkeys(args.ids))
+    if args.json:
+        print_json({"triggered": count})
+    else:
+        print(f"triggered {count}")
+    return Exit.DONE
+
+
+def _shallow(value: Job | Blocker) -> dict[str, Any]:
+    # Not as deep as fields(): an error is shown in one line.
+    return {one.name: getattr(value, one.name) for one in dataclass_fields(value)}

@@ -1,0 +1,76 @@
+"""Claims on Postgres. ``sync_claiming.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from queuert.state.adapter import ClaimedJob, ClaimRequest
+from queuert.state.postgres import limiting, parameters, rows
+from queuert.state.postgres.async_base import AsyncPostgresBase
+from queuert.state.postgres.async_steps import fetch
+from queuert.state.postgres.rows import Row
+from queuert.state.postgres.settings import PostgresSettings
+from queuert.state.postgres.statements import Statements
+
+_ADMISSIONS = 3
+"""A choice is made again without the jobs of it that somebody else has locked; twice is already rare."""
+
+
+class AsyncPostgresClaiming(AsyncPostgresBase):
+    """Taking what is due."""
+
+    def __init__(self, settings: PostgresSettings, statements: Statements, connections: int) -> None:
+        super().__init__(settings, statements, connections)
+        self._cursors: dict[str, str] = {}
+        """Where the next walk over the keys of a job type begins, if it has too many for one."""
+
+    async def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
+        """Lease due jobs, best first."""
+        if request.limit < 1 or not request.leases:
+            return []
+        if limiting.limits_of(request):
+            found = await self._claim_limited(request)
+        else:
+            found = await self._fetch(self._sql.claim, parameters.claim(request))
+        return rows.best_first([rows.claimed_job(row, request.token) for row in found])
+
+    async def _claim_limited(self, request: ClaimRequest) -> list[Row]:
+        async with self._transaction() as connection:
+            prepared = limiting.promote(request)
+            await fetch(connection, self._sql.lock_limits, prepared)
+            await fetch(connection, self._sql.promote_due, prepared)
+            found, others = await self._claim_admitted(connection, request)
+            old = limiting.forget(request)
+            if found and old["types"]:
+                await fetch(connection, self._sql.forget_starts, old)
+            if others:
+                rest = parameters.claim(limiting.unlimited(request, others))
+                found += await fetch(connection, self._sql.claim, rest)
+            return found
+
+    async def _claim_admitted(self, connection: AsyncConnection[Any], request: ClaimRequest) -> tuple[list[Row], int]:
+        """Claim what the limits let through, and say how many of the other types should be claimed."""
+        found: list[Row] = []
+        passed_over: list[str] = []
+        others = 0
+        for _ in range(_ADMISSIONS):
+            asked = limiting.admit(request, request.limit - len(found), self._cursors, passed_over)
+            admission = limiting.admission(await fetch(connection, self._sql.admit, asked))
+            others = admission.others
+            if admission.ids:
+                taken = limiting.claim_admitted(request, admission.ids)
+                found += await fetch(connection, self._sql.claim_admitted, taken)
+            locked = set(admission.ids).difference(row[0] for row in found)
+            if not locked:
+                self._cursors.update(admission.cursors)
+                break
+            passed_over += locked
+        return found, others
+
+    async def next_due(self, types: Sequence[str]) -> float | None:
+        """Seconds until the next job is due."""
+        found = await self._fetch(self._sql.next_due, {"types": list(types)})
+        return None if found[0][0] is None else float(found[0][0])

@@ -1,0 +1,198 @@
+"""Parameters and rows of the statements that intervene from outside: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from queuert.errors import (
+    ChainNotFoundError,
+    InvalidIdentifierError,
+    JobIdConflictError,
+    JobNotFoundError,
+    JobNotTriggerableError,
+)
+from queuert.jobs import ChainStatus, JobStatus
+from queuert.notify.adapter import Topic
+from queuert.state.adapter import NewJob
+from queuert.state.outside import DeleteResult, Intervention, OutsideCompletion, TriggeredJob
+from queuert.state.postgres.parameters import Parameters, array, new_job, quoted
+from queuert.state.postgres.rows import Row
+
+FAILED_OR_CANCELLED = frozenset({ChainStatus.FAILED, ChainStatus.CANCELLED})
+"""How a chain stands that can be retried."""
+
+Hints: TypeAlias = Mapping[Topic, Sequence[str]]
+"""What others are to be told."""
+
+_DUE = (JobStatus.READY, JobStatus.SCHEDULED)
+
+
+@dataclass(frozen=True, slots=True)
+class MetChain:
+    """A chain as it stands under its lock."""
+
+    id: str
+    type: str
+    status: ChainStatus
+    tail_id: str
+    tail_type: str
+    tail_status: JobStatus
+
+    def intervention(self, *, status: ChainStatus | None = None, readied: tuple[str, ...] = ()) -> Intervention:
+        """What became of it: written, if it has a new status or has gone on; ``status`` None says that nothing was."""
+        return Intervention(
+            chain_id=self.id,
+            chain_type=self.type,
+            status=self.status if status is None else status,
+            job_id=self.tail_id,
+            job_type=self.tail_type,
+            met=self.tail_status,
+            written=status is not None,
+            readied=readied,
+        )
+
+
+def met_chains(rows: Iterable[Row]) -> dict[str, MetChain]:
+    """The chains among the rows of ``lock_chains``, each with the last job that was locked with it."""
+    roots: dict[str, Row] = {}
+    tails: dict[str, Row] = {}
+    for row in rows:
+        id, chain_id, index = row[:3]
+        if index == 0:
+            roots[id] = row
+        if chain_id not in tails or tails[chain_id][2] < index:
+            tails[chain_id] = row
+    return {
+        id: MetChain(id, root[4], ChainStatus(root[5]), tails[id][0], tails[id][3], JobStatus(tails[id][6]))
+        for id, root in roots.items()
+    }
+
+
+def all_found(ids: Sequence[str], met: Mapping[str, MetChain]) -> dict[str, MetChain]:
+    """The chains of these ids, in this order, each once.
+
+    Raises:
+        ChainNotFoundError: one of them is not among those that were met.
+    """
+    for id in ids:
+        if id not in met:
+            raise ChainNotFoundError(id)
+    return {id: met[id] for id in ids}
+
+
+def completion_blockers(completions: Sequence[OutsideCompletion]) -> list[NewJob]:
+    """The continuations that are to wait for chains."""
+    following = (one.continuation for one in completions)
+    return [job for job in following if job is not None and job.blockers]
+
+
+def check_completions(completions: Sequence[OutsideCompletion]) -> None:
+    """Refuse what no state of the store could take.
+
+    Raises:
+        InvalidIdentifierError: two completions are of one chain.
+        JobIdConflictError: a continuation has the id of its chain, which is that of the first job.
+    """
+    ids = [one.chain_id for one in completions]
+    if len(set(ids)) < len(ids):
+        twice = next(id for id in ids if ids.count(id) > 1)
+        raise InvalidIdentifierError(f"the chain {twice!r} is to be completed twice in one batch")
+    own = [one.chain_id for one in completions if one.continuation is not None and one.continuation.id == one.chain_id]
+    if own:
+        raise JobIdConflictError(own)
+
+
+def can_complete(completion: OutsideCompletion, chain: MetChain) -> bool:
+    """Whether the chain is open, and still at the job that the caller saw."""
+    return chain.status is ChainStatus.OPEN and chain.tail_id == completion.tail_id
+
+
+def completions(asked: Sequence[OutsideCompletion]) -> Parameters:
+    """Parameters of ``complete_outside``."""
+    rows = (
+        f'{{"id":{quoted(one.tail_id)},"output":{one.output or "null"},'
+        f'"next_id":{quoted(one.continuation.id if one.continuation else None)}}}'
+        for one in asked
+    )
+    following = (new_job(one.continuation) for one in asked if one.continuation is not None)
+    return {"completions": array(rows), "continuations": array(following)}
+
+
+def completed(
+    asked: Sequence[OutsideCompletion], met: Mapping[str, MetChain], blocked: frozenset[str], released: Sequence[Row]
+) -> list[Intervention]:
+    """The results of completions that were written; ``blocked`` are the continuations that must wait."""
+    results = []
+    for one in asked:
+        following = one.continuation
+        readied = (following.type,) if following is not None and following.id not in blocked else ()
+        status = ChainStatus.COMPLETED if following is None else ChainStatus.OPEN
+        results.append(met[one.chain_id].intervention(status=status, readied=readied))
+    return with_released(results, released)
+
+
+def with_released(results: list[Intervention], released: Sequence[Row]) -> list[Intervention]:
+    """The same, and the last one that was written names the types of the jobs that ``unblock`` made due."""
+    types = tuple(sorted({row[0] for row in released if row[1] in _DUE}))
+    if types:
+        last = max(place for place, one in enumerate(results) if one.written)
+        results[last] = replace(results[last], readied=results[last].readied + types)
+    return results
+
+
+def hints(results: Sequence[Intervention]) -> Hints:
+    """What others are to be told of interventions."""
+    written = [one for one in results if one.written]
+    return {
+        Topic.JOBS: sorted({type for one in written for type in one.readied}),
+        Topic.CHAINS: [one.chain_id for one in written if one.status is not ChainStatus.OPEN],
+        Topic.LEASES: [one.job_id for one in written if one.met is JobStatus.RUNNING],
+    }
+
+
+def triggered(ids: Sequence[str], rows: Sequence[Row]) -> list[TriggeredJob]:
+    """The jobs that can be triggered, from the rows of ``lock_jobs``, in the order asked.
+
+    Raises:
+        JobNotFoundError: one of them is not there.
+        JobNotTriggerableError: one of them neither is scheduled nor ready.
+    """
+    found = {row[0]: row for row in rows}
+    for id in ids:
+        if id not in found:
+            raise JobNotFoundError(id)
+        if found[id][2] not in _DUE:
+            raise JobNotTriggerableError(id, found[id][2])
+    return [TriggeredJob(id, found[id][1]) for id in ids]
+
+
+def trigger_hints(jobs: Sequence[TriggeredJob]) -> Hints:
+    """What others are to be told of jobs that were made due."""
+    return {Topic.JOBS: sorted({job.type for job in jobs})}
+
+
+def deleted(asked: Sequence[str], rows: Sequence[Row]) -> DeleteResult:
+    """The rows of ``delete``, chains in the order asked, and then the others."""
+    found = {row[1] for row in rows}
+    first = [id for id in dict.fromkeys(asked) if id in found]
+    running = sorted(row[0] for row in rows if row[2] == JobStatus.RUNNING)
+    return DeleteResult(first + sorted(found - set(first)), running)
+
+
+def delete_hints(result: DeleteResult) -> Hints:
+    """What others are to be told of chains that are gone: who waits for one looks, and does not find it."""
+    return {Topic.CHAINS: result.chain_ids, Topic.LEASES: result.running_job_ids}
+
+
+def freed_keys(rows: Iterable[Row]) -> Parameters:
+    """Parameters of ``forget_keys``, from the rows of ``delete``."""
+    keys = sorted({(row[3], row[4]) for row in rows if row[4] is not None})
+    return {"types": [type for type, _ in keys], "keys": [key for _, key in keys]}
+
+
+def for_each(ids: Sequence[str], results: Sequence[Intervention]) -> list[Intervention]:
+    """The results in the order asked, one that was asked for twice also twice."""
+    found = {one.chain_id: one for one in results}
+    return [found[id] for id in ids]

@@ -1,0 +1,28 @@
+-- Lease the ready jobs that were admitted, passing over what others hold, and note the starts of the types with a rate.
+WITH wanted AS MATERIALIZED (
+    SELECT * FROM unnest(%(types)s::text[], %(leases)s::float8[]) AS w (type, lease_seconds)
+),
+locked AS MATERIALIZED (
+    SELECT ctid AS tid, status FROM {schema}.job WHERE id = ANY (%(ids)s::text[]) FOR UPDATE SKIP LOCKED
+),
+claimed AS (
+    UPDATE {schema}.job
+    SET status = 'running',
+        attempt = attempt + 1,
+        started_at = clock_timestamp(),
+        lease_expires_at = clock_timestamp() + wanted.lease_seconds * interval '1 second',
+        lease_token = %(token)s::uuid,
+        holder = %(holder)s
+    FROM wanted
+    WHERE job.ctid = ANY (ARRAY(SELECT tid FROM locked WHERE locked.status = 'ready')) AND job.type = wanted.type
+    RETURNING job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
+        job.uncounted, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
+        job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context, job.limit_key
+),
+noted AS (
+    INSERT INTO {schema}.limit_start (started_at, type, limit_key)
+    SELECT started_at, type, coalesce(limit_key, '') FROM claimed WHERE type = ANY (%(rated)s::text[])
+)
+SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,
+    has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context
+FROM claimed

@@ -1,0 +1,22 @@
+-- The newest chain that stands in for each start of a deduplication key. Open ones have an index of their own, so that a
+-- key with a long history costs no more than a new one. statement_timestamp() is stable, so that it can bound the scan; the
+-- statement waits for no lock.
+WITH asked AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%(keys)s::json)
+        AS k (place int, type text, key text, only_open bool, seconds float8, excluding jsonb)
+)
+SELECT asked.place, found.id, found.type, found.status, found.created_at
+FROM asked
+CROSS JOIN LATERAL (
+    (SELECT id, type, status, created_at FROM {schema}.job
+     WHERE asked.only_open AND job.type = asked.type AND deduplication_key = asked.key AND chain_status = 'open'
+        AND created_at >= coalesce(statement_timestamp() - asked.seconds * interval '1 second', '-infinity')
+        AND NOT asked.excluding ? job.id
+     ORDER BY created_at DESC, id DESC LIMIT 1)
+    UNION ALL
+    (SELECT id, type, status, created_at FROM {schema}.job
+     WHERE NOT asked.only_open AND job.type = asked.type AND deduplication_key = asked.key
+        AND created_at >= coalesce(statement_timestamp() - asked.seconds * interval '1 second', '-infinity')
+        AND NOT asked.excluding ? job.id
+     ORDER BY created_at DESC, id DESC LIMIT 1)
+) AS found

@@ -1,0 +1,276 @@
+"""A queue for asynchronous tests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
+
+from queuert.client import AsyncClient
+from queuert.client.middleware import ClientMiddleware
+from queuert.client.starts import ChainReference
+from queuert.errors import JobNotFoundError
+from queuert.job_types import JobType, JobTypes
+from queuert.jobs import Job, JobStatus
+from queuert.notify.in_process import InProcessNotify
+from queuert.observability.adapter import ObservabilityAdapter
+from queuert.observability.log import LogObservability
+from queuert.schedules import after
+from queuert.state import AsyncStore, StateAdapter
+from queuert.state.listing import JobFilter, PageRequest
+from queuert.testing.attempts import RanAttempt, UnexpectedFailureError, ran_attempts
+from queuert.testing.events import EventLog
+from queuert.testing.idle import is_idle
+from queuert.testing.matching import check_fields, matching, story
+from queuert.testing.one_job import OneJobState
+from queuert.testing.times import StoredTimes, times_of
+from queuert.worker import InProcessWorker, Processors
+from queuert.worker.processors import merged
+
+_LOOK = 0.01
+"""Seconds between two looks at whether all is done, and between two claims where nothing wakes the worker."""
+
+_PAGE = 500
+_RUNNABLE = (JobStatus.READY, JobStatus.SCHEDULED)
+
+
+class AsyncJobQueue:
+    """A real queue in the hands of a test: nothing runs until the test says so, and time moves when it says so.
+
+    Args:
+        state: an empty store, such as the fixture ``queuert_state`` gives.
+        job_types: all that the test starts or runs.
+        middlewares: of the client.
+        times: moves the clock; only for stores of which Queuert does not know it.
+
+    Attributes:
+        client: starts chains; the program under test may use it, or one of its own on the same store.
+
+    Example::
+
+        async with AsyncJobQueue(queuert_state, job_types) as queue:
+            await sign_up("ada@example.org", client=queue.client)
+            await queue.assert_started(send_email, to="ada@example.org")
+            await queue.run_until_idle(processors)
+            await queue.advance(days=1)
+            await queue.run_until_idle(processors)
+            await queue.assert_started(send_reminder)
+    """
+
+    def __init__(
+        self,
+        state: StateAdapter,
+        job_types: JobTypes,
+        *,
+        middlewares: Iterable[ClientMiddleware] = (),
+        times: StoredTimes | None = None,
+    ) -> None:
+        self._times = times
+        self.state = state
+        self.job_types = job_types
+        self.client = AsyncClient(
+            state, job_types, notify=InProcessNotify(), observability=LogObservability(), middlewares=middlewares
+        )
+        self._store: AsyncStore | None = None
+
+    async def aclose(self) -> None:
+        """Let go of all connections. Idempotent."""
+        await self.client.aclose()
+        store, self._store = self._store, None
+        if store is not None:
+            await store.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    # --- run ----------------------------------------------------------------------------------------------------------
+
+    async def run_until_idle(
+        self,
+        processors: Processors | Sequence[Processors],
+        *,
+        allow_failures: bool = False,
+        concurrency: int = 4,
+        timeout: float = 30.0,
+    ) -> list[RanAttempt]:
+        """Run a worker until no job of these processors is ready or running; returns the attempts that ran.
+
+        Jobs that are scheduled for later stay so, the pauses before retries among them: see :meth:`advance`.
+
+        Args:
+            processors: the handlers.
+            allow_failures: do not raise when a job fails or a handler raises.
+            concurrency: handlers that run at once.
+            timeout: seconds.
+
+        Raises:
+            UnexpectedFailureError: jobs failed, or handlers raised; all the same, everything that was ready has run.
+            AssertionError: some were still ready or running after ``timeout`` seconds.
+        """
+        store = await self._opened()
+        types = list(merged(processors))
+        async with self._working(self.state, processors, concurrency) as log:
+            try:
+                async with asyncio.timeout(timeout):
+                    while not await is_idle(store, types, log):  # noqa: ASYNC110 - only a look can tell
+                        await asyncio.sleep(_LOOK)
+            except TimeoutError:
+                raise AssertionError(await self._unfinished(types, timeout)) from None
+        ran = ran_attempts(log.events)
+        wrong = [attempt for attempt in ran if attempt.went_wrong]
+        if wrong and not allow_failures:
+            raise UnexpectedFailureError(wrong)
+        return ran
+
+    async def process_job(
+        self, processors: Processors | Sequence[Processors], job: Job | ChainReference, *, timeout: float = 30.0
+    ) -> RanAttempt:
+        """Run one attempt of one job, even if it is scheduled for later, and nothing else; how it ended.
+
+        Args:
+            processors: the handlers.
+            job: a job, or a chain, whose last job it is then; or the id of either.
+            timeout: seconds.
+
+        Raises:
+            JobNotFoundError: it does not exist.
+            AssertionError: it is not ready or scheduled, or did not end within ``timeout`` seconds.
+        """
+        store = await self._opened()
+        found = await self._runnable(store, job)
+        handled = merged(processors)
+        if found.type not in handled:
+            raise AssertionError(f"no handler for {found.type!r} among {', '.join(map(repr, handled))}")
+        if found.status is JobStatus.SCHEDULED:
+            await store.trigger_jobs([found.id])
+        one = OneJobState(self.state, found.id, found.type)
+        async with self._working(one, processors, 1) as log:
+            try:
+                async with asyncio.timeout(timeout):
+                    while not (ended := ran_attempts(log.events)) and one.claimed is not False:  # noqa: ASYNC110
+                        await asyncio.sleep(_LOOK)
+            except TimeoutError:
+                raise AssertionError(f"job {found.id!r} did not end in {timeout:g} s") from None
+        if not ended:
+            raise AssertionError(f"job {found.id!r} was not to be had: its type is paused, or a worker took it")
+        return ended[-1]
+
+    @asynccontextmanager
+    async def _working(
+        self, state: StateAdapter, processors: Processors | Sequence[Processors], concurrency: int
+    ) -> AsyncIterator[EventLog]:
+        log = EventLog()
+        told: list[ObservabilityAdapter] = [log, LogObservability()]
+        async with AsyncClient(state, self.job_types, notify=self.client.notify, observability=told) as client:
+            worker = InProcessWorker(
+                client, processors, name="test", concurrency=concurrency, grace=0, poll_interval=_LOOK
+            )
+            async with worker:
+                yield log
+
+    async def _runnable(self, store: AsyncStore, job: Job | ChainReference) -> Job:
+        id = job if isinstance(job, str) else job.id
+        if not isinstance(job, Job):
+            [chain] = await store.get_chains([id])
+            id = id if chain is None else chain.tail_id
+        [found] = await store.get_jobs([id])
+        if found is None:
+            raise JobNotFoundError(id)
+        if found.status not in _RUNNABLE:
+            raise AssertionError(f"job {id!r} of type {found.type!r} is {found.status.value}: it cannot be run")
+        return found
+
+    async def _unfinished(self, types: Sequence[str], timeout: float) -> str:
+        jobs = [job for job in await self.jobs() if job.type in types and not job.status.final]
+        lines = [f"  {job.type} {job.id}: {job.status.value}, attempt {job.attempt}" for job in jobs]
+        return "\n".join([f"not idle after {timeout:g} s; these have not ended:", *lines])
+
+    # --- look ---------------------------------------------------------------------------------------------------------
+
+    async def jobs(self) -> list[Job]:
+        """All jobs, the first one first."""
+        store = await self._opened()
+        jobs: list[Job] = []
+        cursor: str | None = None
+        while True:
+            page = await store.list_jobs(JobFilter(), PageRequest(_PAGE, cursor, oldest_first=True))
+            jobs += page.items
+            cursor = page.next_cursor
+            if cursor is None:
+                return jobs
+
+    async def assert_started(
+        self,
+        job_type: JobType[Any, Any],
+        *,
+        where: Callable[[Any], object] | None = None,
+        count: int | None = 1,
+        **fields: Any,
+    ) -> list[Job]:
+        """Assert that jobs of this type were started, as chains or as their continuations, and return them.
+
+        Args:
+            job_type: of the jobs.
+            where: called with each input, in its model; says whether it is one of those.
+            count: how many there must be; None means at least one.
+            fields: values that fields of the input must have.
+
+        Raises:
+            AssertionError: there are more or fewer; the message lists what was started instead.
+            TypeError: inputs of this type have no such field.
+        """
+        jobs = await self.jobs()
+        check_fields(job_type, fields, jobs)
+        found = matching(jobs, job_type, where, fields)
+        if len(found) != count and not (count is None and found):
+            expected = "at least 1 job" if count is None else f"{count} job{'' if count == 1 else 's'}"
+            raise AssertionError(story(job_type, where, fields, expected, found, jobs))
+        return found
+
+    async def assert_not_started(
+        self, job_type: JobType[Any, Any], *, where: Callable[[Any], object] | None = None, **fields: Any
+    ) -> None:
+        """Assert that no job of this type, or none with such an input, was started. See :meth:`assert_started`."""
+        await self.assert_started(job_type, where=where, count=0, **fields)
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    async def advance(
+        self,
+        delay: timedelta | None = None,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        leases: bool = False,
+    ) -> None:
+        """Let time pass for the queue, without waiting: all that is stored is made older by this much.
+
+        What moves: when scheduled jobs (and pauses before retries) become due, the windows of deduplication and of
+        rates, the age of chains for retention, the next ticks of recurring schedules. A schedule's later ticks are
+        reckoned by the real clock again. What stays: the clock that handlers see, and the ends of leases unless
+        ``leases`` is true: then a job that is running, in the eyes of the store, has lost its worker if its lease is
+        not longer.
+
+        Raises:
+            ConfigurationError: it is negative, or the times of this store cannot be moved.
+        """
+        seconds = after(delay, days=days, hours=hours, minutes=minutes, seconds=seconds).delay or 0.0
+        times = times_of(self.state) if self._times is None else self._times
+        await asyncio.to_thread(times.shift, seconds, leases=leases)
+
+    async def _opened(self) -> AsyncStore:
+        if self._store is None:
+            store = self.state.async_store(connections=2)
+            await store.open()
+            self._store = store
+        return self._store

@@ -1,0 +1,85 @@
+"""What ran in a test: attempts, as told by the events of a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from queuert.jobs import JobError
+from queuert.observability import events
+
+_OUTCOMES: dict[type[events.Event], str] = {
+    events.AttemptCompleted: "completed",
+    events.AttemptContinued: "continued",
+    events.AttemptRetried: "retried",
+    events.AttemptFailed: "failed",
+    events.AttemptCancelled: "cancelled",
+    events.AttemptWaiting: "waiting",
+    events.AttemptInterrupted: "interrupted",
+    events.AttemptAborted: "aborted",
+    events.CommitRefused: "refused",
+    events.AttemptBroken: "broken",
+}
+_WRONG = ("failed", "retried", "refused", "broken")
+
+
+@dataclass(frozen=True, slots=True)
+class RanAttempt:
+    """One attempt that ran.
+
+    ``outcome`` is ``completed``, ``continued``, ``retried``, ``failed``, ``cancelled`` or ``waiting``, as the handler
+    had it. ``interrupted``: it was still running when the worker was stopped. ``aborted`` and ``refused``: its job was
+    taken away, so that nothing of it was written. ``broken``: its ending could not be written.
+    """
+
+    job_id: str
+    chain_id: str
+    type: str
+    number: int
+    outcome: str
+    error: JobError | None = None
+
+    @property
+    def went_wrong(self) -> bool:
+        """Whether a test should fail of it: the job failed, or the handler raised. A retry it asked for is no error."""
+        asked = self.outcome == "retried" and self.error is not None and self.error.kind == "retry"
+        return self.outcome in _WRONG and not asked
+
+    def __str__(self) -> str:
+        return f"{self.type} {self.job_id} attempt {self.number}: {self.outcome}"
+
+
+class UnexpectedFailureError(AssertionError):
+    """Attempts went wrong in a test that did not allow it. ``attempts`` are those; the message has their tracebacks."""
+
+    def __init__(self, attempts: Iterable[RanAttempt]) -> None:
+        self.attempts = tuple(attempts)
+        super().__init__("\n".join(_story(attempt) for attempt in self.attempts))
+
+
+def _story(attempt: RanAttempt) -> str:
+    error = attempt.error
+    if error is None:
+        return str(attempt)
+    return f"{attempt}: {error}" + (f"\n{error.traceback}" if error.traceback else "")
+
+
+def ran_attempts(told: Iterable[events.Event]) -> list[RanAttempt]:
+    """The attempts that ended among these events, in the order in which they did."""
+    found: dict[tuple[str, int], RanAttempt] = {}
+    for event in told:
+        outcome = _OUTCOMES.get(type(event))
+        if outcome is None:
+            continue
+        ended = _attempt(event, outcome)
+        # Of an abort and what came of it, the latter says more.
+        found.pop((ended.job_id, ended.number), None)
+        found[ended.job_id, ended.number] = ended
+    return list(found.values())
+
+
+def _attempt(event: events.Event, outcome: str) -> RanAttempt:
+    fields = ("job_id", "chain_id", "type")
+    job_id, chain_id, type = (str(getattr(event, name)) for name in fields)
+    number: int = getattr(event, "attempt")  # noqa: B009 - the base class of all events has no such field
+    return RanAttempt(job_id, chain_id, type, number, outcome, getattr(event, "error", None))

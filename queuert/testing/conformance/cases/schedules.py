@@ -1,0 +1,311 @@
+"""Recurring schedules: each tick gets its chain once, whoever sees it first."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from queuert.errors import ConfigurationError
+from queuert.jobs import JobStatus
+from queuert.recurrence import MissedRuns, tick_id
+from queuert.state import AsyncStore
+from queuert.state.adapter import NewJob
+from queuert.state.recurrence import ScheduleRecord
+from queuert.testing.conformance.building import claim_one, complete, error_of, eventually, job, read, start
+from queuert.testing.conformance.registry import case
+from queuert.testing.conformance.stores import Stores
+
+_LONG_AGO = datetime(2001, 2, 3, 4, 5, 6, 789, tzinfo=UTC)
+_DAY = timedelta(days=1)
+
+
+def _schedule(name: str = "daily", **more: Any) -> ScheduleRecord:
+    given: dict[str, Any] = {"cron": None, "every": None if more.get("cron") else 86_400.0 * 300, **more}
+    return ScheduleRecord(
+        name,
+        given.pop("type", "work"),
+        given.pop("input", "{}"),
+        time_zone=given.pop("time_zone", "UTC"),
+        missed=given.pop("missed", MissedRuns.ONCE),
+        **given,
+    )
+
+
+async def _listed(store: AsyncStore, name: str = "daily") -> ScheduleRecord:
+    [found] = [one for one in await store.list_schedules() if one.name == name]
+    return found
+
+
+async def _make_due(store: AsyncStore, name: str = "daily", tick: datetime = _LONG_AGO) -> datetime:
+    """Set a schedule back to a tick that has passed."""
+    upcoming = (await _listed(store, name)).next_at
+    assert upcoming is not None
+    assert await store.fire_schedule(name, upcoming, tick, []) == []
+    return tick
+
+
+def _job(tick: datetime, name: str = "daily", **more: Any) -> NewJob:
+    return job(id=tick_id(name, tick), **more)
+
+
+# --- put, list, delete ------------------------------------------------------------------------------------------------
+
+
+@case()
+async def put_and_listed(stores: Stores) -> None:
+    """Schedules are listed by name, as they were put, with the first tick after now by the store's clock."""
+    store = await stores.open()
+    assert await store.list_schedules() == []
+    plain = _schedule("b")
+    full = _schedule(
+        "a 'quoted' é",
+        type="other",
+        input='{"n": [1, null]}',
+        cron="30 3 * * 1-5",
+        time_zone="Europe/Berlin",
+        missed=MissedRuns.ALL,
+        priority=-3,
+        limit_key="key",
+    )
+    before = (await store.due_schedules(["work"])).now
+    await store.put_schedules([plain, full])
+    after = (await store.due_schedules(["work"])).now
+    found = await store.list_schedules()
+    assert [one.name for one in found] == [full.name, plain.name]
+    for one, given in zip(found, (full, plain), strict=True):
+        assert json.loads(one.input) == json.loads(given.input)
+        assert (one.type, one.cron, one.every, one.time_zone) == (given.type, given.cron, given.every, given.time_zone)
+        assert (one.missed, one.priority, one.limit_key) == (given.missed, given.priority, given.limit_key)
+        assert (one.paused, one.last_at) == (False, None)
+        assert one.next_at in (given.spec.next_after(before), given.spec.next_after(after))
+        assert one.next_at is not None
+        assert one.next_at > before
+
+
+@case()
+async def put_again_keeps_pause_and_tick(stores: Stores) -> None:
+    """Putting a schedule again replaces it, but for its pause, its last tick and, with the same times, its next one."""
+    store = await stores.open()
+    await store.put_schedules([_schedule()])
+    await _make_due(store)
+    tick = _LONG_AGO + _DAY
+    assert await store.fire_schedule("daily", _LONG_AGO, tick, [_job(_LONG_AGO)])
+    await store.set_schedules_paused(["daily"], True)
+    await store.put_schedules([_schedule(type="other", input="[2]", priority=4, limit_key="k", missed=MissedRuns.SKIP)])
+    found = await _listed(store)
+    assert (found.type, json.loads(found.input), found.priority, found.limit_key) == ("other", [2], 4, "k")
+    assert (found.missed, found.paused, found.next_at, found.last_at) == (MissedRuns.SKIP, True, tick, _LONG_AGO)
+
+
+@case()
+async def put_with_other_times_begins_anew(stores: Stores) -> None:
+    """With other times, or another time zone, the next tick is the first after now; the pause stays."""
+    store = await stores.open()
+    for changed in (
+        _schedule(every=86_400.0),
+        _schedule(cron="0 3 * * *"),
+        _schedule(cron="0 3 * * *", time_zone="Asia/Tokyo"),
+    ):
+        await store.delete_schedules(["daily"])
+        await store.put_schedules([_schedule()])
+        await _make_due(store)
+        await store.set_schedules_paused(["daily"], True)
+        now = (await store.due_schedules(["work"])).now
+        await store.put_schedules([changed])
+        found = await _listed(store)
+        assert found.next_at is not None
+        assert found.next_at > now
+        assert (found.paused, found.spec.cron, found.spec.time_zone) == (True, changed.cron, changed.time_zone)
+
+
+@case()
+async def what_makes_no_sense_is_refused(stores: Stores) -> None:
+    """A schedule whose times make no sense is refused, and none of its batch is written."""
+    store = await stores.open()
+    for wrong in (_schedule("wrong", cron="61 * * * *"), _schedule("wrong", time_zone="Mars/Olympus")):
+        await error_of(ConfigurationError, store.put_schedules([_schedule(), wrong]))
+    await store.put_schedules([])
+    assert await store.list_schedules() == []
+
+
+@case()
+async def deleted(stores: Stores) -> None:
+    """A deleted schedule is gone, its chains stay; how many there were is returned, each counted once."""
+    store = await stores.open()
+    await store.put_schedules([_schedule(), _schedule("other")])
+    tick = await _make_due(store)
+    assert await store.fire_schedule("daily", tick, tick + _DAY, [_job(tick)])
+    assert await store.delete_schedules(["daily", "daily", "unknown"]) == 1
+    assert await store.delete_schedules(["daily"]) == 0
+    assert await store.delete_schedules([]) == 0
+    assert [one.name for one in await store.list_schedules()] == ["other"]
+    assert (await read(store, tick_id("daily", tick))).status is JobStatus.READY
+    assert await store.fire_schedule("daily", tick + _DAY, None, [_job(tick + _DAY)]) is None
+
+
+# --- due --------------------------------------------------------------------------------------------------------------
+
+
+@case()
+async def due_by_the_clock(stores: Stores) -> None:
+    """A schedule is due when its tick has come by the store's clock, and not before."""
+    store = await stores.open()
+    await store.put_schedules([_schedule(every=1.0)])
+    upcoming = (await _listed(store)).next_at
+    assert upcoming is not None
+
+    async def due() -> bool:
+        found = await store.due_schedules(["work"])
+        assert [one.next_at for one in found.due] == ([upcoming] if found.now >= upcoming else [])
+        if not found.due:
+            assert found.next_in is not None
+            assert 0 < found.next_in <= 1
+        return bool(found.due)
+
+    await eventually(due)
+
+
+@case()
+async def due_ones_in_order(stores: Stores) -> None:
+    """The due schedules of the types asked for are found, the longest due first, and when the next one is."""
+    store = await stores.open()
+    assert (await store.due_schedules(["work"])).next_in is None
+    names = [f"s{number}" for number in range(5)]
+    await store.put_schedules([_schedule(name, type="work" if name < "s4" else "other") for name in names])
+    await store.put_schedules([_schedule("later", type="later")])
+    for name, days in zip(names, (3, 1, 2, 0, 0), strict=True):
+        await _make_due(store, name, _LONG_AGO + days * _DAY)
+    found = await store.due_schedules(["work", "later"])
+    assert [one.name for one in found.due] == ["s3", "s1", "s2", "s0"]
+    assert found.next_in is not None
+    assert found.next_in > 0
+    assert (await store.due_schedules(["work"])).next_in is None
+    assert [one.name for one in (await store.due_schedules(["other", "later"])).due] == ["s4"]
+    first = await store.due_schedules(["work"], limit=3)
+    assert ([one.name for one in first.due], first.next_in) == (["s3", "s1", "s2"], 0)
+    assert (await store.due_schedules([])).due == []
+
+
+@case()
+async def paused_ones_are_not_due(stores: Stores) -> None:
+    """A paused schedule is not due and cannot be fired; when it goes on, it is at the tick where it was paused."""
+    store = await stores.open()
+    await store.put_schedules([_schedule(), _schedule("other")])
+    tick = await _make_due(store)
+    assert await store.set_schedules_paused(["daily", "daily", "unknown"], True) == 1
+    assert await store.set_schedules_paused([], True) == 0
+    assert (await store.due_schedules(["work"])).due == []
+    assert await store.fire_schedule("daily", tick, None, [_job(tick)]) is None
+    assert [one.paused for one in await store.list_schedules()] == [True, False]
+    assert await store.set_schedules_paused(["daily"], False) == 1
+    assert [one.next_at for one in (await store.due_schedules(["work"])).due] == [tick]
+
+
+# --- fire -------------------------------------------------------------------------------------------------------------
+
+
+@case()
+async def fired_chains_are_due_jobs(stores: Stores) -> None:
+    """Firing starts the chains, ready at once, with priority and limit key, and moves the schedule on."""
+    store = await stores.open()
+    await store.put_schedules([_schedule()])
+    tick = await _make_due(store)
+    ticks = [tick, tick + _DAY, tick + 2 * _DAY]
+    jobs = [_job(one, input='{"n": 1}', priority=number, limit_key="k") for number, one in enumerate(ticks)]
+    started = await store.fire_schedule("daily", tick, tick + 3 * _DAY, jobs)
+    assert started is not None
+    assert [(one.id, one.type, one.status, one.existing) for one in started] == [
+        (given.id, "work", JobStatus.READY, False) for given in jobs
+    ]
+    found = await _listed(store)
+    assert (found.next_at, found.last_at) == (tick + 3 * _DAY, ticks[-1])
+    written = await read(store, jobs[1].id)
+    assert (written.input, written.priority, written.limit_key) == ({"n": 1}, 1, "k")
+    claimed = await claim_one(store)
+    assert claimed.id == jobs[2].id
+    assert (await store.finish([complete(claimed)]))[0].written
+
+
+@case()
+async def a_tick_that_was_fired_is_refused(stores: Stores) -> None:
+    """A tick that is not the schedule's next one any more starts nothing and moves nothing."""
+    store = await stores.open()
+    await store.put_schedules([_schedule()])
+    tick = await _make_due(store)
+    assert await store.fire_schedule("daily", tick, tick + _DAY, []) == []
+    assert (await _listed(store)).last_at is None
+    assert await store.fire_schedule("daily", tick, tick + 2 * _DAY, [_job(tick)]) is None
+    assert await store.fire_schedule("unknown", tick, tick + _DAY, [_job(tick)]) is None
+    assert (await _listed(store)).next_at == tick + _DAY
+    assert await store.get_jobs([tick_id("daily", tick)]) == [None]
+
+
+@case()
+async def chains_that_exist_are_left_as_they_are(stores: Stores) -> None:
+    """A tick whose chain is there starts no other one; the schedule moves on, and the other ticks get theirs."""
+    store = await stores.open()
+    await store.put_schedules([_schedule()])
+    tick = await _make_due(store)
+    await start(store, _job(tick, input="7", type="other"))
+    jobs = [_job(tick, input="8"), _job(tick + _DAY)]
+    started = await store.fire_schedule("daily", tick, tick + 2 * _DAY, jobs)
+    assert started is not None
+    assert [(one.id, one.type, one.existing) for one in started] == [
+        (jobs[0].id, "other", True),
+        (jobs[1].id, "work", False),
+    ]
+    assert (await read(store, jobs[0].id)).input == 7
+    assert (await _listed(store)).next_at == tick + 2 * _DAY
+
+
+@case()
+async def the_last_tick(stores: Stores) -> None:
+    """A schedule without a next tick stays, and is never due again."""
+    store = await stores.open()
+    await store.put_schedules([_schedule()])
+    tick = await _make_due(store)
+    assert await store.fire_schedule("daily", tick, None, [_job(tick)])
+    assert (await _listed(store)).next_at is None
+    found = await store.due_schedules(["work"])
+    assert (list(found.due), found.next_in) == ([], None)
+
+
+@case()
+async def each_tick_once_by_racers(stores: Stores) -> None:
+    """Of eight stores that fire every tick at once, exactly one starts its chain, thirty ticks long."""
+    several = await stores.open_many(8)
+    await several[0].put_schedules([_schedule()])
+    await _make_due(several[0])
+    ticks = [_LONG_AGO + number * _DAY for number in range(31)]
+    for tick, upcoming in pairwise(ticks):
+        results = await asyncio.gather(
+            *(store.fire_schedule("daily", tick, upcoming, [_job(tick)]) for store in several)
+        )
+        [started] = [result for result in results if result is not None]
+        assert [(one.id, one.existing) for one in started] == [(tick_id("daily", tick), False)]
+    assert (await _listed(several[0])).next_at == ticks[-1]
+
+
+@case()
+async def put_and_deleted_at_once(stores: Stores) -> None:
+    """Stores that put, pause and delete the same schedules at once, in any order of names, come to their end."""
+    several = await stores.open_many(8)
+    schedules = [_schedule(f"s{number}") for number in range(20)]
+    names = [one.name for one in schedules]
+    ways: list[Callable[[AsyncStore], Awaitable[object]]] = [
+        lambda store: store.put_schedules(schedules),
+        lambda store: store.put_schedules([*schedules[10:], *schedules[:10]]),
+        lambda store: store.put_schedules([replace(one, priority=7) for one in reversed(schedules)]),
+        lambda store: store.set_schedules_paused(names[::-1], True),
+        lambda store: store.set_schedules_paused(names, False),
+        lambda store: store.delete_schedules(names),
+    ]
+    for number in range(15):
+        await asyncio.gather(*(ways[(number + place) % len(ways)](store) for place, store in enumerate(several)))
+    await several[0].put_schedules(schedules)
+    assert await several[0].delete_schedules(names) == 20

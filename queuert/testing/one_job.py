@@ -1,0 +1,78 @@
+"""A store in which a worker finds one job only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from queuert.notify.adapter import NotifyAdapter
+from queuert.state import AsyncStore, StateAdapter, Store
+from queuert.state.adapter import Capability, ClaimedJob, ClaimRequest, ReapRequest, ReapResult
+from queuert.state.recurrence import DueSchedules
+
+_ALL = 100_000
+
+
+class OneJobState:
+    """A state adapter whose stores claim one job, once: everything else is as it is.
+
+    Attributes:
+        claimed: whether the job was there to be claimed; None before a worker asked.
+    """
+
+    def __init__(self, state: StateAdapter, job_id: str, type: str) -> None:
+        self._state = state
+        self._job_id = job_id
+        self._type = type
+        self.claimed: bool | None = None
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """Those of the state adapter."""
+        return self._state.capabilities
+
+    def sync_store(self, *, connections: int = 4, answer_timeout: float | None = None) -> Store:
+        """A synchronous store, as it is: workers do not claim on it."""
+        return self._state.sync_store(connections=connections, answer_timeout=answer_timeout)
+
+    def async_store(self, *, connections: int = 4) -> AsyncStore:
+        """A store that claims the one job."""
+        return cast("AsyncStore", _OneJobStore(self, self._state.async_store(connections=connections)))
+
+    def default_notify(self) -> NotifyAdapter:
+        """That of the state adapter."""
+        return self._state.default_notify()
+
+    async def claim(self, store: AsyncStore, request: ClaimRequest) -> list[ClaimedJob]:
+        """Claim all jobs of the type, keep the one, and give the others back as if nothing had been."""
+        if self.claimed is not None:
+            return []
+        leases = {self._type: request.leases[self._type]}
+        found = await store.claim(replace(request, leases=leases, limit=_ALL, limits={}))
+        await store.release([job.lease for job in found if job.id != self._job_id])
+        mine = [job for job in found if job.id == self._job_id]
+        self.claimed = bool(mine)
+        return mine
+
+
+class _OneJobStore:
+    def __init__(self, state: OneJobState, store: AsyncStore) -> None:
+        self._state = state
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
+        return await self._state.claim(self._store, request)
+
+    async def next_due(self, types: Sequence[str]) -> float | None:
+        return None
+
+    async def reap(self, request: ReapRequest) -> ReapResult:
+        return ReapResult((), None)
+
+    async def due_schedules(self, types: Sequence[str], *, limit: int = 100) -> DueSchedules:
+        return DueSchedules(datetime.now(UTC), (), None)

@@ -1,0 +1,140 @@
+"""What stands behind one attempt in its worker: its lease, its abort signal, and the transactions of its blocks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any
+
+from queuert.errors import CompletionMisuseError, LeaseLostError
+from queuert.job_types import JobTypes
+from queuert.jobs import AbortReason
+from queuert.state.adapter import ClaimedJob, Finish, FinishResult
+from queuert.state.async_store import AsyncStoreTransaction
+from queuert.state.sync_store import StoreTransaction
+from queuert.worker import endings
+from queuert.worker.abort import AbortSignal
+from queuert.worker.lease_book import HeldLease
+from queuert.worker.processors import Processor
+from queuert.worker.reports import AttemptReports
+from queuert.worker.services import Services
+
+
+class AttemptRuntime:
+    """The standing of one attempt.
+
+    Attributes:
+        signal: the abort signal.
+        reports: tells what becomes of the attempt.
+        concluding: its ending is known, so there is nothing left to stop.
+        ended: what its own ``complete()`` committed.
+    """
+
+    def __init__(self, services: Services, processor: Processor, job: ClaimedJob, sent_at: float) -> None:
+        self.signal = AbortSignal(job.id)
+        self.reports = AttemptReports(services, job)
+        self.concluding = False
+        self.ended: FinishResult | None = None
+        self._services = services
+        self._processor = processor
+        self._job = job
+        self._in_doubt: tuple[Finish, FinishResult] | None = None
+        """What a child process was about to commit when it was last heard of."""
+        self._closing: asyncio.Task[None] | None = None
+        self._event_loop = asyncio.get_running_loop()
+        self._held: HeldLease = services.book.add(job, processor.lease, sent_at, self.abort)
+
+    @property
+    def job_types(self) -> JobTypes:
+        """The job types of the worker's client."""
+        return self._services.job_types
+
+    def abort(self, reason: AbortReason) -> None:
+        """Tell the handler to stop. From any thread."""
+        # Once the ending is known there is nothing left to stop: it is written, or refused.
+        if not self.concluding and self.signal.set(reason) and reason is not AbortReason.WORKER_STOPPING:
+            self.reports.aborted(reason)
+
+    def killed(self, reason: AbortReason) -> None:
+        """The process of the handler is killed."""
+        self.reports.killed(reason)
+
+    def over(self) -> None:
+        """The attempt is over, however it ended."""
+        self._services.book.remove(self._held)
+
+    # --- asked by the blocks of the attempt ---------------------------------------------------------------------------
+
+    def check_event_loop(self) -> None:
+        """Raise CompletionMisuseError unless the worker's own event loop runs here."""
+        if asyncio.get_running_loop() is not self._event_loop:
+            raise CompletionMisuseError("in an event loop of your own, use: with attempt.complete() as tx, in a thread")
+
+    def worker_stopping(self) -> bool:
+        """Whether the worker has been asked to stop."""
+        return self._services.stopping()
+
+    def ending(self, outcome: Any) -> Finish:
+        """How the attempt ends with this outcome."""
+        if self.signal.reason is AbortReason.TIMEOUT:
+            self.signal.raise_if_set()
+        return endings.ending(self._job, self._processor.job_type, self._processor.retry, outcome)
+
+    def begin(self) -> AbstractAsyncContextManager[AsyncStoreTransaction]:
+        """A transaction that holds the job, for a coroutine."""
+        return self._services.store.transaction(self._job)
+
+    def begin_in_thread(self) -> AbstractContextManager[StoreTransaction]:
+        """A transaction that holds the job, for a thread."""
+        return self._services.thread_store().transaction(self._job)
+
+    # --- told by them -------------------------------------------------------------------------------------------------
+
+    def hold(self, cut: Callable[[], None]) -> None:
+        """The transaction has the row locked: it can neither be taken nor renewed until it ends."""
+        self._held.cut = cut
+
+    def closing(self, task: asyncio.Task[None]) -> None:
+        """An asynchronous block ends in this task."""
+        self._closing = task
+
+    def committing(self, finish: Finish, result: FinishResult) -> None:
+        """A child process commits this next; if it dies, only the store knows whether it did."""
+        self._in_doubt = finish, result
+
+    def committed(self, finish: Finish, result: FinishResult) -> None:
+        """The ending stands."""
+        self._in_doubt = None
+        self.ended = result
+        self.concluding = True
+        self.over()
+        self.reports.ended(finish, result)
+
+    def let_go(self) -> None:
+        """The transaction is over and the job has no ending: the lease counts again, and is renewed at once."""
+        self._in_doubt = None
+        self._held.cut = None
+        self._services.hasten([self._job.id])
+
+    # --- asked by the runner ------------------------------------------------------------------------------------------
+
+    async def until_closed(self) -> None:
+        """Wait for the end of a block that is under way: a commit is carried through, and only its end tells."""
+        if self._closing is not None and not self._closing.done():
+            await asyncio.wait([self._closing])
+
+    async def resolve_doubt(self) -> bool:
+        """Whether a child process that died had committed its ending; if so, that is told."""
+        if self._in_doubt is None or not await self._commit_stands():
+            return False
+        self.committed(*self._in_doubt)
+        return True
+
+    async def _commit_stands(self) -> bool:
+        # The transaction waits until the store has ended that of the dead process.
+        try:
+            async with self._services.store.transaction(self._job):
+                return False
+        except LeaseLostError:
+            return (await self._services.store.lost_reasons([self._job.lease]))[0] is None

@@ -1,0 +1,38 @@
+"""The worlds in which behaviours are shown: for each colour of client, and for each carrier of hints."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from queuert import AsyncClient, Client
+from tests.behaviours.support import QUICK, World
+
+
+@pytest.fixture(autouse=True)
+def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for a chain without hints looks often."""
+    monkeypatch.setattr("queuert.client.async_waiting.POLL_WITHOUT_NOTIFY", QUICK)
+    monkeypatch.setattr("queuert.client.sync_waiting.POLL_WITHOUT_NOTIFY", QUICK)
+
+
+@pytest.fixture(params=[AsyncClient, Client], ids=["async", "sync"])
+def colour(request: pytest.FixtureRequest) -> Any:
+    """The class of the caller's client."""
+    return request.param
+
+
+@pytest.fixture
+async def world(dsn: str, colour: type[AsyncClient] | type[Client]) -> AsyncIterator[World]:
+    """A caller of either colour; hints are carried in the process."""
+    world = World(dsn, colour=colour, hints="in process")
+    yield world
+    await world.close()
+
+
+@pytest.fixture(params=["postgres", "in process", "none"])
+async def wired(request: pytest.FixtureRequest, dsn: str) -> AsyncIterator[World]:
+    """An asynchronous caller, with each carrier of hints, and without any."""
+    world = World(dsn, hints=request.param)
+    yield world
+    await world.close()

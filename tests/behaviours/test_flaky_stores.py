@@ -1,0 +1,204 @@
+"""Workers whose store is out of reach now and then: everything is finished, and everything exactly once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from queuert import Attempt, LeasePolicy, NewChain, RetryPolicy
+from queuert.errors import StateUnavailableError
+from queuert.observability.events import AttemptAborted, AttemptStarted, JobReaped
+from queuert.policies import Backoff
+from tests.behaviours.flaky import FlakyState, nth, seeded
+from tests.behaviours.support import QUICK, World, last, middle, number, text, total
+from tests.worker.support import Gate, until
+
+SHORT = LeasePolicy(seconds=1.0, renew_every=0.2)
+STUBBORN = RetryPolicy(initial=0.0, jitter=0.0, max_attempts=1000, max_crashes=1000)
+
+
+@pytest.fixture(autouse=True)
+def _brief_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loops that failed begin again soon."""
+    monkeypatch.setattr(Backoff, "delay", lambda self, failures: 0.01)
+
+
+@pytest.fixture
+async def world(dsn: str) -> AsyncIterator[World]:
+    """A caller whose own link is sound, and a ledger of all endings that were ever written."""
+    world = World(dsn, hints="in process")
+    world.processors = world.group(retry=STUBBORN, lease=SHORT)
+    world.rows("create table effects (job text, value int)")
+    world.rows("create table endings (job text, status text)")
+    world.rows(
+        "create function note_ending() returns trigger language plpgsql as $$ begin"
+        " if new.status in ('continued', 'completed', 'failed', 'cancelled') then"
+        " insert into public.endings values (new.id, new.status); end if; return null; end $$"
+    )
+    world.rows(
+        "create trigger note_ending after insert or update of status on queuert.job"
+        " for each row execute function note_ending()"
+    )
+    yield world
+    await world.close()
+
+
+def handlers(world: World, go_on: asyncio.Event | None = None) -> None:
+    """One of each kind: a returned output, blocks of both colours, a continuation, a join. One job waits to go on."""
+
+    async def returns(attempt: Attempt[int, int]) -> int:
+        if go_on and not attempt.input:
+            await go_on.wait()
+        return attempt.input * 2
+
+    def writes_in_a_thread(attempt: Attempt[str, str]) -> Any:
+        with attempt.prepare() as tx:
+            tx.connection.execute("select 1")
+        with attempt.complete() as done:
+            done.connection.execute("insert into effects values (%s, 1)", [attempt.job_id])
+            return done.finish(attempt.input)
+
+    async def goes_on(attempt: Attempt[int, str]) -> Any:
+        async with attempt.complete() as tx:
+            await tx.connection.execute("insert into effects values (%s, 2)", [attempt.job_id])
+            return tx.finish(attempt.continue_with(last, attempt.input + 1))
+
+    async def ends(attempt: Attempt[int, str]) -> str:
+        return f"{attempt.input}"
+
+    async def joins(attempt: Attempt[str, int]) -> int:
+        return sum(attempt.outputs_of(number))
+
+    world.handles(number, by=returns)
+    world.handles(text, by=writes_in_a_thread)
+    world.handles(middle, by=goes_on)
+    world.handles(last, by=ends)
+    world.handles(total, by=joins)
+
+
+async def all_of_it(world: World, size: int) -> None:
+    """Start some chains of every kind, and see each end once, with its own output."""
+    numbers = await world.caller.start_chains([NewChain(number, value) for value in range(size)])
+    words = await world.caller.start_chains([NewChain(text, str(value)) for value in range(size)])
+    steps = await world.caller.start_chains([NewChain(middle, value) for value in range(size)])
+    join = await world.caller.start_chain(total, "x", blockers=numbers)
+    closed = await world.caller.wait([*numbers, *words, *steps, join], timeout=30)
+    assert [await world.caller.result(chain) for chain in closed] == [
+        *(value * 2 for value in range(size)),
+        *(str(value) for value in range(size)),
+        *(str(value + 1) for value in range(size)),
+        size * (size - 1),
+    ]
+    wanted = {"completed": 3 * size + 1, "continued": size}
+    assert Counter(row[0] for row in world.rows("select status from endings")) == wanted
+    assert Counter(row[0] for row in world.rows("select status from queuert.job")) == wanted
+    effects = Counter(row[0] for row in world.rows("select job from effects"))
+    assert effects == Counter(chain.id for chain in [*words, *steps])
+
+
+OPERATIONS = ("claim", "finish", "next_due", "reap", "transaction", "commit", "sweep", "due_schedules", "renew")
+
+
+def places() -> Iterator[Any]:
+    for operation in OPERATIONS:
+        yield pytest.param(operation, "before", id=f"{operation} does not arrive")
+        if operation not in ("transaction", "commit"):
+            yield pytest.param(operation, "after", id=f"answer to {operation} is lost")
+
+
+@pytest.mark.parametrize(("operation", "when"), list(places()))
+async def test_one_operation_fails(world: World, operation: str, when: str) -> None:
+    """Its first calls, three in a row. No lease is lost by it, not even that of a claim whose answer was."""
+    go_on = asyncio.Event()
+    world.processors = world.group(retry=STUBBORN, lease=LeasePolicy(seconds=15.0, renew_every=0.2))
+    handlers(world, go_on)
+    state = FlakyState(world.state, nth(operation, when, 1, 2, 3))
+    async with world.worker(state=state, concurrency=2, poll_interval=QUICK):
+        finished = asyncio.create_task(all_of_it(world, 3))
+        await until(lambda: state.struck[operation, when] > 0, "the link has failed")
+        go_on.set()
+        await finished
+    assert set(state.struck) == {(operation, when)}
+    assert world.log.of(JobReaped) == []
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("slots", [1, 4])
+@pytest.mark.parametrize("workers", [1, 3])
+async def test_a_link_that_fails_at_random(world: World, seed: int, slots: int, workers: int) -> None:
+    """One call in five, whichever it is."""
+    handlers(world)
+    states = [FlakyState(world.state, seeded(seed + place, 0.2)) for place in range(workers)]
+    running = [world.worker(state=state, concurrency=slots, poll_interval=QUICK) for state in states]
+    for worker in running:
+        await worker.start()
+    await all_of_it(world, 8)
+    assert sum(state.struck.total() for state in states) > 5
+
+
+@pytest.mark.parametrize("slots", [1, 4])
+@pytest.mark.parametrize("workers", [1, 3])
+async def test_the_database_ends_the_connections(world: World, slots: int, workers: int) -> None:
+    """Again and again, in the midst of whatever they were doing."""
+    handlers(world)
+    for _ in range(workers):
+        await world.worker(concurrency=slots, poll_interval=QUICK).start()
+
+    async def cut() -> None:
+        async with await psycopg.AsyncConnection.connect(world.dsn, autocommit=True) as connection:
+            while True:
+                await connection.execute(
+                    "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database()"
+                    " and application_name like 'queuert%%' and pid <> pg_backend_pid() and random() < 0.3"
+                )
+                await asyncio.sleep(0.05)
+
+    # The caller starts its chains with ids of its own, and attaches, so that it can ask again.
+    cutting = asyncio.create_task(cut())
+    try:
+        for value in range(10):
+            for job_type in (number, middle):
+                await asked_until_it_is_answered(world, job_type, value)
+        await until(
+            lambda: world.rows("select count(*) from queuert.job where chain_status = 'open'") == [(0,)],
+            "every chain is closed",
+        )
+    finally:
+        cutting.cancel()
+    assert Counter(row[0] for row in world.rows("select status from endings")) == {"completed": 20, "continued": 10}
+    assert world.rows("select count(distinct job), count(*) from effects") == [(10, 10)]
+
+
+async def asked_until_it_is_answered(world: World, job_type: Any, value: int) -> None:
+    while True:
+        try:
+            await world.caller.start_chain(job_type, value, id=f"{job_type.name}-{value}", attach=True)
+        except StateUnavailableError:
+            continue
+        return
+
+
+async def test_a_lease_is_kept_through_failing_renewals(world: World) -> None:
+    """Two renewals of three fail, and the attempt goes on to its end: its lease lasts longer than that."""
+    gate = Gate()
+
+    async def handler(attempt: Attempt[int, int]) -> int:
+        await gate.pass_through(attempt)
+        return attempt.number
+
+    world.handles(number, by=handler, lease=LeasePolicy(seconds=3.0, renew_every=0.2))
+    state = FlakyState(world.state, nth("renew", "before", *(place for place in range(1, 60) if place % 3)))
+    chain = await world.caller.start_chain(number, 1)
+    async with world.worker(state=state):
+        await gate.next()
+        await until(lambda: state.struck["renew", "before"] >= 6, "some renewals have failed")
+        gate.open()
+        assert await world.caller.result(chain) == 1
+    assert world.log.of(AttemptAborted) == []
+    assert world.log.of(JobReaped) == []
+    assert len(world.log.of(AttemptStarted)) == 1

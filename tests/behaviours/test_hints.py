@@ -1,0 +1,186 @@
+"""Several workers and callers on one store, with hints from Postgres, hints in the process, and none at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from queuert import AbortReason, Attempt, LeasePolicy, NewChain
+from queuert.notify import Hint, Topic
+from queuert.notify.in_process import InProcessNotify
+from queuert.observability.events import AttemptAborted, AttemptStarted, JobReaped, WorkerStarted
+from tests.behaviours.support import BRIEF, QUICK, World, echo, first, last, middle, number, text, total
+from tests.worker.support import Gate, until
+
+
+async def test_an_idle_worker_begins_soon(wired: World) -> None:
+    """Nobody polls within the test where hints arrive: it is the hint that wakes the worker."""
+    wired.handles(number, by=echo)
+    async with wired.worker():
+        await wired.log.wait_for(WorkerStarted)
+        for value in range(3):
+            assert await wired.caller.result(await wired.caller.start_chain(number, value)) == value
+
+
+async def test_jobs_are_spread_over_workers(wired: World) -> None:
+    gate = Gate()
+
+    async def handler(attempt: Attempt[int, int]) -> int:
+        await gate.pass_through(attempt)
+        return attempt.input
+
+    wired.handles(number, by=handler)
+    workers = [wired.worker(name=f"w{place}") for place in range(3)]
+    for worker in workers:
+        await worker.start()
+    chains = await wired.caller.start_chains([NewChain(number, value) for value in range(3)])
+    for _ in chains:
+        await gate.next()
+    assert len({event.worker for event in wired.log.of(AttemptStarted)}) == 3
+    gate.open()
+    assert [await wired.caller.result(chain) for chain in chains] == [0, 1, 2]
+
+
+async def test_blockers_of_another_workers_jobs(wired: World) -> None:
+    """The end of a chain at one worker releases a job of another."""
+    numbers, totals = wired.group(), wired.group()
+    numbers.handles(number)(echo)
+    totals.handles(total)(lambda attempt: sum(attempt.outputs_of(number)))
+    async with wired.worker(totals), wired.worker(numbers):
+        blockers = [await wired.caller.start_chain(number, value) for value in (1, 2, 3)]
+        chain = await wired.caller.start_chain(total, "sum", blockers=blockers)
+        assert await wired.caller.result(chain) == 6
+
+
+async def test_a_chain_over_several_workers(wired: World) -> None:
+    """Each worker knows one type of the chain; the chain goes from one to the next."""
+    one, two, three = wired.group(), wired.group(), wired.group()
+    one.handles(first)(lambda attempt: attempt.continue_with(middle, attempt.input * 10))
+    two.handles(middle)(lambda attempt: attempt.continue_with(last, attempt.input + 1))
+    three.handles(last)(lambda attempt: str(attempt.input))
+    async with wired.worker(three), wired.worker(two), wired.worker(one):
+        chains = await wired.caller.start_chains([NewChain(first, value) for value in range(3)])
+        assert [await wired.caller.result(chain) for chain in chains] == ["1", "11", "21"]
+    assert len({event.worker for event in wired.log.of(AttemptStarted)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("intervene", "reason"),
+    [
+        ("complete_chain", AbortReason.ALREADY_COMPLETED),
+        ("cancel_chain", AbortReason.CANCELLED),
+        ("delete_chain", AbortReason.NOT_FOUND),
+    ],
+)
+async def test_a_handler_learns_what_was_done_from_outside(wired: World, intervene: str, reason: AbortReason) -> None:
+    """By a hint; without any, at the next renewal of its lease."""
+    gate = Gate()
+
+    async def handler(attempt: Attempt[int, int]) -> int:
+        await gate.pass_through(attempt)
+        return attempt.input
+
+    lease = BRIEF if wired.hints == "none" else LeasePolicy(seconds=60)
+    wired.handles(number, by=handler, lease=lease)
+    chain = await wired.caller.start_chain(number, 1)
+    async with wired.worker():
+        await gate.next()
+        await getattr(wired.caller, intervene)(*[chain, 7][: 2 if intervene == "complete_chain" else 1])
+        await wired.log.wait_for(AttemptAborted, job_id=chain.id, reason=reason)
+
+
+@pytest.mark.parametrize("wired", ["postgres", "in process"], indirect=True)
+async def test_a_holder_whose_lease_was_reaped_is_told(wired: World) -> None:
+    """Long before its next renewal; the next attempt is another worker's, or its own."""
+    gate, told = Gate(), asyncio.Event()
+
+    async def handler(attempt: Attempt[int, int]) -> int:
+        await (gate.pass_through(attempt) if attempt.number == 1 else told.wait())
+        return attempt.number
+
+    slow, quick = wired.group(), wired.group()
+    slow.handles(number, lease=LeasePolicy(seconds=60))(handler)
+    quick.handles(number, lease=LeasePolicy(seconds=60))(handler)
+    quick.handles(text, lease=BRIEF)(echo)  # its reaper looks as often as the shortest lease lasts
+    chain = await wired.caller.start_chain(number, 1)
+    async with wired.worker(slow, name="slow"):
+        attempt = await gate.next()
+        async with wired.worker(quick, name="quick"):
+            wired.rows("update queuert.job set lease_expires_at = now() - interval '1 second' where status = 'running'")
+            await wired.log.wait_for(AttemptAborted, job_id=chain.id, reason=AbortReason.TAKEN_BY_ANOTHER_WORKER)
+            assert attempt.abort.reason is AbortReason.TAKEN_BY_ANOTHER_WORKER
+            told.set()
+            assert await wired.caller.result(chain) == 2
+    assert len(wired.log.of(JobReaped, job_id=chain.id)) == 1
+
+
+@pytest.mark.parametrize("wired", ["in process"], indirect=True)
+@pytest.mark.parametrize("slots", [1, 3])
+async def test_running_jobs_are_not_reaped_by_their_own_worker(wired: World, slots: int) -> None:
+    """However often its reaper looks, and for longer than a lease lasts."""
+    gate = Gate()
+
+    async def handler(attempt: Attempt[int, int]) -> int:
+        await gate.pass_through(attempt)
+        return attempt.number
+
+    wired.handles(number, by=handler, lease=LeasePolicy(seconds=1.0, renew_every=0.2))
+    chains = await wired.caller.start_chains([NewChain(number, 0)] * slots)
+    async with wired.worker(concurrency=slots):
+        for _ in chains:
+            await gate.next()
+        await until(
+            lambda: wired.rows("select min(clock_timestamp() - started_at) > '1.2 s' from queuert.job")[0][0],
+            "the first lease would be over",
+        )
+        gate.open()
+        assert [await wired.caller.result(chain) for chain in chains] == [1] * slots
+    assert wired.log.of(JobReaped) == []
+
+
+# --- hints that cannot be relied upon ---------------------------------------------------------------------------------
+
+
+class Unreliable(InProcessNotify):
+    """Loses every other hint, doubles the rest, tells of what never happened, and says that all is well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.published = 0
+
+    def publish(self, topic: Topic, keys: Iterable[str]) -> None:
+        self.published += 1
+        if self.published % 2:
+            return
+        for told in (list(keys), ["nobody", "knows", "this"], list(keys)):
+            super().publish(topic, told)
+
+    def subscribe(self, topic: Topic, callback: Any) -> Any:
+        callback(Hint(topic, None))
+        callback(Hint(topic, frozenset({"nonsense"})))
+        return super().subscribe(topic, callback)
+
+
+async def test_unreliable_hints(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything comes to its end, by polls where a hint is lost; nothing is done twice for a doubled one."""
+    monkeypatch.setattr("queuert.client.async_waiting.POLL_WITH_NOTIFY", QUICK)
+    world = World(dsn, hints="in process")
+    world._shared = world.caller.client.notify = hints = Unreliable()
+    world.handles(number, by=echo)
+    world.handles(middle, by=lambda attempt: attempt.continue_with(last, attempt.input))
+    world.handles(last, by=lambda attempt: str(attempt.input))
+    world.handles(total, by=lambda attempt: sum(attempt.outputs_of(number)))
+    try:
+        async with world.worker(poll_interval=QUICK), world.worker(poll_interval=QUICK, concurrency=3):
+            numbers = [await world.caller.start_chain(number, value) for value in range(10)]
+            sums = [await world.caller.start_chain(total, "x", blockers=numbers[:size]) for size in (1, 5, 10)]
+            chains = [await world.caller.start_chain(middle, value) for value in range(5)]
+            assert [await world.caller.result(chain) for chain in sums] == [0, 10, 45]
+            assert [await world.caller.result(chain) for chain in chains] == ["0", "1", "2", "3", "4"]
+    finally:
+        await world.close()
+    assert hints.published > 5
+    assert len(world.log.of(AttemptStarted)) == 10 + 3 + 2 * 5

@@ -1,0 +1,131 @@
+"""A worker from the outside: what it takes up and when, and what its handlers are told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from queuert import Attempt, NewChain, Processors
+from queuert.observability.events import AttemptCompleted, AttemptStarted, WorkerStarted
+from tests.behaviours.support import JOB_TYPES, World, echo, failing_once, last, middle, number, text
+from tests.worker.support import AT_ONCE, Gate
+
+
+async def test_jobs_from_before_it_was_there(wired: World) -> None:
+    wired.handles(number, by=echo)
+    chains = await wired.caller.start_chains([NewChain(number, value) for value in range(3)])
+    async with wired.worker():
+        assert [await wired.caller.result(chain) for chain in chains] == [0, 1, 2]
+
+
+async def test_jobs_in_the_order_of_their_start(world: World) -> None:
+    """One slot, several types and groups: who came first is taken first."""
+    numbers, words = world.group(), world.group()
+    numbers.handles(number)(echo)
+    words.handles(text)(echo)
+    chains = []
+    for value in range(5):
+        chains.append(await world.caller.start_chain(number, value))
+        chains.append(await world.caller.start_chain(text, str(value)))
+    both: Any = [words, numbers]
+    async with world.worker(both):
+        await world.caller.wait(chains, timeout=20)
+    assert [event.job_id for event in world.log.of(AttemptStarted)] == [chain.id for chain in chains]
+
+
+async def test_it_says_what_it_runs(world: World) -> None:
+    """Its types at the start; how many attempts run, while they do."""
+    gate = Gate()
+
+    async def handler(attempt: Attempt[Any, Any]) -> Any:
+        await gate.pass_through(attempt)
+        return attempt.input
+
+    world.handles(number, text, by=handler)
+    chains = [await world.caller.start_chain(number, 1), await world.caller.start_chain(text, "a")]
+    async with world.worker(concurrency=3) as worker:
+        started = world.log.of(WorkerStarted)[0]
+        assert (sorted(started.types), started.concurrency) == (["number", "text"], 3)
+        await gate.next()
+        await gate.next()
+        assert worker.running == 2
+        gate.open()
+        await world.caller.wait(chains, timeout=20)
+    assert worker.running == 0
+    assert {event.type for event in world.log.of(AttemptCompleted)} == {"number", "text"}
+
+
+async def test_an_attempt_is_told_what_it_is(world: World) -> None:
+    """Its job and its chain, its number, and from the second on how the one before ended."""
+    seen: list[tuple[int, str, str, str]] = []
+
+    async def goes_on(attempt: Attempt[int, str]) -> Any:
+        return attempt.continue_with(last, attempt.input)
+
+    def note(attempt: Attempt[int, str]) -> str:
+        seen.append((attempt.number, attempt.type, attempt.chain_type, attempt.chain_id))
+        return str(attempt.input)
+
+    world.handles(middle, by=goes_on)
+    world.handles(last, by=failing_once(note))
+    chain = await world.caller.start_chain(middle, 1)
+    async with world.worker():
+        assert await world.caller.result(chain) == "1"
+    assert seen == [(2, "last", "middle", chain.id)]
+    [_, job] = await world.caller.list_chain_jobs(chain)
+    assert (job.attempt, job.last_error) == (2, None), "the error goes with the attempt that completes"
+
+
+async def test_what_a_handler_starts_is_a_chain_of_its_own(world: World) -> None:
+    """Nothing of the attempt's chain is inherited; the new chain lives on when the job fails."""
+    started: list[Any] = []
+
+    async def handler(attempt: Attempt[int, int]) -> Any:
+        started.append(await world.caller.start_chain(text, "independent"))
+        return attempt.fail("for all that")
+
+    world.handles(number, by=handler)
+    world.handles(text, by=echo)
+    chain = await world.caller.start_chain(number, 1, priority=7)
+    async with world.worker():
+        await world.caller.closed(chain)
+        assert await world.caller.result(started[0]) == "independent"
+    job = await world.caller.get_job(started[0].id)
+    assert (job.chain_id, job.chain_index, job.priority) == (job.id, 0, 0)
+    assert await world.caller.get_blockers(job.id) == []
+
+
+async def test_a_start_with_the_completion(world: World) -> None:
+    """On the connection of ``complete()`` a start stands or falls with the job's ending."""
+
+    async def handler(attempt: Attempt[int, int]) -> Any:
+        async with attempt.complete() as tx:
+            client: Any = world.worker_client
+            await client.start_chain(text, f"attempt {attempt.number}", connection=tx.connection)
+            if attempt.number == 1:
+                raise RuntimeError("rolled back")
+            return tx.finish(attempt.input)
+
+    world.handles(number, by=handler)
+    chain = await world.caller.start_chain(number, 1)
+    async with world.worker():
+        assert await world.caller.result(chain) == 1
+    assert [job.input for job in await world.caller.list_jobs(job_types=[text])] == ["attempt 2"]
+
+
+async def test_groups_of_processors_make_one_worker(world: World) -> None:
+    """Each with its own middlewares; none runs around the jobs of the other."""
+    seen: list[str] = []
+
+    async def note(attempt: Attempt[Any, Any], run: Any) -> Any:
+        seen.append(attempt.type)
+        return await run()
+
+    noted = Processors(JOB_TYPES, middlewares=[note], retry=AT_ONCE)
+    noted.handles(number)(echo)
+    plain = world.group()
+    plain.handles(text)(echo)
+    chains = [await world.caller.start_chain(number, 1), await world.caller.start_chain(text, "a")]
+    both: Any = [noted, plain]
+    async with world.worker(both):
+        assert [await world.caller.result(chain) for chain in chains] == [1, "a"]
+    assert seen == ["number"]

@@ -1,0 +1,327 @@
+"""The commands of operators: look at chains and jobs, and act on them, on a database of the test's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from queuert import Client, JobStatus, JobType, JobTypes, NewChain, PostgresState, after
+from queuert.cli import main
+from queuert.cli.chains import retry_failed
+from queuert.cli.output import shown
+from queuert.notify.in_process import InProcessNotify
+from queuert.recurrence import Recurring
+
+number = JobType("number", input=int, output=int)
+step = JobType("step", input=str, output=str)
+order = JobType("order", input=str, continues_with=step)
+JOB_TYPES = JobTypes(number, step, order)
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def client(dsn: str) -> Iterator[Client]:
+    with Client(PostgresState(dsn), JOB_TYPES, notify=InProcessNotify()) as client:
+        yield client
+
+
+@pytest.fixture
+def run(dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command; its output."""
+    monkeypatch.setenv("QUEUERT_URL", dsn)
+
+    def call(*arguments: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert main(arguments) == code
+        captured = capsys.readouterr()
+        return captured.out if code == 0 or captured.out else captured.err
+
+    return call
+
+
+def document(run: Run, *arguments: str, code: int = 0) -> Any:
+    """The JSON that a command prints."""
+    return json.loads(run(*arguments, "--json", code=code))
+
+
+def ids(run: Run, *arguments: str) -> list[str]:
+    return [one["id"] for one in document(run, *arguments)["items"]]
+
+
+def failed_chains(client: Client, dsn: str, count: int, job_type: JobType[Any, Any] = number) -> list[str]:
+    """Chains that have failed."""
+    error = {"kind": "handler", "type": "ValueError", "message": "no\nsuch", "traceback": "File x\nboom"}
+    given = [1 if job_type is number else "x"] * count
+    found = [chain.id for chain in client.start_chains([NewChain(job_type, one) for one in given])]
+    with psycopg.connect(dsn) as connection:
+        connection.execute(
+            """
+            UPDATE queuert.job
+            SET status = 'failed', chain_status = 'failed', finished_at = now(), chain_closed_at = now(), error = %s
+            WHERE id = ANY (%s)
+            """,
+            [Jsonb(error), found],
+        )
+    return found
+
+
+# --- lists ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", ["chains", "jobs"])
+def test_lists(run: Run, client: Client, command: str) -> None:
+    assert run(command, "list") == "none\n"
+    assert document(run, command, "list") == {"items": [], "next_cursor": None}
+    one, two = (client.start_chain(number, at).id for at in range(2))
+    three = client.start_chain(order, "x").id
+    client.cancel_chain(one)
+    lines = run(command, "list").splitlines()
+    assert lines[0].split()[:3] == ["id", "type", "status"]
+    assert [line.split()[0] for line in lines[1:]] == [three, two, one]
+    assert ids(run, command, "list", "--oldest-first") == [one, two, three]
+    assert ids(run, command, "list", "--type", "number", "--type", "removed") == [two, one]
+    assert ids(run, command, "list", "--status", "cancelled") == [one]
+    assert ids(run, command, "list", "--since", "1h") == [three, two, one]
+    assert ids(run, command, "list", "--before", "15m") == []
+    assert ids(run, command, "list", "--since", "2000-01-01T00:00Z", "--before", "2000-01-01T00:00+02:00") == []
+
+
+@pytest.mark.parametrize("command", ["chains", "jobs"])
+def test_pages(run: Run, client: Client, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    known = [client.start_chain(number, at).id for at in range(5)]
+    seen: list[str] = []
+    cursor: list[str] = []
+    while True:
+        page = document(run, command, "list", "--limit", "2", *cursor)
+        seen += [one["id"] for one in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        cursor = ["--cursor", page["next_cursor"]]
+    assert seen == known[::-1]
+    assert main([command, "list", "--limit", "2"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.startswith("more: --cursor ")
+    assert captured.out.count("\n") == 3
+    assert "not a cursor" in run(command, "list", "--cursor", "nonsense", code=2)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["chains", "list", "--status", "ready"],
+        ["jobs", "list", "--status", "open"],
+        ["jobs", "list", "--limit", "0"],
+        ["jobs", "list", "--limit", "1001"],
+        ["jobs", "list", "--since", "2024-01-01"],
+        ["jobs", "list", "--since", "yesterday"],
+        ["chains", "list", "--type", ""],
+        ["chains"],
+        ["chains", "show"],
+        ["chains", "cancel"],
+        ["chains", "retry"],
+        ["chains", "retry", "some-id", "--failed"],
+        ["chains", "retry", "--failed"],
+        ["chains", "retry", "some-id", "--type", "number"],
+        ["chains", "delete", "some-id"],
+        ["schedules", "delete", "nightly"],
+        ["jobs", "trigger"],
+        ["types", "pause"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_refused_as_it_stands(run: Run, arguments: list[str]) -> None:
+    error = run(*arguments, code=2)
+    assert error.startswith("queuert: ")
+    assert error.count("\n") == 1
+
+
+# --- one chain, one job -----------------------------------------------------------------------------------------------
+
+
+def test_a_chain_with_all_around_it(run: Run, client: Client) -> None:
+    chain = client.start_chain(order, "tea")
+    last = client.continue_chain(chain, step, "x")
+    waiting = client.start_chain(number, 1, blockers=[chain]).id
+    text = run("chains", "show", chain.id)
+    assert f"id          {chain.id}" in text
+    assert text.index("jobs:") < text.index(last) < text.index("waited for by:") < text.index(waiting)
+    found = document(run, "chains", "show", chain.id)
+    assert (found["id"], found["type"], found["status"], found["error"]) == (chain.id, "order", "open", None)
+    assert [(one["id"], one["status"], one["input"]) for one in found["jobs"]] == [
+        (chain.id, "continued", "tea"),
+        (last, "ready", "x"),
+    ]
+    assert [one["id"] for one in found["blocked_jobs"]] == [waiting]
+    assert not found["more_jobs"]
+    assert "'nowhere' does not exist" in run("chains", "show", "nowhere", code=1)
+
+
+def test_a_job_with_its_error_and_its_blockers(run: Run, client: Client, dsn: str) -> None:
+    [bad] = failed_chains(client, dsn, 1)
+    good = client.start_chain(step, "x")
+    waiting = client.start_chain(number, 5, blockers=[bad, good]).id
+    client.complete_chain(good, "done")
+    text = run("jobs", "show", bad)
+    assert "last_error         handler: ValueError: no\\nsuch" in text
+    assert text.endswith("traceback of the last error:\n  File x\n  boom\n")
+    assert run("jobs", "show", waiting).partition("waits for, or waited for:")[2].count("\n") == 4
+    found = document(run, "jobs", "show", waiting)
+    assert (found["id"], found["input"], found["status"]) == (waiting, 5, "ready")
+    assert [(one["chain_id"], one["status"], one["output"]) for one in found["blockers"]] == [
+        (bad, "failed", None),
+        (good.id, "completed", "done"),
+    ]
+    assert document(run, "jobs", "show", bad)["last_error"]["message"] == "no\nsuch"
+    assert "'nowhere' does not exist" in run("jobs", "show", "nowhere", code=1)
+
+
+def test_nothing_that_a_terminal_would_obey(run: Run, client: Client) -> None:
+    client.start_chain(number, 1, id="\x1b[31mred\nnext")
+    text = run("chains", "list")
+    assert "\\x1b[31mred\\nnext" in text
+    assert text.count("\n") == 2
+    assert ids(run, "chains", "list") == ["\x1b[31mred\nnext"]
+    assert shown(True) == "true"
+    assert shown({"a": [1, "é"]}) == '{"a": [1, "é"]}'
+
+
+# --- acting -----------------------------------------------------------------------------------------------------------
+
+
+def test_cancel(run: Run, client: Client) -> None:
+    one, two = (client.start_chain(number, at) for at in range(2))
+    client.cancel_chain(two)
+    assert run("chains", "cancel", one.id, two.id, "--reason", "stock-taking") == "cancelled 1; 1 had closed before\n"
+    error = client.get_chain(one.id).error
+    assert error is not None
+    assert error.message == "stock-taking"
+    assert document(run, "chains", "cancel", one.id) == {"cancelled": 0}
+    assert "does not exist" in run("chains", "cancel", "nowhere", code=1)
+
+
+def test_retry_by_name(run: Run, client: Client, dsn: str) -> None:
+    first, second = failed_chains(client, dsn, 2)
+    still_open = client.start_chain(number, 1).id
+    assert "is open" in run("chains", "retry", first, still_open, code=1)
+    assert client.get_job(first).status is JobStatus.FAILED
+    assert run("chains", "retry", first, second, first) == "retried 2\n"
+    assert client.get_job(first).status is client.get_job(second).status is JobStatus.READY
+
+
+def test_retry_all_dead_letters_of_a_type(run: Run, client: Client, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuert.cli.chains.MAX_PAGE", 3)
+    numbers, steps = failed_chains(client, dsn, 8), failed_chains(client, dsn, 2, step)
+    assert document(run, "chains", "retry", "--failed", "--type", "number") == {"retried": 8}
+    assert {client.get_job(id).status for id in numbers} == {JobStatus.READY}
+    assert {client.get_job(id).status for id in steps} == {JobStatus.FAILED}
+    assert run("chains", "retry", "--failed", "--type", "number", "--type", "step") == "retried 2\n"
+    assert run("chains", "retry", "--failed", "--type", "number") == "retried 0\n"
+
+
+def test_dead_letters_that_somebody_else_takes_meanwhile(
+    client: Client, dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = failed_chains(client, dsn, 7)
+    real = client.retry_chains
+    taken: list[str] = []
+
+    def late(chains: Any) -> None:
+        if not taken:
+            taken.extend(known[2:4])
+            real([known[2]])
+            client.delete_chain(known[3])
+        real(chains)
+
+    monkeypatch.setattr(client, "retry_chains", late)
+    assert retry_failed(client, ["number"]) == 5
+    assert client.list_chains(statuses=["failed"]).items == ()
+
+
+def test_delete(run: Run, client: Client) -> None:
+    blocker = client.start_chain(number, 1)
+    waiting = client.start_chain(number, 2, blockers=[blocker])
+    assert "--yes" in run("chains", "delete", waiting.id, code=2)
+    assert "blockers" in run("chains", "delete", blocker.id, "--yes", code=1)
+    assert run("chains", "delete", waiting.id, "nowhere", "--cascade", "--yes") == "deleted 2\n"
+    assert client.list_chains().items == ()
+
+
+def test_trigger(run: Run, client: Client) -> None:
+    later = client.start_chain(number, 1, schedule=after(hours=1)).id
+    assert run("jobs", "trigger", later) == "triggered 1\n"
+    assert client.get_job(later).status is JobStatus.READY
+    client.cancel_chain(later)
+    assert "only scheduled jobs" in run("jobs", "trigger", later, code=1)
+    assert document(run, "jobs", "trigger", client.start_chain(number, 1).id) == {"triggered": 1}
+
+
+def test_counts(run: Run, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("counts") == "none\n"
+    client.start_chains([*(NewChain(number, at) for at in range(3)), NewChain(step, "x", schedule=after(hours=1))])
+    lines = [line.split() for line in run("counts").splitlines()]
+    assert lines[0] == ["type", "status", "count", "oldest_seconds"]
+    assert [line[:3] for line in lines[1:]] == [["number", "ready", "3"], ["step", "scheduled", "1"]]
+    [only] = document(run, "counts", "--type", "step", "--type", "removed")["items"]
+    assert (only["type"], only["status"], only["count"], only["estimated"]) == ("step", "scheduled", 1, False)
+    monkeypatch.setattr("queuert.client.Client.counts", lambda self, types: _estimates())
+    assert "~20000" in run("counts")
+
+
+def _estimates() -> list[Any]:
+    from queuert.state.adapter import TypeCount
+
+    return [TypeCount("number", JobStatus.READY, 20_000, None, estimated=True)]
+
+
+def test_types(run: Run, client: Client) -> None:
+    assert run("types", "list") == "none\n"
+    assert (
+        run("types", "pause", "number", "removed", "number", "--reason", "stock-taking")
+        == "paused 2: number, removed\n"
+    )
+    assert [line.split()[0] for line in run("types", "list").splitlines()] == ["type", "number", "removed"]
+    found = document(run, "types", "list")["items"]
+    assert [(one["type"], one["reason"]) for one in found] == [("number", "stock-taking"), ("removed", "stock-taking")]
+    assert document(run, "types", "resume", "number", "step") == {"resumed": ["number"]}
+    assert run("types", "resume", "number") == "resumed 0\n"
+    assert [one.type for one in client.paused_types()] == ["removed"]
+
+
+def test_schedules(run: Run, client: Client) -> None:
+    assert run("schedules", "list") == "none\n"
+    client.put_schedules([Recurring(name, number, 1, cron="0 3 * * *") for name in ("nightly", "backup")])
+    assert [line.split()[:2] for line in run("schedules", "list").splitlines()[1:]] == [
+        ["backup", "number"],
+        ["nightly", "number"],
+    ]
+    assert run("schedules", "pause", "nightly", "backup") == "paused 2\n"
+    assert run("schedules", "resume", "nightly", "nowhere", code=1) == "resumed 1 of 2: the others do not exist\n"
+    assert [(one["name"], one["paused"]) for one in document(run, "schedules", "list")["items"]] == [
+        ("backup", True),
+        ("nightly", False),
+    ]
+    assert document(run, "schedules", "delete", "backup", "--yes") == {"deleted": 1}
+    assert document(run, "schedules", "delete", "backup", "--yes", code=1) == {"deleted": 0}
+    assert [one.name for one in client.list_schedules()] == ["nightly"]
+
+
+# --- the way out ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments", [["chains", "list"], ["jobs", "show", "x"], ["counts"], ["types", "list"], ["schedules", "list"]]
+)
+def test_no_database_and_no_schema(
+    arguments: list[str], bare_dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("QUEUERT_URL", raising=False)
+    assert main(arguments) == 2
+    assert "QUEUERT_URL" in capsys.readouterr().err
+    assert main([*arguments, "--url", bare_dsn]) == 3
+    assert "queuert migrate up" in capsys.readouterr().err

@@ -1,0 +1,107 @@
+"""What a start may be given, and what is refused before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from queuert import Client, JobType, JobTypes, NewChain, PostgresState, after
+from queuert.deduplication import Deduplicate
+from queuert.errors import ConfigurationError, InvalidIdentifierError, JobIdConflictError, JobTypeMismatchError
+from queuert.notify.in_process import InProcessNotify
+from queuert.observability.events import ChainStarted
+from queuert.testing.events import EventLog
+
+work = JobType("work", input=str, output=str)
+other = JobType("other", input=str, output=str)
+
+
+@pytest.fixture
+def log() -> EventLog:
+    return EventLog()
+
+
+@pytest.fixture
+def client(dsn: str, log: EventLog) -> Iterator[Client]:
+    state = PostgresState(dsn)
+    with Client(state, JobTypes(work, other), notify=InProcessNotify(), observability=log) as client:
+        yield client
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"attach": True}, ConfigurationError, "needs an id to attach to"),
+        ({"schedule": 5}, ConfigurationError, "use after"),
+        ({"deduplication": "key"}, ConfigurationError, "use Deduplicate"),
+        ({"limit_key": "a\0"}, InvalidIdentifierError, "limit key"),
+        ({"limit_key": "a" * 513}, InvalidIdentifierError, "limit key"),
+        ({"limit_key": 5}, InvalidIdentifierError, "limit key"),
+        ({"priority": 1.5}, ConfigurationError, "a whole number"),
+        ({"priority": True}, ConfigurationError, "a whole number"),
+        ({"blockers": "abc"}, InvalidIdentifierError, "as a sequence"),
+        ({"id": ""}, InvalidIdentifierError, "id"),
+    ],
+)
+def test_refused(client: Client, log: EventLog, options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        client.start_chain(work, "a", **options)
+    with pytest.raises(error, match=message):
+        client.start_chains([NewChain(work, "b"), NewChain(work, "a", **options)])
+    assert log.of(ChainStarted) == []
+
+
+def test_only_new_chains_are_started(client: Client) -> None:
+    wrong: Any = [NewChain(work, "a"), "b"]
+    with pytest.raises(ConfigurationError, match="not str"):
+        client.start_chains(wrong)
+
+
+def test_a_copy_keeps_what_is_not_changed() -> None:
+    blockers = (name for name in ("x", "y"))
+    first = NewChain(
+        work,
+        "a",
+        id="i",
+        schedule=after(minutes=1),
+        priority=2,
+        blockers=blockers,
+        deduplication=Deduplicate("k"),
+        attach=True,
+        limit_key="l",
+    )
+    second = first.replace(input="b")
+    for name in NewChain.__slots__:
+        assert getattr(second, name) == ("b" if name == "input" else getattr(first, name)), name
+    assert first.blockers == second.blockers == ("x", "y")
+    with pytest.raises(TypeError):
+        first.replace(no_such_argument=1)
+
+
+def test_a_limit_key_is_kept(client: Client) -> None:
+    assert client.get_job(client.start_chain(work, "a", limit_key="tenant").id).limit_key == "tenant"
+
+
+def test_attach_returns_the_chain_that_is_there(client: Client, log: EventLog) -> None:
+    first = client.start_chain(work, "a", id="request", attach=True)
+    second = client.start_chain(work, "b", id="request", attach=True)
+    assert (first.deduplicated, second.deduplicated) == (False, True)
+    assert second.id == "request"
+    assert second.refresh().input == "a"
+    assert len(log.of(ChainStarted)) == 1
+    with pytest.raises(JobIdConflictError):
+        client.start_chain(work, "b", id="request")
+    with pytest.raises(JobTypeMismatchError):
+        client.start_chain(other, "b", id="request", attach=True)
+
+
+def test_deduplication_returns_the_chain_of_the_key(client: Client) -> None:
+    first = client.start_chain(work, "a", deduplication=Deduplicate("k"))
+    second = client.start_chain(work, "b", deduplication=Deduplicate("k"))
+    apart = client.start_chain(other, "b", deduplication=Deduplicate("k"))
+    own = client.start_chain(work, "c", deduplication=Deduplicate("k", excluding=[first]))
+    assert [chain.deduplicated for chain in (first, second, apart, own)] == [False, True, False, False]
+    assert first.id == second.id
+    assert len({first.id, apart.id, own.id}) == 3

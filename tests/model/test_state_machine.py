@@ -1,0 +1,345 @@
+"""The contract as a model: random sequences of operations, after each of which the store must show what the model says.
+
+The model is a dictionary of jobs and the rules of the contract in their plainest form. It knows one client and no
+concurrency; races have tests of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import hypothesis.strategies as st
+import psycopg
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
+
+from queuert.deduplication import Deduplicate
+from queuert.errors import (
+    BlockerReferenceError,
+    ChainNotRetriableError,
+    JobNotTriggerableError,
+)
+from queuert.ids import new_id, new_token
+from queuert.jobs import AbortReason, ChainStatus, JobStatus
+from queuert.policies import RetryPolicy
+from queuert.schedules import Schedule
+from queuert.state import Store
+from queuert.state.adapter import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, ReapRequest, Renewal
+from queuert.state.postgres import PostgresState
+
+TYPES = ("a", "b")
+AT_ONCE = RetryPolicy(max_attempts=1000, initial=0.0, jitter=0.0, max_crashes=1000)
+LATER = Schedule(delay=3600.0)
+
+READY, BLOCKED, SCHEDULED, RUNNING = JobStatus.READY, JobStatus.BLOCKED, JobStatus.SCHEDULED, JobStatus.RUNNING
+
+
+@dataclass
+class ModelJob:
+    """What the model knows of one job."""
+
+    id: str
+    type: str
+    chain: str
+    index: int
+    status: JobStatus
+    blockers: list[str] = field(default_factory=list)
+    later: bool = False
+    key: str | None = None
+    attempt: int = 0
+    uncounted: int = 0
+    expirations: int = 0
+    token: str | None = None
+
+
+class Model:
+    """Jobs and chains by the plainest rules."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, ModelJob] = {}
+        self.chains: dict[str, ChainStatus] = {}
+
+    def tail(self, chain: str) -> ModelJob:
+        return max((job for job in self.jobs.values() if job.chain == chain), key=lambda job: job.index)
+
+    def open_blockers(self, job: ModelJob) -> int:
+        return sum(self.chains[chain] is ChainStatus.OPEN for chain in job.blockers)
+
+    def resting_status(self, job: ModelJob) -> JobStatus:
+        if self.open_blockers(job):
+            return BLOCKED
+        return SCHEDULED if job.later else READY
+
+    def standing_in(self, type: str, key: str, scope: str) -> str | None:
+        same = [
+            job.id
+            for job in self.jobs.values()
+            if job.index == 0 and (job.type, job.key) == (type, key)
+            and (scope == "any" or self.chains[job.id] is ChainStatus.OPEN)
+        ]  # fmt: skip
+        return same[-1] if same else None
+
+    def add(self, job: ModelJob) -> None:
+        self.jobs[job.id] = job
+        if job.index == 0:
+            self.chains[job.id] = ChainStatus.OPEN
+        job.status = self.resting_status(job)
+
+    def close(self, chain: str, status: ChainStatus) -> None:
+        self.chains[chain] = status
+        for job in self.jobs.values():
+            if job.status is BLOCKED and chain in job.blockers and not self.open_blockers(job):
+                job.status = self.resting_status(job)
+
+    def references(self, chain: str) -> bool:
+        return any(chain in job.blockers for job in self.jobs.values() if job.chain != chain)
+
+    def delete(self, chain: str) -> None:
+        del self.chains[chain]
+        self.jobs = {id: job for id, job in self.jobs.items() if job.chain != chain}
+
+
+ENDINGS = {
+    FinishKind.COMPLETE: (JobStatus.COMPLETED, ChainStatus.COMPLETED),
+    FinishKind.FAIL: (JobStatus.FAILED, ChainStatus.FAILED),
+    FinishKind.CANCEL: (JobStatus.CANCELLED, ChainStatus.CANCELLED),
+}
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Operations on a store, told to the model as well."""
+
+    store: Store
+    sql: psycopg.Connection[Any]
+
+    leases = Bundle("leases")
+    stale = Bundle("stale")
+
+    @initialize()
+    def begin(self) -> None:
+        self.sql.execute("TRUNCATE queuert.job, queuert.job_blocker, queuert.deduplication")
+        self.model = Model()
+
+    # --- start --------------------------------------------------------------------------------------------------------
+
+    @rule(
+        type=st.sampled_from(TYPES),
+        later=st.booleans(),
+        key=st.sampled_from([None, None, "k"]),
+        scope=st.sampled_from(["open", "any"]),
+        data=st.data(),
+    )
+    def start(self, type: str, later: bool, key: str | None, scope: str, data: st.DataObject) -> None:
+        known = list(self.model.chains)
+        blockers = data.draw(st.lists(st.sampled_from(known), unique=True, max_size=2)) if known else []
+        expected = None if key is None else self.model.standing_in(type, key, scope)
+        new = NewJob(
+            id=new_id(),
+            type=type,
+            input="1",
+            schedule=LATER if later else None,
+            blockers=tuple(blockers),
+            deduplication=None if key is None else Deduplicate(key, scope=scope),
+        )
+        [started] = self.store.start_jobs([new])
+        assert started.existing is (expected is not None)
+        assert started.id == (expected or new.id)
+        if expected is None:
+            self.model.add(ModelJob(new.id, type, new.id, 0, READY, list(blockers), later, key))
+
+    # --- claim and end ------------------------------------------------------------------------------------------------
+
+    @rule(target=leases, type=st.sampled_from(TYPES), limit=st.integers(1, 3))
+    def claim(self, type: str, limit: int) -> Any:
+        due = {job.id for job in self.model.jobs.values() if job.type == type and job.status is READY}
+        claimed = self.store.claim(ClaimRequest({type: 600.0}, limit, "holder", new_token()))
+        assert len(claimed) == min(limit, len(due))
+        assert {one.id for one in claimed} <= due
+        for one in claimed:
+            job = self.model.jobs[one.id]
+            job.status, job.attempt, job.token = RUNNING, job.attempt + 1, one.token
+            assert one.attempt == job.attempt
+        return multiple(*claimed)
+
+    def _holds(self, lease: ClaimedJob) -> ModelJob | None:
+        job = self.model.jobs.get(lease.id)
+        return job if job is not None and job.status is RUNNING and job.token == lease.token else None
+
+    @rule(
+        target=stale,
+        lease=consumes(leases),
+        kind=st.sampled_from(list(FinishKind)),
+        blockers_of_own=st.booleans(),
+    )
+    def finish(self, lease: ClaimedJob, kind: FinishKind, blockers_of_own: bool) -> ClaimedJob:
+        job = self._holds(lease)
+        ending = self._ending(lease, kind, blockers_of_own)
+        [result] = self.store.finish([ending])
+        assert result.written is (job is not None), (result, kind)
+        if job is not None:
+            self._ended(job, ending)
+        return lease
+
+    def _ending(self, lease: ClaimedJob, kind: FinishKind, blocked: bool) -> Finish:
+        if kind is FinishKind.COMPLETE:
+            return Finish(lease, kind, output='"done"')
+        if kind is FinishKind.CONTINUE:
+            others = [chain for chain in self.model.chains if chain != lease.chain_id]
+            following = NewJob(id=new_id(), type="b", input="2", blockers=tuple(others[:1]) if blocked else ())
+            return Finish(lease, kind, continuation=following)
+        if kind is FinishKind.WAIT:
+            child = NewJob(id=new_id(), type="a", input="3")
+            return Finish(lease, kind, starts=(child,), blockers=(child.id,))
+        return Finish(lease, kind)
+
+    def _ended(self, job: ModelJob, ending: Finish) -> None:
+        kind = ending.kind
+        if kind in ENDINGS:
+            job.status, closed = ENDINGS[kind]
+            self.model.close(job.chain, closed)
+        elif kind is FinishKind.CONTINUE:
+            following = ending.continuation
+            assert following is not None
+            job.status = JobStatus.CONTINUED
+            self.model.add(
+                ModelJob(following.id, following.type, job.chain, job.index + 1, READY, list(following.blockers))
+            )
+        elif kind is FinishKind.WAIT:
+            for child in ending.starts:
+                self.model.add(ModelJob(child.id, child.type, child.id, 0, READY))
+            job.blockers += ending.blockers
+            job.uncounted += 1
+            job.status, job.later = BLOCKED, False
+        else:
+            job.uncounted += kind is FinishKind.INTERRUPT
+            job.status, job.later = READY, False
+
+    @rule(lease=stale, kind=st.sampled_from([FinishKind.FAIL, FinishKind.INTERRUPT]))
+    def finish_again(self, lease: ClaimedJob, kind: FinishKind) -> None:
+        """An ending of an attempt that has ended changes nothing, whatever it says."""
+        self.store.finish([Finish(lease, kind)])
+
+    @rule(lease=consumes(leases), target=stale)
+    def release(self, lease: ClaimedJob) -> ClaimedJob:
+        job = self._holds(lease)
+        assert self.store.release([lease.lease]) == (job is not None)
+        if job is not None:
+            job.status, job.attempt, job.later = READY, job.attempt - 1, False
+        return lease
+
+    @rule(lease=consumes(leases), target=stale)
+    def expire(self, lease: ClaimedJob) -> ClaimedJob:
+        job = self._holds(lease)
+        assert self.store.renew([Renewal(lease.lease, 0.001)]) == [job is not None]
+        if job is not None:
+            reaped: list[str] = []
+            while not reaped:
+                reaped = [one.id for one in self.store.reap(ReapRequest({job.type: AT_ONCE})).reaped]
+            assert reaped == [job.id]
+            job.status, job.expirations, job.later = READY, job.expirations + 1, False
+            assert self.store.lost_reasons([lease.lease]) == [AbortReason.TAKEN_BY_ANOTHER_WORKER]
+        return lease
+
+    # --- from outside -------------------------------------------------------------------------------------------------
+
+    def _some_chain(self, data: st.DataObject) -> str | None:
+        return data.draw(st.sampled_from(list(self.model.chains))) if self.model.chains else None
+
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        chain = self._some_chain(data)
+        if chain is None:
+            return
+        tail = self.model.tail(chain)
+        was_open = self.model.chains[chain] is ChainStatus.OPEN
+        [done] = self.store.cancel_chains([chain], reason="not wanted")
+        assert (done.written, done.met, done.job_id) == (was_open, tail.status, tail.id)
+        if was_open:
+            tail.status = JobStatus.CANCELLED
+            self.model.close(chain, ChainStatus.CANCELLED)
+
+    @rule(data=st.data())
+    def retry(self, data: st.DataObject) -> None:
+        chain = self._some_chain(data)
+        if chain is None:
+            return
+        if self.model.chains[chain] not in (ChainStatus.FAILED, ChainStatus.CANCELLED):
+            with pytest.raises(ChainNotRetriableError):
+                self.store.retry_chains([chain])
+            return
+        self.store.retry_chains([chain])
+        self.model.chains[chain] = ChainStatus.OPEN
+        tail = self.model.tail(chain)
+        tail.uncounted, tail.expirations, tail.later = tail.attempt, 0, False
+        tail.status = self.model.resting_status(tail)
+
+    @rule(data=st.data())
+    def delete(self, data: st.DataObject) -> None:
+        chain = self._some_chain(data)
+        if chain is None:
+            return
+        if self.model.references(chain):
+            with pytest.raises(BlockerReferenceError):
+                self.store.delete_chains([chain])
+            return
+        assert list(self.store.delete_chains([chain]).chain_ids) == [chain]
+        self.model.delete(chain)
+
+    @rule(data=st.data())
+    def trigger(self, data: st.DataObject) -> None:
+        if not self.model.jobs:
+            return
+        job = self.model.jobs[data.draw(st.sampled_from(list(self.model.jobs)))]
+        if job.status not in (READY, SCHEDULED):
+            with pytest.raises(JobNotTriggerableError):
+                self.store.trigger_jobs([job.id])
+            return
+        self.store.trigger_jobs([job.id])
+        job.status, job.later = READY, False
+
+    @rule()
+    def sweep(self) -> None:
+        """Nothing is ever stranded, so there is nothing to repair."""
+        assert not self.store.sweep().released
+
+    # --- what must hold -----------------------------------------------------------------------------------------------
+
+    @invariant()
+    def store_shows_the_model(self) -> None:
+        if not hasattr(self, "model"):
+            return
+        found = {row[0]: row[1:] for row in self.sql.execute(
+            "SELECT id, chain_id, chain_index, status, attempt, uncounted, lease_expirations, open_blockers "
+            "FROM queuert.job"
+        )}  # fmt: skip
+        expected = {
+            job.id: (
+                job.chain, job.index, job.status.value, job.attempt, job.uncounted, job.expirations,
+                self.model.open_blockers(job) if job.status is BLOCKED else found.get(job.id, (None,) * 7)[6],
+            )
+            for job in self.model.jobs.values()
+        }  # fmt: skip
+        assert found == expected
+        chains = dict(self.sql.execute("SELECT id, status FROM queuert.chain").fetchall())
+        assert chains == {id: status.value for id, status in self.model.chains.items()}
+
+
+@pytest.mark.slow
+def test_any_sequence_of_operations(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as sql:
+        state = PostgresState(dsn)
+        store = state.sync_store(connections=1)
+        store.open()
+        try:
+            machine: Any = type("Machine", (StoreMachine,), {"store": store, "sql": sql})
+            machine.TestCase.settings = settings(
+                max_examples=100,
+                stateful_step_count=50,
+                deadline=None,
+                suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+            )
+            machine.TestCase().runTest()
+        finally:
+            store.close()

@@ -1,0 +1,259 @@
+"""Scenes and operations for pairs in every order: what can be done to one job, and what it may come to.
+
+Whatever the order of their statements, two operations must leave the tables as one after the other would, in one of the
+two orders, and say the same. One that passes over locked rows may also have done nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations, permutations
+from typing import Any
+
+import psycopg
+
+from queuert.errors import JobIdConflictError, NotFoundError, NotInStatusError
+from queuert.ids import new_token
+from queuert.policies import RetryPolicy
+from queuert.schedules import after
+from queuert.state.adapter import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, ReapRequest, Renewal
+from queuert.state.outside import OutsideCompletion
+from queuert.state.postgres.sync_store import PostgresStore
+from tests.state.interleaving import Operation
+
+Tables = tuple[tuple[Any, ...], ...]
+Outcome = tuple[str, Tables]
+
+FINGERPRINT = """
+    SELECT id, status, chain_status, attempt, uncounted, lease_expirations, open_blockers, blocker_count,
+        lease_token IS NULL, lease_expires_at IS NULL, chain_closed_at IS NULL, finished_at IS NULL, output::text,
+        error ->> 'kind', continued_by
+    FROM queuert.job
+    UNION ALL
+    SELECT job_id || ' waits for ' || blocker_chain_id, closed::text,
+        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    FROM queuert.job_blocker
+    ORDER BY 1
+"""
+
+
+IMPOSSIBLE = """
+    SELECT job.id, 'open_blockers is not the count of open ones' FROM queuert.job
+    WHERE open_blockers <> (SELECT count(*) FROM queuert.job_blocker WHERE job_id = job.id AND NOT closed)
+    UNION ALL
+    SELECT job.id, 'a closed chain counts as open' FROM queuert.job
+    JOIN queuert.job_blocker ON job_id = job.id JOIN queuert.job AS chain ON chain.id = blocker_chain_id
+    WHERE NOT closed AND chain.chain_status <> 'open'
+    UNION ALL
+    SELECT id, 'blocked by nothing, or running blocked' FROM queuert.job
+    WHERE (status = 'blocked') <> (open_blockers > 0) AND status IN ('blocked', 'scheduled', 'ready', 'running')
+    UNION ALL
+    SELECT id, 'chain and its only job disagree' FROM queuert.job
+    WHERE chain_index = 0 AND status <> 'continued'
+        AND chain_status <> CASE WHEN status IN ('completed', 'failed', 'cancelled') THEN status ELSE 'open' END
+    UNION ALL
+    SELECT id, 'more attempts ended than began' FROM queuert.job WHERE lease_expirations + uncounted > attempt
+"""
+"""Rows that no order of operations may leave behind, and what is wrong with them."""
+
+
+def tables(connection: psycopg.Connection[Any]) -> Tables:
+    """All that is stored, without times and tokens."""
+    return tuple(connection.execute(FINGERPRINT).fetchall())
+
+
+def outcome(connection: psycopg.Connection[Any], results: Sequence[object]) -> Outcome:
+    """What came of operations: what they said, and what is stored now."""
+    return repr(list(results)), tables(connection)
+
+
+class Scene:
+    """A chain ``a``, for which ``d`` waits, as a name says; ``k``, which it may wait for, runs.
+
+    The names: ``ready``, ``running``, ``expired`` (a lease that is over), ``second`` (the chain's second job runs),
+    ``blocked``, ``scheduled``, ``failed``, ``cancelled`` (while it was blocked), ``reopened`` (it failed with what it
+    had waited for, and that runs again).
+    """
+
+    def __init__(self, name: str, store: PostgresStore, connection: psycopg.Connection[Any]) -> None:
+        connection.execute("DELETE FROM queuert.job_blocker")
+        connection.execute("DELETE FROM queuert.job")
+        connection.execute("DELETE FROM queuert.deduplication")
+        self.held: ClaimedJob | None = None
+        self.tail = "b" if name == "second" else "a"
+        self.gate = _claimed(store, NewJob("k", "gate", "1", id_chosen=True))
+        waits = name in ("blocked", "cancelled", "reopened")
+        job = NewJob("a", "work", "1", id_chosen=True, blockers=("k",) if waits else ())
+        if name in ("running", "expired", "failed", "second"):
+            self.held = _claimed(store, job)
+        else:
+            store.start_jobs([NewJob("a", "work", "1", id_chosen=True, blockers=job.blockers,
+                                     schedule=after(hours=1) if name == "scheduled" else None)])  # fmt: skip
+        store.start_jobs([NewJob("d", "waits", "1", id_chosen=True, blockers=("a",))])
+        if name == "second" and self.held is not None:
+            following = NewJob("b", "work", "1", id_chosen=True)
+            store.finish([Finish(self.held, FinishKind.CONTINUE, continuation=following)])
+            [self.held] = store.claim(ClaimRequest({"work": 60.0}, 1, "me", new_token()))
+        if name == "expired":
+            connection.execute("UPDATE queuert.job SET lease_expires_at = now() - interval '1 h' WHERE id = 'a'")
+        elif name == "failed" and self.held is not None:
+            store.finish([Finish(self.held, FinishKind.FAIL)])
+        elif name == "cancelled":
+            store.cancel_chains(["a"], reason="before")
+        elif name == "reopened":
+            store.cancel_chains(["k", "a"], reason="before")
+            store.retry_chains(["k"])
+            [self.gate] = store.claim(ClaimRequest({"gate": 60.0}, 1, "me", new_token()))
+
+
+def _claimed(store: PostgresStore, job: NewJob) -> ClaimedJob:
+    store.start_jobs([job])
+    [found] = store.claim(ClaimRequest({job.type: 60.0}, 1, "me", new_token()))
+    return found
+
+
+def _held(scene: Scene) -> ClaimedJob:
+    # Where nobody holds the job, a stranger tries.
+    if scene.held is not None:
+        return scene.held
+    gate = scene.gate
+    return ClaimedJob(
+        "a", "work", "a", "work", 0, 0, 1, 0, 0, 0, False, "1", gate.created_at, gate.created_at, gate.created_at, 60.0,
+        new_token(),
+    )  # fmt: skip
+
+
+def claim(scene: Scene) -> Operation:
+    """A claim of the job."""
+    return lambda store: len(store.claim(ClaimRequest({"work": 60.0}, 1, "me", new_token())))
+
+
+def renew(scene: Scene) -> Operation:
+    """A renewal by its holder."""
+    return lambda store: store.renew([Renewal(_held(scene).lease, 60.0)])
+
+
+def reap(scene: Scene) -> Operation:
+    """A reaper that tries again."""
+    return lambda store: len(store.reap(ReapRequest({"work": RetryPolicy(initial=0.0)})).reaped)
+
+
+def reap_at_the_cap(scene: Scene) -> Operation:
+    """A reaper that fails the job."""
+    return lambda store: len(store.reap(ReapRequest({"work": RetryPolicy(max_attempts=1)})).reaped)
+
+
+def finish(scene: Scene) -> Operation:
+    """Its holder's good end."""
+    return lambda store: store.finish([Finish(_held(scene), FinishKind.COMPLETE, output='"held"')])[0].written
+
+
+def go_on(scene: Scene) -> Operation:
+    """Its holder's continuation."""
+    following = NewJob("next", "next", "1", id_chosen=True)
+    ending = Finish(_held(scene), FinishKind.CONTINUE, continuation=following)
+    return lambda store: store.finish([ending])[0].written
+
+
+def cancel(scene: Scene) -> Operation:
+    """A cancel from outside."""
+    return _tolerant(lambda store: store.cancel_chains(["a"], reason="no")[0].written)
+
+
+def complete(scene: Scene) -> Operation:
+    """A completion from outside."""
+    completion = OutsideCompletion("a", scene.tail, output='"outside"')
+    return _tolerant(lambda store: store.complete_chains([completion])[0].written)
+
+
+def unblock(scene: Scene) -> Operation:
+    """The end of what it waits for."""
+    return lambda store: store.finish([Finish(scene.gate, FinishKind.COMPLETE, output="1")])[0].written
+
+
+def wait_for(scene: Scene) -> Operation:
+    """A start of a job that waits for it."""
+    job = NewJob("z", "waits", "1", blockers=("a",), id_chosen=True)
+    return _tolerant(lambda store: store.start_jobs([job])[0].status)
+
+
+def delete(scene: Scene) -> Operation:
+    """A deletion, together with what waits for it."""
+    return _tolerant(lambda store: store.delete_chains(["d", "a"]).chain_ids)
+
+
+def retry(scene: Scene) -> Operation:
+    """A retry from outside."""
+    return _tolerant(lambda store: store.retry_chains(["a"])[0].written)
+
+
+def trigger(scene: Scene) -> Operation:
+    """A trigger."""
+    return _tolerant(lambda store: len(store.trigger_jobs(["a"])))
+
+
+def sweep(scene: Scene) -> Operation:
+    """A sweep."""
+    return lambda store: store.sweep().released
+
+
+def _tolerant(operation: Operation) -> Operation:
+    """A refusal by the contract is a result as any other."""
+
+    def run(store: PostgresStore) -> object:
+        try:
+            return operation(store)
+        except (NotInStatusError, NotFoundError, JobIdConflictError) as refusal:
+            return type(refusal).__name__
+
+    return run
+
+
+Action = Callable[[Scene], Operation]
+
+HOMES: dict[Action, tuple[str, ...]] = {
+    claim: ("ready",),
+    renew: ("running",),
+    reap: ("expired",),
+    reap_at_the_cap: ("expired",),
+    finish: ("expired", "second"),
+    go_on: ("running", "second"),
+    cancel: (),
+    complete: (),
+    unblock: ("blocked",),
+    wait_for: (),
+    delete: (),
+    retry: ("failed", "cancelled", "reopened"),
+    trigger: ("scheduled",),
+    sweep: ("blocked",),
+}
+"""The scenes in which each operation has something to do; none: in any."""
+
+PASSING_OVER: dict[Action, object] = {claim: 0, renew: [False], reap: 0, reap_at_the_cap: 0, sweep: []}
+"""Operations that pass over what another transaction has locked, and what they say then."""
+
+
+def meetings() -> Iterator[tuple[str, Action, Action]]:
+    """Every pair of operations, in the scenes where one of them has something to do."""
+    actions = list(HOMES)
+    for place, one in enumerate(actions):
+        for other in actions[place:]:
+            for name in dict.fromkeys((*HOMES[one], *HOMES[other])) or ("running", "second"):
+                yield name, one, other
+
+
+def outcomes(
+    name: str, actions: Sequence[Action], store: PostgresStore, connection: psycopg.Connection[Any]
+) -> set[Outcome]:
+    """What may come of it: the operations one by one, in any order, those left out that may pass over locked rows."""
+    found: set[Outcome] = set()
+    may_pass = [place for place, action in enumerate(actions) if action in PASSING_OVER]
+    for count in range(len(may_pass) + 1):
+        for left_out in combinations(may_pass, count):
+            for order in permutations(place for place in range(len(actions)) if place not in left_out):
+                scene = Scene(name, store, connection)
+                results = [PASSING_OVER.get(action) for action in actions]
+                for place in order:
+                    results[place] = actions[place](scene)(store)
+                found.add(outcome(connection, results))
+    return found

@@ -1,0 +1,169 @@
+"""Claims under limits, pauses and schedules cost what they visit, whatever the backlog and the statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import psycopg
+import pytest
+
+from queuert.ids import new_token
+from queuert.limits import Limits, Rate
+from queuert.state.adapter import ClaimRequest
+from queuert.state.postgres import limiting, parameters
+from queuert.state.postgres.statements import Statements
+from queuert.testing.databases import TemplateDatabases
+from tests.state.plans import Plan, explain
+
+BUSY = 100_000
+KEYS = 1_000
+VISITED = 500
+LIMIT = 10
+SQL = Statements("queuert")
+
+ROWS = """
+    INSERT INTO queuert.job
+        (id, type, chain_id, chain_type, chain_status, status, priority, scheduled_at, input, limit_key, {more})
+    SELECT {name} || n, 'work', {name} || n, 'work', 'open', {status}, n %% 5,
+        clock_timestamp() - n * interval '1 ms', '1', {key}, {values}
+    FROM generate_series(1, %(count)s) AS n
+"""
+HELD = {
+    "status": "'running'",
+    "more": "lease_expires_at, lease_token, attempt",
+    "values": "clock_timestamp() + interval '1 h', gen_random_uuid(), 1",
+}
+
+CLAIM = ClaimRequest({"work": 60.0, "free": 60.0}, LIMIT, "me", new_token())
+KEYED = replace(CLAIM, limits={"work": Limits(concurrency=10_000, per_key=1, rate=Rate(10, per=3600))})
+
+
+def load(
+    connection: psycopg.Connection[Any],
+    name: str,
+    count: int,
+    *,
+    key: str,
+    status: str = "'ready'",
+    more: str = "attempt",
+    values: str = "0",
+) -> None:
+    text = ROWS.format(name=f"'{name}'", key=key, status=status, more=more, values=values)
+    connection.execute(text.encode(), {"count": count})
+
+
+def fill(connection: psycopg.Connection[Any], statistics: str) -> None:
+    """A key with a huge backlog and no free slot, 1,000 others, half of them with a slot, and jobs of no key."""
+    if statistics == "stale":
+        load(connection, "early", 50, key="NULL", status="'completed'")
+        connection.execute("ANALYZE")
+    load(connection, "busy", BUSY, key="'key0500-busy'")
+    load(connection, "of", KEYS * 3, key="'key' || to_char(n % 1000, 'FM0000')".replace("%", "%%"))
+    load(connection, "keyless", BUSY // 10, key="NULL")
+    load(connection, "later", 50, key="'key0001'", status="'scheduled'")
+    load(connection, "held", 1, key="'key0500-busy'", **HELD)
+    load(connection, "holds", KEYS // 2, key="'key' || to_char(n * 2, 'FM0000')", **HELD)
+    connection.execute(
+        "INSERT INTO queuert.limit_start SELECT clock_timestamp() - n * interval '1 minute', 'work',"
+        " 'key' || to_char(n % 1000, 'FM0000') FROM generate_series(1, 20000) AS n"
+    )
+    if statistics == "fresh":
+        connection.execute("ANALYZE")
+
+
+@pytest.fixture(scope="module", params=["none", "stale", "fresh"])
+def connection(
+    request: pytest.FixtureRequest, template_databases: TemplateDatabases
+) -> Iterator[psycopg.Connection[Any]]:
+    with template_databases.database() as dsn, psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("SET jit = off")
+        fill(connection, request.param)
+        yield connection
+
+
+@pytest.fixture(params=["force_generic_plan", "force_custom_plan"])
+def explained(request: pytest.FixtureRequest, connection: psycopg.Connection[Any]) -> Callable[..., Plan]:
+    def run(statement: bytes, values: Mapping[str, Any]) -> Plan:
+        return explain(connection, statement, values, request.param)
+
+    return run
+
+
+def check(plan: Plan, *, rows: float, starts: float = 0) -> None:
+    assert plan.scanned().isdisjoint({"job", "limit_start"})
+    assert plan.rows_of("job") <= rows
+    assert plan.rows_of("limit_start") <= starts
+    assert plan.sorted_rows() <= max(rows, 100)
+    assert plan.blocks() <= 10 * max(rows, 200)
+
+
+def admitted(connection: psycopg.Connection[Any], request: ClaimRequest, cursor: str) -> limiting.Admission:
+    values = limiting.admit(request, LIMIT, {"work": cursor}, [])
+    return limiting.admission(connection.execute(SQL.admit, values).fetchall())
+
+
+@pytest.mark.parametrize("cursor", ["", "key0300", "zzz"])
+def test_admit_by_key(explained: Callable[..., Plan], connection: psycopg.Connection[Any], cursor: str) -> None:
+    """A look at each key that is visited, up to 500 of them; the jobs of saturated ones are not read."""
+    plan = explained(SQL.admit, limiting.admit(KEYED, LIMIT, {"work": cursor}, []))
+    # Each key: its entry, the first one again, its head, its starts. All that run; the best of some keys, and of none.
+    check(plan, rows=VISITED * 3 + KEYS // 2 + LIMIT * LIMIT + 3 * LIMIT, starts=VISITED * 10 + 10)
+    assert plan.indexes() >= {"job_limit_ready", "job_limit_free", "limit_start_of_key"}
+    found = admitted(connection, KEYED, cursor)
+    assert len(found.ids) == LIMIT
+    assert not any(id.startswith("busy") for id in found.ids)
+
+
+def test_the_walk_comes_round(connection: psycopg.Connection[Any]) -> None:
+    """Walks that go on where the last one ended visit all keys within three claims."""
+    cursors = [""]
+    for _ in range(3):
+        cursors.append(admitted(connection, KEYED, cursors[-1]).cursors["work"])
+    assert cursors == ["", "key0499", "key0998", "key0498"]
+
+
+def test_admit_by_type(explained: Callable[..., Plan]) -> None:
+    """A concurrency costs the running jobs that it counts, and the jobs it lets through."""
+    request = replace(CLAIM, limits={"work": Limits(concurrency=20_000)})
+    check(explained(SQL.admit, limiting.admit(request, LIMIT, {}, [])), rows=600 + LIMIT)
+
+
+def test_admit_beside_unlimited_types(explained: Callable[..., Plan]) -> None:
+    request = ClaimRequest({"work": 60.0, "free": 60.0}, LIMIT, "me", new_token(), {"free": Limits(concurrency=1)})
+    check(explained(SQL.admit, limiting.admit(request, LIMIT, {}, [])), rows=3 * LIMIT)
+
+
+def test_promote_due(explained: Callable[..., Plan]) -> None:
+    check(explained(SQL.promote_due, limiting.promote(KEYED)), rows=3 * 50)
+
+
+def test_claim_admitted(explained: Callable[..., Plan]) -> None:
+    ids = [f"of{number}" for number in range(1, 11)]
+    check(explained(SQL.claim_admitted, limiting.claim_admitted(KEYED, ids)), rows=3 * LIMIT)
+
+
+def test_forget_starts(explained: Callable[..., Plan]) -> None:
+    check(explained(SQL.forget_starts, limiting.forget(KEYED)), rows=0, starts=3 * 200)
+
+
+def test_claims_return_the_same_columns() -> None:
+    """Rows of both claims are decoded by one function."""
+    columns = SQL.claim_admitted.split(b"SELECT id, type")[1].split(b"FROM")[0].split()
+    claimed = SQL.claim.split(b"RETURNING job.id, job.type")[1].split()
+    assert [one.strip(b",") for one in columns][1:] == [
+        one.strip(b",").replace(b"job.", b"").replace(b"wanted.", b"").replace(b"::text", b"") for one in claimed
+    ][1:]
+
+
+def test_pauses_cost_nothing(explained: Callable[..., Plan], connection: psycopg.Connection[Any]) -> None:
+    """With types paused, the claim and the next due time are read from the same indexes, and the paused not at all."""
+    with connection.transaction(force_rollback=True):
+        connection.execute(SQL.pause_types, {"types": [f"type{n}" for n in range(100)], "reason": None})
+        check(explained(SQL.claim, parameters.claim(CLAIM)), rows=2 * LIMIT + 4 * LIMIT)
+        check(explained(SQL.next_due, {"types": ["work", "type1"]}), rows=2)
+        connection.execute(SQL.pause_types, {"types": ["work"], "reason": None})
+        check(explained(SQL.claim, parameters.claim(CLAIM)), rows=0)
+        check(explained(SQL.admit, limiting.admit(KEYED, LIMIT, {}, [])), rows=0)
+        check(explained(SQL.next_due, {"types": ["work"]}), rows=0)

@@ -1,0 +1,106 @@
+"""Whatever meets on one job, in any order of the statements: the outcome is that of one after the other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import psycopg
+import pytest
+
+from queuert.state.postgres import PostgresState
+from queuert.state.postgres.sync_store import PostgresStore
+from tests.state import scenes
+from tests.state.interleaving import Explorer, Operation, Run
+
+SAMPLE = None if os.environ.get("QUEUERT_ALL_ORDERS") == "1" else 4
+"""Orders of each pair, of thousands in all; with QUEUERT_ALL_ORDERS=1 every one of them, in some minutes."""
+
+
+@pytest.fixture
+def connection(dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def store(dsn: str) -> Iterator[PostgresStore]:
+    store = PostgresState(dsn).sync_store()
+    store.open()
+    yield store
+    store.close()
+
+
+def _explore_scene(
+    name: str,
+    actions: Sequence[scenes.Action],
+    sample: int | None,
+    dsn: str,
+    store: PostgresStore,
+    connection: psycopg.Connection[Any],
+) -> int:
+    """Every order ends as some order of whole operations does."""
+    allowed = scenes.outcomes(name, actions, store, connection)
+
+    def setup() -> Sequence[Operation]:
+        scene = scenes.Scene(name, store, connection)
+        return [action(scene) for action in actions]
+
+    def check(run: Run) -> None:
+        assert connection.execute(scenes.IMPOSSIBLE).fetchall() == []
+        assert not [one for one in run.results if isinstance(one, Exception)]
+        assert scenes.outcome(connection, run.results) in allowed
+
+    return Explorer(dsn, setup, check).explore(sample)
+
+
+@pytest.mark.parametrize("one", scenes.HOMES, ids=lambda action: action.__name__)
+def test_pairs(one: scenes.Action, dsn: str, store: PostgresStore, connection: psycopg.Connection[Any]) -> None:
+    """Whatever meets on one job leaves the tables as one after the other would, and says so."""
+    for name, first, second in scenes.meetings():
+        if first is one:
+            _explore_scene(name, (first, second), SAMPLE, dsn, store, connection)
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [
+        ("reopened", scenes.retry, scenes.unblock),
+        ("running", scenes.cancel, scenes.go_on),
+        ("second", scenes.complete, scenes.go_on),
+        ("running", scenes.delete, scenes.go_on),
+    ],
+)
+def test_all_orders(
+    name: str,
+    one: scenes.Action,
+    other: scenes.Action,
+    dsn: str,
+    store: PostgresStore,
+    connection: psycopg.Connection[Any],
+) -> None:
+    """The pairs that are most delicate, in every order there is."""
+    assert _explore_scene(name, (one, other), None, dsn, store, connection) > 3
+
+
+@pytest.mark.parametrize(
+    ("name", "actions"),
+    [
+        ("cancelled", (scenes.retry, scenes.unblock, scenes.cancel)),
+        ("blocked", (scenes.cancel, scenes.unblock, scenes.wait_for)),
+        ("running", (scenes.delete, scenes.wait_for, scenes.go_on)),
+        ("expired", (scenes.complete, scenes.finish, scenes.reap_at_the_cap)),
+        ("failed", (scenes.retry, scenes.wait_for, scenes.delete)),
+    ],
+    ids=str,
+)
+def test_threes(
+    name: str,
+    actions: Sequence[scenes.Action],
+    dsn: str,
+    store: PostgresStore,
+    connection: psycopg.Connection[Any],
+) -> None:
+    """The same with three connections."""
+    assert _explore_scene(name, actions, 30, dsn, store, connection) > 3

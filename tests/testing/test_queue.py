@@ -1,0 +1,403 @@
+"""The queue of users' tests: what it runs, what it says, and how it moves time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+from pydantic import BaseModel
+
+from queuert import (
+    Attempt,
+    ChainStatus,
+    Client,
+    JobStatus,
+    JobType,
+    JobTypes,
+    LeasePolicy,
+    Outcome,
+    PostgresState,
+    Processors,
+    RetryPolicy,
+    after,
+)
+from queuert.deduplication import Deduplicate
+from queuert.errors import ConfigurationError, JobNotFoundError
+from queuert.ids import new_token
+from queuert.state.adapter import ClaimRequest
+from queuert.testing import AsyncJobQueue, JobQueue, UnexpectedFailureError
+from queuert.testing.events import EventLog
+from queuert.testing.idle import is_idle
+
+
+class Mail(BaseModel):
+    to: str
+    subject: str = "hello"
+
+
+class Receipt(BaseModel):
+    id: int
+
+
+archive = JobType("archive", input=str, output=int)
+send = JobType("send", input=Mail, output=Receipt)
+relay = JobType("relay", input=str, continues_with=archive)
+fragile = JobType("fragile", input=str, output=str)
+plain = JobType("plain", input=dict[str, int], output=int)
+JOB_TYPES = JobTypes(archive, send, relay, fragile, plain)
+
+processors = Processors(JOB_TYPES, retry=RetryPolicy(max_attempts=3))
+
+
+@processors.handles(archive)
+async def do_archive(attempt: Attempt[str, int]) -> Outcome[int]:
+    return len(attempt.input)
+
+
+@processors.handles(send)
+def do_send(attempt: Attempt[Mail, Receipt]) -> Outcome[Receipt]:
+    return Receipt(id=1)
+
+
+@processors.handles(relay)
+async def do_relay(attempt: Attempt[str, int]) -> Outcome[int]:
+    return attempt.continue_with(archive, attempt.input * 2)
+
+
+@processors.handles(fragile)
+async def do_fragile(attempt: Attempt[str, str]) -> Outcome[str]:
+    if attempt.input == "fail":
+        return attempt.fail("gave up")
+    if attempt.input == "later" and attempt.number == 1:
+        return attempt.retry(after=600)
+    if attempt.input == "raise":
+        raise ZeroDivisionError("a bug")
+    return attempt.input
+
+
+@pytest.fixture
+def state(dsn: str) -> PostgresState:
+    return PostgresState(dsn)
+
+
+@pytest.fixture
+async def queue(state: PostgresState) -> AsyncIterator[AsyncJobQueue]:
+    async with AsyncJobQueue(state, JOB_TYPES) as queue:
+        yield queue
+
+
+# --- run until idle --------------------------------------------------------------------------------------------------
+
+
+async def test_nothing_runs_until_the_test_says_so(queue: AsyncJobQueue) -> None:
+    chain = await queue.client.start_chain(relay, "ab")
+    assert (await queue.client.get_job(chain.id)).status is JobStatus.READY
+    ran = await queue.run_until_idle(processors)
+    assert [(one.type, one.number, one.outcome) for one in ran] == [
+        ("relay", 1, "continued"),
+        ("archive", 1, "completed"),
+    ]
+    assert {one.chain_id for one in ran} == {chain.id}
+    assert await chain.result(timeout=0) == 4
+
+
+async def test_idle_with_nothing_to_do(queue: AsyncJobQueue) -> None:
+    assert await queue.run_until_idle(processors) == []
+
+
+async def test_many_chains_and_those_that_wait_for_them(queue: AsyncJobQueue) -> None:
+    words = [await queue.client.start_chain(relay, "x" * n) for n in range(1, 20)]
+    last = await queue.client.start_chain(archive, "abc", blockers=words)
+    ran = await queue.run_until_idle(processors)
+    assert len(ran) == 2 * 19 + 1
+    assert ran[-1].job_id == last.id
+
+
+async def test_jobs_of_other_processors_are_left(queue: AsyncJobQueue) -> None:
+    only = Processors(JOB_TYPES)
+    only.handles(archive)(do_archive)
+    chain = await queue.client.start_chain(send, Mail(to="ada"))
+    assert await queue.run_until_idle(only) == []
+    assert (await chain.refresh()).status is ChainStatus.OPEN
+
+
+@pytest.mark.parametrize(("input", "outcome"), [("fail", "failed"), ("raise", "retried")])
+async def test_failures_are_raised_unless_allowed(queue: AsyncJobQueue, input: str, outcome: str) -> None:
+    await queue.client.start_chain(fragile, input)
+    fine = await queue.client.start_chain(archive, "abc")
+    with pytest.raises(UnexpectedFailureError) as caught:
+        await queue.run_until_idle(processors)
+    assert [one.outcome for one in caught.value.attempts] == [outcome]
+    assert "gave up" in str(caught.value) or 'raise ZeroDivisionError("a bug")' in str(caught.value)
+    assert (await fine.refresh()).status is ChainStatus.COMPLETED, "all that was ready has run"
+    await queue.client.start_chain(fragile, input)
+    ran = await queue.run_until_idle(processors, allow_failures=True)
+    assert [one.outcome for one in ran] == [outcome]
+    assert ran[0].went_wrong
+
+
+async def test_a_retry_that_was_asked_for_is_no_failure(queue: AsyncJobQueue) -> None:
+    await queue.client.start_chain(fragile, "later")
+    [first] = await queue.run_until_idle(processors)
+    assert (first.outcome, first.went_wrong) == ("retried", False)
+    assert await queue.run_until_idle(processors) == []
+    await queue.advance(minutes=10)
+    [second] = await queue.run_until_idle(processors)
+    assert (second.number, second.outcome) == (2, "completed")
+
+
+async def test_a_job_that_hangs_is_named(queue: AsyncJobQueue) -> None:
+    stuck = Processors(JOB_TYPES)
+
+    @stuck.handles(archive)
+    async def wait_for_ever(attempt: Attempt[str, int]) -> Outcome[int]:
+        await asyncio.Event().wait()
+        return 0
+
+    chain = await queue.client.start_chain(archive, "abc")
+    with pytest.raises(AssertionError, match=rf"(?s)not idle after 0.3 s.*archive {chain.id}: running"):
+        await queue.run_until_idle(stuck, timeout=0.3)
+
+
+async def test_what_is_idle(queue: AsyncJobQueue, state: PostgresState) -> None:
+    """Whatever a worker could take now, or holds, counts: also what is stored as scheduled and has become due."""
+    store, types, log = state.async_store(), [archive.name, fragile.name], EventLog()
+    await store.open()
+    try:
+        assert await is_idle(store, types, log)
+        await queue.client.start_chain(send, Mail(to="ada"))
+        await queue.client.start_chain(archive, "a", schedule=after(hours=1))
+        assert await is_idle(store, types, log), "of other types, or later"
+        await queue.advance(hours=1)
+        assert not await is_idle(store, types, log), "due, and stored as scheduled"
+        claim = ClaimRequest({archive.name: 60.0}, limit=1, holder="h", token=new_token())
+        [job] = await store.claim(claim)
+        assert not await is_idle(store, types, log), "running"
+        await store.release([job.lease])
+        assert not await is_idle(store, types, log), "ready"
+        assert await is_idle(store, [fragile.name], log)
+    finally:
+        await store.aclose()
+
+
+# --- one job ---------------------------------------------------------------------------------------------------------
+
+
+async def test_one_attempt_of_one_job(queue: AsyncJobQueue) -> None:
+    first = await queue.client.start_chain(relay, "a", priority=5)
+    second = await queue.client.start_chain(relay, "b")
+    ran = await queue.process_job(processors, second)
+    assert (ran.job_id, ran.outcome, ran.number) == (second.id, "continued", 1)
+    before = await queue.client.get_job(first.id)
+    assert (before.status, before.attempt) == (JobStatus.READY, 0)
+    [tail] = await queue.assert_started(archive)
+    assert tail.status is JobStatus.READY
+    assert (await queue.process_job(processors, tail)).outcome == "completed"
+    assert (await queue.process_job(processors, first.id)).outcome == "continued"
+    assert (await queue.process_job(processors, first.id)).type == "archive", "a chain's last job"
+
+
+async def test_only_one_attempt_even_if_the_next_is_due_at_once(queue: AsyncJobQueue) -> None:
+    at_once = Processors(JOB_TYPES, retry=RetryPolicy(initial=0.0, jitter=0.0))
+    at_once.handles(fragile)(do_fragile)
+    chain = await queue.client.start_chain(fragile, "raise")
+    for number in range(1, 6):
+        assert (await queue.process_job(at_once, chain)).number == number
+        assert (await queue.client.get_job(chain.id)).attempt == number
+
+
+async def test_one_job_that_is_scheduled(queue: AsyncJobQueue) -> None:
+    chain = await queue.client.start_chain(fragile, "later", schedule=after(days=1))
+    assert [(await queue.process_job(processors, chain)).outcome for _ in range(2)] == ["retried", "completed"]
+
+
+async def test_one_job_that_cannot_run(queue: AsyncJobQueue) -> None:
+    chain = await queue.client.start_chain(archive, "a")
+    blocked = await queue.client.start_chain(archive, "b", blockers=[chain])
+    with pytest.raises(AssertionError, match="is blocked"):
+        await queue.process_job(processors, blocked)
+    await queue.process_job(processors, chain)
+    with pytest.raises(AssertionError, match="is completed"):
+        await queue.process_job(processors, chain)
+    with pytest.raises(JobNotFoundError):
+        await queue.process_job(processors, "nobody")
+    only = Processors(JOB_TYPES)
+    only.handles(archive)(do_archive)
+    other = await queue.client.start_chain(relay, "a")
+    with pytest.raises(AssertionError, match="no handler for 'relay' among 'archive'"):
+        await queue.process_job(only, other)
+
+
+# --- what was started ------------------------------------------------------------------------------------------------
+
+
+async def test_what_was_started(queue: AsyncJobQueue) -> None:
+    await queue.client.start_chain(send, Mail(to="ada"))
+    await queue.client.start_chain(send, Mail(to="bob", subject="again"))
+    await queue.client.start_chain(plain, {"a": 1})
+    [job] = await queue.assert_started(send, to="ada")
+    assert job.input["to"] == "ada"
+    await queue.assert_started(send, count=2)
+    await queue.assert_started(send, count=None, where=lambda mail: mail.subject == "again")
+    await queue.assert_started(plain, a=1)
+    await queue.assert_not_started(plain, a=2)
+    await queue.assert_not_started(plain, b=1)
+    await queue.assert_not_started(archive)
+    await queue.assert_not_started(send, to="carl")
+    with pytest.raises(AssertionError) as caught:
+        await queue.assert_started(send, to="carl")
+    message = str(caught.value)
+    assert message.startswith("1 job of type 'send' with to='carl' expected, 0 started\nothers that were started:")
+    assert '{"to": "bob", "subject": "again"}: ready, job ' in message
+    with pytest.raises(AssertionError, match=r"(?s)0 jobs of type 'send' expected, 2 started\nthese fit:.*plain"):
+        await queue.assert_not_started(send)
+    with pytest.raises(TypeError, match="no field 'too'"):
+        await queue.assert_started(send, too="ada")
+
+
+async def test_nothing_was_started(queue: AsyncJobQueue) -> None:
+    with pytest.raises(AssertionError, match="at least 1 job of type 'send' expected, 0 started\nnothing else"):
+        await queue.assert_started(send, count=None)
+
+
+async def test_chains_of_the_programs_own_client_are_seen(queue: AsyncJobQueue, dsn: str) -> None:
+    with psycopg.connect(dsn) as connection, Client(PostgresState(dsn), JOB_TYPES) as client:
+        client.start_chain(send, Mail(to="ada"), connection=connection)
+        await queue.assert_not_started(send)
+        connection.commit()
+    await queue.assert_started(send)
+
+
+# --- time ------------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_due_later_is_due_now(queue: AsyncJobQueue) -> None:
+    await queue.client.start_chain(archive, "abc", schedule=after(minutes=5))
+    await queue.advance(minutes=4)
+    assert await queue.run_until_idle(processors) == []
+    await queue.advance(minutes=1)
+    assert len(await queue.run_until_idle(processors)) == 1
+
+
+async def test_a_blocked_job_that_is_scheduled(queue: AsyncJobQueue) -> None:
+    first = await queue.client.start_chain(archive, "a")
+    await queue.client.start_chain(archive, "b", blockers=[first], schedule=after(hours=1))
+    assert len(await queue.run_until_idle(processors)) == 1
+    await queue.advance(hours=1)
+    assert len(await queue.run_until_idle(processors)) == 1
+
+
+async def test_windows_of_deduplication_pass(queue: AsyncJobQueue) -> None:
+    once_an_hour = Deduplicate("k", scope="any", window=3600)
+    chains = [await queue.client.start_chain(archive, "a", deduplication=once_an_hour) for _ in range(2)]
+    await queue.advance(hours=1)
+    chains.append(await queue.client.start_chain(archive, "a", deduplication=once_an_hour))
+    assert [chain.deduplicated for chain in chains] == [False, True, False]
+
+
+async def test_everything_grows_older_alike(queue: AsyncJobQueue, dsn: str) -> None:
+    """Ages and pauses keep their lengths: nothing that was in order gets out of it."""
+    await queue.client.start_chain(relay, "a")
+    await queue.run_until_idle(processors)
+    before = await queue.jobs()
+    await queue.advance(days=2)
+    times = ("created_at", "scheduled_at", "started_at", "finished_at")
+    for old, new in zip(before, await queue.jobs(), strict=True):
+        assert [(getattr(old, name) - getattr(new, name)).total_seconds() for name in times] == [2 * 86_400] * 4
+
+
+async def test_rates_and_schedules_grow_older_too(queue: AsyncJobQueue, dsn: str) -> None:
+    """Ticks are kept apart: two hourly ones of an hour each would get one id, and be one chain."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("insert into queuert.limit_start values ('2026-01-01 12:00Z', 'archive', 'k')")
+        connection.execute(
+            "insert into queuert.schedule (next_at, last_at, every, name, type, time_zone, missed, input)"
+            " values ('2026-01-01 13:00Z', '2026-01-01 12:00Z', 3600, 's', 'archive', 'UTC', 'once', '1')"
+        )
+        ticks = []
+        for _ in range(3):
+            await queue.advance(hours=1)
+            row = connection.execute("select next_at from queuert.schedule").fetchone()
+            connection.execute("update queuert.schedule set next_at = '2026-01-01 13:00Z'")
+            assert row is not None
+            ticks.append(row[0])
+        assert len(set(ticks)) == 3
+        assert all(abs((tick - ticks[0]).total_seconds()) < 1 for tick in ticks)
+        assert (datetime(2026, 1, 1, 12, tzinfo=UTC) - ticks[0]).total_seconds() == pytest.approx(0, abs=1)
+        query = "select last_at, (select started_at from queuert.limit_start) from queuert.schedule"
+        assert connection.execute(query).fetchone() == (datetime(2026, 1, 1, 9, tzinfo=UTC),) * 2
+
+
+async def test_leases_stay_unless_they_are_to_pass(queue: AsyncJobQueue, dsn: str) -> None:
+    leases: list[Any] = []
+    long = Processors(JOB_TYPES)
+
+    def lease() -> Any:
+        with psycopg.connect(dsn) as connection:
+            row = connection.execute("select lease_expires_at from queuert.job where status = 'running'").fetchone()
+            return row and row[0]
+
+    @long.handles(archive, lease=LeasePolicy(seconds=600))
+    async def look(attempt: Attempt[str, int]) -> Outcome[int]:
+        for passes in (False, True):
+            leases.append(lease())
+            await queue.advance(seconds=60, leases=passes)
+        leases.append(lease())
+        return 1
+
+    await queue.client.start_chain(archive, "a")
+    await queue.run_until_idle(long)
+    assert leases[0] == leases[1]
+    assert (leases[1] - leases[2]).total_seconds() == 60
+
+
+async def test_time_does_not_go_back(queue: AsyncJobQueue) -> None:
+    with pytest.raises(ConfigurationError):
+        await queue.advance(minutes=-1)
+
+
+# --- synchronous -----------------------------------------------------------------------------------------------------
+
+
+def test_in_a_synchronous_test(state: PostgresState) -> None:
+    with JobQueue(state, JOB_TYPES) as queue:
+        queue.client.start_chain(send, Mail(to="ada"), schedule=after(hours=1))
+        queue.assert_started(send, to="ada")
+        queue.assert_not_started(archive)
+        assert queue.run_until_idle(processors) == []
+        queue.advance(hours=1)
+        assert [one.outcome for one in queue.run_until_idle(processors)] == ["completed"]
+        chain = queue.client.start_chain(fragile, "raise")
+        assert queue.process_job(processors, chain).outcome == "retried"
+        assert [job.type for job in queue.jobs()] == ["send", "fragile"]
+
+
+async def test_a_synchronous_queue_in_a_coroutine_says_so(state: PostgresState) -> None:
+    with JobQueue(state, JOB_TYPES) as queue, pytest.raises(ConfigurationError, match="use AsyncJobQueue"):
+        queue.run_until_idle(processors)
+
+
+# --- other stores ----------------------------------------------------------------------------------------------------
+
+
+async def test_the_times_of_other_stores_are_given(state: PostgresState) -> None:
+    class Times:
+        def __init__(self) -> None:
+            self.shifted: list[tuple[float, bool]] = []
+
+        def shift(self, seconds: float, *, leases: bool) -> None:
+            self.shifted.append((seconds, leases))
+
+    times = Times()
+    async with AsyncJobQueue(state, JOB_TYPES, times=times) as queue:
+        await queue.advance(minutes=1, leases=True)
+    assert times.shifted == [(60.0, True)]
+    other: Any = object()
+    async with AsyncJobQueue(state, JOB_TYPES) as queue:
+        queue.state = other
+        with pytest.raises(ConfigurationError, match="give the queue times="):
+            await queue.advance(minutes=1)

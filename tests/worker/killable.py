@@ -1,0 +1,197 @@
+"""Handlers that run in a process of their own; they are imported there. Job inputs say what they do."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NoReturn
+
+from queuert import Attempt, Outcome
+from queuert.errors import LeaseLostError
+from tests.worker.support import number
+
+WRITE = "insert into effect values (%s, %s)"
+
+
+class Odd(ValueError):
+    """Raised by ``raises``."""
+
+
+class Stubborn(Exception):
+    """Cannot be pickled."""
+
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"{first} and {second}")
+
+
+class Fatal(BaseException):
+    """No Exception."""
+
+
+def come(attempt: Attempt[Any, Any], place: str) -> None:
+    """Tell a test, by a file, that we are here and who we are."""
+    partial = Path(place + ".part")
+    partial.write_text(str(os.getpid()))
+    partial.rename(place)
+
+
+def here(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """Where it runs, and what it was given."""
+    logging.getLogger("tests.killable").warning("said by %s", "the handler")
+    return {
+        "pid": os.getpid(),
+        "input": attempt.input,
+        "job_id": attempt.job_id,
+        "number": attempt.number,
+        "worker": attempt.worker,
+        "stopping": attempt.worker_stopping,
+        "blockers": [blocker.output for blocker in attempt.blockers],
+    }
+
+
+def double(attempt: Attempt[int, int]) -> Outcome[int]:
+    """Twice the input."""
+    return attempt.input * 2
+
+
+def onwards(attempt: Attempt[int, int]) -> Outcome[int]:
+    """Continue with ``number``."""
+    return attempt.continue_with(number, attempt.input + 1)
+
+
+def again(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """Ask for one retry, then fail or cancel."""
+    if attempt.number == 1:
+        return attempt.retry(after=0, reason="once more")
+    return attempt.fail("enough") if attempt.input == "fail" else attempt.cancel("unwanted")
+
+
+def raises(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """Raise what the input names."""
+    match attempt.input:
+        case "odd":
+            raise Odd("odd")
+        case "stubborn":
+            raise Stubborn(1, 2)
+        case "exit":
+            sys.exit(3)
+        case "fatal":
+            raise Fatal("no exception")
+        case "lost":
+            raise LeaseLostError(attempt.job_id, "not_found")
+        case "group":
+            raise ExceptionGroup("two", [Odd("one"), KeyError("two")])
+        case _:
+            return lambda: None  # Cannot be sent.
+
+
+def die(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """Die the way that the input names."""
+    match attempt.input:
+        case "exit":
+            os._exit(7)
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "segfault":
+            ctypes.string_at(0)
+        case _:
+            return attempt.input
+    return None
+
+
+def stay(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """Stay for ever, deaf; a child of our own stays as well."""
+    subprocess.Popen([sys.executable, "-c", _GRANDCHILD.format(place=attempt.input + ".grandchild")])
+    come(attempt, attempt.input)
+    while True:
+        time.sleep(60)
+
+
+_GRANDCHILD = """
+import os, time
+open({place!r} + ".part", "w").write(str(os.getpid()))
+os.rename({place!r} + ".part", {place!r})
+time.sleep(600)
+"""
+
+
+def listen(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """Stay until told to stop; write down why."""
+    come(attempt, attempt.input)
+    reason = attempt.abort.wait()
+    Path(attempt.input + ".part").write_text(f"{reason} {attempt.worker_stopping}")
+    Path(attempt.input + ".part").rename(attempt.input + ".told")
+    return attempt.input
+
+
+def commits_slowly(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """Complete with an effect; a trigger of the test holds the commit."""
+    with attempt.complete() as tx:
+        tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+        come(attempt, attempt.input)
+        return tx.finish(attempt.number)
+
+
+def holds(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """Stay inside complete() until the test lets us go."""
+    with attempt.complete() as tx:
+        tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+        come(attempt, attempt.input)
+        while not Path(attempt.input + ".go").exists():
+            time.sleep(0.01)
+        return tx.finish(attempt.number)
+
+
+def wait_for_leave(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """Stay until the test lets us go."""
+    come(attempt, attempt.input)
+    while not Path(attempt.input + ".go").exists():
+        time.sleep(0.01)
+    return {"stopping": attempt.worker_stopping}
+
+
+def spin(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """Keep a processor, and never let go of the GIL."""
+    come(attempt, attempt.input)
+    return _endless()
+
+
+def _endless() -> NoReturn:
+    ctypes.PyDLL(None).sleep(600)
+    raise AssertionError
+
+
+def completes(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """Write an effect and the ending in one transaction; the input says where to die."""
+    how = attempt.input if attempt.number == 1 else ""
+    with attempt.complete() as tx:
+        tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+        if how == "forgets":
+            return None
+        finished = tx.finish(attempt.number)
+        if how == "inside":
+            os._exit(1)
+    if how == "after":
+        os._exit(1)
+    if how == "raises":
+        raise Odd("after the commit")
+    return finished
+
+
+def dies_before_it_says_so(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """Commit, and die before the worker hears of it; or say so, and die before it."""
+    completion: Any = attempt.complete()
+    runtime: Any = attempt._runtime
+    with completion as tx:
+        tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+        if attempt.number == 1 and attempt.input == "committed":
+            runtime.committed = lambda finish, result: os._exit(1)
+        if attempt.number == 1 and attempt.input == "uncommitted":
+            completion._sync.__exit__ = lambda *_: os._exit(1)
+        return tx.finish(attempt.number)

@@ -1,0 +1,60 @@
+"""Handlers with blocks that run in a process of their own; they are imported there. Job inputs say what they do."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+
+from queuert import Attempt, NewChain, Outcome
+from tests.worker.completing import WRITE
+from tests.worker.support import number
+
+
+def in_stages(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """One block of each kind."""
+    with attempt.prepare() as tx:
+        tx.connection.execute(WRITE, ("prepare", os.getpid()))
+    with attempt.transaction() as tx:
+        tx.connection.execute(WRITE, ("transaction", os.getpid()))
+    with attempt.complete() as done:
+        done.connection.execute(WRITE, ("complete", os.getpid()))
+        return done.finish(os.getpid())
+
+
+def poisoned(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """A statement of prepare() fails, in the first attempt."""
+    with attempt.prepare() as tx:
+        tx.connection.execute(WRITE, ("prepare", attempt.number))
+        if attempt.number == 1:
+            with suppress(psycopg.errors.DivisionByZero):
+                tx.connection.execute("select 1 / 0")
+    return attempt.number
+
+
+def nested(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """A block inside another."""
+    with attempt.prepare(), attempt.transaction():
+        return 1
+
+
+def dies_in_prepare(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """The process ends inside the block, in the first attempt."""
+    with attempt.prepare() as tx:
+        tx.connection.execute(WRITE, ("prepare", attempt.number))
+        if attempt.number == 1:
+            os._exit(3)
+    return attempt.number
+
+
+def joins(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """Starts chains, waits for them, and adds them up."""
+    if attempt.blockers:
+        return sum(attempt.outputs_of(number))
+    waiting = attempt.wait_for(NewChain(number, 1), NewChain(number, 2))
+    if attempt.input == "returned":
+        return waiting
+    with attempt.complete() as tx:
+        return tx.finish(waiting)

@@ -1,0 +1,185 @@
+"""What is tried again, and what is not: by class, by count, and by what it cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from queuert import Attempt, JobStatus, NewChain, Outcome, RetryPolicy
+from queuert.errors import StateUnavailableError
+from queuert.observability.events import AttemptFailed, AttemptRetried
+from tests.worker import killable
+from tests.worker.support import WAIT, Stage, anything, echo, number, text
+
+
+class Passing(Exception):
+    """Worth another attempt."""
+
+
+class Busy(Passing):
+    """The same, more precisely."""
+
+
+class Broken(Passing):
+    """Passing by its base, and yet final."""
+
+
+class Fatal(BaseException):
+    """No Exception."""
+
+
+def policy(max_attempts: int = 3, **settings: Any) -> RetryPolicy:
+    return RetryPolicy(max_attempts=max_attempts, initial=0, jitter=0, **settings)
+
+
+def raising(error: BaseException) -> Any:
+    async def handler(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+        raise error
+
+    return handler
+
+
+RULES = {"retry_on": (Passing,), "fail_on": (Broken,)}
+
+
+@pytest.mark.parametrize(
+    ("rules", "error", "attempts"),
+    [
+        (RULES, Passing("p"), 3),
+        (RULES, Busy("b"), 3),
+        (RULES, Broken("b"), 1),
+        (RULES, ValueError("v"), 1),
+        (RULES, ExceptionGroup("g", [Passing(), Busy()]), 3),
+        (RULES, ExceptionGroup("g", [Passing(), ValueError()]), 1),
+        (RULES, ExceptionGroup("g", [Passing(), ExceptionGroup("h", [Broken()])]), 1),
+        (RULES, StateUnavailableError("the database went away"), 3),
+        ({"retry_on": ()}, Passing("p"), 1),
+        ({"fail_on": (LookupError,)}, KeyError("k"), 1),
+        ({"fail_on": (LookupError,)}, ValueError("v"), 3),
+        ({"fail_on": (Fatal,)}, Fatal(), 1),
+        ({"retry_on": (Fatal,)}, Fatal(), 3),
+        ({"fail_on": (StateUnavailableError,)}, StateUnavailableError("the database went away"), 1),
+    ],
+    ids=repr,
+)
+async def test_classes_decide(stage: Stage, rules: dict[str, Any], error: BaseException, attempts: int) -> None:
+    stage.handles(number, raising(error), retry=policy(**rules))
+    async with stage.worker():
+        chain = await (await stage.client.start_chain(number, 1)).wait(WAIT)
+    job = await stage.job(chain.id)
+    assert (job.status, job.attempt) == (JobStatus.FAILED, attempts)
+    assert job.last_error is not None
+    assert type(error).__name__ in str(job.last_error.type)
+    assert len(stage.log.of(AttemptRetried)) == attempts - 1
+    assert len(stage.log.of(AttemptFailed)) == 1
+
+
+async def test_each_type_has_its_own_rules(stage: Stage) -> None:
+    stage.handles(number, raising(Busy()), retry=policy(fail_on=(Passing,)))
+    stage.handles(text, raising(Busy()), retry=policy())
+    async with stage.worker():
+        chains = await stage.client.start_chains([NewChain(number, 1, id="n"), NewChain(text, "x", id="t")])
+        await stage.client.wait(chains, timeout=WAIT)
+    assert ((await stage.job("n")).attempt, (await stage.job("t")).attempt) == (1, 3)
+
+
+async def test_an_input_that_cannot_be_read_is_tried_again_whatever_the_classes(stage: Stage) -> None:
+    stage.insert("number", '"no number"', id="bad")
+    stage.handles(number, echo, retry=policy(retry_on=(Passing,)))
+    async with stage.worker():
+        await stage.log.wait_for(AttemptFailed, job_id="bad")
+    assert (await stage.job("bad")).attempt == 3
+
+
+async def test_a_blocker_that_failed_fails_at_once_whatever_the_classes(stage: Stage) -> None:
+    stage.handles(number, raising(Busy()), retry=policy(max_attempts=1))
+    stage.handles(text, echo, retry=policy(retry_on=(Exception,)))
+    async with stage.worker():
+        blocker = await stage.client.start_chain(number, 1)
+        chain = await (await stage.client.start_chain(text, "x", blockers=[blocker])).wait(WAIT)
+    assert chain.error is not None
+    assert chain.error.kind == "blocker_failed"
+    assert (await stage.job(chain.id)).attempt == 1
+
+
+async def test_a_retry_that_the_handler_asks_for_is_no_exception(stage: Stage) -> None:
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        return attempt.number if attempt.number == 2 else attempt.retry(after=0)
+
+    stage.handles(number, handler, retry=policy(retry_on=(), fail_on=(Exception,)))
+    async with stage.worker():
+        assert await (await stage.client.start_chain(number, 1)).result(WAIT) == 2
+
+
+@pytest.mark.parametrize(
+    ("rules", "input", "attempts"),
+    [
+        ({"fail_on": (ValueError,)}, "odd", 1),
+        ({"fail_on": (killable.Odd,)}, "odd", 1),
+        ({"retry_on": (KeyError,)}, "odd", 1),
+        ({"retry_on": (ValueError,)}, "odd", 3),
+        ({"retry_on": (ValueError,)}, "group", 1),
+        ({"fail_on": (killable.Stubborn,)}, "stubborn", 1),
+        ({"retry_on": (killable.Stubborn,)}, "stubborn", 3),
+    ],
+)
+async def test_classes_decide_in_another_process_too(
+    stage: Stage, rules: dict[str, Any], input: str, attempts: int
+) -> None:
+    """Also for exceptions that cannot be sent: the class is looked at where it was raised."""
+    stage.handles(anything, killable.raises, executor="process", retry=policy(**rules))
+    async with stage.worker():
+        chain = await (await stage.client.start_chain(anything, input)).wait(WAIT)
+    assert (await stage.job(chain.id)).attempt == attempts
+
+
+# --- poison -----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_job_that_kills_its_process_fails_at_max_crashes(stage: Stage) -> None:
+    stage.handles(anything, killable.die, executor="process", retry=policy(max_attempts=25, max_crashes=3))
+    async with stage.worker():
+        chain = await (await stage.client.start_chain(anything, "exit")).wait(WAIT)
+    job = await stage.job(chain.id)
+    assert (job.status, job.attempt, job.lease_expirations) == (JobStatus.FAILED, 3, 3)
+    assert job.last_error is not None
+    assert (job.last_error.kind, "exit code 7" in job.last_error.message) == ("crashed", True)
+    assert [event.error.kind for event in stage.log.of(AttemptRetried)] == ["crashed", "crashed"]
+
+
+async def test_expired_leases_and_crashes_are_counted_together(stage: Stage) -> None:
+    stage.insert("anything", '"exit"', id="poison", attempt=2)
+    stage.rows("update queuert.job set lease_expirations = 2 where id = 'poison'")
+    stage.handles(anything, killable.die, executor="process", retry=policy(max_attempts=25, max_crashes=3))
+    async with stage.worker():
+        await stage.log.wait_for(AttemptFailed, job_id="poison")
+    job = await stage.job("poison")
+    assert (job.status, job.attempt, job.lease_expirations) == (JobStatus.FAILED, 3, 3)
+
+
+async def test_errors_of_the_handler_do_not_count_as_crashes(stage: Stage) -> None:
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        if attempt.number < 5:
+            raise Busy
+        return attempt.number
+
+    stage.insert("number", "1", id="shaky", attempt=2)
+    stage.rows("update queuert.job set lease_expirations = 2 where id = 'shaky'")
+    stage.handles(number, handler, retry=policy(max_attempts=25, max_crashes=2))
+    async with stage.worker():
+        assert await (await stage.client.get_chain("shaky", number)).result(WAIT) == 5
+    assert (await stage.job("shaky")).lease_expirations == 2
+
+
+async def test_a_killed_process_is_no_crash(stage: Stage, tmp_path: Path) -> None:
+    stage.handles(
+        anything, killable.stay, executor="process", hard_timeout=0.5, retry=policy(max_attempts=2, max_crashes=1)
+    )
+    async with stage.worker():
+        chain = await (await stage.client.start_chain(anything, str(tmp_path / "here"))).wait(WAIT)
+    job = await stage.job(chain.id)
+    assert (job.attempt, job.lease_expirations) == (2, 0)
+    assert job.last_error is not None
+    assert job.last_error.kind == "timeout"

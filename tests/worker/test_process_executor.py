@@ -1,0 +1,717 @@
+"""Handlers in child processes: what they can do, how they are killed, and what their deaths cost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from queuert import (
+    AbortReason,
+    Attempt,
+    JobStatus,
+    NewChain,
+    Outcome,
+    Processors,
+    RetryPolicy,
+)
+from queuert.errors import ConfigurationError, DefinitionError
+from queuert.observability.events import (
+    AttemptAborted,
+    AttemptCompleted,
+    AttemptFailed,
+    AttemptInterrupted,
+    AttemptRetried,
+    CommitRefused,
+    ErrorAfterCompletion,
+    HandlerKilled,
+)
+from queuert.worker.process_executor import HandlerProcesses
+from queuert.worker.process_handle import ChildProcess
+from tests.worker import killable
+from tests.worker.completing import effects_of
+from tests.worker.support import (
+    AT_ONCE,
+    JOB_TYPES,
+    SHORT,
+    WAIT,
+    Stage,
+    anything,
+    echo,
+    in_time,
+    number,
+    relay,
+    text,
+    until,
+)
+from tests.worker.test_abort import CANCEL, EXPIRE_AND_GIVE_BACK
+
+ROOT = Path(__file__).parents[2]
+ONCE = RetryPolicy(max_attempts=1)
+
+
+def runs(pid: int) -> bool:
+    """Whether a process runs; one that is dead and not yet waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+async def arrived(place: Path) -> int:
+    """The process that has come to a place."""
+    await until(place.exists, f"a handler comes to {place}")
+    return int(place.read_text())
+
+
+async def gone(*pids: int) -> None:
+    """Wait until these processes have ended."""
+    await until(lambda: not any(map(runs, pids)), f"the processes {pids} end")
+
+
+def handles(stage: Stage, handler: Callable[[Attempt[Any, Any]], Any], **settings: Any) -> None:
+    stage.handles(anything, handler, executor="process", **settings)
+
+
+async def result(stage: Stage, input: Any) -> Any:
+    return await (await stage.client.start_chain(anything, input)).result(WAIT)
+
+
+# --- what it can do ---------------------------------------------------------------------------------------------------
+
+
+async def test_it_runs_elsewhere_with_all_that_an_attempt_has(stage: Stage) -> None:
+    handles(stage, killable.here)
+    stage.handles(number, echo)
+    async with stage.worker() as worker:
+        blockers = await stage.client.start_chains([NewChain(number, 1), NewChain(number, 2)])
+        chain = await stage.client.start_chain(anything, {"a": [1]}, id="here", blockers=blockers)
+        found = await chain.result(WAIT)
+        again = await result(stage, None)
+    assert found["pid"] not in (os.getpid(), 0)
+    assert again["pid"] == found["pid"], "the process is kept"
+    del found["pid"]
+    assert found == {
+        "input": {"a": [1]},
+        "job_id": "here",
+        "number": 1,
+        "worker": worker.name,
+        "stopping": False,
+        "blockers": [1, 2],
+    }
+
+
+async def test_each_slot_has_a_process_of_its_own(stage: Stage, tmp_path: Path) -> None:
+    handles(stage, killable.wait_for_leave)
+    places = [tmp_path / "one", tmp_path / "two"]
+    async with stage.worker(concurrency=2):
+        chains = await stage.client.start_chains([NewChain(anything, str(place)) for place in places])
+        pids = [await arrived(place) for place in places]
+        for place in places:
+            place.with_suffix(".go").touch()
+        await stage.client.wait(chains, timeout=WAIT)
+    assert len({*pids, os.getpid()}) == 3
+    await gone(*pids)
+
+
+async def test_it_continues_its_chain(stage: Stage) -> None:
+    stage.handles(relay, killable.onwards, executor="process")
+    stage.handles(number, killable.double, executor="process")
+    async with stage.worker():
+        assert await (await stage.client.start_chain(relay, 20)).result(WAIT) == 42
+
+
+@pytest.mark.parametrize(("input", "status"), [("fail", JobStatus.FAILED), ("cancel", JobStatus.CANCELLED)])
+async def test_it_asks_for_retries_fails_and_cancels(stage: Stage, input: str, status: JobStatus) -> None:
+    handles(stage, killable.again)
+    async with stage.worker():
+        chain = await (await stage.client.start_chain(anything, input)).wait(WAIT)
+    job = await stage.job(chain.id)
+    assert (job.status, job.attempt, job.last_error and job.last_error.kind) == (status, 2, input)
+    assert stage.log.of(AttemptRetried)[0].error.message == "once more"
+
+
+async def test_what_it_logs_goes_to_the_workers_loggers(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    handles(stage, killable.here)
+    async with stage.worker():
+        chain = await stage.client.start_chain(anything, 1)
+        await chain.result(WAIT)
+    record = next(one for one in caplog.records if one.name == "tests.killable")
+    assert (record.getMessage(), record.levelno) == ("said by the handler", logging.WARNING)
+    assert vars(record)["queuert_job_id"] == chain.id
+
+
+async def test_middlewares_wrap_it_and_see_what_it_raised(stage: Stage) -> None:
+    seen: list[object] = []
+
+    async def watch(attempt: Attempt[Any, Any], call_next: Any) -> Any:
+        try:
+            seen.append(await call_next())
+        except killable.Odd as error:
+            seen.append(str(error))
+            return "mended"
+        return seen[-1]
+
+    handles(stage, killable.raises, middlewares=[watch])
+    stage.handles(number, killable.double, executor="process", middlewares=[watch])
+    async with stage.worker():
+        assert await (await stage.client.start_chain(number, 4)).result(WAIT) == 8
+        assert await result(stage, "odd") == "mended"
+    assert seen == [8, "odd"]
+
+
+# --- what it raises ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("input", "type", "message"),
+    [
+        ("odd", "tests.worker.killable.Odd", "odd"),
+        ("stubborn", "tests.worker.killable.Stubborn", "1 and 2"),
+        ("exit", "RuntimeError", "the handler raised SystemExit: 3"),
+        ("fatal", "tests.worker.killable.Fatal", "no exception"),
+    ],
+)
+async def test_an_exception_is_a_failed_attempt_with_its_traceback(
+    stage: Stage, input: str, type: str, message: str
+) -> None:
+    handles(stage, killable.raises, retry=ONCE)
+    async with stage.worker():
+        chain = await (await stage.client.start_chain(anything, input)).wait(WAIT)
+    job = await stage.job(chain.id)
+    assert job.last_error is not None
+    assert (job.status, job.last_error.kind, job.last_error.type, job.last_error.message) == (
+        JobStatus.FAILED,
+        "handler",
+        type,
+        message,
+    )
+    assert "in raises" in str(job.last_error.traceback)
+    assert (job.attempt, job.lease_expirations) == (1, 0)
+
+
+async def test_what_cannot_be_sent_back_is_a_failed_attempt(stage: Stage) -> None:
+    handles(stage, killable.raises, retry=ONCE)
+    async with stage.worker():
+        chain = await (await stage.client.start_chain(anything, "a function")).wait(WAIT)
+        assert "pickle" in str(chain.error)
+        assert "odd" in str((await (await stage.client.start_chain(anything, "odd")).wait(WAIT)).error)
+
+
+async def test_a_lost_lease_that_it_reports_writes_nothing(stage: Stage) -> None:
+    handles(stage, killable.raises)
+    async with stage.worker():
+        await stage.client.start_chain(anything, "lost", id="lost")
+        assert (await stage.log.wait_for(CommitRefused, job_id="lost")).reason is AbortReason.NOT_FOUND
+    assert stage.log.of(AttemptRetried) == []
+
+
+# --- complete() -------------------------------------------------------------------------------------------------------
+
+
+async def test_its_writes_commit_with_the_ending(stage: Stage) -> None:
+    effects = effects_of(stage)
+    handles(stage, killable.completes)
+    async with stage.worker():
+        chain = await stage.client.start_chain(anything, "")
+        assert await chain.result(WAIT) == 1
+        assert await result(stage, "") == 1, "in the same process, on the same connection"
+    assert effects()[0] == (chain.id, 1)
+    assert len(stage.log.of(AttemptCompleted)) == 2
+
+
+async def test_a_block_that_forgets_to_finish_is_rolled_back(stage: Stage) -> None:
+    effects = effects_of(stage)
+    handles(stage, killable.completes)
+    async with stage.worker():
+        chain = await stage.client.start_chain(anything, "forgets")
+        assert await chain.result(WAIT) == 2
+    assert effects() == [(chain.id, 2)]
+    assert "CompletionMissingError" in str(stage.log.of(AttemptRetried)[0].error)
+
+
+async def test_an_error_after_the_commit_changes_nothing(stage: Stage) -> None:
+    effects = effects_of(stage)
+    handles(stage, killable.completes)
+    async with stage.worker():
+        chain = await stage.client.start_chain(anything, "raises")
+        assert await chain.result(WAIT) == 1
+        await stage.log.wait_for(ErrorAfterCompletion, job_id=chain.id)
+    assert effects() == [(chain.id, 1)]
+
+
+async def test_a_death_inside_the_block_rolls_back(stage: Stage) -> None:
+    effects = effects_of(stage)
+    handles(stage, killable.completes)
+    async with stage.worker():
+        chain = await stage.client.start_chain(anything, "inside")
+        assert await chain.result(WAIT) == 2
+    assert effects() == [(chain.id, 2)]
+    assert [event.error.kind for event in stage.log.of(AttemptRetried)] == ["crashed"]
+
+
+async def test_a_death_after_the_commit_changes_nothing(stage: Stage) -> None:
+    effects = effects_of(stage)
+    handles(stage, killable.completes)
+    async with stage.worker():
+        chain = await stage.client.start_chain(anything, "after")
+        assert await chain.result(WAIT) == 1
+        await stage.log.wait_for(ErrorAfterCompletion, job_id=chain.id)
+    assert effects() == [(chain.id, 1)]
+    assert (await stage.job(chain.id)).lease_expirations == 0
+
+
+@pytest.mark.parametrize("how", ["committed", "uncommitted"])
+async def test_a_death_around_the_commit_is_settled_by_the_store(stage: Stage, how: str) -> None:
+    effects = effects_of(stage)
+    handles(stage, killable.dies_before_it_says_so)
+    expected = 1 if how == "committed" else 2
+    async with stage.worker():
+        chain = await stage.client.start_chain(anything, how)
+        assert await chain.result(WAIT) == expected
+        await stage.log.wait_for(AttemptCompleted, attempt=expected)
+    assert effects() == [(chain.id, expected)]
+    assert len(stage.log.of(AttemptRetried)) == expected - 1
+    assert len(stage.log.of(AttemptCompleted)) == 1
+    assert (await stage.job(chain.id)).attempt == expected
+
+
+@pytest.mark.parametrize("stands", [True, False], ids=["the commit goes through", "it does not"])
+async def test_a_death_in_the_commit_waits_for_the_server(stage: Stage, tmp_path: Path, stands: bool) -> None:
+    effects = effects_of(stage)
+    stage.rows(
+        "create function hold() returns trigger language plpgsql as"
+        " 'begin if new.attempt = 1 then perform pg_advisory_xact_lock(42); end if; return new; end'"
+    )
+    stage.rows(
+        "create constraint trigger hold after insert on effect deferrable initially deferred"
+        " for each row execute function hold()"
+    )
+    handles(stage, killable.commits_slowly)
+    with psycopg.connect(stage.dsn, autocommit=True) as other:
+        other.execute("select pg_advisory_lock(42)")
+        async with stage.worker():
+            chain = await stage.client.start_chain(anything, str(tmp_path / "here"))
+            pid = await arrived(tmp_path / "here")
+            await until(lambda: bool(_committing(stage)), "the server works on the commit")
+            (tmp_path / "here").unlink()
+            os.kill(pid, signal.SIGKILL)
+            await gone(pid)
+            if not stands:
+                other.execute("select pg_terminate_backend(%s)", _committing(stage))
+            other.execute("select pg_advisory_unlock(42)")
+            assert await chain.result(WAIT) == (1 if stands else 2)
+            await stage.log.wait_for(AttemptCompleted)
+    assert effects() == [(chain.id, 1 if stands else 2)]
+    assert len(stage.log.of(AttemptRetried)) == (0 if stands else 1)
+
+
+def _committing(stage: Stage) -> list[int]:
+    found = stage.rows("select pid from pg_locks where locktype = 'advisory' and not granted")
+    return [row[0] for row in found]
+
+
+# --- killing ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_hard_timeout_kills_it_with_all_that_it_started(stage: Stage, tmp_path: Path) -> None:
+    handles(stage, killable.stay, hard_timeout=1.5, retry=ONCE)
+    stage.handles(number, killable.double, executor="process")
+    place = tmp_path / "here"
+    async with stage.worker():
+        chain = await stage.client.start_chain(anything, str(place))
+        pids = [await arrived(place), await arrived(tmp_path / "here.grandchild")]
+        assert "ran for longer than 1.5 seconds: its process was killed" in str((await chain.wait(WAIT)).error)
+        await gone(*pids)
+        assert await (await stage.client.start_chain(number, 4)).result(WAIT) == 8
+    job = await stage.job(chain.id)
+    assert (job.status, job.attempt, job.lease_expirations) == (JobStatus.FAILED, 1, 0)
+    assert job.last_error is not None
+    assert job.last_error.kind == "timeout"
+    assert [event.reason for event in stage.log.of(HandlerKilled)] == [AbortReason.TIMEOUT]
+
+
+async def test_the_hard_timeout_kills_what_never_lets_go_of_the_interpreter(stage: Stage, tmp_path: Path) -> None:
+    handles(stage, killable.spin, timeout=0.2, hard_timeout=0.5, retry=ONCE)
+    async with stage.worker():
+        chain = await stage.client.start_chain(anything, str(tmp_path / "here"))
+        assert "0.5 seconds" in str((await chain.wait(WAIT)).error)
+    assert len(stage.log.of(AttemptAborted)) == 1
+
+
+async def test_a_timeout_in_the_block_leaves_nothing_written(stage: Stage, tmp_path: Path) -> None:
+    effects = effects_of(stage)
+    handles(stage, killable.holds, hard_timeout=1, retry=ONCE)
+    async with stage.worker():
+        chain = await (await stage.client.start_chain(anything, str(tmp_path / "here"))).wait(WAIT)
+    assert chain.error is not None
+    assert chain.error.kind == "timeout"
+    assert effects() == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "reason"),
+    [
+        (EXPIRE_AND_GIVE_BACK, AbortReason.TAKEN_BY_ANOTHER_WORKER),
+        (CANCEL, AbortReason.CANCELLED),
+    ],
+    ids=["lease lost", "cancelled"],
+)
+async def test_it_is_killed_when_it_does_not_listen(
+    stage: Stage, tmp_path: Path, statement: Any, reason: AbortReason
+) -> None:
+    handles(stage, killable.stay, lease=SHORT)
+    stage.handles(text, echo)
+    async with stage.worker():
+        await stage.client.start_chain(anything, str(tmp_path / "here"), id="one")
+        pid = await arrived(tmp_path / "here")
+        stage.rows(statement, "one")
+        await stage.log.wait_for(HandlerKilled, job_id="one", reason=reason)
+        await gone(pid)
+        assert await (await stage.client.start_chain(text, "the slot is free")).result(WAIT)
+    assert stage.log.of(AttemptRetried) + stage.log.of(AttemptFailed) == []
+
+
+async def test_it_is_told_first(stage: Stage, tmp_path: Path) -> None:
+    handles(stage, killable.listen, lease=SHORT)
+    async with stage.worker():
+        await stage.client.start_chain(anything, str(tmp_path / "here"), id="one")
+        pid = await arrived(tmp_path / "here")
+        stage.rows("update queuert.job set lease_token = gen_random_uuid() where id = 'one'")
+        await until((tmp_path / "here.told").exists, "it is told")
+        await stage.log.wait_for(CommitRefused, job_id="one")
+        assert runs(pid), "it ended in time, and is kept"
+    assert (tmp_path / "here.told").read_text() == "taken_by_another_worker False"
+    assert stage.log.of(HandlerKilled) == []
+
+
+async def test_a_call_that_a_middleware_cancels_is_killed(stage: Stage, tmp_path: Path) -> None:
+    came = asyncio.Event()
+
+    async def patience(attempt: Attempt[Any, Any], call_next: Any) -> Any:
+        call = asyncio.ensure_future(call_next())
+        await came.wait()
+        call.cancel()
+        return "given up"
+
+    handles(stage, killable.stay, middlewares=[patience])
+    async with stage.worker():
+        chain = await stage.client.start_chain(anything, str(tmp_path / "here"))
+        pid = await arrived(tmp_path / "here")
+        came.set()
+        assert await chain.result(WAIT) == "given up"
+        await gone(pid)
+
+
+# --- dying ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("input", "says"), [("exit", "exit code 7"), ("kill", "killed by SIGKILL"), ("segfault", "killed by SIGSEGV")]
+)
+async def test_a_death_is_a_failed_attempt_and_the_worker_lives(stage: Stage, input: str, says: str) -> None:
+    handles(stage, killable.die, retry=ONCE)
+    async with stage.worker():
+        chain = await (await stage.client.start_chain(anything, input)).wait(WAIT)
+        assert await result(stage, "well") == "well"
+    job = await stage.job(chain.id)
+    assert job.last_error is not None
+    assert (job.status, job.last_error.kind) == (JobStatus.FAILED, "crashed")
+    assert says in job.last_error.message
+
+
+@pytest.mark.parametrize("noticed", [True, False], ids=["noticed", "not noticed yet"])
+async def test_a_process_that_dies_idle_is_replaced(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, noticed: bool
+) -> None:
+    if not noticed:
+        monkeypatch.setattr(ChildProcess, "alive", True)
+        monkeypatch.setattr(HandlerProcesses, "_forget", lambda self, child: self._children.discard(child))
+    handles(stage, killable.here)
+    async with stage.worker():
+        first = await result(stage, 1)
+        os.kill(first["pid"], signal.SIGKILL)
+        await gone(first["pid"])
+        second = await result(stage, 2)
+    assert second["pid"] != first["pid"]
+    assert stage.log.of(AttemptRetried) == []
+
+
+async def test_signals_meant_for_the_whole_service_do_not_end_it(stage: Stage, tmp_path: Path) -> None:
+    handles(stage, killable.wait_for_leave)
+    async with stage.worker():
+        chain = await stage.client.start_chain(anything, str(tmp_path / "here"))
+        pid = await arrived(tmp_path / "here")
+        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGINT)
+        (tmp_path / "here.go").touch()
+        assert await chain.result(WAIT) == {"stopping": False}
+    assert (await stage.job(chain.id)).attempt == 1
+
+
+# --- stopping ---------------------------------------------------------------------------------------------------------
+
+
+async def test_it_may_finish_within_the_grace_and_knows_of_the_stop(stage: Stage, tmp_path: Path) -> None:
+    handles(stage, killable.wait_for_leave)
+    worker = stage.worker(grace=WAIT)
+    await worker.start()
+    chain = await stage.client.start_chain(anything, str(tmp_path / "here"))
+    pid = await arrived(tmp_path / "here")
+    stopping = asyncio.create_task(worker.stop())
+    await asyncio.sleep(0)
+    (tmp_path / "here.go").touch()
+    await in_time(stopping)
+    assert await chain.result(WAIT) == {"stopping": True}
+    await gone(pid)
+
+
+@pytest.mark.parametrize("how", ["beyond the grace", "asked twice"])
+async def test_it_is_told_and_killed_when_the_grace_is_over(stage: Stage, tmp_path: Path, how: str) -> None:
+    handles(stage, killable.stay)
+    worker = stage.worker(grace=0 if how == "beyond the grace" else 3600)
+    await worker.start()
+    chain = await stage.client.start_chain(anything, str(tmp_path / "here"))
+    pids = [await arrived(tmp_path / "here"), await arrived(tmp_path / "here.grandchild")]
+    stops = [asyncio.create_task(worker.stop())]
+    if how == "asked twice":
+        await asyncio.sleep(0)
+        stops.append(asyncio.create_task(worker.stop()))
+    await in_time(asyncio.gather(*stops))
+    assert worker.abandoned == 0
+    job = await stage.job(chain.id)
+    assert (job.status, job.attempt, job.uncounted, job.lease_expirations) == (JobStatus.READY, 1, 1, 0)
+    assert len(stage.log.of(AttemptInterrupted)) == 1
+    await gone(*pids)
+
+
+async def test_it_hears_why_when_the_grace_is_over(stage: Stage, tmp_path: Path) -> None:
+    handles(stage, killable.listen)
+    worker = stage.worker()
+    await worker.start()
+    await stage.client.start_chain(anything, str(tmp_path / "here"))
+    await arrived(tmp_path / "here")
+    await in_time(worker.stop(grace=0))
+    assert (tmp_path / "here.told").read_text() == "worker_stopping True"
+
+
+@pytest.mark.parametrize("handler", ["stay", "spin"])
+async def test_nothing_outlives_a_worker_that_is_killed(stage: Stage, tmp_path: Path, handler: str) -> None:
+    """Also where the handler never lets go of the interpreter, so that no thread of it can notice."""
+    program = _PROGRAM.format(dsn=stage.dsn, handler=handler)
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT)
+    try:
+        await stage.client.start_chain(anything, str(tmp_path / "here"))
+        pids = [await arrived(tmp_path / "here")]
+        if handler == "stay":
+            pids.append(await arrived(tmp_path / "here.grandchild"))
+    finally:
+        process.kill()
+        await asyncio.to_thread(process.wait)
+    await gone(*pids)
+
+
+_PROGRAM = """
+from queuert import Client, InProcessWorker, PostgresState, Processors
+from tests.worker import killable
+from tests.worker.support import JOB_TYPES, anything
+processors = Processors(JOB_TYPES)
+processors.handles(anything, executor="process")(killable.{handler})
+InProcessWorker(Client(PostgresState({dsn!r}), JOB_TYPES), processors).run()
+"""
+
+
+# --- scripts ----------------------------------------------------------------------------------------------------------
+
+_SCRIPT = """
+import os
+from typing import Any
+from pydantic import BaseModel
+from queuert import Attempt, Client, InProcessWorker, JobType, JobTypes, Outcome, PostgresState, Processors, RetryPolicy
+print("imported", flush=True)
+
+class Size(BaseModel):
+    width: int
+
+class TooBig(Exception):
+    pass
+
+grow = JobType("anything", input=Size, output=Size)
+processors = Processors(JobTypes(grow), retry=RetryPolicy(max_attempts=1, fail_on=(TooBig,)))
+
+@processors.handles(grow, executor="process")
+def double(attempt: Attempt[Size, Size]) -> Outcome[Size]:
+    if attempt.input.width > 100:
+        raise TooBig(str(attempt.input.width))
+    return Size(width=attempt.input.width * 2)
+
+{guard}InProcessWorker(Client(PostgresState(os.environ["URL"]), processors.job_types), processors).run()
+"""
+
+
+async def _outcome_of_script(stage: Stage, place: Path, script: str, width: int) -> str:
+    place.write_text(script)
+    process = subprocess.Popen(
+        [sys.executable, str(place)], cwd=ROOT, env={**os.environ, "URL": stage.dsn, "PYTHONPATH": str(ROOT)}
+    )
+    try:
+        chain = await (await stage.client.start_chain(anything, {"width": width})).wait(WAIT)
+    finally:
+        process.terminate()
+        await asyncio.to_thread(process.wait)
+    return str(chain.error) if chain.error else str(await chain.result(WAIT))
+
+
+@pytest.mark.parametrize(("width", "outcome"), [(4, "{'width': 8}"), (500, "__main__.TooBig: 500")])
+async def test_a_handler_in_a_script_is_imported_from_it(
+    stage: Stage, tmp_path: Path, width: int, outcome: str
+) -> None:
+    script = _SCRIPT.format(guard='if __name__ == "__main__": ')
+    found = await _outcome_of_script(stage, tmp_path / "app.py", script, width)
+    assert found.replace("__mp_main__", "__main__") == outcome
+
+
+async def test_a_script_that_would_start_a_worker_in_each_child_is_told(stage: Stage, tmp_path: Path) -> None:
+    found = await _outcome_of_script(stage, tmp_path / "app.py", _SCRIPT.format(guard=""), 4)
+    assert 'if __name__ == "__main__"' in found
+    assert "DefinitionError" in found
+
+
+@pytest.mark.parametrize("signals", [1, 2], ids=["within the grace", "asked twice"])
+async def test_the_command_line_runs_it_and_ends_it(stage: Stage, tmp_path: Path, signals: int) -> None:
+    (tmp_path / "app.py").write_text(_APPLICATION)
+    command = [sys.executable, "-m", "queuert", "worker", "app:processors", "--url", stage.dsn, "--grace", "600"]
+    place = tmp_path / "here"
+    with subprocess.Popen(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            chain = await stage.client.start_chain(anything, str(place), id="one")
+            pid = await arrived(place)
+            process.send_signal(signal.SIGTERM)
+            assert await in_time(asyncio.to_thread(_says, process, "is stopping"))
+            if signals == 2:
+                process.send_signal(signal.SIGTERM)
+            else:
+                place.with_suffix(".go").touch()
+            assert await asyncio.to_thread(process.wait, WAIT) == 0
+        finally:
+            process.kill()
+    await gone(pid)
+    job = await stage.job(chain.id)
+    expected = (JobStatus.COMPLETED, 1, 0) if signals == 1 else (JobStatus.READY, 1, 1)
+    assert (job.status, job.attempt, job.uncounted) == expected
+
+
+def _says(process: subprocess.Popen[str], what: str) -> bool:
+    assert process.stderr is not None
+    return any(what in line for line in process.stderr)
+
+
+_APPLICATION = """
+from typing import Any
+from queuert import Attempt, JobType, JobTypes, Outcome, Processors
+from tests.worker.killable import wait_for_leave
+anything = JobType("anything", input=Any, output=Any)
+processors = Processors(JobTypes(anything))
+
+@processors.handles(anything, executor="process")
+def handler(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    return wait_for_leave(attempt)
+"""
+
+
+# --- definitions ------------------------------------------------------------------------------------------------------
+
+
+async def coroutine(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    return attempt.input
+
+
+def plain(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    return attempt.input
+
+
+def unequal(other: Any, attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    return attempt.input is other
+
+
+class Secret(Exception):
+    """Hidden below."""
+
+
+Secret.__qualname__ = "nowhere"
+
+
+@pytest.mark.parametrize(
+    ("handler", "settings", "says"),
+    [
+        (coroutine, {"executor": "process"}, "coroutine"),
+        (lambda attempt: attempt.input, {"executor": "process"}, "top of a module"),
+        (plain, {"executor": "thread "}, "executor"),
+        (plain, {"hard_timeout": 5}, "cannot be killed"),
+        (coroutine, {"hard_timeout": 5}, "cannot be killed"),
+    ],
+)
+def test_what_cannot_run_in_a_process_is_refused(handler: Any, settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(DefinitionError, match=says):
+        Processors(JOB_TYPES).handles(anything, **settings)(handler)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"timeout": 0},
+        {"timeout": -1},
+        {"timeout": float("nan")},
+        {"timeout": float("inf")},
+        {"executor": "process", "hard_timeout": 0},
+        {"executor": "process", "timeout": 5, "hard_timeout": 5},
+    ],
+)
+def test_timeouts_out_of_range_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        Processors(JOB_TYPES).handles(anything, **settings)(plain)
+
+
+@pytest.mark.parametrize(
+    ("handler", "retry"),
+    [(partial(unequal, lambda: None), AT_ONCE), (plain, RetryPolicy(fail_on=(Secret,)))],
+    ids=["the handler", "its policy"],
+)
+async def test_what_cannot_be_sent_is_refused_before_the_worker_starts(
+    stage: Stage, handler: Any, retry: RetryPolicy
+) -> None:
+    handles(stage, handler, retry=retry)
+    with pytest.raises(DefinitionError, match="cannot run in another process"):
+        stage.worker()
+
+
+def test_a_handler_typed_at_a_prompt_is_refused() -> None:
+    program = (
+        "from tests.worker.support import *\n"
+        "def handler(attempt): return attempt.input\n"
+        "Processors(JOB_TYPES).handles(anything, executor='process')(handler)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "DefinitionError: the handler of 'anything' lives in __main__" in done.stderr
+
+
+async def test_a_state_that_cannot_be_sent_still_runs_handlers(stage: Stage) -> None:
+    stage.state.unsendable = lambda: None  # type: ignore[attr-defined]
+    handles(stage, killable.completes, retry=ONCE)
+    stage.handles(number, killable.double, executor="process")
+    async with stage.worker():
+        assert await (await stage.client.start_chain(number, 4)).result(WAIT) == 8
+        chain = await (await stage.client.start_chain(anything, "")).wait(WAIT)
+    assert "complete() works in threads only" in str(chain.error)

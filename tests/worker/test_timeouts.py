@@ -1,0 +1,337 @@
+"""A handler that runs for longer than its job type allows: told, cancelled, and a failed attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from queuert import AbortReason, Attempt, JobStatus, Outcome, RetryPolicy
+from queuert.errors import LeaseLostError
+from queuert.observability.events import (
+    AttemptAborted,
+    AttemptCompleted,
+    AttemptFailed,
+    AttemptInterrupted,
+    AttemptRetried,
+    AttemptStarted,
+    CommitRefused,
+)
+from tests.worker import killable
+from tests.worker.completing import WRITE, effects_of
+from tests.worker.support import SHORT, WAIT, Stage, echo, in_time, number, text, until
+from tests.worker.test_abort import TAKE
+
+SOON = 0.05
+LONG = 3600.0
+
+
+@pytest.mark.parametrize("timeout", [SOON, timedelta(milliseconds=50)], ids=["seconds", "timedelta"])
+async def test_a_coroutine_is_cancelled_and_tried_again(stage: Stage, timeout: float | timedelta) -> None:
+    told: list[AbortReason | None] = []
+
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        if attempt.number == 1:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                told.append(attempt.abort.reason)
+                raise
+        return attempt.number
+
+    stage.handles(number, handler, timeout=timeout)
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        assert await chain.result(WAIT) == 2
+    assert told == [AbortReason.TIMEOUT]
+    retried = stage.log.of(AttemptRetried)[0]
+    assert retried.error.kind == "timeout"
+    assert "0.05 seconds" in retried.error.message
+    assert [event.reason for event in stage.log.of(AttemptAborted)] == [AbortReason.TIMEOUT]
+    job = await stage.job(chain.id)
+    assert (job.attempt, job.uncounted, job.lease_expirations) == (2, 0, 0)
+
+
+async def _for_ever(attempt: Attempt[int, int]) -> Outcome[int]:
+    await asyncio.Event().wait()
+    return 0
+
+
+async def _swallows(attempt: Attempt[int, int]) -> Outcome[int]:
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        return 7
+    return 0
+
+
+async def _raises_instead(attempt: Attempt[int, int]) -> Outcome[int]:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        raise ValueError("while it cleaned up")
+
+
+def _thread_returns(attempt: Attempt[int, int]) -> Outcome[int]:
+    assert attempt.abort.wait(WAIT) is AbortReason.TIMEOUT
+    return 7
+
+
+def _thread_raises(attempt: Attempt[int, int]) -> Outcome[int]:
+    attempt.abort.wait(WAIT)
+    attempt.abort.raise_if_set()
+    return 7
+
+
+def _thread_completes_late(attempt: Attempt[int, int]) -> Outcome[int]:
+    attempt.abort.wait(WAIT)
+    with attempt.complete() as tx:
+        return tx.finish(7)
+
+
+def _thread_finishes_late(attempt: Attempt[int, int]) -> Outcome[int]:
+    with attempt.complete() as tx:
+        tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+        attempt.abort.wait(WAIT)
+        return tx.finish(7)
+
+
+async def _hangs_in_its_block(attempt: Attempt[int, int]) -> Outcome[int]:
+    async with attempt.complete() as tx:
+        await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+        await asyncio.Event().wait()
+        return tx.finish(7)
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        _for_ever,
+        _swallows,
+        _raises_instead,
+        _thread_returns,
+        _thread_raises,
+        _thread_completes_late,
+        _thread_finishes_late,
+        _hangs_in_its_block,
+    ],
+)
+async def test_nothing_of_it_is_committed(stage: Stage, handler: Callable[..., Any]) -> None:
+    effects = effects_of(stage)
+    stage.handles(number, handler, timeout=SOON, retry=RetryPolicy(max_attempts=1))
+    stage.handles(text, echo)
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        error = (await chain.wait(WAIT)).error
+        assert await (await stage.client.start_chain(text, "on")).result(WAIT) == "on"
+    assert error is not None
+    assert error.kind == "timeout"
+    assert (await stage.job(chain.id)).status is JobStatus.FAILED
+    assert effects() == []
+    assert stage.log.of(AttemptCompleted, job_id=chain.id) == []
+
+
+async def test_the_timeouts_count_and_spend_the_attempts(stage: Stage) -> None:
+    stage.handles(number, _for_ever, timeout=SOON, retry=RetryPolicy(max_attempts=3, initial=0, jitter=0))
+    async with stage.worker():
+        chain = await (await stage.client.start_chain(number, 1)).wait(WAIT)
+    assert (await stage.job(chain.id)).attempt == 3
+
+
+async def test_the_classes_of_the_policy_do_not_concern_it(stage: Stage) -> None:
+    policy = RetryPolicy(max_attempts=2, initial=0, jitter=0, retry_on=(KeyError,), fail_on=(TimeoutError,))
+    stage.handles(number, _for_ever, timeout=SOON, retry=policy)
+    async with stage.worker():
+        chain = await (await stage.client.start_chain(number, 1)).wait(WAIT)
+    assert (await stage.job(chain.id)).attempt == 2
+
+
+async def test_a_thread_keeps_its_slot_until_it_returns(stage: Stage) -> None:
+    go_on = threading.Event()
+
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        assert go_on.wait(WAIT)
+        return 7
+
+    stage.handles(number, handler, timeout=SOON, retry=RetryPolicy(max_attempts=1), lease=SHORT)
+    stage.handles(text, echo)
+    async with stage.worker():
+        late = await stage.client.start_chain(number, 1)
+        await stage.log.wait_for(AttemptAborted, reason=AbortReason.TIMEOUT)
+        other = await stage.client.start_chain(text, "waits")
+        assert stage.log.of(AttemptStarted, type="text") + stage.log.of(AttemptFailed) == []
+        go_on.set()
+        assert await other.result(WAIT) == "waits"
+        assert str((await late.wait(WAIT)).error).startswith("the handler ran for longer")
+    assert (await stage.job(late.id)).lease_expirations == 0
+
+
+async def test_a_commit_that_has_begun_is_carried_through(stage: Stage) -> None:
+    effects = effects_of(stage)
+
+    @stage.processors.handles(number, timeout=LONG)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        async with attempt.complete() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            return tx.finish(attempt.number)
+
+    @stage.processors.handles(text, timeout=LONG)
+    def in_thread(attempt: Attempt[str, str]) -> Outcome[str]:
+        with attempt.complete() as tx:
+            tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            finished = tx.finish("done")
+            # What the timer does, at the moment between the outcome and the commit.
+            runner: Any = attempt._runtime
+            runner.abort(AbortReason.TIMEOUT)
+            return finished
+
+    stage.rows(
+        "create function hold() returns trigger language plpgsql as"
+        " 'begin if new.job = ''one'' then perform pg_advisory_xact_lock(42); end if; return new; end'"
+    )
+    stage.rows(
+        "create constraint trigger hold after insert on effect deferrable initially deferred"
+        " for each row execute function hold()"
+    )
+    stage.rows("select pg_advisory_lock(42)")
+    async with stage.worker(concurrency=2) as worker:
+        chain = await stage.client.start_chain(number, 1, id="one")
+        await until(
+            lambda: bool(stage.rows("select 1 from pg_locks where locktype = 'advisory' and not granted")),
+            "the server works on the commit",
+        )
+        assert worker._parts is not None
+        for runner in worker._parts._runners:
+            runner.abort(AbortReason.TIMEOUT)
+        await stage.log.wait_for(AttemptAborted, reason=AbortReason.TIMEOUT)
+        stage.rows("select pg_advisory_unlock(42)")
+        assert await chain.result(WAIT) == 1
+        assert await (await stage.client.start_chain(text, "x", id="two")).result(WAIT) == "done"
+    assert effects() == [("one", 1), ("two", 1)]
+    assert stage.log.of(AttemptRetried) == []
+
+
+async def test_what_goes_on_after_its_commit_is_cancelled_and_stays_completed(stage: Stage) -> None:
+    effects = effects_of(stage)
+
+    @stage.processors.handles(number, timeout=SOON)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        async with attempt.complete() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            finished = tx.finish(attempt.number)
+        await asyncio.Event().wait()
+        return finished
+
+    stage.handles(text, echo)
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1, id="one")
+        assert await chain.result(WAIT) == 1
+        assert await (await stage.client.start_chain(text, "the slot is free")).result(WAIT)
+    assert effects() == [("one", 1)]
+    assert stage.log.of(AttemptRetried) + stage.log.of(AttemptAborted) == []
+
+
+async def test_a_lease_that_was_lost_before_goes_first(stage: Stage) -> None:
+    gone = threading.Event()
+
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        if attempt.number > 1:
+            return attempt.number
+        assert attempt.abort.wait(WAIT) is AbortReason.TAKEN_BY_ANOTHER_WORKER
+        runner: Any = attempt._runtime
+        runner.abort(AbortReason.TIMEOUT)
+        with pytest.raises(LeaseLostError, match=AbortReason.TAKEN_BY_ANOTHER_WORKER):
+            attempt.abort.raise_if_set()
+        gone.set()
+        return 7
+
+    stage.handles(number, handler, timeout=LONG, lease=SHORT)
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        await stage.log.wait_for(AttemptStarted)
+        stage.rows(TAKE, chain.id)
+        assert await asyncio.to_thread(gone.wait, WAIT)
+        await stage.log.wait_for(CommitRefused)
+    assert stage.log.of(AttemptRetried) + stage.log.of(AttemptFailed) == []
+
+
+async def test_a_lease_that_is_lost_afterwards_is_not_written_over(stage: Stage) -> None:
+    told, go_on = threading.Event(), threading.Event()
+
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        attempt.abort.wait(WAIT)
+        told.set()
+        assert go_on.wait(WAIT)
+        return 7
+
+    stage.handles(number, handler, timeout=SOON)
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        assert await asyncio.to_thread(told.wait, WAIT)
+        stage.rows(TAKE, chain.id)
+        go_on.set()
+        refused = await stage.log.wait_for(CommitRefused)
+        assert refused.reason is AbortReason.TAKEN_BY_ANOTHER_WORKER
+    assert stage.log.of(AttemptRetried) == []
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["it ends", "it is abandoned"])
+async def test_a_stop_does_not_make_the_attempt_uncounted(stage: Stage, ends: bool) -> None:
+    told, go_on = threading.Event(), threading.Event()
+
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        attempt.abort.wait(WAIT)
+        told.set()
+        assert go_on.wait(WAIT)
+        return 7
+
+    stage.handles(number, handler, timeout=SOON)
+    worker = stage.worker()
+    await worker.start()
+    chain = await stage.client.start_chain(number, 1)
+    assert await asyncio.to_thread(told.wait, WAIT)
+    if ends:
+        go_on.set()
+    await in_time(worker.stop(grace=0))
+    go_on.set()
+    job = await stage.job(chain.id)
+    assert (job.status, job.uncounted) == (JobStatus.READY, 0)
+    assert job.last_error is not None
+    assert job.last_error.kind == "timeout"
+    assert stage.log.of(AttemptInterrupted) == []
+
+
+async def test_middlewares_are_in_the_time(stage: Stage) -> None:
+    async def slow(attempt: Attempt[Any, Any], call_next: Any) -> Any:
+        await asyncio.Event().wait()
+
+    stage.handles(number, echo, timeout=SOON, middlewares=[slow], retry=RetryPolicy(max_attempts=1))
+    async with stage.worker():
+        chain = await (await stage.client.start_chain(number, 1)).wait(WAIT)
+    assert chain.error is not None
+    assert chain.error.kind == "timeout"
+
+
+async def test_what_ends_in_time_hears_nothing(stage: Stage) -> None:
+    stage.handles(number, echo, timeout=LONG)
+    async with stage.worker():
+        assert await (await stage.client.start_chain(number, 1)).result(WAIT) == 1
+    assert stage.log.of(AttemptAborted) == []
+
+
+async def test_a_process_is_told_and_its_output_is_dropped(stage: Stage, tmp_path: Path) -> None:
+    stage.handles(text, killable.listen, executor="process", timeout=SOON, retry=RetryPolicy(max_attempts=1))
+    place = tmp_path / "here"
+    async with stage.worker():
+        chain = await (await stage.client.start_chain(text, str(place))).wait(WAIT)
+    assert chain.error is not None
+    assert (chain.error.kind, chain.error.message) == (
+        "timeout",
+        "the handler ran for longer than 0.05 seconds: it was told to stop",
+    )
+    assert place.with_suffix(".told").read_text() == "timeout False"

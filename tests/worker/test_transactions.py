@@ -1,0 +1,328 @@
+"""`attempt.transaction()`: guarded transactions in the middle of the work, any number of them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+import pytest
+
+from queuert import AbortReason, Attempt, JobStatus, Outcome, RetryPolicy
+from queuert.errors import CompletionMisuseError
+from queuert.observability.events import (
+    AttemptAborted,
+    AttemptCompleted,
+    AttemptInterrupted,
+    AttemptRetried,
+    CommitRefused,
+    ErrorAfterCompletion,
+    WorkerStopping,
+)
+from tests.worker.completing import WRITE, Effects, Handler, closed, effects_of
+from tests.worker.support import SHORT, WAIT, Stage, in_time, number, until
+
+colours = pytest.mark.parametrize("colour", ["coroutine", "thread"])
+LEASE = "select extract(epoch from lease_expires_at)::float8 from queuert.job"
+
+
+@pytest.fixture
+def effects(stage: Stage) -> Effects:
+    """A table for the handlers' own writes, and what is in it."""
+    return effects_of(stage)
+
+
+@colours
+async def test_each_commits_by_itself(stage: Stage, effects: Effects, colour: str) -> None:
+    seen: list[int] = []
+
+    async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
+        for step in range(3):
+            async with attempt.transaction() as tx:
+                await tx.connection.execute(WRITE, (attempt.job_id, step))
+                assert len(effects()) == step
+            seen.append(len(effects()))
+        async with attempt.complete() as done:
+            return done.finish(6)
+
+    def in_thread(attempt: Attempt[int, int]) -> Outcome[int]:
+        for step in range(3):
+            with attempt.transaction() as tx:
+                tx.connection.execute(WRITE, (attempt.job_id, step))
+                assert len(effects()) == step
+            seen.append(len(effects()))
+        with attempt.complete() as done:
+            return done.finish(6)
+
+    assert (await closed(stage, in_loop if colour == "coroutine" else in_thread))[0] is JobStatus.COMPLETED
+    assert seen == [1, 2, 3]
+    assert effects() == [("one", 0), ("one", 1), ("one", 2)]
+
+
+@colours
+async def test_what_was_written_stays_when_a_later_one_fails(stage: Stage, effects: Effects, colour: str) -> None:
+    async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
+        async with attempt.transaction() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, 1))
+        with suppress(ValueError):
+            async with attempt.transaction() as tx:
+                await tx.connection.execute(WRITE, (attempt.job_id, 2))
+                raise ValueError("inside")
+        async with attempt.transaction() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, 3))
+        raise ValueError("at last")
+
+    def in_thread(attempt: Attempt[int, int]) -> Outcome[int]:
+        with attempt.transaction() as tx:
+            tx.connection.execute(WRITE, (attempt.job_id, 1))
+        with suppress(ValueError), attempt.transaction() as tx:
+            tx.connection.execute(WRITE, (attempt.job_id, 2))
+            raise ValueError("inside")
+        with attempt.transaction() as tx:
+            tx.connection.execute(WRITE, (attempt.job_id, 3))
+        raise ValueError("at last")
+
+    handler = in_loop if colour == "coroutine" else in_thread
+    assert await closed(stage, handler) == (JobStatus.FAILED, "ValueError: at last")
+    assert effects() == [("one", 1), ("one", 3)]
+
+
+@colours
+async def test_a_poisoned_one_is_rolled_back_and_the_job_is_tried_again(
+    stage: Stage, effects: Effects, colour: str
+) -> None:
+    async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
+        async with attempt.transaction() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            if attempt.number == 1:
+                with pytest.raises(psycopg.errors.DivisionByZero):
+                    await tx.connection.execute("select 1 / 0")
+        return 6
+
+    def in_thread(attempt: Attempt[int, int]) -> Outcome[int]:
+        with attempt.transaction() as tx:
+            tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            if attempt.number == 1:
+                with pytest.raises(psycopg.errors.DivisionByZero):
+                    tx.connection.execute("select 1 / 0")
+        return 6
+
+    handler = in_loop if colour == "coroutine" else in_thread
+    assert (await closed(stage, handler, retry=RetryPolicy(initial=0.0)))[0] is JobStatus.COMPLETED
+    assert effects() == [("one", 2)]
+    assert len(stage.log.of(AttemptRetried)) == 1
+
+
+@colours
+async def test_the_lease_is_renewed_at_once_after_a_block(stage: Stage, effects: Effects, colour: str) -> None:
+    """The default lease is renewed every 20 seconds, so that a sooner renewal is the block's doing."""
+    leases: list[float] = []
+
+    async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
+        async with attempt.transaction():
+            leases.append(stage.one(LEASE))
+        await until(lambda: stage.one(LEASE) > leases[0], "the lease is renewed")
+        return 6
+
+    def in_thread(attempt: Attempt[int, int]) -> Outcome[int]:
+        with attempt.transaction():
+            leases.append(stage.one(LEASE))
+        for _ in range(2000):
+            if stage.one(LEASE) > leases[0] or attempt.abort.wait(0.005):
+                return 6
+        raise AssertionError("the lease was not renewed")
+
+    assert await closed(stage, in_loop if colour == "coroutine" else in_thread) == (JobStatus.COMPLETED, "None")
+
+
+@colours
+async def test_a_block_that_lasts_for_longer_than_the_lease_keeps_the_job(
+    stage: Stage, effects: Effects, colour: str
+) -> None:
+    expired: Any = "select lease_expires_at < clock_timestamp() from queuert.job"
+    keep = "select pg_sleep(0.05)"
+
+    async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
+        async with attempt.transaction() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            while not stage.one(expired):
+                await tx.connection.execute(keep)
+        return 6
+
+    def in_thread(attempt: Attempt[int, int]) -> Outcome[int]:
+        with attempt.transaction() as tx:
+            tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            while not stage.one(expired):
+                tx.connection.execute(keep)
+        return 6
+
+    handler = in_loop if colour == "coroutine" else in_thread
+    stage.handles(number, handler, lease=SHORT)
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 5)
+        await chain.wait(WAIT)
+    # The reaper may have come before the renewal; then there was a second attempt, and never two at once.
+    job = await stage.job(chain.id)
+    assert job.status is JobStatus.COMPLETED
+    assert effects() == [(chain.id, attempt + 1) for attempt in range(job.attempt)]
+
+
+@colours
+async def test_a_lost_lease_is_refused_at_the_door(stage: Stage, effects: Effects, colour: str) -> None:
+    async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
+        async with attempt.transaction() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, 1))
+        stage.rows("update queuert.job set lease_token = gen_random_uuid() where id = %s", attempt.job_id)
+        async with attempt.transaction() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, 2))
+        return 6
+
+    def in_thread(attempt: Attempt[int, int]) -> Outcome[int]:
+        with attempt.transaction() as tx:
+            tx.connection.execute(WRITE, (attempt.job_id, 1))
+        stage.rows("update queuert.job set lease_token = gen_random_uuid() where id = %s", attempt.job_id)
+        with attempt.transaction() as tx:
+            tx.connection.execute(WRITE, (attempt.job_id, 2))
+        return 6
+
+    stage.handles(number, in_loop if colour == "coroutine" else in_thread)
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        # The renewal that follows the first block may learn it sooner than the second block does.
+        await until(lambda: [*stage.log.of(CommitRefused), *stage.log.of(AttemptAborted)] != [], "the loss is told")
+    refused = {one.reason for one in stage.log.of(CommitRefused)} | {one.reason for one in stage.log.of(AttemptAborted)}
+    assert refused == {AbortReason.TAKEN_BY_ANOTHER_WORKER}
+    assert effects() == [(chain.id, 1)]
+
+
+@colours
+async def test_a_block_that_is_open_when_the_grace_ends_is_all_or_nothing(
+    stage: Stage, effects: Effects, colour: str
+) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    async def in_loop(attempt: Attempt[Any, Any]) -> Any:
+        async with attempt.transaction() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            inside.set()
+            await asyncio.Event().wait()
+
+    def in_thread(attempt: Attempt[Any, Any]) -> Any:
+        with attempt.transaction() as tx:
+            tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            inside.set()
+            assert go_on.wait(WAIT)
+        return 6
+
+    stage.handles(number, in_loop if colour == "coroutine" else in_thread)
+    worker = stage.worker()
+    await worker.start()
+    chain = await stage.client.start_chain(number, 5)
+    assert await asyncio.to_thread(inside.wait, WAIT)
+    stopping = asyncio.create_task(worker.stop(grace=0.0))
+    await stage.log.wait_for(WorkerStopping)
+    go_on.set()
+    await in_time(stopping)
+    if colour == "coroutine":
+        assert effects() == []
+        assert len(stage.log.of(AttemptInterrupted)) == 1
+    job = await stage.job(chain.id)
+    assert (job.status, job.uncounted) in [(JobStatus.READY, 1), (JobStatus.COMPLETED, 0)]
+
+
+# --- with other blocks ------------------------------------------------------------------------------------------------
+
+
+async def inside_another(attempt: Attempt[Any, Any]) -> Any:
+    async with attempt.transaction(), attempt.transaction():
+        return 6
+
+
+async def inside_complete(attempt: Attempt[Any, Any]) -> Any:
+    async with attempt.complete() as tx, attempt.transaction():
+        return tx.finish(6)
+
+
+async def complete_inside(attempt: Attempt[Any, Any]) -> Any:
+    async with attempt.transaction(), attempt.complete() as tx:
+        return tx.finish(6)
+
+
+async def beside_another(attempt: Attempt[Any, Any]) -> Any:
+    async def one() -> None:
+        async with attempt.transaction() as tx:
+            await tx.connection.execute("select pg_sleep(0.01)")
+
+    await asyncio.gather(one(), one())
+
+
+def in_a_thread(attempt: Attempt[Any, Any]) -> Any:
+    with attempt.transaction(), attempt.transaction():
+        return 6
+
+
+def entered_twice(attempt: Attempt[Any, Any]) -> Any:
+    block = attempt.transaction()
+    with block:
+        pass
+    with block:
+        return 6
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [inside_another, inside_complete, complete_inside, beside_another, in_a_thread, entered_twice],
+    ids=lambda handler: handler.__name__,
+)
+async def test_one_block_at_a_time(stage: Stage, handler: Handler) -> None:
+    status, error = await closed(stage, handler)
+    assert status is JobStatus.FAILED
+    assert CompletionMisuseError.__name__ in error
+
+
+@colours
+async def test_none_after_the_ending_stands(stage: Stage, effects: Effects, colour: str) -> None:
+    async def in_loop(attempt: Attempt[Any, Any]) -> Any:
+        async with attempt.complete() as tx:
+            tx.finish(6)
+        async with attempt.transaction() as late:
+            await late.connection.execute(WRITE, (attempt.job_id, attempt.number))
+
+    def in_thread(attempt: Attempt[Any, Any]) -> Any:
+        with attempt.complete() as tx:
+            tx.finish(6)
+        with attempt.transaction() as late:
+            late.connection.execute(WRITE, (attempt.job_id, attempt.number))
+
+    assert (await closed(stage, in_loop if colour == "coroutine" else in_thread))[0] is JobStatus.COMPLETED
+    assert effects() == []
+    assert stage.log.of(ErrorAfterCompletion)[0].error.type == "queuert.errors.CompletionMisuseError"
+    assert len(stage.log.of(AttemptCompleted)) == 1
+
+
+@colours
+async def test_a_note_may_follow_a_completion_that_was_rolled_back(stage: Stage, effects: Effects, colour: str) -> None:
+    async def in_loop(attempt: Attempt[Any, Any]) -> Any:
+        try:
+            async with attempt.complete() as tx:
+                await tx.connection.execute(WRITE, ("rolled back", 1))
+                raise ValueError("inside")
+        except ValueError:
+            async with attempt.transaction() as note:
+                await note.connection.execute(WRITE, ("noted", 1))
+            raise
+
+    def in_thread(attempt: Attempt[Any, Any]) -> Any:
+        try:
+            with attempt.complete() as tx:
+                tx.connection.execute(WRITE, ("rolled back", 1))
+                raise ValueError("inside")
+        except ValueError:
+            with attempt.transaction() as note:
+                note.connection.execute(WRITE, ("noted", 1))
+            raise
+
+    assert (await closed(stage, in_loop if colour == "coroutine" else in_thread))[0] is JobStatus.FAILED
+    assert effects() == [("noted", 1)]

@@ -1,0 +1,357 @@
+"""`attempt.wait_for(...)`: a running job starts chains, or names some, and is run again when they have closed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from queuert import (
+    AsyncClient,
+    Attempt,
+    Deduplicate,
+    JobStatus,
+    JobType,
+    JobTypes,
+    NewChain,
+    Outcome,
+    RetryPolicy,
+    after,
+)
+from queuert.errors import BlockerFailedError, DefinitionError, InvalidIdentifierError, JobFailedError
+from queuert.observability.events import AttemptStarted, AttemptWaiting
+from queuert.outcomes import WaitFor
+from tests.worker.completing import WRITE, effects_of
+from tests.worker.support import AT_ONCE, WAIT, Gate, Order, Stage, echo, in_time, loop, number, order, relay, text
+
+stranger = JobType("stranger", input=int, output=int)
+ONCE = RetryPolicy(max_attempts=1)
+
+
+def children(*values: int) -> list[NewChain[int]]:
+    return [NewChain(number, value) for value in values]
+
+
+@pytest.mark.parametrize("colour", ["coroutine", "thread"])
+@pytest.mark.parametrize("how", ["returned", "finished"])
+async def test_it_starts_chains_and_joins_them(stage: Stage, colour: str, how: str) -> None:
+    async def in_loop(attempt: Attempt[str, str]) -> Outcome[str]:
+        if not attempt.blockers:
+            if how == "returned":
+                return attempt.wait_for(*children(3, 1, 2))
+            async with attempt.complete() as tx:
+                return tx.finish(attempt.wait_for(*children(3, 1, 2)))
+        return str(attempt.outputs_of(number))
+
+    def in_thread(attempt: Attempt[str, str]) -> Outcome[str]:
+        if not attempt.blockers:
+            if how == "returned":
+                return attempt.wait_for(*children(3, 1, 2))
+            with attempt.complete() as tx:
+                return tx.finish(attempt.wait_for(*children(3, 1, 2)))
+        return str(attempt.outputs_of(number))
+
+    stage.handles(text, in_loop if colour == "coroutine" else in_thread)
+    stage.handles(number, echo)
+    async with stage.worker(concurrency=2):
+        chain = await stage.client.start_chain(text, "join")
+        assert await chain.result(WAIT) == "[3, 1, 2]"
+    job = await stage.job(chain.id)
+    assert (job.attempt, job.uncounted, job.last_error) == (2, 1, None)
+    assert [event.blockers for event in stage.log.of(AttemptWaiting, job_id=chain.id)] == [3]
+
+
+async def test_it_does_not_run_before_the_last_has_closed(stage: Stage) -> None:
+    gate = Gate()
+
+    async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
+        if not attempt.blockers:
+            return attempt.wait_for(*children(1, 2), NewChain(loop, 3))
+        return "joined"
+
+    async def slow(attempt: Attempt[int, int]) -> Outcome[int]:
+        await gate.pass_through(attempt)
+        return 0
+
+    stage.handles(text, parent)
+    stage.handles(number, echo)
+    stage.handles(loop, slow)
+    async with stage.worker(concurrency=4):
+        chain = await stage.client.start_chain(text, "x")
+        await gate.next()
+        for (id,) in stage.rows("select id from queuert.job where type = 'number'"):
+            await (await stage.client.get_chain(id)).wait(WAIT)
+        job = await stage.job(chain.id)
+        assert (job.status, job.open_blockers) == (JobStatus.BLOCKED, 1)
+        gate.open()
+        assert await chain.result(WAIT) == "joined"
+    assert len(stage.log.of(AttemptStarted, job_id=chain.id)) == 2
+
+
+async def test_it_may_wait_in_rounds(stage: Stage) -> None:
+    async def parent(attempt: Attempt[int, int]) -> Outcome[int]:
+        done = attempt.outputs_of(number)
+        return attempt.wait_for(*children(len(done), 10)) if len(done) < 6 else sum(done)
+
+    stage.handles(loop, parent)
+    stage.handles(number, echo)
+    async with stage.worker(concurrency=2):
+        chain = await stage.client.start_chain(loop, 0)
+        assert await chain.result(WAIT) == 0 + 10 + 2 + 10 + 4 + 10
+    assert (await stage.job(chain.id)).uncounted == 3
+
+
+async def test_waiting_does_not_use_up_attempts(stage: Stage) -> None:
+    async def parent(attempt: Attempt[int, int]) -> Outcome[int]:
+        if len(attempt.blockers) < 3:
+            return attempt.wait_for(*children(1))
+        raise ValueError("only this counts")
+
+    stage.handles(loop, parent, retry=RetryPolicy(max_attempts=2, initial=0.0))
+    stage.handles(number, echo)
+    async with stage.worker():
+        chain = await (await stage.client.start_chain(loop, 0)).wait(WAIT)
+    job = await stage.job(chain.id)
+    assert (job.status, job.attempt, job.uncounted) == (JobStatus.FAILED, 5, 3)
+
+
+async def test_it_waits_for_what_others_started(stage: Stage) -> None:
+    seen: list[list[tuple[str, Any]]] = []
+
+    async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
+        if len(attempt.blockers) == 1:
+            other = await stage.client.start_chain(number, 2, id="handle")
+            return attempt.wait_for("id", other, NewChain(number, 4, id="chosen", priority=3, limit_key="k"), "id")
+        seen.append([(one.chain_id, one.output) for one in attempt.blockers])
+        return "joined"
+
+    stage.handles(text, parent)
+    stage.handles(number, echo)
+    first, _ = await stage.client.start_chains([NewChain(number, 0, id="first"), NewChain(number, 1, id="id")])
+    async with stage.worker():
+        chain = await stage.client.start_chain(text, "x", blockers=[first])
+        assert await chain.result(WAIT) == "joined"
+    assert seen == [[("first", 0), ("id", 1), ("handle", 2), ("chosen", 4)]]
+    assert stage.rows("select priority, limit_key from queuert.job where id = 'chosen'") == [(3, "k")]
+
+
+async def test_a_child_may_be_scheduled_and_chains_of_children_may_be_long(stage: Stage) -> None:
+    async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
+        if not attempt.blockers:
+            return attempt.wait_for(NewChain(relay, 4, schedule=after(seconds=0.01)))
+        return str(attempt.output_of(relay))
+
+    stage.handles(text, parent)
+    stage.handles(relay, lambda attempt: attempt.continue_with(number, attempt.input * 10))
+    stage.handles(number, echo)
+    async with stage.worker():
+        assert await (await stage.client.start_chain(text, "x")).result(WAIT) == "40"
+
+
+async def test_children_that_closed_already_do_not_hold(stage: Stage) -> None:
+    async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
+        return "joined" if attempt.blockers else attempt.wait_for("done")
+
+    stage.handles(text, parent)
+    stage.handles(number, echo)
+    async with stage.worker():
+        await (await stage.client.start_chain(number, 1, id="done")).wait(WAIT)
+        assert await (await stage.client.start_chain(text, "x")).result(WAIT) == "joined"
+
+
+async def test_the_handlers_writes_commit_with_the_wait(stage: Stage) -> None:
+    effects = effects_of(stage)
+
+    async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
+        if attempt.blockers:
+            return "joined"
+        async with attempt.complete() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            done = tx.finish(attempt.wait_for(*children(1)))
+            if attempt.number == 1:
+                raise ValueError("rolled back")
+            return done
+
+    stage.handles(text, parent)
+    stage.handles(number, echo)
+    async with stage.worker():
+        chain = await stage.client.start_chain(text, "x")
+        assert await chain.result(WAIT) == "joined"
+    assert effects() == [(chain.id, 2)]
+    assert stage.one("select count(*) from queuert.job where type = 'number'") == 1
+
+
+async def test_a_child_that_fails_fails_the_parent(stage: Stage) -> None:
+    async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
+        return "joined" if attempt.blockers else attempt.wait_for(*children(1, 2))
+
+    async def child(attempt: Attempt[int, int]) -> Outcome[int]:
+        return attempt.fail("no luck") if attempt.input == 2 else 1
+
+    stage.handles(text, parent)
+    stage.handles(number, child)
+    async with stage.worker():
+        chain = await stage.client.start_chain(text, "x")
+        with pytest.raises(JobFailedError, match="no luck"):
+            await chain.result(WAIT)
+    error = (await stage.job(chain.id)).last_error
+    assert error is not None
+    assert error.kind == "blocker_failed"
+
+
+@pytest.mark.parametrize("ending", ["fail", "cancel"])
+async def test_the_parent_may_run_with_the_failure_in_hand(stage: Stage, ending: str) -> None:
+    told: list[Any] = []
+
+    async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
+        if not attempt.blockers:
+            return attempt.wait_for(*children(1, 2), NewChain(order, Order(name="tea")))
+        told.extend((one.output, one.status, str(one.error)) for one in attempt.blockers)
+        assert [one.chain_id for one in attempt.failed_blockers] == [attempt.blockers[1].chain_id]
+        for ask in (attempt.outputs_of, attempt.output_of):
+            with pytest.raises(BlockerFailedError if ask == attempt.outputs_of else DefinitionError) as raised:
+                ask(number)
+            if ask == attempt.outputs_of:
+                assert attempt.blockers[1].chain_id in str(raised.value)
+        return attempt.output_of(order).name
+
+    async def child(attempt: Attempt[int, int]) -> Outcome[int]:
+        if attempt.input == 2:
+            return attempt.fail("no luck") if ending == "fail" else attempt.cancel("no luck")
+        return attempt.input
+
+    stage.handles(text, parent, on_blocker_failure="run")
+    stage.handles(number, child)
+    stage.handles(order, echo)
+    async with stage.worker():
+        assert await (await stage.client.start_chain(text, "x")).result(WAIT) == "tea"
+    assert [one[:2] for one in told[:2]] == [(1, "completed"), (None, "failed" if ending == "fail" else "cancelled")]
+    assert "no luck" in told[1][2]
+
+
+async def test_the_failure_passes_on_when_the_handler_lets_it(stage: Stage) -> None:
+    async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
+        return str(attempt.outputs_of(number)) if attempt.blockers else attempt.wait_for(*children(2))
+
+    stage.handles(text, parent, on_blocker_failure="run", retry=AT_ONCE)
+    stage.handles(number, lambda attempt: attempt.fail("no luck"))
+    async with stage.worker():
+        chain = await (await stage.client.start_chain(text, "x")).wait(WAIT)
+    job = await stage.job(chain.id)
+    assert (job.status, job.attempt) == (JobStatus.FAILED, 2)
+
+
+async def test_a_child_that_failed_may_be_retried_and_waited_for_again(stage: Stage) -> None:
+    async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
+        if not attempt.blockers:
+            return attempt.wait_for(*children(1, 2))
+        if again := [one.chain_id for one in attempt.failed_blockers]:
+            for chain_id in again:
+                await stage.client.retry_chain(chain_id)
+            return attempt.wait_for(*again)
+        return str(attempt.outputs_of(number))
+
+    def child(attempt: Attempt[int, int]) -> Any:
+        return attempt.fail("no luck") if (attempt.input, attempt.number) == (2, 1) else attempt.input
+
+    stage.handles(text, parent, on_blocker_failure="run")
+    stage.handles(number, child)
+    async with stage.worker(concurrency=2):
+        chain = await stage.client.start_chain(text, "x")
+        assert await chain.result(WAIT) == "[1, 2]"
+    assert (await stage.job(chain.id)).attempt == 3
+
+
+async def test_a_thousand_children(stage: Stage) -> None:
+    async def parent(attempt: Attempt[int, int]) -> Outcome[int]:
+        return sum(attempt.outputs_of(number)) if attempt.blockers else attempt.wait_for(*children(*range(1000)))
+
+    stage.handles(loop, parent)
+    stage.handles(number, echo)
+    async with stage.worker(concurrency=50):
+        assert await in_time((await stage.client.start_chain(loop, 0)).result()) == sum(range(1000))
+
+
+# --- refused ----------------------------------------------------------------------------------------------------------
+
+BAD: Any = "one"
+REFUSED: dict[str, tuple[Any, type[Exception], str]] = {
+    "nothing": (lambda a: a.wait_for(), DefinitionError, "circle"),
+    "what it waited for already": (lambda a: a.wait_for("first"), DefinitionError, "circle"),
+    "its own chain": (lambda a: a.wait_for(a.chain_id), DefinitionError, "own chain"),
+    "its own chain anew": (lambda a: a.wait_for(NewChain(number, 1, id=a.chain_id)), DefinitionError, "own chain"),
+    "blockers": (lambda a: a.wait_for(NewChain(number, 1, blockers=["first"])), DefinitionError, "no blockers"),
+    "deduplication": (
+        lambda a: a.wait_for(NewChain(number, 1, deduplication=Deduplicate("k"))),
+        DefinitionError,
+        "deduplication",
+    ),
+    "attach": (lambda a: a.wait_for(NewChain(number, 1, id="x", attach=True)), DefinitionError, "attach"),
+    "an id twice": (
+        lambda a: a.wait_for(NewChain(number, 1, id="x"), NewChain(number, 2, id="x")),
+        InvalidIdentifierError,
+        "twice",
+    ),
+    "an id to be started and named": (
+        lambda a: a.wait_for("x", NewChain(number, 2, id="x")),
+        InvalidIdentifierError,
+        "twice",
+    ),
+    "an unknown type": (lambda a: a.wait_for(NewChain(stranger, 1)), LookupError, "stranger"),
+    "a bad input": (lambda a: a.wait_for(NewChain(number, BAD)), ValueError, "input"),
+    "a bad id": (lambda a: a.wait_for("nul\0"), InvalidIdentifierError, "chain id"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+async def test_it_refuses(stage: Stage, what: str) -> None:
+    ask, error, message = REFUSED[what]
+    seen: list[BaseException] = []
+
+    async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
+        with pytest.raises(error, match=message) as raised:
+            ask(attempt)
+        seen.append(raised.value)
+        return "refused"
+
+    stage.handles(text, parent, retry=ONCE)
+    stage.handles(number, echo)
+    first = await stage.client.start_chain(number, 0, id="first")
+    async with stage.worker():
+        assert await (await stage.client.start_chain(text, "x", blockers=[first])).result(WAIT) == "refused"
+    assert len(seen) == 1
+    assert stage.one("select count(*) from queuert.job") == 2
+
+
+@pytest.mark.parametrize("how", ["returned", "finished"])
+@pytest.mark.parametrize("what", ["a chain that does not exist", "an id that is taken"])
+async def test_what_the_store_refuses_is_a_failed_attempt(stage: Stage, what: str, how: str) -> None:
+    def outcome(attempt: Attempt[str, str]) -> WaitFor:
+        if what == "an id that is taken":
+            return attempt.wait_for(NewChain(number, 1), NewChain(number, 1, id="taken"))
+        return attempt.wait_for(NewChain(number, 1), "nowhere")
+
+    async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
+        if how == "returned":
+            return outcome(attempt)
+        async with attempt.complete() as tx:
+            return tx.finish(outcome(attempt))
+
+    stage.handles(text, parent, retry=ONCE)
+    await stage.client.start_chain(number, 0, id="taken")
+    async with stage.worker():
+        chain = await (await stage.client.start_chain(text, "x")).wait(WAIT)
+    assert (await stage.job(chain.id)).status is JobStatus.FAILED
+    assert ("taken" if what == "an id that is taken" else "nowhere") in str(chain.error)
+    assert stage.one("select count(*) from queuert.job") == 2
+
+
+async def test_a_worker_knows_the_types_of_its_client_only(stage: Stage) -> None:
+    """A job type that only another program registered cannot be started, and can be waited for."""
+    async with AsyncClient(stage.state, JobTypes(stranger)) as other:
+        await other.start_chain(stranger, 1, id="elsewhere")
+    stage.handles(text, lambda attempt: attempt.wait_for("elsewhere"))
+    async with stage.worker():
+        chain = await stage.client.start_chain(text, "x")
+        await stage.log.wait_for(AttemptWaiting)
+    assert (await stage.job(chain.id)).status is JobStatus.BLOCKED
