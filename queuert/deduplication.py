@@ -27,7 +27,8 @@ class Deduplicate:
 
     The newest match is returned, its handle says ``deduplicated``, and the new input is dropped. Starts of one key are
     serialised: whoever comes second waits until the first has committed or rolled back, and gets the first one's
-    chain only if it stands.
+    chain only if it stands. Within one ``start_chains`` the first start of a key decides for the others of that key,
+    whatever their own scopes and windows.
 
     Args:
         key: any text of up to 512 characters; it counts together with the type of the first job.

@@ -73,8 +73,8 @@ INDEXES = (
     # The claim: due jobs of one type, best first.
     """CREATE INDEX job_ready ON job (type, (attempt - uncounted - lease_expirations - priority), scheduled_at)
        WHERE status = 'ready'""",
-    # On an expression, so that a statement that names it can take no other index: where statistics are missing or old, a
-    # planner may prefer one that has to be sorted.
+    # On an expression, so that a statement that names it can take no other index: where statistics are missing or old,
+    # a planner may prefer one that has to be sorted.
     "CREATE INDEX job_scheduled ON job ((type || ''), scheduled_at) WHERE status = 'scheduled'",
     # The reaper. Not on the lease's end: that would make every renewal write to all indexes.
     "CREATE INDEX job_running ON job (type) WHERE status = 'running'",

@@ -83,10 +83,9 @@ def waiting(
     if any(_id_of(one) == job.chain_id for one, _ in wanted):
         raise DefinitionError("a job cannot wait for its own chain: it would wait for ever")
     new = [(one, told) for one, told in wanted if isinstance(one, ChainStart) or one not in had]
-    if not new:
-        raise DefinitionError(
-            "attempt.wait_for names no chain that the job has not waited for: it would run in a circle"
-        )
+    # One that failed may have been retried since, and is worth waiting for again.
+    if not new and all(had[one] is ChainStatus.COMPLETED for one, _ in wanted if isinstance(one, str)):
+        raise DefinitionError("attempt.wait_for names no chain that is not completed already: it would run in a circle")
     if job_type.blockers is not None:
         job_type.blockers.check([*(one.type for one in blockers), *(told for _, told in new)])
     return WaitFor(tuple(one for one, _ in wanted))

@@ -10,10 +10,12 @@ from tests.behaviours.support import QUICK, World
 
 
 @pytest.fixture(autouse=True)
-def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits for a chain without hints looks often."""
+def _looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for a chain looks often without hints, and with them never again by himself."""
     monkeypatch.setattr("queuert.client.async_waiting.POLL_WITHOUT_NOTIFY", QUICK)
     monkeypatch.setattr("queuert.client.sync_waiting.POLL_WITHOUT_NOTIFY", QUICK)
+    monkeypatch.setattr("queuert.client.async_waiting.POLL_WITH_NOTIFY", 3600.0)
+    monkeypatch.setattr("queuert.client.sync_waiting.POLL_WITH_NOTIFY", 3600.0)
 
 
 @pytest.fixture(params=[AsyncClient, Client], ids=["async", "sync"])

@@ -211,10 +211,21 @@ async def test_a_chain_that_does_not_exist(world: World) -> None:
         await world.caller.closed(chain)
 
 
-async def test_who_waits_is_woken(wired: World) -> None:
-    """Long before it would look for itself, where there are hints."""
+async def test_who_waits_is_woken(wired: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would not look for itself again where there are hints."""
     chain = await wired.caller.start_chain(number, 1)
+    client: Any = wired.caller.client
+    store, looked = await client._opened(), asyncio.Event()
+    look = store.get_chains
+
+    async def noted(ids: Any) -> Any:
+        found = await look(ids)
+        looked.set()
+        return found
+
+    monkeypatch.setattr(store, "get_chains", noted)
     waiting = asyncio.create_task(wired.caller.result(chain))
-    await asyncio.sleep(0)
+    await in_time(looked.wait())
+    assert not waiting.done()
     await wired.caller.complete_chain(chain, 10)
     assert await in_time(waiting) == 10

@@ -15,6 +15,9 @@ from queuert.observability.events import AttemptAborted, AttemptStarted, JobReap
 from tests.behaviours.support import BRIEF, QUICK, World, echo, first, last, middle, number, text, total
 from tests.worker.support import Gate, until
 
+NEVER_RENEWED = LeasePolicy(seconds=600)
+"""Not within a test: only a hint can tell of the loss of such a lease."""
+
 
 async def test_an_idle_worker_begins_soon(wired: World) -> None:
     """Nobody polls within the test where hints arrive: it is the hint that wakes the worker."""
@@ -83,7 +86,7 @@ async def test_a_handler_learns_what_was_done_from_outside(wired: World, interve
         await gate.pass_through(attempt)
         return attempt.input
 
-    lease = BRIEF if wired.hints == "none" else LeasePolicy(seconds=60)
+    lease = BRIEF if wired.hints == "none" else NEVER_RENEWED
     wired.handles(number, by=handler, lease=lease)
     chain = await wired.caller.start_chain(number, 1)
     async with wired.worker():
@@ -102,8 +105,8 @@ async def test_a_holder_whose_lease_was_reaped_is_told(wired: World) -> None:
         return attempt.number
 
     slow, quick = wired.group(), wired.group()
-    slow.handles(number, lease=LeasePolicy(seconds=60))(handler)
-    quick.handles(number, lease=LeasePolicy(seconds=60))(handler)
+    slow.handles(number, lease=NEVER_RENEWED)(handler)
+    quick.handles(number, lease=NEVER_RENEWED)(handler)
     quick.handles(text, lease=BRIEF)(echo)  # its reaper looks as often as the shortest lease lasts
     chain = await wired.caller.start_chain(number, 1)
     async with wired.worker(slow, name="slow"):

@@ -46,7 +46,7 @@ MUTANTS = [
     ("find_duplicates", "AND chain_status = 'open'", "", "deduplication-open_scope_ignores_closed_chains"),
     ("find_duplicates", "asked.seconds *", "1e6 *", "deduplication-within_a_window"),
     ("find_duplicates", "NOT asked.excluding ? job.id", "true", "deduplication-excluded_chains_do_not_match"),
-    ("find_duplicates", "created_at DESC, id DESC", "created_at", "deduplication-any_scope_matches_closed_chains"),
+    ("find_duplicates", "created_at DESC LIMIT", "created_at LIMIT", "deduplication-any_scope_matches_closed_chains"),
     ("reap", "AND lease_expires_at <= clock_timestamp()", "", "reap-live_leases_are_let_be"),
     ("reap", "attempt - uncounted >= max_attempts", "attempt >= max_attempts", "reap-interruptions_do_not_count"),
     ("reap", "OR lease_expirations + 1 >= max_crashes", "", "reap-crashes_end_it_early"),

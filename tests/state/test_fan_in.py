@@ -29,8 +29,8 @@ LOOKS_AT_ALL = b"""
 """
 
 
-@pytest.fixture(scope="module")
-def fan(template_databases: TemplateDatabases) -> Iterator[str]:
+@pytest.fixture(scope="module", params=["no statistics", "statistics"])
+def fan(request: pytest.FixtureRequest, template_databases: TemplateDatabases) -> Iterator[str]:
     """A database in which job ``parent`` waits for the chains that it started, a few of which have closed."""
     with template_databases.database() as dsn:
         store = PostgresState(dsn).sync_store()
@@ -40,6 +40,9 @@ def fan(template_databases: TemplateDatabases) -> Iterator[str]:
             [result] = start_children(store)
             assert (result.written, result.readied) == (True, ("child",))
             close(store, CLOSED_BEFORE)
+            if request.param == "statistics":
+                with psycopg.connect(dsn, autocommit=True) as connection:
+                    connection.execute("ANALYZE")
         finally:
             store.close()
         yield dsn
@@ -47,19 +50,19 @@ def fan(template_databases: TemplateDatabases) -> Iterator[str]:
 
 def start_children(store: PostgresStore) -> list[FinishResult]:
     store.start_jobs([NewJob("parent", "parent", "1", id_chosen=True)])
-    [parent] = store.claim(request("parent", 1))
+    [parent] = store.claim(ask("parent", 1))
     children = tuple(NewJob(f"child{number}", "child", str(number), id_chosen=True) for number in range(CHILDREN))
     ids = tuple(child.id for child in children)
     return store.finish([Finish(parent, FinishKind.WAIT, starts=children, blockers=ids)])
 
 
-def request(type: str, limit: int) -> ClaimRequest:
+def ask(type: str, limit: int) -> ClaimRequest:
     return ClaimRequest({type: 600.0}, limit, "me", new_token())
 
 
 def close(store: PostgresStore, count: int) -> None:
     """Close children one by one, each in a transaction of its own."""
-    for child in store.claim(request("child", count)):
+    for child in store.claim(ask("child", count)):
         [result] = store.finish([complete(child)])
         assert (result.written, result.readied) == (True, ())
 
@@ -77,12 +80,10 @@ def store(fan: str) -> Iterator[PostgresStore]:
     store.close()
 
 
-@pytest.fixture(params=["as it is", "analysed"])
-def connection(fan: str, request: pytest.FixtureRequest) -> Iterator[psycopg.Connection[Any]]:
+@pytest.fixture
+def connection(fan: str) -> Iterator[psycopg.Connection[Any]]:
     with psycopg.connect(fan, autocommit=True) as connection:
         connection.execute("SET jit = off")
-        if request.param == "analysed":
-            connection.execute("ANALYZE")
         yield connection
 
 
@@ -111,7 +112,7 @@ def test_each_release_touches_a_handful(
     explained: Callable[..., Plan], connection: psycopg.Connection[Any], store: PostgresStore
 ) -> None:
     """After five hundred that closed one by one, the release by the next reads its entry and the parent, no more."""
-    [child] = store.claim(request("child", 1))
+    [child] = store.claim(ask("child", 1))
     try:
         plan = released_by(explained, connection, [child.id], SQL.unblock)
         assert plan.scanned().isdisjoint({"job", "job_blocker"})
@@ -150,7 +151,7 @@ def test_a_release_that_looks_at_all_is_noticed(
 def test_the_rest_of_a_completion_touches_a_handful(
     explained: Callable[..., Plan], connection: psycopg.Connection[Any], store: PostgresStore
 ) -> None:
-    [child] = store.claim(request("child", 1))
+    [child] = store.claim(ask("child", 1))
     try:
         ending = [complete(child)]
         for plan in (
@@ -166,7 +167,7 @@ def test_the_rest_of_a_completion_touches_a_handful(
 
 def test_the_last_one_releases_the_parent(connection: psycopg.Connection[Any], store: PostgresStore) -> None:
     """As if all others had closed: the last child makes the parent due, and its result says so."""
-    [child] = store.claim(request("child", 1))
+    [child] = store.claim(ask("child", 1))
     with connection.transaction(force_rollback=True):
         connection.execute("UPDATE queuert.job_blocker SET closed = true WHERE blocker_chain_id <> %s", [child.id])
         connection.execute("UPDATE queuert.job SET open_blockers = 1 WHERE id = 'parent'")

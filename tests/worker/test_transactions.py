@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from queuert import AbortReason, Attempt, JobStatus, Outcome, RetryPolicy
+from queuert import AbortReason, Attempt, JobStatus, LeasePolicy, Outcome, RetryPolicy
 from queuert.errors import CompletionMisuseError
 from queuert.observability.events import (
     AttemptAborted,
@@ -117,7 +117,7 @@ async def test_a_poisoned_one_is_rolled_back_and_the_job_is_tried_again(
 
 @colours
 async def test_the_lease_is_renewed_at_once_after_a_block(stage: Stage, effects: Effects, colour: str) -> None:
-    """The default lease is renewed every 20 seconds, so that a sooner renewal is the block's doing."""
+    """The lease is renewed every 20 minutes otherwise."""
     leases: list[float] = []
 
     async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
@@ -134,7 +134,8 @@ async def test_the_lease_is_renewed_at_once_after_a_block(stage: Stage, effects:
                 return 6
         raise AssertionError("the lease was not renewed")
 
-    assert await closed(stage, in_loop if colour == "coroutine" else in_thread) == (JobStatus.COMPLETED, "None")
+    handler = in_loop if colour == "coroutine" else in_thread
+    assert await closed(stage, handler, lease=LeasePolicy(seconds=3600)) == (JobStatus.COMPLETED, "None")
 
 
 @colours
@@ -230,6 +231,47 @@ async def test_a_block_that_is_open_when_the_grace_ends_is_all_or_nothing(
         assert len(stage.log.of(AttemptInterrupted)) == 1
     job = await stage.job(chain.id)
     assert (job.status, job.uncounted) in [(JobStatus.READY, 1), (JobStatus.COMPLETED, 0)]
+
+
+HOLD_COMMITS = """
+create function wait_at_commit() returns trigger language plpgsql as $$
+begin perform pg_advisory_xact_lock(17); return null; end $$;
+create constraint trigger at_commit after insert on effect deferrable initially deferred
+for each row execute function wait_at_commit()
+"""
+
+
+@pytest.mark.parametrize("block", ["prepare", "transaction", "complete"])
+async def test_a_commit_that_is_under_way_is_carried_through(stage: Stage, effects: Effects, block: str) -> None:
+    attempts: list[Attempt[Any, Any]] = []
+
+    async def handler(attempt: Attempt[Any, Any]) -> Any:
+        attempts.append(attempt)
+        if block == "complete":
+            async with attempt.complete() as done:
+                await done.connection.execute(WRITE, (attempt.job_id, attempt.number))
+                return done.finish(6)
+        async with attempt.prepare() if block == "prepare" else attempt.transaction() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+        raise AssertionError("it is cancelled")
+
+    stage.rows(HOLD_COMMITS)
+    stage.rows("select pg_advisory_lock(17)")
+    stage.handles(number, handler)
+    worker = stage.worker()
+    await worker.start()
+    chain = await stage.client.start_chain(number, 5)
+    waiting: Any = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
+    await until(lambda: stage.one(waiting) == 1, "the commit waits")
+    stopping = asyncio.create_task(worker.stop(grace=0.0))
+    await in_time(attempts[0].abort.wait_async())
+    stage.rows("select pg_advisory_unlock(17)")
+    await in_time(stopping)
+    assert effects() == [(chain.id, 1)]
+    endings = [*stage.log.of(AttemptCompleted), *stage.log.of(AttemptInterrupted)]
+    assert [type(one) for one in endings] == [AttemptCompleted if block == "complete" else AttemptInterrupted]
+    assert stage.log.of(CommitRefused) == []
+    assert (await stage.job(chain.id)).status == ("completed" if block == "complete" else "ready")
 
 
 # --- with other blocks ------------------------------------------------------------------------------------------------

@@ -1,17 +1,25 @@
 -- Release the jobs that waited for chains which have closed. Runs after the statement that closed them, in its
--- transaction: a snapshot taken before the chain was locked could miss a job that had just begun to wait.
+-- transaction: a snapshot taken before the chain was locked could miss a job that had just begun to wait. Each chain's
+-- entries are looked up by themselves (OFFSET 0), and rows are named one by one: tables that have grown since their
+-- statistics were gathered must not be read whole.
 WITH marked AS (
     UPDATE {schema}.job_blocker SET closed = true
-    FROM {schema}.job AS chain
-    WHERE blocker_chain_id = ANY (%(chains)s::text[]) AND NOT closed
-        AND chain.id = blocker_chain_id AND chain.chain_status <> 'open'
+    WHERE ctid = ANY (ARRAY(
+        SELECT entry.tid
+        FROM unnest(%(chains)s::text[]) AS about (id)
+        CROSS JOIN LATERAL (
+            SELECT id FROM {schema}.job WHERE job.id = about.id AND chain_status <> 'open' OFFSET 0
+        ) AS chain
+        CROSS JOIN LATERAL (
+            SELECT ctid AS tid FROM {schema}.job_blocker WHERE blocker_chain_id = chain.id AND NOT closed OFFSET 0
+        ) AS entry))
     RETURNING job_id
 ),
-counted AS (
+counted AS MATERIALIZED (
     SELECT job_id, count(*) AS closed FROM marked GROUP BY job_id
 ),
 locked AS MATERIALIZED (
-    SELECT id FROM {schema}.job WHERE id IN (SELECT job_id FROM counted) ORDER BY created_at, id FOR NO KEY UPDATE
+    SELECT id FROM {schema}.job WHERE id = ANY (ARRAY(SELECT job_id FROM counted)) ORDER BY created_at, id FOR NO KEY UPDATE
 )
 UPDATE {schema}.job
 SET open_blockers = open_blockers - counted.closed,
@@ -21,5 +29,5 @@ SET open_blockers = open_blockers - counted.closed,
                   WHEN scheduled_at > clock_timestamp() THEN 'scheduled'
                   ELSE 'ready' END
 FROM locked JOIN counted ON counted.job_id = locked.id
-WHERE job.id = locked.id
+WHERE job.id = locked.id AND job.id = ANY (ARRAY(SELECT id FROM locked))
 RETURNING job.type, job.status
