@@ -12,7 +12,7 @@ from queuert.testing.conformance import all_cases
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
-ROWS = [line for line in TEXT.splitlines() if line.startswith("|") and not line.startswith(("| feature", "|---"))]
+ROWS = [line for line in TEXT.splitlines() if line.startswith("|") and not line.startswith(("| feature", "| fault", "|---"))]
 
 
 @cache
@@ -28,7 +28,7 @@ def names_in(row: str) -> list[str]:
 def test_row_is_shown_by_tests(row: str) -> None:
     names = names_in(row)
     assert names, "the row names no test"
-    assert row.count("|") == 10, "a cell is missing"
+    assert row.count("|") in (3, 10), "a cell is missing"
     for name in names:
         path, _, test = name.partition("::")
         if not path.endswith(".py"):
@@ -39,5 +39,5 @@ def test_row_is_shown_by_tests(row: str) -> None:
         assert re.search(wanted, source), f"no such test: {name}"
 
 
-def test_every_table_has_all_columns() -> None:
-    assert len(ROWS) > 60
+def test_no_row_is_lost() -> None:
+    assert len(ROWS) > 80

@@ -1,0 +1,64 @@
+"""What goes on whatever the load, and after however many errors: the reaper, and the pauses of supervised loops."""
+
+from __future__ import annotations
+
+import asyncio
+
+from queuert import Attempt, NewChain
+from queuert.errors import StateUnavailableError
+from queuert.ids import new_token
+from queuert.observability.adapter import Observers
+from queuert.observability.events import JobReaped, LoopFailed, LoopRecovered
+from queuert.policies import Backoff
+from queuert.state.adapter import ClaimRequest
+from queuert.testing.events import EventLog
+from queuert.worker.supervisor import SupervisedLoop
+from tests.worker.support import SHORT, Gate, Stage, in_time, number, text
+
+
+async def test_the_dead_are_found_while_every_slot_is_taken(stage: Stage) -> None:
+    """A worker whose only slot is busy, with a backlog behind it, still reaps what another left behind."""
+    gate = Gate()
+
+    async def waits(attempt: Attempt[int, int]) -> int:
+        await gate.pass_through(attempt)
+        return attempt.input
+
+    stage.handles(number, waits)
+    stage.handles(text, waits, lease=SHORT)
+    chain = await stage.client.start_chain(text, "left behind")
+    dead = stage.state.async_store(connections=1)
+    await dead.open()
+    [left] = await dead.claim(ClaimRequest({"text": 0.2}, 1, "dead", new_token()))
+    await dead.aclose()
+    assert left.id == chain.id
+    await stage.client.start_chains([NewChain(number, value, priority=1) for value in range(20)])
+    async with stage.worker(concurrency=1, grace=0.0):
+        await gate.next()
+        reaped = await stage.log.wait_for(JobReaped, job_id=chain.id)
+        assert (reaped.holder, reaped.failed) == ("dead", False)
+        gate.open()
+
+
+async def test_a_loop_that_has_recovered_begins_its_pauses_anew() -> None:
+    """Errors long ago do not make the next one cost more."""
+    log = EventLog()
+    outcomes = iter([False, False, False, True, False, True])
+    done = asyncio.Event()
+
+    async def step() -> None:
+        if (good := next(outcomes, None)) is None:
+            done.set()
+            await asyncio.Event().wait()
+        if not good:
+            raise StateUnavailableError("away")
+
+    quick = Backoff(initial=0.001, maximum=1000.0)
+    loop = SupervisedLoop("loop", step, worker="worker", observers=Observers([log]), backoff=quick)
+    loop.start()
+    await in_time(done.wait())
+    await loop.stop()
+    assert [event.failures for event in log.of(LoopFailed)] == [1, 2, 3, 1]
+    assert [event.failures for event in log.of(LoopRecovered)] == [3, 1]
+    first, _, third, again = (event.retry_in for event in log.of(LoopFailed))
+    assert max(first, again) <= 0.001 < third
