@@ -73,6 +73,9 @@ class Ticker:
                 errors.append(error)
         if errors:
             raise errors[0]
+        if found.due:
+            # They have moved on: only another look tells when the first of all is due.
+            return
         pause = LONGEST_PAUSE if self._notify.healthy else PAUSE_WITHOUT_NOTIFY
         await self._sleep(pause if found.next_in is None else min(found.next_in, pause))
 

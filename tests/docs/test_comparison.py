@@ -12,7 +12,9 @@ from queuert.testing.conformance import all_cases
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
-ROWS = [line for line in TEXT.splitlines() if line.startswith("|") and not line.startswith(("| feature", "| fault", "|---"))]
+ROWS = [
+    line for line in TEXT.splitlines() if line.startswith("|") and not line.startswith(("| feature", "| fault", "|---"))
+]
 
 
 @cache

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem not in ("__init__", "media"))
+NO_PROGRAMS = ("__init__", "media", "processes_work")
+"""What other examples import."""
+EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem not in NO_PROGRAMS)
 
 PRINTS = {
     "approvals": """\
@@ -30,6 +32,10 @@ hello, world
 the handler of now is told: cancelled
 was cancelled: the account was closed
 was cancelled: the account was closed
+""",
+    "children": """\
+page 1, page 2, page 3
+2 runs, 1 of them only to wait
 """,
     "client_middleware": """\
 refused: no tenant
@@ -54,6 +60,11 @@ the handler runs for Ada
 welcomed Ada
 """,
     "fan_out_and_join": "6 words\n",
+    "limits": "8 done; at once for each: {'ada': 1, 'bob': 1}\n",
+    "processes": """\
+1000
+the endless one has failed: timeout
+""",
     "psycopg_connections": """\
 refused, and the transaction goes on
 before the commit: False
@@ -62,6 +73,12 @@ with the pool's connection: True
 asynchronously: True
 """,
     "quickstart": "https://cdn.example/200/cat.png\n",
+    "recurring": """\
+every-second
+every-second
+every-second paused
+nightly goes on
+""",
     "retries_and_failures": """\
 busy answered at attempt 2
 flaky answered at attempt 3

@@ -56,6 +56,16 @@ async def test_a_tick_is_run(stage: Stage) -> None:
     assert job.created_at >= tick_of(chain.id)
 
 
+async def test_tick_after_tick(stage: Stage) -> None:
+    """A schedule goes on ticking by itself, one tick after the other, beside one that is far away."""
+    stage.handles(number, echo)
+    async with stage.worker():
+        await stage.client.put_schedules([far(), Recurring("often", number, 7, every=1, missed="all")])
+        await stage.log.wait_for(ChainStarted, times=3)
+    first, second, third = (tick_of(event.chain_id) for event in stage.log.of(ChainStarted)[:3])
+    assert (second - first, third - second) == (timedelta(seconds=1), timedelta(seconds=1))
+
+
 async def test_put_schedules_wakes_the_ticker(stage: Stage) -> None:
     """A worker that has nothing scheduled learns at once of what is put, though it would look much later."""
     stage.handles(number, echo)
