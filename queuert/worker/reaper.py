@@ -47,15 +47,15 @@ class Reaper:
         self._observers = observers
         self.loop = SupervisedLoop("reaper", self._step, worker=worker, observers=observers)
 
-    async def _step(self) -> None:
+    async def _step(self) -> float | None:
         result = await self._store.reap(self._request)
         for job in result.reaped:
             self._tell(job)
         pause = self._longest if result.next_expiry is None else min(result.next_expiry, self._longest)
         if not result.reaped or pause > 0:
             # Not at once for a lease that has expired and is locked by somebody just now.
-            pause = max(pause, self._spread)
-            await self.loop.pause(pause + random.uniform(0.0, self._spread))
+            return max(pause, self._spread) + random.uniform(0.0, self._spread)
+        return None
 
     def _tell(self, job: ReapedJob) -> None:
         failed = job.status is JobStatus.FAILED

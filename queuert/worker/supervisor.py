@@ -18,13 +18,14 @@ class SupervisedLoop:
     """Runs ``step`` again and again until stopped.
 
     A step that raises is an event and a pause; the pauses double up to the backoff's maximum, and begin anew after a
-    step that went well. Stopping lets a step that is under way finish, or cancels it.
+    step that went well. A step may return seconds to pause before the next: it has gone well by then, so that a long
+    pause does not put off the news. Stopping lets a step that is under way finish, or cancels it.
     """
 
     def __init__(
         self,
         name: str,
-        step: Callable[[], Awaitable[None]],
+        step: Callable[[], Awaitable[float | None]],
         *,
         worker: str,
         observers: Observers,
@@ -66,14 +67,15 @@ class SupervisedLoop:
     async def _run(self) -> None:
         while not self.stopping:
             try:
-                await self._step()
+                rest = await self._step()
+                self._succeed()
+                if rest is not None:
+                    await self.pause(rest)
             except asyncio.CancelledError:
                 await self._cancelled()
             except Exception as error:
                 if not self.stopping:
                     await self._fail(error)
-            else:
-                self._succeed()
 
     async def _cancelled(self) -> None:
         task = asyncio.current_task()

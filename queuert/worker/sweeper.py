@@ -30,18 +30,14 @@ class Sweeper:
         self._begun = False
         self.loop = SupervisedLoop("sweeper", self._step, worker=worker, observers=observers)
 
-    async def _step(self) -> None:
+    async def _step(self) -> float:
         if not self._begun:
             self._begun = True
-            await self.loop.pause(random.uniform(0.0, _FIRST))
-            return
+            return random.uniform(0.0, _FIRST)
         result = await self._store.sweep(cursor=self._cursor)
         self._cursor = result.cursor
         if result.released:
             self._notify.publish(Topic.JOBS, {job.type for job in result.released})
             named = tuple(job.id for job in result.released[:_NAMED])
             self._observers.emit(JobsSwept(worker=self._worker, count=len(result.released), job_ids=named))
-        if self._cursor is None:
-            await self.loop.pause(SWEEP_EVERY * random.uniform(0.5, 1.5))
-        else:
-            await self.loop.pause(_BETWEEN_PAGES)
+        return _BETWEEN_PAGES if self._cursor is not None else SWEEP_EVERY * random.uniform(0.5, 1.5)

@@ -37,6 +37,7 @@ class Ticker:
         self._types = tuple(types)
         self._keys = frozenset(map(hint_key, types))
         self._observers = observers
+        self._pause = 0.0
         self._woken = asyncio.Event()
         self._event_loop = asyncio.get_running_loop()
         self._subscription: Subscription | None = None
@@ -60,6 +61,9 @@ class Ticker:
                 self._event_loop.call_soon_threadsafe(self._woken.set)
 
     async def _step(self) -> None:
+        # The pause comes first, so that a look that went well counts as such at once, and not when the next is due.
+        pause, self._pause = self._pause, 0.0
+        await self._sleep(pause)
         self._woken.clear()
         found = await self._store.due_schedules(self._types)
         errors: list[Exception] = []
@@ -76,8 +80,8 @@ class Ticker:
         if found.due:
             # They have moved on: only another look tells when the first of all is due.
             return
-        pause = LONGEST_PAUSE if self._notify.healthy else PAUSE_WITHOUT_NOTIFY
-        await self._sleep(pause if found.next_in is None else min(found.next_in, pause))
+        longest = LONGEST_PAUSE if self._notify.healthy else PAUSE_WITHOUT_NOTIFY
+        self._pause = longest if found.next_in is None else min(found.next_in, longest)
 
     async def _fire(self, schedule: ScheduleRecord, now: datetime) -> None:
         due = schedule.next_at
