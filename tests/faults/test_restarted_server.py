@@ -10,7 +10,7 @@ import pytest
 from queuert import AsyncChain, AsyncClient, NewChain, PostgresState, migrations
 from queuert.embedded import EmbeddedPostgres
 from queuert.errors import StateUnavailableError
-from queuert.observability.events import LoopFailed, LoopRecovered, WorkerStarted, WorkerStopped
+from queuert.observability.events import LoopFailed, LoopRecovered, StateFailed, WorkerStarted, WorkerStopped
 from tests.conftest import StartPostgres
 from tests.faults.application import JOB_TYPES, quick
 from tests.faults.ground import WAIT, Ground, WorkerProcess, until
@@ -34,6 +34,8 @@ async def ground(server: EmbeddedPostgres) -> AsyncIterator[Ground]:
     ground = Ground(server.dsn())
     try:
         yield ground
+        if not server.running:
+            await asyncio.to_thread(server.start)
         ground.witness.connect()
         ground.witness.check()
     finally:
@@ -72,6 +74,11 @@ class Producer:
         await self._task
 
 
+async def troubled(process: WorkerProcess) -> None:
+    """Wait until it has met the outage: with all slots taken it has endings to write, otherwise it looks for more."""
+    await until(lambda: process.log.of(LoopFailed) or process.log.of(StateFailed), "the worker has met the outage")
+
+
 async def recovered(process: WorkerProcess) -> None:
     """Wait until each loop that has failed works again."""
     for failed in {event.loop for event in process.log.of(LoopFailed)}:
@@ -87,8 +94,7 @@ async def test_under_load(server: EmbeddedPostgres, ground: Ground, how: str) ->
     await producer.more(MANY)
     await asyncio.to_thread(server.stop if how == "stopped" else server.kill)
     for process in processes:
-        # Whether it had an ending to write just then is chance; that it looked for more is not.
-        await process.log.wait_for(LoopFailed, loop="claimer")
+        await troubled(process)
     await until(lambda: producer.refused, "a start fails")
     await asyncio.to_thread(server.start)
     ground.witness.connect()
