@@ -1,1 +1,1 @@
-"""Speed, as ratios to the raw ceiling, measured side by side in one run: ``make bench``."""
+"""Speed beside the raw ceiling and the peers, measured in one interleaved run: ``make bench``."""

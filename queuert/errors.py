@@ -37,6 +37,8 @@ The docstring of each class says what happened and what to do about it.
     │   ├── BatchMismatchError
     │   └── ContextMissingError
     ├── BlockerFailedError
+    ├── Unrecoverable                   raised by handlers: the job fails at once
+    ├── RetryLater                      raised by handlers: it is tried again later
     ├── StateError                      the store did not do what was asked
     │   ├── StateUnavailableError
     │   ├── SchemaMissingError
@@ -48,6 +50,7 @@ The docstring of each class says what happened and what to do about it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from difflib import get_close_matches
 
 
@@ -126,10 +129,11 @@ class PayloadError(QueuertError, ValueError):
 
 
 class PayloadDecodeError(PayloadError):
-    """A stored input or output does not fit its job type's model.
+    """A stored input or output does not fit its job type's model, or cannot be read by its format.
 
-    It was written by another version of the program or by hand. In a worker it is a failed attempt like any other:
-    mend the row or deploy a model that reads it, and the next attempt goes through.
+    It was written by another version of the program, with a key that is not here, or by hand. In a worker it is a
+    failed attempt like any other: mend the row, or deploy a model, format or key that reads it, and the next attempt
+    goes through.
     """
 
 
@@ -305,6 +309,46 @@ class BlockerFailedError(QueuertError):
 
     The job fails without running its handler, unless that is registered with ``on_blocker_failure="run"``.
     """
+
+
+class Unrecoverable(QueuertError):
+    """Raise it in a handler, or in what that calls: the job fails at once, whatever attempts are left.
+
+    As ``return attempt.fail(reason)``, from any depth. Subclasses count, and so does one in an exception group.
+
+    Example::
+
+        if response.status == 404:
+            raise Unrecoverable(f"there is nothing at {url}")
+    """
+
+
+class RetryLater(QueuertError):
+    """Raise it in a handler, or in what that calls: the job is tried again ``after`` seconds.
+
+    As ``return attempt.retry(after=...)``, from any depth: the attempt counts, and when it was the last that the retry
+    policy allows, the job fails with this error. ``fail_on`` and ``retry_on`` of the policy do not concern it.
+
+    Args:
+        after: seconds, or a timedelta; None takes the pause of the retry policy.
+        reason: what the job's error says meanwhile.
+
+    Raises:
+        ConfigurationError: ``after`` is negative, longer than a hundred years, or no number.
+
+    Example::
+
+        if response.status == 429:
+            raise RetryLater(after=float(response.headers["Retry-After"]), reason="too many requests")
+    """
+
+    def __init__(self, *, after: float | timedelta | None = None, reason: str = "the handler asked for it") -> None:
+        super().__init__(reason)
+        seconds = after.total_seconds() if isinstance(after, timedelta) else after
+        if seconds is not None and not 0 <= seconds <= 100 * 365 * 86_400:
+            raise ConfigurationError(f"a pause of {seconds} seconds: between 0 and a hundred years")
+        self.after = None if seconds is None else float(seconds)
+        self.reason = reason
 
 
 class StateError(QueuertError):

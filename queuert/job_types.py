@@ -5,15 +5,17 @@ They hold no handler, so that a producer (a web process, a Spark driver) imports
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from queuert.blocker_types import BlockerTypes, declared_blockers
+from queuert.codecs import PLAIN, Codec, PayloadFormat
+from queuert.codecs.payloads import payload_codec
 from queuert.errors import DefinitionError, DuplicateJobTypeError, PayloadDecodeError, PayloadError, UnknownJobTypeError
-from queuert.payloads import DEFAULT_LIMITS, PayloadCodec, PayloadLimits
+from queuert.payloads import DEFAULT_LIMITS, PayloadLimits
+from queuert.type_names import checked_type_name
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -27,9 +29,6 @@ _B = TypeVar("_B")
 _C = TypeVar("_C")
 _D = TypeVar("_D")
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:/-]*")
-_MAX_NAME = 128
-
 
 class _Nothing(Enum):
     NONE = "no output of its own"
@@ -37,6 +36,14 @@ class _Nothing(Enum):
 
 BlockerDeclaration: TypeAlias = "tuple[JobType[Any, Any] | str | EllipsisType, ...]"
 """The job types of blockers, in order, as objects or names; ``...`` at the end repeats the last."""
+
+
+class _Options(TypedDict, total=False):
+    """What does not bear on the type of the result."""
+
+    limits: PayloadLimits
+    blockers: BlockerDeclaration | None
+    format: PayloadFormat | None
 
 
 class JobType(Generic[I, R]):
@@ -73,19 +80,23 @@ class JobType(Generic[I, R]):
         continues_with: the job types that may come next.
         limits: what inputs and outputs may measure.
         blockers: a tuple of job types, or of their names, which need not be registered; ``...`` repeats the last.
+        format: how inputs and outputs are stored, see :mod:`queuert.codecs`; by default as plain JSON.
 
     Attributes:
         name: as given.
         continuations: the names of the job types that may come next, in order.
         can_complete: whether a job of this type may complete its chain, that is, has an output.
         blockers: the job types of the chains that a job of this type waits for; None where any will do.
+        format: how inputs and outputs are stored.
 
     Raises:
         DefinitionError: the name is not allowed, a type has no JSON form, there is neither output nor continuation, or
             the blockers are no such tuple.
     """
 
-    __slots__ = ("_input", "_kept", "_linked", "_output", "_spec", "blockers", "can_complete", "continuations", "name")
+    __slots__ = (
+        "_input", "_kept", "_linked", "_output", "_spec", "blockers", "can_complete", "continuations", "format", "name"
+    )  # fmt: skip
 
     @overload
     def __init__(
@@ -95,8 +106,7 @@ class JobType(Generic[I, R]):
         input: TypeForm[I],
         output: TypeForm[R],
         continues_with: str | tuple[str, ...] = (),
-        limits: PayloadLimits = ...,
-        blockers: BlockerDeclaration | None = None,
+        **options: Unpack[_Options],
     ) -> None: ...
     # A type checker joins the results in a list to their common base. Tuples of a known length keep them apart.
     @overload
@@ -106,8 +116,7 @@ class JobType(Generic[I, R]):
         *,
         input: TypeForm[_N],
         continues_with: tuple[JobType[Any, _A], JobType[Any, _B]],
-        limits: PayloadLimits = ...,
-        blockers: BlockerDeclaration | None = None,
+        **options: Unpack[_Options],
     ) -> None: ...
     @overload
     def __init__(
@@ -116,8 +125,7 @@ class JobType(Generic[I, R]):
         *,
         input: TypeForm[_N],
         continues_with: tuple[JobType[Any, _A], JobType[Any, _B], JobType[Any, _C]],
-        limits: PayloadLimits = ...,
-        blockers: BlockerDeclaration | None = None,
+        **options: Unpack[_Options],
     ) -> None: ...
     @overload
     def __init__(
@@ -126,8 +134,7 @@ class JobType(Generic[I, R]):
         *,
         input: TypeForm[_N],
         continues_with: tuple[JobType[Any, _A], JobType[Any, _B], JobType[Any, _C], JobType[Any, _D]],
-        limits: PayloadLimits = ...,
-        blockers: BlockerDeclaration | None = None,
+        **options: Unpack[_Options],
     ) -> None: ...
     @overload
     def __init__(
@@ -136,8 +143,7 @@ class JobType(Generic[I, R]):
         *,
         input: TypeForm[I],
         continues_with: JobType[Any, R] | str | Sequence[JobType[Any, R] | str],
-        limits: PayloadLimits = ...,
-        blockers: BlockerDeclaration | None = None,
+        **options: Unpack[_Options],
     ) -> None: ...
     @overload
     def __init__(
@@ -147,8 +153,7 @@ class JobType(Generic[I, R]):
         input: TypeForm[_N],
         output: TypeForm[_O],
         continues_with: tuple[JobType[Any, _A], JobType[Any, _B]],
-        limits: PayloadLimits = ...,
-        blockers: BlockerDeclaration | None = None,
+        **options: Unpack[_Options],
     ) -> None: ...
     @overload
     def __init__(
@@ -158,8 +163,7 @@ class JobType(Generic[I, R]):
         input: TypeForm[_N],
         output: TypeForm[_O],
         continues_with: tuple[JobType[Any, _A], JobType[Any, _B], JobType[Any, _C]],
-        limits: PayloadLimits = ...,
-        blockers: BlockerDeclaration | None = None,
+        **options: Unpack[_Options],
     ) -> None: ...
     @overload
     def __init__(
@@ -169,8 +173,7 @@ class JobType(Generic[I, R]):
         input: TypeForm[_N],
         output: TypeForm[_O],
         continues_with: JobType[Any, _A] | Sequence[JobType[Any, _A] | str],
-        limits: PayloadLimits = ...,
-        blockers: BlockerDeclaration | None = None,
+        **options: Unpack[_Options],
     ) -> None: ...
     def __init__(
         self,
@@ -181,19 +184,22 @@ class JobType(Generic[I, R]):
         continues_with: JobType[Any, Any] | str | Sequence[JobType[Any, Any] | str] = (),
         limits: PayloadLimits = DEFAULT_LIMITS,
         blockers: BlockerDeclaration | None = None,
+        format: PayloadFormat | None = None,
     ) -> None:
-        self.name = _checked_name(name)
+        self.name = checked_type_name(name)
         nexts = (continues_with,) if isinstance(continues_with, str | JobType) else tuple(continues_with)
-        self._spec = (name, input, output, nexts, limits, blockers)
+        options = {"input": input, "continues_with": nexts, "limits": limits, "blockers": blockers, "format": format}
+        self._spec = (name, options if output is _Nothing.NONE else {**options, "output": output})
         self._linked = tuple(each for each in nexts if isinstance(each, JobType))
         self.continuations = _names(name, nexts)
         self.blockers: BlockerTypes | None = None if blockers is None else _blockers(name, blockers)
+        self.format = PLAIN if format is None else format
         self.can_complete = output is not _Nothing.NONE
         if not self.can_complete and not nexts:
             raise DefinitionError(f"job type {name!r} has neither an output nor a continuation: its chains never end")
-        self._input = PayloadCodec(input, job_type=name, field="input", limits=limits)
-        kept = output if self.can_complete else Any
-        self._kept = PayloadCodec(kept, job_type=name, field="output", limits=limits)
+        self._input = payload_codec(input, job_type=name, field="input", limits=limits, format=format)
+        kept: Any = output if self.can_complete else Any
+        self._kept = payload_codec(kept, job_type=name, field="output", limits=limits, format=format)
         self._output = self._kept if self.can_complete else None
 
     def encode_input(self, value: I) -> str:
@@ -242,6 +248,13 @@ class JobType(Generic[I, R]):
             raise self._no_output(PayloadDecodeError)
         return self._output.decode(text)
 
+    def shown(self, field: Literal["input", "output"], stored: Any) -> Any:
+        """Decoded JSON of an input or output as it is stored, for showing: out of its envelope if that can be read.
+
+        It is not checked by the model; what cannot be read is returned as it is.
+        """
+        return (self._input if field == "input" else self._kept).shown(stored)
+
     def _no_output(self, kind: type[PayloadError]) -> PayloadError:
         reason = f"it has no output of its own; it continues with {', '.join(self.continuations)}"
         return kind(job_type=self.name, field="output", path="output", reason=reason)
@@ -255,26 +268,12 @@ class JobType(Generic[I, R]):
         return _rebuild, self._spec
 
 
-def _rebuild(
-    name: str, input: Any, output: Any, continues_with: Any, limits: PayloadLimits, blockers: Any = None
-) -> JobType[Any, Any]:
-    return JobType[Any, Any](
-        name, input=input, output=output, continues_with=continues_with, limits=limits, blockers=blockers
-    )
-
-
-def _checked_name(name: object) -> str:
-    if isinstance(name, str) and len(name) <= _MAX_NAME and _NAME.fullmatch(name):
-        return name
-    shown = repr(name) if len(repr(name)) <= 2 * _MAX_NAME else f"of {len(repr(name))} characters"
-    raise DefinitionError(
-        f"the job type name {shown} is not allowed: it takes 1 to {_MAX_NAME} characters of A-Z a-z 0-9 _ . : / -, "
-        "and begins with a letter or _"
-    )
+def _rebuild(name: str, options: dict[str, Any]) -> JobType[Any, Any]:
+    return JobType[Any, Any](name, **options)
 
 
 def _names(owner: str, nexts: tuple[object, ...]) -> tuple[str, ...]:
-    names = [each.name if isinstance(each, JobType) else _checked_name(each) for each in nexts]
+    names = [each.name if isinstance(each, JobType) else checked_type_name(each) for each in nexts]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise DefinitionError(f"job type {owner!r} names {', '.join(map(repr, twice))} twice in continues_with")
@@ -288,7 +287,7 @@ def _blockers(owner: str, given: object) -> BlockerTypes:
 
 
 def _blocker_name(one: object) -> str:
-    return one.name if isinstance(one, JobType) else _checked_name(one)
+    return one.name if isinstance(one, JobType) else checked_type_name(one)
 
 
 class JobTypes:
@@ -301,20 +300,28 @@ class JobTypes:
         job_types["resize"]                 # the job type
         "resize" in job_types               # True
 
+    Args:
+        members: job types and registries.
+        required_codecs: codecs that the format of each job type must hold, so that none is left unencrypted.
+
     Raises:
         DuplicateJobTypeError: two job types have one name, or one was given twice.
-        DefinitionError: a continuation is not registered, or another job type is registered under its name.
+        DefinitionError: a continuation is not registered, or another job type is registered under its name; or a job
+            type lacks a codec.
     """
 
     __slots__ = ("_by_name",)
 
-    def __init__(self, *members: JobType[Any, Any] | JobTypes) -> None:
+    def __init__(self, *members: JobType[Any, Any] | JobTypes, required_codecs: Sequence[Codec] = ()) -> None:
         self._by_name: dict[str, JobType[Any, Any]] = {}
         for member in members:
             for job_type in member if isinstance(member, JobTypes) else (member,):
                 self._add(job_type)
         for job_type in self:
             self._check_continuations(job_type)
+            lacking = [codec.name for codec in required_codecs if codec not in job_type.format.codecs]
+            if lacking:
+                raise DefinitionError(f"the format of job type {job_type.name!r} lacks the codec {', '.join(lacking)}")
 
     def _add(self, job_type: object) -> None:
         if not isinstance(job_type, JobType):

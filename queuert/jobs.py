@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+
+from queuert.attributes import Attributes
 
 
 class JobStatus(StrEnum):
@@ -53,6 +55,21 @@ class ChainStatus(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
+
+
+class TtlUpdate(StrEnum):
+    """What became of the wish to keep a closed chain for longer or shorter.
+
+    Example:
+        >>> TtlUpdate("not_found")
+        <TtlUpdate.NOT_FOUND: 'not_found'>
+    """
+
+    UPDATED = "updated"
+    NOT_FOUND = "not_found"
+    """It was never committed, has been deleted, or has expired."""
+    OPEN = "open"
+    """It has not closed: what its start said stands."""
 
 
 class AbortReason(StrEnum):
@@ -123,9 +140,9 @@ class Job:
     """Attempts that ended because nobody renewed their lease: crashed or frozen workers."""
     open_blockers: int
     input: Any
-    """Decoded JSON."""
+    """Decoded JSON. Of a job type with a format, what the format reads; as it is stored where it cannot be read."""
     output: Any
-    """Decoded JSON; None until completed (and where the output is null). Of a continued job, what ``continue_with`` was
+    """As ``input``; None until completed (and where the output is null). Of a continued job, what ``continue_with`` was
     told to keep."""
     last_error: JobError | None
     created_at: datetime
@@ -160,6 +177,10 @@ class ChainRecord:
     closed_at: datetime | None
     tail_id: str
     """Id of the last job."""
+    expires_at: datetime | None = None
+    """When it will be gone; None while open, and where it has no end of its own."""
+    attributes: Attributes = field(default_factory=dict, hash=False)
+    """What it can be found by, as it was started with: text, or several texts, by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ class ChainStart:
     priority: int = 0
     schedule: Schedule | None = None
     limit_key: str | None = None
+    result_ttl: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ from queuert._json_faults import (
     text_reason,
     written_size,
 )
+from queuert.codecs import envelope
+from queuert.codecs.base import CodecError
 from queuert.errors import (
     ConfigurationError,
     DefinitionError,
@@ -94,6 +96,11 @@ class PayloadLimits:
             if not 1 <= getattr(self, name) <= most:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; it must be from 1 to {most}")
 
+    @property
+    def max_read_bytes(self) -> int:
+        """Bytes that a payload may have when it is read: more, since stores write JSON in their own way."""
+        return self.max_bytes * _READ_FACTOR
+
 
 DEFAULT_LIMITS = PayloadLimits()
 
@@ -107,11 +114,15 @@ class PayloadCodec:
         codec.encode([1, 2])        # '[1,2]'
         codec.decode("[1, 2]")      # [1, 2]
 
-    Field names are written as the model's own configuration says; both names and aliases are read.
+    Field names are written as the model's own configuration says; both names and aliases are read. What stores
+    payloads in another way is a subclass, :class:`queuert.codecs.payloads.FormattedPayloadCodec`.
 
     Raises:
         DefinitionError: pydantic has no schema for the annotation.
     """
+
+    _discreet = False
+    """Whether errors of a value that is to be written are as silent about it as those of one that was stored."""
 
     def __init__(
         self, annotation: TypeForm[object], *, job_type: str, field: str, limits: PayloadLimits = DEFAULT_LIMITS
@@ -131,6 +142,12 @@ class PayloadCodec:
             PayloadError: it does not fit the type or the limits. ``path`` and ``reason`` say where and why; nothing
                 has been written.
         """
+        text = self._json(value)
+        if envelope.MARK in text and envelope.found(text) is not None:
+            raise self._error(PayloadError, (), f"the key {envelope.MARK} is reserved")
+        return text
+
+    def _json(self, value: object) -> str:
         valid, stage = value, ""
         try:
             valid = self._validator.validate_python(value, by_alias=True, by_name=True)
@@ -154,22 +171,36 @@ class PayloadCodec:
         """The value that stored JSON text stands for.
 
         Raises:
-            PayloadDecodeError: the text is not JSON, is beyond the limits or does not fit the type. The error names
-                the place, never the value.
+            PayloadDecodeError: the text is not JSON, is beyond the limits, does not fit the type, or was written in a
+                format or with a key that is not known here. The error names the place, never the value.
         """
         try:
-            data = text.encode() if isinstance(text, str) else text
-            reason = self._stored_fault(data)
-            if reason is None:
-                return self._validator.validate_json(data, by_alias=True, by_name=True)
+            return self._read(text.encode() if isinstance(text, str) else text)
         except ValidationError as error:
             raise self._misfit(PayloadDecodeError, error) from None
-        except DefinitionError:
+        except CodecError as error:
+            raise self._error(PayloadDecodeError, (), str(error)) from None
+        except (DefinitionError, PayloadDecodeError):
             raise
         except Exception as error:
             # Whatever a row or a model's validator does, the worker sees one kind of error.
             raise self._error(PayloadDecodeError, (), f"reading it raised {type(error).__name__}") from None
-        raise self._error(PayloadDecodeError, (), reason)
+
+    def shown(self, stored: Any) -> Any:
+        """Decoded JSON from a store, for showing: out of its envelope if that can be read, not checked in any way."""
+        return stored
+
+    def _read(self, data: bytes) -> Any:
+        """What the stored bytes stand for; whatever it raises becomes a PayloadDecodeError."""
+        if envelope.MARK_BYTES in data and (found := envelope.found(data)) is not None:
+            raise CodecError(f"it was written as {envelope.shown(found)}, and the job type has no format to read it")
+        return self._read_json(data)
+
+    def _read_json(self, data: bytes) -> Any:
+        reason = self._stored_fault(data)
+        if reason is not None:
+            raise self._error(PayloadDecodeError, (), reason)
+        return self._validator.validate_json(data, by_alias=True, by_name=True)
 
     # Construction: models that refer to later ones are completed at first use.
 
@@ -245,21 +276,27 @@ class PayloadCodec:
         if fault is not None:
             raise fault
 
-    def _fault(self, value: object, *, numbers_only: bool = False) -> PayloadError | None:
+    def _fault(
+        self, value: object, *, numbers_only: bool = False, kind: type[PayloadError] = PayloadError
+    ) -> PayloadError | None:
         limits = self.limits
         fault = find_fault(value, max_depth=limits.max_depth, max_digits=limits.max_digits, numbers_only=numbers_only)
-        return None if fault is None else self._error(PayloadError, *fault)
+        return None if fault is None else self._error(kind, *fault)
 
     def _broken(self, value: object, error: Exception) -> PayloadError:
         """The error for a value that could not even be dumped: look for the place by hand."""
-        return self._fault(value) or self._error(PayloadError, (), safe_text(f"{type(error).__name__}: {error}", 500))
+        return self._fault(value) or self._error(PayloadError, (), self._told(error))
+
+    def _told(self, error: Exception) -> str:
+        name = type(error).__name__
+        return f"it raised {name}" if self._discreet else safe_text(f"{name}: {error}", 500)
 
     # Decoding
 
     def _stored_fault(self, data: bytes) -> str | None:
         limits = self.limits
-        if len(data) > limits.max_bytes * _READ_FACTOR:
-            return f"{len(data)} bytes of JSON; the limit is {limits.max_bytes * _READ_FACTOR} when reading"
+        if len(data) > limits.max_read_bytes:
+            return f"{len(data)} bytes of JSON; the limit is {limits.max_read_bytes} when reading"
         folded = data.translate(FOLD).decode("latin-1")
         if folded.count("[") > limits.max_depth and deeper_than(data, limits.max_depth):
             return f"nested deeper than {limits.max_depth}"
@@ -279,7 +316,8 @@ class PayloadCodec:
     def _misfit(self, kind: type[PayloadError], error: ValidationError, stage: str = "") -> PayloadError:
         found = error.errors(include_url=False, include_context=False, include_input=False)
         first = found[0]
-        reason = first["msg"] if first["type"] in _DISCREET or kind is PayloadError else "not allowed by the model"
+        told = first["type"] in _DISCREET or (kind is PayloadError and not self._discreet)
+        reason = first["msg"] if told else "not allowed by the model"
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         return self._error(kind, first["loc"], f"{stage}{safe_text(reason, 500)} [{first['type']}]{more}")
 

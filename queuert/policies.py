@@ -6,10 +6,11 @@ All durations are seconds, as floats.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from math import log
 from random import random as _random
 
-from queuert.errors import ConfigurationError, PayloadDecodeError, StateError
+from queuert.errors import ConfigurationError, PayloadDecodeError, StateError, Unrecoverable
 
 LONGEST_PAUSE = 100 * 365 * 86_400.0
 """A hundred years, in seconds: what any store can add to a time."""
@@ -118,7 +119,7 @@ class RetryPolicy:
         return not self._is_final(error) and self._is_passing(error)
 
     def _is_final(self, error: BaseException) -> bool:
-        return isinstance(error, self.fail_on) or any(map(self._is_final, _members(error)))
+        return isinstance(error, (Unrecoverable, *self.fail_on)) or any(map(self._is_final, _members(error)))
 
     def _is_passing(self, error: BaseException) -> bool:
         if self.retry_on is None or isinstance(error, (*self.retry_on, *_NOT_THE_HANDLERS)):
@@ -159,6 +160,80 @@ class LeasePolicy:
     def renewal_interval(self) -> float:
         """Seconds between two renewals."""
         return self.seconds / 3 if self.renew_every is None else self.renew_every
+
+
+def checked_ttl(name: str, seconds: object) -> float:
+    """How long something is kept, in seconds.
+
+    Raises:
+        ConfigurationError: it is no number of seconds and no timedelta, or not above 0, or more than a hundred years.
+    """
+    given = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
+    is_number = isinstance(given, int | float) and not isinstance(given, bool)
+    if not is_number or not 0 < given <= LONGEST_PAUSE:  # type: ignore[operator]
+        raise ConfigurationError(f"{name} is {seconds!r}: seconds, above 0 and at most a hundred years")
+    return float(given)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Which closed chains of one outcome are kept.
+
+    Those that closed not longer ago than ``age``, and are among the newest ``count``, by when they were started. None
+    sets no bound; ``count=0`` keeps none.
+
+    Args:
+        age: seconds since the chain closed, or a timedelta.
+        count: how many.
+
+    Raises:
+        ConfigurationError: a value is out of range, or there is neither.
+
+    Example:
+        >>> Keep(age=86_400, count=1_000)
+        Keep(age=86400.0, count=1000)
+    """
+
+    age: float | timedelta | None = None
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        _check(self.age is not None or self.count is not None, "Keep needs an age or a count")
+        if self.age is not None:
+            object.__setattr__(self, "age", checked_ttl("age", self.age))
+        if self.count is not None:
+            fits = type(self.count) is int and 0 <= self.count <= 1_000_000
+            _check(fits, f"count is {self.count!r}: a whole number from 0 to a million")
+
+    @property
+    def seconds(self) -> float | None:
+        """The age."""
+        return self.age  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Which chains of one type are kept after they closed, by their outcome. None keeps all of that outcome.
+
+    A chain that was started with a ``result_ttl`` goes by that instead, and counts as one of the newest. One that a job
+    which has not ended has as a blocker is kept until that job has ended.
+
+    Raises:
+        ConfigurationError: a value is no :class:`Keep`.
+
+    Example:
+        >>> Retention(completed=Keep(age=3_600), failed=Keep(age=7 * 86_400)).cancelled is None
+        True
+    """
+
+    completed: Keep | None = None
+    failed: Keep | None = None
+    cancelled: Keep | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("completed", "failed", "cancelled"):
+            value = getattr(self, name)
+            _check(isinstance(value, Keep | None), f"{name} is {value!r}: use Keep(age=..., count=...)")
 
 
 @dataclass(frozen=True, slots=True)

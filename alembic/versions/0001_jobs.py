@@ -91,11 +91,13 @@ SELECT root.id, root.type, root.chain_status AS status, root.input, tail.output,
 FROM job AS root
 CROSS JOIN LATERAL (
     SELECT * FROM (
-        SELECT last.* FROM job AS last WHERE last.chain_id = root.id AND last.chain_index > 0
+        SELECT last.id, last.type, last.chain_index, last.output, last.error
+        FROM job AS last WHERE last.chain_id = root.id AND last.chain_index > 0
         ORDER BY last.chain_index DESC LIMIT 1
     ) AS continued
     UNION ALL
-    SELECT root.* WHERE NOT EXISTS (SELECT FROM job AS next WHERE next.chain_id = root.id AND next.chain_index = 1)
+    SELECT root.id, root.type, root.chain_index, root.output, root.error
+    WHERE NOT EXISTS (SELECT FROM job AS next WHERE next.chain_id = root.id AND next.chain_index = 1)
 ) AS tail
 WHERE root.chain_index = 0
 """

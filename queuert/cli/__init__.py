@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from queuert.cli import chains, counts, demo, health, jobs, migrate, schedules, types, version, worker
+from queuert.cli import chains, counts, demo, health, jobs, migrate, schedules, types, version, worker, workers
 from queuert.cli.failures import Exit, exit_code, one_line
 from queuert.cli.options import Parser, debug_option
 
@@ -57,6 +57,6 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=version.text())
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
-    for command in (migrate, worker, health, chains, jobs, counts, types, schedules, demo, version):
+    for command in (migrate, worker, workers, health, chains, jobs, counts, types, schedules, demo, version):
         command.add_to(commands, debug)
     return parser

@@ -19,6 +19,10 @@ _DESCRIPTION = """List and show chains, and cancel, retry or delete them. Dead l
 
   queuert chains list --status failed --since 24h
   queuert chains retry --failed --type resize
+
+Chains that were started with attributes are found by them:
+
+  queuert chains list --attribute user=17
 """
 
 _COLUMNS = ("id", "type", "status", "created_at", "closed_at", "error")
@@ -31,7 +35,17 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     actions = command_with_actions(
         commands, debug, "chains", help="list, show, cancel, retry and delete chains", description=_DESCRIPTION
     )
-    list_options(actions.add("list", run_list, "list chains"), [status.value for status in ChainStatus])
+    chains = actions.add("list", run_list, "list chains")
+    list_options(chains, [status.value for status in ChainStatus])
+    chains.add_argument(
+        "--attribute",
+        action="append",
+        type=attribute,
+        default=[],
+        dest="attributes",
+        metavar="NAME=VALUE",
+        help="only with this attribute; again for more, all of which they must have",
+    )
     show = actions.add("show", run_show, "show a chain, its jobs, and the jobs that wait for it")
     show.add_argument("id", metavar="ID")
     cancel = actions.add("cancel", run_cancel, "close open chains as cancelled", "All of them, or none.")
@@ -50,7 +64,7 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
 def run_list(args: argparse.Namespace) -> int:
     """Print a page of chains."""
     with operator(args) as client:
-        page = client.list_chains(**list_arguments(args))
+        page = client.list_chains(attributes=_attributes(args.attributes), **list_arguments(args))
     print_page(map(_fields, page), _COLUMNS, as_json=args.json, next_cursor=page.next_cursor)
     return Exit.DONE
 
@@ -129,6 +143,21 @@ def run_delete(args: argparse.Namespace) -> int:
     return _say(args, "deleted", len(deleted))
 
 
+def attribute(text: str) -> tuple[str, str]:
+    """A name and a value, parted by the first ``=``."""
+    name, found, value = text.partition("=")
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as user=17")
+    return name, value
+
+
+def _attributes(pairs: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+    asked: dict[str, list[str]] = {}
+    for name, value in pairs:
+        asked.setdefault(name, []).append(value)
+    return asked
+
+
 def _say(args: argparse.Namespace, verb: str, count: int, more: str = "") -> int:
     if args.json:
         print_json({verb: count})
@@ -145,6 +174,7 @@ def _fields(chain: Chain[Any]) -> dict[str, Any]:
         "created_at": chain.created_at,
         "closed_at": chain.closed_at,
         "error": chain.error,
+        "attributes": chain.attributes or None,
     }
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from queuert.cli.options import ADDRESS_FORMS, Commands, checked_url, positive_int, seconds
+from queuert.cli.options import POSTGRES_FORMS, Commands, positive_int, seconds
+from queuert.migrations import checked_dsn
 
 _DESCRIPTION = """Index the standard library of this Python: a Spark driver starts a chain of jobs for each source file,
 two worker processes run them, one of them is killed half way, a third takes over, and SQL proves that nothing was
@@ -37,7 +38,7 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--url",
         metavar="ADDRESS",
-        help=f"a Postgres to use, in a schema of the demo's own that is dropped at the end: {ADDRESS_FORMS}",
+        help=f"a Postgres to use, in a schema of the demo's own that is dropped at the end: {POSTGRES_FORMS}",
     )
     parser.add_argument("--no-spark", action="store_true", help="read the files without Spark; the chains are the same")
     parser.add_argument("--files", type=positive_int, metavar="N", help="at most so many files (default: all)")
@@ -58,9 +59,10 @@ def run(args: argparse.Namespace) -> int:
     from queuert.demo.settings import DemoSettings
     from queuert.demo.show import run as run_demo
 
-    url = None if args.url is None else checked_url(args.url)
+    if args.url is not None:
+        checked_dsn(args.url)
     settings = DemoSettings(
-        url=url,
+        url=args.url,
         spark=not args.no_spark,
         files=args.files,
         workers=args.workers,

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from queuert import migrations
 from queuert.cli.failures import Exit, UsageError
-from queuert.cli.options import Commands, Run, database_options, database_url, schema_name, seconds
+from queuert.cli.options import Commands, Run, database_options, postgres, schema_name, seconds
 from queuert.errors import MigrationError
 
 _DESCRIPTION = """Create, upgrade, downgrade or look at Queuert's tables.
@@ -62,14 +62,14 @@ def _revision(action: argparse.ArgumentParser, *, default: str | None, help: str
 
 def run_up(args: argparse.Namespace) -> int:
     """Upgrade."""
-    url, schema = database_url(args), schema_name(args)
+    url, schema = postgres(args)
     migrations.upgrade(url, schema=schema, revision=args.revision, lock_timeout=args.lock_timeout)
     return _say_where(url, schema)
 
 
 def run_down(args: argparse.Namespace) -> int:
     """Downgrade, if that is really meant."""
-    url, schema = database_url(args), schema_name(args)
+    url, schema = postgres(args)
     if not args.yes:
         raise UsageError("a downgrade drops jobs: add --yes if that is what you want")
     migrations.downgrade(url, schema=schema, revision=args.revision, lock_timeout=args.lock_timeout)
@@ -78,7 +78,7 @@ def run_down(args: argparse.Namespace) -> int:
 
 def run_stamp(args: argparse.Namespace) -> int:
     """Record a revision."""
-    url, schema = database_url(args), schema_name(args)
+    url, schema = postgres(args)
     migrations.stamp(url, schema=schema, revision=args.revision, lock_timeout=args.lock_timeout)
     return _say_where(url, schema)
 
@@ -93,7 +93,7 @@ def run_sql(args: argparse.Namespace) -> int:
 
 def run_status(args: argparse.Namespace) -> int:
     """Say where the schema stands; 1 when revisions are pending."""
-    status = _say_status(database_url(args), schema_name(args))
+    status = _say_status(*postgres(args))
     return Exit.FAILED if status.pending else Exit.DONE
 
 

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from queuert.cli.options import Commands, Run, database_options, database_url, schema_name
+from queuert.cli.options import Commands, Run, database_options, store
 from queuert.client import Client
 from queuert.job_types import JobTypes
 from queuert.state.listing import MAX_PAGE
-from queuert.state.postgres import PostgresState
 
 _UNITS: Mapping[str, str] = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _AGO = re.compile(r"(\d{1,6})([smhd])")
@@ -23,8 +22,7 @@ _AGO = re.compile(r"(\d{1,6})([smhd])")
 @contextmanager
 def operator(args: argparse.Namespace) -> Iterator[Client]:
     """A client of the database that was named, for what needs no job types."""
-    state = PostgresState(database_url(args), schema=schema_name(args))
-    with Client(state, JobTypes(), connections=1) as client:
+    with Client(store(args), JobTypes(), connections=1) as client:
         yield client
 
 

@@ -10,11 +10,14 @@ from typing import NoReturn, Protocol
 
 from queuert.cli.failures import Exit, UsageError
 from queuert.migrations import DEFAULT_SCHEMA
-from queuert.state.postgres import PostgresState
+from queuert.state.adapter import StateAdapter
+from queuert.urls import postgres_from_url, state_from_url
 
 URL_VARIABLE = "QUEUERT_URL"
 
-ADDRESS_FORMS = "postgresql://USER@HOST:PORT/DATABASE or 'host=... dbname=...'"
+POSTGRES_FORMS = "postgresql://USER@HOST:PORT/DATABASE or 'host=... dbname=...'"
+
+ADDRESS_FORMS = f"{POSTGRES_FORMS}, redis://HOST:PORT/0, sqlite:///FILE or embedded:///DIRECTORY"
 
 
 class Parser(argparse.ArgumentParser):
@@ -61,33 +64,41 @@ def database_options() -> argparse.ArgumentParser:
     parent.add_argument(
         "--url",
         metavar="ADDRESS",
-        help=f"the database: {ADDRESS_FORMS}; better in the environment as {URL_VARIABLE}, since ps shows arguments",
+        help=f"where jobs live: {ADDRESS_FORMS}; better in the environment as {URL_VARIABLE}, since ps shows arguments",
     )
-    parent.add_argument("--schema", help=f"the schema of the tables (default: {DEFAULT_SCHEMA})")
+    parent.add_argument("--schema", help=f"the schema of the tables, in Postgres (default: {DEFAULT_SCHEMA})")
     return parent
 
 
-def database_url(args: argparse.Namespace) -> str:
-    """The address that was given, as an option or in the environment.
+def store(args: argparse.Namespace, *, application_name: str = "queuert") -> StateAdapter:
+    """The store that was named, as an option or in the environment.
 
     Raises:
         UsageError: there is none.
-        ConfigurationError: libpq does not understand it.
+        ConfigurationError: the address makes no sense, or is of a store that has no schema where one was named.
     """
+    return state_from_url(_address(args), application_name=application_name, **_schema(args))
+
+
+def postgres(args: argparse.Namespace) -> tuple[str, str]:
+    """The connection string of the Postgres that was named, and the schema.
+
+    Raises:
+        UsageError: there is none.
+        ConfigurationError: the address makes no sense, or is of another store.
+    """
+    return postgres_from_url(_address(args), **_schema(args))
+
+
+def _address(args: argparse.Namespace) -> str:
     given = args.url or os.environ.get(URL_VARIABLE)
     if not given:
         raise UsageError(f"no database is named: set {URL_VARIABLE} in the environment, or use --url ({ADDRESS_FORMS})")
-    return checked_url(str(given))
+    return str(given)
 
 
-def checked_url(url: str) -> str:
-    """The address, if libpq understands it.
-
-    Raises:
-        ConfigurationError: it does not. The address is not repeated, since it may hold a password.
-    """
-    PostgresState(url)
-    return url
+def _schema(args: argparse.Namespace) -> dict[str, str]:
+    return {} if args.schema is None else {"schema": str(args.schema)}
 
 
 def schema_name(args: argparse.Namespace) -> str:

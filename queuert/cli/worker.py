@@ -18,13 +18,11 @@ from queuert.cli.options import (
     Commands,
     current_directory_is_importable,
     database_options,
-    database_url,
     positive_int,
-    schema_name,
     seconds,
+    store,
 )
 from queuert.client import AsyncClient
-from queuert.state.postgres import PostgresState
 from queuert.worker import InProcessWorker, Processors
 from queuert.worker.run import ExitCode
 
@@ -121,7 +119,7 @@ def build(args: argparse.Namespace) -> InProcessWorker:
 
 
 def _new_worker(groups: list[Processors], args: argparse.Namespace) -> InProcessWorker:
-    state = PostgresState(database_url(args), schema=schema_name(args), application_name="queuert worker")
+    state = store(args, application_name="queuert worker")
     client = AsyncClient(state, merged_job_types(groups))
     return InProcessWorker(client, groups, **_given(args, _OF_THE_WORKER))
 

@@ -15,6 +15,7 @@ from queuert.notify.adapter import NotifyAdapter
 from queuert.observability.adapter import ObservabilityAdapter, observers
 from queuert.state.adapter import StateAdapter
 from queuert.state.async_store import AsyncStore
+from queuert.state.risks import tell_risks
 
 
 class AsyncClientBase:
@@ -40,6 +41,38 @@ class AsyncClientBase:
         self._process = 0
         self._closed = False
         self._finalizer: weakref.finalize[..., AsyncClientBase] | None = None
+
+    @classmethod
+    def from_url(
+        cls,
+        url: str,
+        job_types: JobTypes,
+        *,
+        notify: NotifyAdapter | None = None,
+        observability: ObservabilityAdapter | Iterable[ObservabilityAdapter] | None = None,
+        middlewares: Iterable[ClientMiddleware] = (),
+        connections: int = 4,
+    ) -> Self:
+        """A client of the store at an address, such as ``sqlite:///queue.db``; :mod:`queuert.urls` lists them.
+
+        The other arguments are those of the class. Nothing is connected yet, but for ``embedded://``: that starts a
+        server, if this process has none in the directory, which takes a second or two.
+
+        Raises:
+            ConfigurationError: the address or an option of it makes no sense, or an optional package is not installed.
+            EmbeddedServerError: with ``embedded://``: there is no Postgres to run, its directory is in use, or it does
+                not start.
+        """
+        from queuert.urls import state_from_url
+
+        return cls(
+            state_from_url(url),
+            job_types,
+            notify=notify,
+            observability=observability,
+            middlewares=middlewares,
+            connections=connections,
+        )
 
     async def open(self) -> None:
         """Connect now rather than at the first use. Idempotent.
@@ -78,6 +111,7 @@ class AsyncClientBase:
             if self._store is None or self._process != os.getpid():
                 self._store, self._process = store, os.getpid()
                 self.notify.open(self.observers)
+                tell_risks(self.state, store.risks, self.observers)
                 # The last hints should go out even if nobody closes the client.
                 self._finalizer = weakref.finalize(self, self.notify.close)
             else:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar, overload
 
+from queuert.attributes import GivenAttributes
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_chain import AsyncChain
 from queuert.client.async_listing import AsyncClientListing
 from queuert.client.async_outside import AsyncClientOutside
 from queuert.client.async_recurrence import AsyncClientRecurrence
-from queuert.client.async_waiting import wait_until_closed
+from queuert.client.async_waiting import AsyncWatch, wait_until_closed
+from queuert.client.filters import shown
 from queuert.client.middleware import wrapped
 from queuert.client.starts import ChainReference, NewChain, chain_ids, checked_chains, new_job, refuse_repeated_ids
 from queuert.deduplication import Deduplicate
@@ -62,6 +65,8 @@ class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence,
         deduplication: Deduplicate | None = None,
         attach: bool = False,
         limit_key: str | None = None,
+        result_ttl: float | timedelta | None = None,
+        attributes: GivenAttributes | None = None,
         connection: Any = None,
     ) -> AsyncChain[R]:
         """Start one chain. When this returns, it is durable; with ``connection``, when the caller commits.
@@ -78,6 +83,11 @@ class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence,
             attach: where a chain of this ``id`` exists, return its handle instead of refusing: a request that is
                 repeated gets the running chain, or at once the result.
             limit_key: what the per-key limits of its job type count it under.
+            result_ttl: seconds, or a timedelta, that the chain is kept after it closed, however it did; it is gone
+                then, for ``get_chain`` and for starts. By default there is no end, or that of the ``retention`` of
+                the handlers. Where another start stands in for this one, that one's counts.
+            attributes: what the chain can be found by, as in ``{"user": 17, "tags": ["a", "b"]}``: strings or numbers,
+                or lists of them, each of which finds it. They are kept with the chain as text, and go with it.
             connection: a connection of yours: the chain is written in its transaction, and commits or rolls back with
                 it. A psycopg connection or cursor, an SQLAlchemy connection or session, Django's ``connection``. One
                 in autocommit commits at once, and so does a psycopg pool, which lends a connection.
@@ -85,8 +95,10 @@ class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence,
         Raises:
             PayloadError: the input cannot be stored; the path and the reason are named.
             UnknownJobTypeError: the job type is not registered with this client.
-            InvalidIdentifierError: the id cannot be stored.
+            InvalidIdentifierError: the id, or an attribute, cannot be stored.
             JobIdConflictError: the id exists.
+            ConfigurationError: the priority or the TTL is out of range, ``attach`` has no id, or the attributes are too
+                many or of the wrong kind.
             JobTypeMismatchError: with ``attach``: the chain of this id is of another job type.
             ChainNotFoundError: a blocker does not exist.
             ClientMiddlewareError: a middleware handed on other chains than it was given.
@@ -103,6 +115,8 @@ class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence,
             deduplication=deduplication,
             attach=attach,
             limit_key=limit_key,
+            result_ttl=result_ttl,
+            attributes=attributes,
         )
         return (await self.start_chains([start], connection=connection))[0]
 
@@ -123,6 +137,66 @@ class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence,
             started = await store.start_jobs(jobs, connection=connection)
             self._tell(started, in_callers_transaction=connection is not None)
         return [AsyncChain(self, job.id, job.type, deduplicated=job.existing) for job in started]
+
+    async def start_and_wait(
+        self,
+        job_type: JobType[I, R],
+        input: I,
+        *,
+        id: str | None = None,
+        timeout: float | None = 30.0,
+        result_ttl: float | timedelta | None = None,
+        schedule: Schedule | None = None,
+        priority: int = 0,
+        blockers: Iterable[ChainReference] = (),
+        deduplication: Deduplicate | None = None,
+        limit_key: str | None = None,
+        attributes: GivenAttributes | None = None,
+    ) -> R:
+        """Start one chain, wait for it, and return its output: a request and its response.
+
+        With an ``id`` a request that is repeated gets the chain of the first one: while that is open it waits for it,
+        and once it has closed it has the result, or the error, at once. When the ``result_ttl`` of the first is over,
+        the next one starts anew.
+
+        Args:
+            timeout: seconds, of all of it; None waits for ever.
+
+        The others are those of :meth:`start_chain`; it cannot be part of a transaction of yours, which would not have
+        committed yet.
+
+        Raises:
+            WaitTimeoutError: the chain is still open after ``timeout`` seconds; it goes on, ``open_ids`` names it.
+            JobFailedError: it failed; the error says why.
+            ChainCancelledError: it was cancelled.
+            ChainNotFoundError: it was deleted, or has expired, before its output was read.
+            PayloadDecodeError: the stored output does not fit the model of this program's version.
+
+        All that :meth:`start_chain` raises as well.
+
+        Example::
+
+            published = await client.start_and_wait(resize, Resize(url=url, width=200), id=url, result_ttl=3600)
+        """
+        watch = AsyncWatch(await self._opened(), self.notify, self.observers, timeout)
+        try:
+            chain = await self.start_chain(
+                job_type,
+                input,
+                id=id,
+                schedule=schedule,
+                priority=priority,
+                blockers=blockers,
+                deduplication=deduplication,
+                attach=id is not None,
+                limit_key=limit_key,
+                result_ttl=result_ttl,
+                attributes=attributes,
+            )
+            closed = await watch.until_closed([chain.id])
+        finally:
+            watch.close()
+        return await AsyncChain[R](self, chain.id, chain.type, closed[chain.id]).result()
 
     def _tell(self, started: Sequence[StartedJob], *, in_callers_transaction: bool) -> None:
         written = [job for job in started if not job.existing]
@@ -170,7 +244,7 @@ class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence,
         job = (await (await self._opened()).get_jobs([check_text(job_id, what="job id")]))[0]
         if job is None:
             raise JobNotFoundError(job_id)
-        return job
+        return shown(self.job_types, job)
 
     async def _records(self, ids: Sequence[str]) -> list[ChainRecord]:
         found = await (await self._opened()).get_chains(ids)

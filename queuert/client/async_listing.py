@@ -6,13 +6,15 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
+from queuert.attributes import GivenAttributes, asked_attributes
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_chain import AsyncChain
-from queuert.client.filters import asked_types, checked_time, decoded_blockers, known_statuses
+from queuert.client.filters import asked_types, checked_time, decoded_blockers, known_statuses, shown_page
 from queuert.client.recurring import JobTypeReference
 from queuert.client.starts import ChainReference, chain_ids
 from queuert.jobs import Blocker, ChainStatus, Job, JobStatus
 from queuert.payloads import check_text
+from queuert.registry import WorkerRecord
 from queuert.state.adapter import TypeCount
 from queuert.state.listing import ChainFilter, JobFilter, Page, PageRequest
 
@@ -44,6 +46,7 @@ class AsyncClientListing(AsyncClientBase):
         *,
         job_types: Iterable[JobTypeReference] | None = None,
         statuses: Iterable[ChainStatus | str] | None = None,
+        attributes: GivenAttributes | None = None,
         since: datetime | None = None,
         before: datetime | None = None,
         limit: int = 50,
@@ -55,6 +58,8 @@ class AsyncClientListing(AsyncClientBase):
         Args:
             job_types: of their first jobs: job types, or names, also such as are not registered (any more).
             statuses: how they stand; ``[ChainStatus.FAILED]`` are the dead letters.
+            attributes: all of which they were started with: ``{"user": 17, "tags": ["a", "b"]}`` finds those of user 17
+                that have both tags, and perhaps others. Numbers are looked for as the text that they are.
             since: started then or later.
             before: started earlier.
             limit: entries of the page at most, from 1 to 1,000.
@@ -63,12 +68,14 @@ class AsyncClientListing(AsyncClientBase):
 
         Raises:
             InvalidCursorError: the cursor is not one of such a list.
-            ConfigurationError: the limit is out of range, a status does not exist, a time has no time zone.
-            InvalidIdentifierError: a name is none that a job type can have.
+            ConfigurationError: the limit is out of range, a status does not exist, a time has no time zone, or an
+                attribute is of the wrong kind or names no value.
+            InvalidIdentifierError: a name is none that a job type, or an attribute, can have.
         """
         filter = ChainFilter(
             types=asked_types(job_types),
             statuses=known_statuses(ChainStatus, statuses),
+            attributes=asked_attributes(attributes),
             since=checked_time(since, name="since"),
             before=checked_time(before, name="before"),
         )
@@ -100,7 +107,7 @@ class AsyncClientListing(AsyncClientBase):
             before=checked_time(before, name="before"),
         )
         request = PageRequest(limit, cursor, oldest_first)
-        return await (await self._opened()).list_jobs(filter, request)
+        return shown_page(self.job_types, await (await self._opened()).list_jobs(filter, request))
 
     # --- around a chain -----------------------------------------------------------------------------------------------
 
@@ -122,7 +129,7 @@ class AsyncClientListing(AsyncClientBase):
         """
         [id] = chain_ids([chain])
         request = PageRequest(limit, cursor, oldest_first)
-        return await (await self._opened()).list_chain_jobs(id, request)
+        return shown_page(self.job_types, await (await self._opened()).list_chain_jobs(id, request))
 
     async def list_blocked_jobs(
         self, chain: ChainReference, *, limit: int = 50, cursor: str | None = None, oldest_first: bool = True
@@ -133,7 +140,7 @@ class AsyncClientListing(AsyncClientBase):
         """
         [id] = chain_ids([chain])
         request = PageRequest(limit, cursor, oldest_first)
-        return await (await self._opened()).list_blocked_jobs(id, request)
+        return shown_page(self.job_types, await (await self._opened()).list_blocked_jobs(id, request))
 
     async def get_blockers(self, job_id: str) -> list[Blocker]:
         """The chains that a job waits for, or waited for, in the order in which they were given.
@@ -163,3 +170,18 @@ class AsyncClientListing(AsyncClientBase):
         """
         names = asked_types(job_types)
         return await (await self._opened()).counts(names)
+
+    # --- workers ------------------------------------------------------------------------------------------------------
+
+    async def list_workers(self) -> list[WorkerRecord]:
+        """The workers that told of themselves within the last minute, the longest running first.
+
+        A worker does so every 20 seconds, and takes itself off the list when it has stopped; one that was killed is
+        listed for up to a minute more. This is for eyes only: whether a job is lost is decided by its lease alone.
+
+        Example::
+
+            for worker in await client.list_workers():
+                print(worker.id, worker.state, worker.running, "of", worker.concurrency)
+        """
+        return await (await self._opened()).list_workers()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
 from queuert.client.recurring import JobTypeReference, type_names
+from queuert.codecs.envelope import is_envelope
 from queuert.errors import ConfigurationError
 from queuert.job_types import JobTypes
-from queuert.jobs import Blocker, ChainStatus, JobStatus
+from queuert.jobs import Blocker, ChainStatus, Job, JobStatus
 from queuert.state.adapter import BlockerRecord
 from queuert.state.decoding import json_value
+from queuert.state.listing import Page
 
 S = TypeVar("S", ChainStatus, JobStatus)
 
@@ -51,6 +54,19 @@ def checked_time(moment: datetime | None, *, name: str) -> datetime | None:
     if moment is not None and (getattr(moment, "tzinfo", None) is None):
         raise ConfigurationError(f"{name} is {moment!r}: a datetime with a time zone, such as datetime.now(UTC)")
     return moment
+
+
+def shown(job_types: JobTypes, job: Job) -> Job:
+    """The job with input and output as plain JSON, as far as its type is registered and its format can read them."""
+    job_type = job_types.get(job.type)
+    if job_type is None or not (is_envelope(job.input) or is_envelope(job.output)):
+        return job
+    return replace(job, input=job_type.shown("input", job.input), output=job_type.shown("output", job.output))
+
+
+def shown_page(job_types: JobTypes, page: Page[Job]) -> Page[Job]:
+    """The page with its jobs :func:`shown`."""
+    return Page(tuple(shown(job_types, job) for job in page), page.next_cursor)
 
 
 def decoded_blockers(job_types: JobTypes, records: Sequence[BlockerRecord]) -> list[Blocker]:

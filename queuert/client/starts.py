@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from queuert.attributes import GivenAttributes, checked_attributes
 from queuert.deduplication import Deduplicate
 from queuert.errors import ConfigurationError, InvalidIdentifierError, UnknownJobTypeError
 from queuert.ids import new_id
 from queuert.job_types import JobType
 from queuert.payloads import check_text
+from queuert.policies import checked_ttl
 from queuert.schedules import Schedule
 from queuert.state.adapter import NewJob
 
@@ -41,6 +44,8 @@ class NewChain(Generic[R]):
         deduplication: start it only if no other chain of its key stands in for it.
         attach: with ``id``: where a chain of this id exists, that is the one.
         limit_key: what the per-key limits of its job type count it under.
+        result_ttl: seconds, or a timedelta, that the chain is kept after it closed; by default there is no end.
+        attributes: what the chain can be found by with ``list_chains``: strings or numbers, or lists of them, by name.
 
     Example::
 
@@ -48,7 +53,8 @@ class NewChain(Generic[R]):
     """
 
     __slots__ = (
-        "attach", "blockers", "deduplication", "id", "input", "job_type", "limit_key", "priority", "schedule"
+        "attach", "attributes", "blockers", "deduplication", "id", "input", "job_type", "limit_key", "priority",
+        "result_ttl", "schedule",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +69,8 @@ class NewChain(Generic[R]):
         deduplication: Deduplicate | None = None,
         attach: bool = False,
         limit_key: str | None = None,
+        result_ttl: float | timedelta | None = None,
+        attributes: GivenAttributes | None = None,
     ) -> None:
         self.job_type: JobType[Any, R] = job_type
         self.input: Any = input
@@ -73,6 +81,8 @@ class NewChain(Generic[R]):
         self.deduplication = deduplication
         self.attach = attach
         self.limit_key = limit_key
+        self.result_ttl = result_ttl
+        self.attributes = attributes
 
     def replace(self, **changes: Any) -> NewChain[R]:
         """A copy with some arguments changed, for client middlewares."""
@@ -114,8 +124,9 @@ def new_job(job_types: KnownTypes, start: NewChain[Any]) -> NewJob:
         UnknownJobTypeError: its type is not registered with the client.
         BlockerMismatchError: its type declares other blockers.
         PayloadError: its input cannot be stored.
-        InvalidIdentifierError: its id, or a blocker's, cannot be stored.
-        ConfigurationError: its priority is out of range, or it is to attach and has no id of its own.
+        InvalidIdentifierError: its id, or a blocker's, or an attribute, cannot be stored.
+        ConfigurationError: its priority or TTL is out of range, it is to attach and has no id of its own, or its
+            attributes are too many or of the wrong kind.
     """
     if not isinstance(start.schedule, Schedule | None):
         raise ConfigurationError(f"schedule is {start.schedule!r}: use after(...) or at(...)")
@@ -137,6 +148,8 @@ def new_job(job_types: KnownTypes, start: NewChain[Any]) -> NewJob:
         deduplication=start.deduplication,
         attach=start.attach,
         limit_key=None if start.limit_key is None else check_text(start.limit_key, what="limit key"),
+        result_ttl=None if start.result_ttl is None else checked_ttl("result_ttl", start.result_ttl),
+        attributes=checked_attributes(start.attributes) or None,
     )
 
 

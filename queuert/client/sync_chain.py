@@ -6,6 +6,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from queuert.attributes import Attributes
 from queuert.errors import ChainCancelledError, JobFailedError
 from queuert.jobs import ChainRecord, ChainStatus, JobError
 
@@ -62,6 +63,16 @@ class Chain(Generic[R]):
     def closed_at(self) -> datetime | None:
         """When it closed, UTC; None while open."""
         return None if self._record is None else self._record.closed_at
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When it will be gone, UTC; None while open, and where it has no end of its own."""
+        return None if self._record is None else self._record.expires_at
+
+    @property
+    def attributes(self) -> Attributes:
+        """What it can be found by, as text; empty if it was not read since it was started."""
+        return {} if self._record is None else self._record.attributes
 
     @property
     def input(self) -> Any:

@@ -7,13 +7,15 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from queuert.client.filters import asked_types, checked_time, decoded_blockers, known_statuses
+from queuert.attributes import GivenAttributes, asked_attributes
+from queuert.client.filters import asked_types, checked_time, decoded_blockers, known_statuses, shown_page
 from queuert.client.recurring import JobTypeReference
 from queuert.client.starts import ChainReference, chain_ids
 from queuert.client.sync_base import ClientBase
 from queuert.client.sync_chain import Chain
 from queuert.jobs import Blocker, ChainStatus, Job, JobStatus
 from queuert.payloads import check_text
+from queuert.registry import WorkerRecord
 from queuert.state.adapter import TypeCount
 from queuert.state.listing import ChainFilter, JobFilter, Page, PageRequest
 
@@ -45,6 +47,7 @@ class ClientListing(ClientBase):
         *,
         job_types: Iterable[JobTypeReference] | None = None,
         statuses: Iterable[ChainStatus | str] | None = None,
+        attributes: GivenAttributes | None = None,
         since: datetime | None = None,
         before: datetime | None = None,
         limit: int = 50,
@@ -56,6 +59,8 @@ class ClientListing(ClientBase):
         Args:
             job_types: of their first jobs: job types, or names, also such as are not registered (any more).
             statuses: how they stand; ``[ChainStatus.FAILED]`` are the dead letters.
+            attributes: all of which they were started with: ``{"user": 17, "tags": ["a", "b"]}`` finds those of user 17
+                that have both tags, and perhaps others. Numbers are looked for as the text that they are.
             since: started then or later.
             before: started earlier.
             limit: entries of the page at most, from 1 to 1,000.
@@ -64,12 +69,14 @@ class ClientListing(ClientBase):
 
         Raises:
             InvalidCursorError: the cursor is not one of such a list.
-            ConfigurationError: the limit is out of range, a status does not exist, a time has no time zone.
-            InvalidIdentifierError: a name is none that a job type can have.
+            ConfigurationError: the limit is out of range, a status does not exist, a time has no time zone, or an
+                attribute is of the wrong kind or names no value.
+            InvalidIdentifierError: a name is none that a job type, or an attribute, can have.
         """
         filter = ChainFilter(
             types=asked_types(job_types),
             statuses=known_statuses(ChainStatus, statuses),
+            attributes=asked_attributes(attributes),
             since=checked_time(since, name="since"),
             before=checked_time(before, name="before"),
         )
@@ -101,7 +108,7 @@ class ClientListing(ClientBase):
             before=checked_time(before, name="before"),
         )
         request = PageRequest(limit, cursor, oldest_first)
-        return (self._opened()).list_jobs(filter, request)
+        return shown_page(self.job_types, (self._opened()).list_jobs(filter, request))
 
     # --- around a chain -----------------------------------------------------------------------------------------------
 
@@ -123,7 +130,7 @@ class ClientListing(ClientBase):
         """
         [id] = chain_ids([chain])
         request = PageRequest(limit, cursor, oldest_first)
-        return (self._opened()).list_chain_jobs(id, request)
+        return shown_page(self.job_types, (self._opened()).list_chain_jobs(id, request))
 
     def list_blocked_jobs(
         self, chain: ChainReference, *, limit: int = 50, cursor: str | None = None, oldest_first: bool = True
@@ -134,7 +141,7 @@ class ClientListing(ClientBase):
         """
         [id] = chain_ids([chain])
         request = PageRequest(limit, cursor, oldest_first)
-        return (self._opened()).list_blocked_jobs(id, request)
+        return shown_page(self.job_types, (self._opened()).list_blocked_jobs(id, request))
 
     def get_blockers(self, job_id: str) -> list[Blocker]:
         """The chains that a job waits for, or waited for, in the order in which they were given.
@@ -164,3 +171,18 @@ class ClientListing(ClientBase):
         """
         names = asked_types(job_types)
         return (self._opened()).counts(names)
+
+    # --- workers ------------------------------------------------------------------------------------------------------
+
+    def list_workers(self) -> list[WorkerRecord]:
+        """The workers that told of themselves within the last minute, the longest running first.
+
+        A worker does so every 20 seconds, and takes itself off the list when it has stopped; one that was killed is
+        listed for up to a minute more. This is for eyes only: whether a job is lost is decided by its lease alone.
+
+        Example::
+
+            for worker in client.list_workers():
+                print(worker.id, worker.state, worker.running, "of", worker.concurrency)
+        """
+        return (self._opened()).list_workers()

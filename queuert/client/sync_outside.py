@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from queuert.client.interventions import OutsideContinuation, expected_tail, job_ids
@@ -11,10 +12,11 @@ from queuert.client.starts import ChainReference, chain_ids
 from queuert.client.sync_base import ClientBase
 from queuert.errors import ChainAlreadyClosedError, ChainNotFoundError, NotInStatusError
 from queuert.job_types import JobType
-from queuert.jobs import ChainRecord, ChainStatus, JobStatus
+from queuert.jobs import ChainRecord, ChainStatus, JobStatus, TtlUpdate
 from queuert.notify.adapter import Topic
 from queuert.observability.events import ChainClosed, ChainContinued, ChainRetried, ChainsDeleted, JobsTriggered
 from queuert.payloads import safe_text
+from queuert.policies import checked_ttl
 from queuert.schedules import Schedule
 from queuert.state.outside import Intervention, OutsideCompletion
 
@@ -263,6 +265,24 @@ class ClientOutside(ClientBase):
             self.notify.publish(Topic.LEASES, result.running_job_ids)
         self.observers.emit(ChainsDeleted(count=len(result.chain_ids), in_callers_transaction=connection is not None))
         return list(result.chain_ids)
+
+    # --- keep ---------------------------------------------------------------------------------------------------------
+
+    def update_result_ttl(self, chains: Iterable[ChainReference], seconds: float | timedelta) -> list[TtlUpdate]:
+        """Keep closed chains for ``seconds`` from now, instead of what they were started with.
+
+        Args:
+            chains: ids or handles, each once.
+            seconds: above 0, or a timedelta.
+
+        Returns:
+            For each chain whether it was done, or why not: it is open, or there is none.
+
+        Raises:
+            ConfigurationError: the seconds are out of range.
+        """
+        ids, ttl = chain_ids(chains), checked_ttl("result_ttl", seconds)
+        return (self._opened()).update_result_ttl(ids, ttl)
 
     # --- tell ---------------------------------------------------------------------------------------------------------
 

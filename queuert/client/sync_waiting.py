@@ -26,30 +26,52 @@ _PAGE = 1_000
 def wait_until_closed(
     store: Store, notify: NotifyAdapter, observers: Observers, ids: Sequence[str], timeout: float | None
 ) -> dict[str, ChainRecord]:
-    """Read the chains until all are closed. A hint names those worth a look; now and then all are looked at."""
-    deadline = None if timeout is None else time.monotonic() + timeout
-    hinted = _Hinted(ids)
-    signal = Signal()
-    hinted.on_hint = signal.set
-    subscription = notify.subscribe(Topic.CHAINS, hinted)
-    closed: dict[str, ChainRecord] = {}
+    """Read the chains until all are closed."""
+    watch = Watch(store, notify, observers, timeout)
     try:
+        return watch.until_closed(ids)
+    finally:
+        watch.close()
+
+
+class Watch:
+    """Hears of chains that close from when it is made, before it is told which ones are meant, until it is closed.
+
+    The timeout counts from then as well.
+    """
+
+    def __init__(self, store: Store, notify: NotifyAdapter, observers: Observers, timeout: float | None) -> None:
+        self._store = store
+        self._notify = notify
+        self._observers = observers
+        self._timeout = timeout
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._signal = Signal()
+        self._hinted = _Hinted(self._signal.set)
+        self._subscription = notify.subscribe(Topic.CHAINS, self._hinted)
+
+    def close(self) -> None:
+        """Hear no more. Idempotent."""
+        self._subscription.close()
+
+    def until_closed(self, ids: Sequence[str]) -> dict[str, ChainRecord]:
+        """Read the chains until all are closed. A hint names those worth a look; now and then all are looked at."""
+        closed: dict[str, ChainRecord] = {}
+        self._hinted.look_at(ids)
         while True:
             try:
-                closed |= _closed_of(store, [one for one in hinted.take() if one not in closed])
+                closed |= _closed_of(self._store, [one for one in self._hinted.take() if one not in closed])
             except StateUnavailableError as error:
-                observers.emit(StateFailed(worker="client", operation="wait", error=str(error)))
-                hinted.look_at_all()
+                self._observers.emit(StateFailed(worker="client", operation="wait", error=str(error)))
+                self._hinted.look_at_all()
             left = [one for one in ids if one not in closed]
             if not left:
                 return closed
-            pause = _pause(notify, deadline)
+            pause = _pause(self._notify, self._deadline)
             if pause <= 0:
-                raise WaitTimeoutError(left, timeout or 0.0)
-            if not signal.wait(pause):
-                hinted.look_at_all()
-    finally:
-        subscription.close()
+                raise WaitTimeoutError(left, self._timeout or 0.0)
+            if not self._signal.wait(pause):
+                self._hinted.look_at_all()
 
 
 def _pause(notify: NotifyAdapter, deadline: float | None) -> float:
@@ -70,25 +92,25 @@ def _closed_of(store: Store, ids: Sequence[str]) -> dict[str, ChainRecord]:
     return closed
 
 
-def _nothing() -> None:
-    pass
-
-
 class _Hinted:
     """The chains that are worth a look: all at first, then those that hints name. Called from the adapter's thread."""
 
-    def __init__(self, ids: Sequence[str]) -> None:
-        self._all = dict.fromkeys(ids)
-        self._named = set(ids)
+    def __init__(self, on_hint: Callable[[], None]) -> None:
+        self._all: dict[str, None] = {}
+        self._named: set[str] = set()
         self._lock = threading.Lock()
-        self.on_hint: Callable[[], None] = _nothing
+        self._on_hint = on_hint
 
     def __call__(self, hint: Hint) -> None:
         names = self._all.keys() if hint.keys is None else hint.keys & self._all.keys()
         if names:
             with self._lock:
                 self._named.update(names)
-            self.on_hint()
+            self._on_hint()
+
+    def look_at(self, ids: Sequence[str]) -> None:
+        self._all = dict.fromkeys(ids)
+        self.look_at_all()
 
     def look_at_all(self) -> None:
         with self._lock:

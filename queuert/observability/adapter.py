@@ -18,6 +18,9 @@ class ObservabilityAdapter(Protocol):
         """Take note of an event. Called from the event loop and from threads: be quick, be thread-safe.
 
         What it raises is reported as :class:`~queuert.observability.events.ObserverFailed` and disturbs nothing.
+
+        An adapter that has a method ``wants(kind: type[Event]) -> bool`` as well spares the worker the making of events
+        that it would drop; it may change its mind at any time.
         """
         ...
 
@@ -27,6 +30,13 @@ class Observers:
 
     def __init__(self, adapters: Iterable[ObservabilityAdapter] = ()) -> None:
         self._adapters = tuple(adapters)
+
+    def want(self, kind: type[Event]) -> bool:
+        """Whether any adapter would hear events of this class: where none does, they need not be made.
+
+        An adapter may have a method ``wants(kind) -> bool``; one without it hears everything.
+        """
+        return any(_wants(adapter, kind) for adapter in self._adapters)
 
     def emit(self, event: Event) -> None:
         """Tell every adapter."""
@@ -45,6 +55,11 @@ class Observers:
                     adapter.emit(failure)
                 except Exception:
                     _fallback.exception("an observability adapter failed twice")
+
+
+def _wants(adapter: ObservabilityAdapter, kind: type[Event]) -> bool:
+    wants = getattr(adapter, "wants", None)
+    return wants is None or bool(wants(kind))
 
 
 def observers(given: ObservabilityAdapter | Iterable[ObservabilityAdapter] | None) -> Observers:

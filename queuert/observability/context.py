@@ -56,6 +56,12 @@ def bind(*, worker: str, job_id: str, chain_id: str, type: str, attempt: int) ->
         _current.reset(token)
 
 
+def enter(worker: str, job_id: str, chain_id: str, type: str, attempt: int) -> None:
+    """Set the fields for the rest of a task that runs for nothing else."""
+    values = {"worker": worker, "job_id": job_id, "chain_id": chain_id, "type": type, "attempt": attempt}
+    _current.set(MappingProxyType(values))
+
+
 class ContextFilter(logging.Filter):
     """Adds the attempt's fields to each record that passes, and lets all of them pass.
 

@@ -168,6 +168,18 @@ class JobsSwept(_Event):
     job_ids: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainsRetired(_Event):
+    """A worker deleted ``count`` chains: they had expired, or the retention of their type does not keep them.
+
+    ``chain_ids`` names the first ten.
+    """
+
+    worker: str
+    count: int
+    chain_ids: tuple[str, ...]
+
+
 class Identity(TypedDict):
     """The fields that name an attempt, to be handed to its events."""
 
@@ -290,6 +302,14 @@ class ErrorAfterCompletion(_AttemptEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AfterAttemptFailed(_AttemptEvent):
+    """``after_attempt`` raised, or left what cannot be written. The ending is written as it was without it."""
+
+    level: ClassVar[str] = "error"
+    error: JobError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptBroken(_AttemptEvent):
     """The ending of an attempt could not be written. Its lease will expire, and the job be run again."""
 
@@ -318,6 +338,16 @@ class StateFailed(_Event):
     worker: str
     operation: str
     error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreAtRisk(_Event):
+    """A store may lose what it acknowledged, as its server is set; ``advice`` says what to do. Told at opening."""
+
+    level: ClassVar[str] = "warning"
+    adapter: str
+    risk: str
+    advice: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

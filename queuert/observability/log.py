@@ -33,6 +33,7 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     "worker %(holder)s let its lease expire; failed for good: %(failed)s (seen by worker %(worker)s)",
     events.JobsReleased: "worker %(worker)s gave back %(count)s jobs that it had not started",
     events.JobsSwept: "worker %(worker)s released %(count)s jobs that were blocked by nothing any more: %(job_ids)s",
+    events.ChainsRetired: "worker %(worker)s deleted %(count)s chains that need not be kept: %(chain_ids)s",
     events.AttemptStarted: _ATTEMPT + "started, %(waited)s s after it became due",
     events.AttemptCompleted: _ATTEMPT + "completed after %(duration)s s",
     events.AttemptContinued: _ATTEMPT + "continued after %(duration)s s with job %(next_job_id)s (%(next_type)s)",
@@ -45,9 +46,11 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.HandlerKilled: "the process of " + _ATTEMPT + "was killed: %(reason)s",
     events.CommitRefused: _ATTEMPT + "was not committed: %(reason)s",
     events.ErrorAfterCompletion: _ATTEMPT + "raised after its completion was stored, which stands: %(error)s",
+    events.AfterAttemptFailed: _ATTEMPT + "is written without what its after_attempt would have changed: %(error)s",
     events.AttemptBroken: _ATTEMPT + "could not store its ending; the job runs again when its lease expires: %(error)s",
     events.LeasesRenewed: "worker %(worker)s renewed %(count)s leases and lost %(lost)s",
     events.StateFailed: "%(operation)s of worker %(worker)s failed at the store and is tried again: %(error)s",
+    events.StoreAtRisk: "jobs of %(adapter)s are at risk (%(risk)s): %(advice)s",
     events.ListenerLost: "%(adapter)s hears no notifications, again in %(retry_in)s s: %(error)s",
     events.ListenerRestored: "%(adapter)s hears notifications again",
     events.HintDropped: "%(adapter)s could not send a notification: %(error)s",
@@ -84,6 +87,10 @@ class LogObservability:
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
         self._logger = logging.getLogger("queuert") if logger is None else logger
+
+    def wants(self, kind: type[events.Event]) -> bool:
+        """Whether the logger's level lets events of this class through."""
+        return self._logger.isEnabledFor(_LEVELS.get(kind.level, logging.INFO))
 
     def emit(self, event: events.Event) -> None:
         """Write one record; costs next to nothing where the logger's level leaves it out."""

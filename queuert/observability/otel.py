@@ -123,11 +123,13 @@ def _of_interventions(meter: Meter) -> dict[type[events.Event], _Handler]:
     continued = _counter(meter, "chain.continued", "chain", "Chains that a client led to their next job")
     retried = _counter(meter, "chain.retried", "chain", "Closed chains that a client opened again")
     deleted = _counter(meter, "chain.deleted", "chain", "Chains that a client deleted")
+    retired = _counter(meter, "chain.retired", "chain", "Closed chains that a worker deleted: they need not be kept")
     triggered = _counter(meter, "job.triggered", "job", "Scheduled jobs that a client made due")
     return {
         events.ChainContinued: lambda event: continued.add(1, {"queuert.chain.type": event.type}),
         events.ChainRetried: lambda event: retried.add(1, {"queuert.chain.type": event.type}),
         events.ChainsDeleted: lambda event: deleted.add(event.count),
+        events.ChainsRetired: lambda event: retired.add(event.count),
         events.JobsTriggered: lambda event: triggered.add(event.count),
     }
 
@@ -203,15 +205,21 @@ def _of_lost_leases(meter: Meter) -> dict[type[events.Event], _Handler]:
 def _of_odd_endings(meter: Meter) -> dict[type[events.Event], _Handler]:
     broken = _counter(meter, "job.attempt.broken", "attempt", "Attempts whose ending could not be stored")
     late = _counter(meter, "job.attempt.error_after_completion", "attempt", "Handlers that raised after completing")
+    unheeded = _counter(meter, "job.attempt.hook_error", "attempt", "Attempts whose after_attempt could not be heeded")
 
     def count(counter: Counter) -> _Handler:
         return lambda event: counter.add(1, {"queuert.job.type": event.type, **_error_type(event.error)})
 
-    return {events.AttemptBroken: count(broken), events.ErrorAfterCompletion: count(late)}
+    return {
+        events.AttemptBroken: count(broken),
+        events.ErrorAfterCompletion: count(late),
+        events.AfterAttemptFailed: count(unheeded),
+    }
 
 
 def _of_adapters(meter: Meter) -> dict[type[events.Event], _Handler]:
     failed = _counter(meter, "state_adapter.error", "error", "Operations that the store did not do")
+    at_risk = _counter(meter, "state_adapter.at_risk", "risk", "Settings of a server with which jobs may get lost")
     lost = _counter(meter, "notify_adapter.lost", "connection", "Losses of the connection for notifications")
     restored = _counter(meter, "notify_adapter.restored", "connection", "Recoveries of that connection")
     dropped = _counter(meter, "notify_adapter.dropped", "hint", "Notifications that could not be sent")
@@ -222,6 +230,7 @@ def _of_adapters(meter: Meter) -> dict[type[events.Event], _Handler]:
 
     return {
         events.StateFailed: lambda event: failed.add(1, {"queuert.adapter.operation": event.operation}),
+        events.StoreAtRisk: count(at_risk),
         events.ListenerLost: count(lost),
         events.ListenerRestored: count(restored),
         events.HintDropped: count(dropped),

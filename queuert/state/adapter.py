@@ -16,6 +16,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
+from queuert.attributes import Attributes
 from queuert.deduplication import Deduplicate
 from queuert.jobs import AbortReason, ChainStatus, JobError, JobStatus
 from queuert.limits import Limits
@@ -63,6 +64,15 @@ class StateAdapter(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class StoreRisk:
+    """A way in which a store may lose what it acknowledged."""
+
+    name: str
+    advice: str
+    """What is wrong, and what to do about it, in one line."""
+
+
 # --- start -----------------------------------------------------------------------------------------------------------
 
 
@@ -87,6 +97,10 @@ class NewJob:
     attach: bool = False
     """A chain of the chosen id may exist already: then it is what is wanted."""
     limit_key: str | None = None
+    result_ttl: float | None = None
+    """For the first job of a chain: seconds that the chain is kept after it closed; None: no end of its own."""
+    attributes: Attributes | None = field(default=None, hash=False)
+    """For the first job of a chain: what the chain can be found by. One that is there already keeps its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +169,8 @@ class ClaimedJob:
     lease_seconds: float
     token: str
     trace_context: str | None = None
+    result_ttl: float | None = None
+    """What the chain was started with."""
 
     @property
     def lease(self) -> Lease:
@@ -224,6 +240,8 @@ class Finish:
     """New chains, for WAIT: they are among ``blockers``, by their ids. Without blockers of their own."""
     blockers: tuple[str, ...] = ()
     """Chain ids, for WAIT: they come after those that the job has. One that it has already is not added again."""
+    result_ttl: float | None = None
+    """For what closes the chain: seconds that it is kept this time, instead of what its start said."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,13 @@ from queuert.state.adapter import (
     ReapResult,
     Renewal,
     StartedJob,
+    StoreRisk,
 )
 from queuert.state.async_listing import AsyncListingStore
 from queuert.state.async_outside import AsyncOutsideStore
 from queuert.state.async_recurrence import AsyncRecurrenceStore
+from queuert.state.async_registry import AsyncRegistryStore
+from queuert.state.async_retention import AsyncRetentionStore
 
 
 class AsyncStoreTransaction(Protocol):
@@ -29,7 +32,16 @@ class AsyncStoreTransaction(Protocol):
 
     @property
     def connection(self) -> Any:
-        """The store's own connection, for the caller's writes (psycopg's, for Postgres)."""
+        """The store's own connection, for the caller's writes (psycopg's, for Postgres).
+
+        Raises:
+            UnsupportedConnectionError: this store has none that such writes could be made on.
+        """
+        ...
+
+    @property
+    def holds(self) -> bool:
+        """Whether nobody else can take the job while the block is open. If not, its lease must be renewed meanwhile."""
         ...
 
     def cut(self) -> None:
@@ -37,16 +49,26 @@ class AsyncStoreTransaction(Protocol):
         ...
 
     async def finish(self, finish: Finish) -> FinishResult:
-        """Write the ending inside the transaction. It stands when the transaction commits."""
+        """Write the ending inside the transaction. It stands when the transaction commits.
+
+        What the result says of jobs that became due is complete when the transaction has committed, not before.
+        """
         ...
 
 
-class AsyncStore(AsyncOutsideStore, AsyncListingStore, AsyncRecurrenceStore, Protocol):
+class AsyncStore(
+    AsyncOutsideStore, AsyncListingStore, AsyncRecurrenceStore, AsyncRetentionStore, AsyncRegistryStore, Protocol
+):
     """Jobs in a store, many at a time.
 
     Every method may raise :class:`~queuert.errors.StateUnavailableError` (the store is out of reach: the outcome of a
     write is unknown, repeat it, all of them can be) and :class:`~queuert.errors.StateError` (it refused).
     """
+
+    @property
+    def risks(self) -> Sequence[StoreRisk]:
+        """What may become of jobs that were acknowledged, as the server is set; as was seen when it was opened."""
+        ...
 
     async def open(self) -> None:
         """Connect. Idempotent; raises SchemaMissingError when the schema is not there."""
@@ -65,10 +87,13 @@ class AsyncStore(AsyncOutsideStore, AsyncListingStore, AsyncRecurrenceStore, Pro
         A job with ``deduplication`` is not written if a chain stands in for it: the newest that matches, which is
         returned instead. Starts of one key wait for each other's outcome; within a batch the first of a key decides.
         One with ``attach`` is not written if a chain of its id exists. A job that is not written needs none of its
-        blockers.
+        blockers, and its ``result_ttl`` changes nothing.
+
+        A chain that has expired stands in for nothing; it is deleted where its id is wanted anew.
 
         Raises:
-            JobIdConflictError: a chosen id exists, as a job that is not the first of its chain or without ``attach``.
+            JobIdConflictError: a chosen id exists, as a job that is not the first of its chain or without ``attach``,
+                or as a chain that has expired and is a blocker of a job that has not ended.
             JobTypeMismatchError: with ``attach``: the chain that exists is of another type.
             ChainNotFoundError: a blocker does not exist; one of the same batch does not exist yet.
         """
@@ -145,7 +170,8 @@ class AsyncStore(AsyncOutsideStore, AsyncListingStore, AsyncRecurrenceStore, Pro
     def transaction(self, job: ClaimedJob) -> AbstractAsyncContextManager[AsyncStoreTransaction]:
         """Open a transaction that holds the job by its lease until it ends. It commits when the block ends well.
 
-        Nobody else can take, reap or cancel the job meanwhile. When the answer to the commit is lost, the outcome is
+        Where the transaction ``holds``, nobody else can take, reap or cancel the job meanwhile; otherwise the commit is
+        refused if somebody did. When the answer to the commit is lost, the outcome is
         resolved by reading.
 
         Raises:

@@ -29,6 +29,8 @@ class ChainFilter:
     """Started then or later."""
     before: datetime | None = None
     """Started earlier."""
+    attributes: tuple[tuple[str, str], ...] = ()
+    """Names and values of attributes: chains that have all of them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from queuert.client import AsyncClient
+from queuert.client.filters import shown
 from queuert.client.middleware import ClientMiddleware
 from queuert.client.starts import ChainReference
 from queuert.errors import JobNotFoundError
@@ -197,6 +198,9 @@ class AsyncJobQueue:
 
     async def jobs(self) -> list[Job]:
         """All jobs, the first one first."""
+        return [shown(self.job_types, job) for job in await self._stored()]
+
+    async def _stored(self) -> list[Job]:
         store = await self._opened()
         jobs: list[Job] = []
         cursor: str | None = None
@@ -227,9 +231,11 @@ class AsyncJobQueue:
             AssertionError: there are more or fewer; the message lists what was started instead.
             TypeError: inputs of this type have no such field.
         """
-        jobs = await self.jobs()
-        check_fields(job_type, fields, jobs)
-        found = matching(jobs, job_type, where, fields)
+        stored = await self._stored()
+        check_fields(job_type, fields, stored)
+        jobs = [shown(self.job_types, job) for job in stored]
+        ids = {job.id for job in matching(stored, job_type, where, fields)}
+        found = [job for job in jobs if job.id in ids]
         if len(found) != count and not (count is None and found):
             expected = "at least 1 job" if count is None else f"{count} job{'' if count == 1 else 's'}"
             raise AssertionError(story(job_type, where, fields, expected, found, jobs))

@@ -75,5 +75,5 @@ def _some(lines: Sequence[str]) -> list[str]:
 
 
 def _line(job: Job) -> str:
-    text = json.dumps(job.input, ensure_ascii=False)
+    text = json.dumps(job.input, ensure_ascii=False, default=repr)  # Other formats than JSON have bytes.
     return f"{job.type} {text if len(text) <= 100 else text[:97] + '...'}: {job.status.value}, job {job.id}"

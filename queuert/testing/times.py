@@ -27,10 +27,13 @@ UPDATE {job} SET
     scheduled_at = scheduled_at - {by},
     started_at = started_at - {by},
     finished_at = finished_at - {by},
-    chain_closed_at = chain_closed_at - {by}
+    chain_closed_at = chain_closed_at - {by},
+    expires_at = expires_at - {by}
 """)
 _LEASES = sql.SQL("UPDATE {job} SET lease_expires_at = lease_expires_at - {by} WHERE lease_expires_at IS NOT NULL")
 _STARTS = sql.SQL("UPDATE {limit_start} SET started_at = started_at - {by}")
+# Their entries are found by the start of their chain.
+_ATTRIBUTES = sql.SQL("UPDATE {chain_attribute} SET created_at = created_at - {by}")
 _SCHEDULES = sql.SQL("""
 UPDATE {schedule} SET
     created_at = created_at - {by},
@@ -54,12 +57,13 @@ class PostgresTimes:
 
     def shift(self, seconds: float, *, leases: bool) -> None:
         """Set all stored times back, in one transaction."""
-        names = {name: sql.Identifier(self._schema, name) for name in ("job", "limit_start", "schedule")}
+        tables = ("job", "chain_attribute", "limit_start", "schedule")
+        names = {name: sql.Identifier(self._schema, name) for name in tables}
         by = sql.SQL("{} * interval '1 second'").format(sql.Literal(seconds))
         # A tick is the id of its chain: one that falls upon an earlier one would be taken for it.
         apart = sql.SQL("{} * interval '1 microsecond'").format(sql.Literal(1 + secrets.randbelow(999_998)))
         with psycopg.connect(self._dsn) as connection:
-            for statement in (_JOBS, _STARTS, _SCHEDULES, *([_LEASES] if leases else [])):
+            for statement in (_JOBS, _ATTRIBUTES, _STARTS, _SCHEDULES, *([_LEASES] if leases else [])):
                 connection.execute(statement.format(by=by, apart=apart, **names))
 
 

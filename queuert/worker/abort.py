@@ -86,6 +86,11 @@ class AbortSignal:
                 return
         _call(callback)
 
+    def forget_callbacks(self) -> None:
+        """The attempt is over. Its callbacks lead back to it, and would leave it to the garbage collector."""
+        with self._lock:
+            self._callbacks = []
+
     def set(self, reason: AbortReason) -> bool:
         """Set the signal. The worker does; False if it was set before."""
         with self._lock:

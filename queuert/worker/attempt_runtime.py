@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
@@ -13,7 +15,7 @@ from queuert.jobs import AbortReason
 from queuert.state.adapter import ClaimedJob, Finish, FinishResult
 from queuert.state.async_store import AsyncStoreTransaction
 from queuert.state.sync_store import StoreTransaction
-from queuert.worker import endings
+from queuert.worker import after_attempt, endings
 from queuert.worker.abort import AbortSignal
 from queuert.worker.lease_book import HeldLease
 from queuert.worker.processors import Processor
@@ -39,6 +41,7 @@ class AttemptRuntime:
         self._services = services
         self._processor = processor
         self._job = job
+        self._began = time.monotonic()
         self._in_doubt: tuple[Finish, FinishResult] | None = None
         """What a child process was about to commit when it was last heard of."""
         self._closing: asyncio.Task[None] | None = None
@@ -63,6 +66,8 @@ class AttemptRuntime:
     def over(self) -> None:
         """The attempt is over, however it ended."""
         self._services.book.remove(self._held)
+        self._held.on_lost = _ignore
+        self.signal.forget_callbacks()
 
     # --- asked by the blocks of the attempt ---------------------------------------------------------------------------
 
@@ -80,6 +85,40 @@ class AttemptRuntime:
         if self.signal.reason is AbortReason.TIMEOUT:
             self.signal.raise_if_set()
         return endings.ending(self._job, self._processor.job_type, self._processor.retry, outcome)
+
+    async def amended(self, finish: Finish) -> Finish:
+        """The ending as ``after_attempt`` leaves it; as it was, if that fails."""
+        hook, job_type = self._processor.after_attempt, self._processor.job_type
+        if hook is None or not after_attempt.concerns(finish):
+            return finish
+        try:
+            ended = after_attempt.ended_attempt(
+                finish,
+                job_type,
+                worker=self._services.worker,
+                max_attempts=self._processor.retry.max_attempts,
+                duration=time.monotonic() - self._began,
+            )
+            await self._call_hook(hook, ended)
+            return after_attempt.amended(finish, job_type, ended)
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            self.reports.unheeded(error)
+            return finish
+
+    async def _call_hook(self, hook: after_attempt.AfterAttempt, ended: after_attempt.EndedAttempt) -> None:
+        in_loop = after_attempt.is_coroutine(hook)
+        result: Any = hook(ended) if in_loop else await self._services.threads.run(lambda: hook(ended))
+        if inspect.isawaitable(result):
+            await result
+
+    def amended_in_thread(self, finish: Finish) -> Finish:
+        """The same for a thread, which waits for it."""
+        if self._processor.after_attempt is None:
+            return finish
+        return asyncio.run_coroutine_threadsafe(self.amended(finish), self._event_loop).result()
 
     def begin(self) -> AbstractAsyncContextManager[AsyncStoreTransaction]:
         """A transaction that holds the job, for a coroutine."""
@@ -138,3 +177,7 @@ class AttemptRuntime:
                 return False
         except LeaseLostError:
             return (await self._services.store.lost_reasons([self._job.lease]))[0] is None
+
+
+def _ignore(reason: AbortReason) -> None:
+    """The lease of an attempt that is over concerns nobody; the way back to it would make a cycle of references."""

@@ -38,6 +38,16 @@ def failed(blockers: Sequence[Blocker]) -> list[Blocker]:
     return [one for one in blockers if one.status is not ChainStatus.COMPLETED]
 
 
+def check_there(records: Sequence[BlockerRecord], count: int) -> None:
+    """Refuse a job that has lost chains that it waited for: they need not be kept for one that has ended.
+
+    Raises:
+        BlockerFailedError: there are fewer of them than it had.
+    """
+    if len(records) < count:
+        raise BlockerFailedError(f"{count - len(records)} of the chains that the job waited for are not kept any more")
+
+
 def check_completed(blockers: Sequence[Blocker | BlockerRecord]) -> None:
     """Raise BlockerFailedError for the first that was not completed."""
     for one in blockers:
@@ -107,6 +117,7 @@ def _wanted(job_types: KnownTypes, chain: NewChain[Any] | ChainReference) -> Cha
         priority=job.priority,
         schedule=job.schedule,
         limit_key=job.limit_key,
+        result_ttl=job.result_ttl,
     )
 
 

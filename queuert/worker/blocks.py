@@ -42,6 +42,14 @@ class BlockRuntime(Protocol):
         """How the attempt ends with this outcome."""
         ...
 
+    async def amended(self, finish: Finish) -> Finish:
+        """The ending as the hook after the attempt leaves it."""
+        ...
+
+    def amended_in_thread(self, finish: Finish) -> Finish:
+        """The same, for a thread."""
+        ...
+
     def begin(self) -> AbstractAsyncContextManager[AsyncStoreTransaction]:
         """A transaction that holds the job, for a coroutine."""
         ...
@@ -72,12 +80,17 @@ class GuardedTransaction:
 
     Attributes:
         connection: the store's own connection, inside the transaction: for Postgres ``psycopg.AsyncConnection`` in a
-            coroutine, ``psycopg.Connection`` in a plain function. Its ``transaction()`` makes savepoints; commit and
-            rollback are the block's.
+            coroutine, ``psycopg.Connection`` in a plain function; for SQLite a ``sqlite3.Connection``. Commit and
+            rollback are the block's; Postgres' ``transaction()`` makes savepoints. Redis has none: there it raises
+            UnsupportedConnectionError.
     """
 
-    def __init__(self, connection: Any) -> None:
-        self.connection = connection
+    def __init__(self, held: StoreTransaction | AsyncStoreTransaction) -> None:
+        self._held = held
+
+    @property
+    def connection(self) -> Any:
+        return self._held.connection
 
 
 class Surroundings(Protocol):
@@ -200,9 +213,10 @@ class GuardedBlock(Generic[T]):
         self._used = True
 
     def _begun(self, held: Any) -> T:
-        self._runtime.hold(held.cut)
+        if held.holds:
+            self._runtime.hold(held.cut)
         self._held = held
-        return self._opened(held.connection)
+        return self._opened(held)
 
     def _settle(self, finish: Finish | None = None, result: FinishResult | None = None) -> None:
         if finish is not None and result is not None:
@@ -259,6 +273,7 @@ class GuardedBlock(Generic[T]):
         try:
             try:
                 if finish is not None:
+                    finish = await self._runtime.amended(finish)
                     result = await self._held.finish(finish)
             except BaseException as failure:
                 await self._async.__aexit__(*_info(failure))
@@ -311,6 +326,7 @@ class GuardedBlock(Generic[T]):
         try:
             try:
                 if finish is not None:
+                    finish = self._runtime.amended_in_thread(finish)
                     result = self._held.finish(finish)
             except BaseException as failure:
                 self._sync.__exit__(*_info(failure))

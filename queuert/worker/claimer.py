@@ -1,4 +1,4 @@
-"""Fills free slots: one claim for all of them, as soon as there may be something to claim."""
+"""Fills free slots, and what waits for them: one claim for all, as soon as there may be something to claim."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from queuert.observability.events import JobsReleased
 from queuert.policies import Backoff
 from queuert.state.adapter import ClaimedJob, ClaimRequest
 from queuert.state.async_store import AsyncStore
+from queuert.worker.prefetch import Prefetch
+from queuert.worker.runner import AttemptRunner
 from queuert.worker.slots import Slots
 from queuert.worker.supervisor import SupervisedLoop
 
@@ -28,7 +30,7 @@ _SHORTEST_SPACING = 0.05
 
 
 class Claimer:
-    """Claims as many jobs as slots are free, until there are no more; then waits.
+    """Claims as many jobs as slots are free, and some ahead of them, until there are no more; then waits.
 
     What ends the wait: a hint that jobs of its types became due, the time of the next scheduled one, the poll. A hint
     that comes while a claim is under way is not lost: the claimer looks again.
@@ -39,7 +41,8 @@ class Claimer:
         store: AsyncStore,
         notify: NotifyAdapter,
         slots: Slots,
-        start: Callable[[ClaimedJob, float], None],
+        prefetch: Prefetch[AttemptRunner],
+        make: Callable[[ClaimedJob, float], AttemptRunner],
         *,
         leases: Mapping[str, float],
         limits: Mapping[str, Limits] | None = None,
@@ -50,7 +53,8 @@ class Claimer:
         self._store = store
         self._notify = notify
         self._slots = slots
-        self._start = start
+        self._prefetch = prefetch
+        self._make = make
         self._leases = dict(leases)
         self._limits = dict(limits or {})
         self._holder = holder
@@ -84,15 +88,19 @@ class Claimer:
         self._slots.stop_waiting()
         self._woken.set()
         await self.loop.stop(cancel=False)
+        await self._give_back_waiting()
         await self._settle_doubts()
 
     async def _step(self) -> None:
-        free = await self._slots.wait_for_free()
+        wanted = await self._prefetch.room()
         if self.loop.stopping:
             return
+        if not wanted:
+            await self._give_back_waiting()
+            return
         self._woken.clear()
-        claimed = await self._claim(free)
-        if claimed < free and not self.loop.stopping:
+        claimed = await self._claim(wanted)
+        if claimed < wanted and not self.loop.stopping:
             await self._wait(claimed, await self._store.next_due(list(self._leases)))
 
     async def _claim(self, limit: int) -> int:
@@ -110,8 +118,21 @@ class Claimer:
             self._in_doubt.append(request)
             return len(jobs)
         for job in jobs:
-            self._start(job, sent_at)
+            self._prefetch.put(self._make(job, sent_at))
+        if any(job.lease_expirations for job in jobs):
+            # It has cost a lease, and perhaps its worker's life: if it does again, none that only waits goes with it.
+            await self._give_back_waiting()
         return len(jobs)
+
+    async def _give_back_waiting(self) -> None:
+        """Give back what was claimed ahead and waits for a place."""
+        waiting = self._prefetch.take_back()
+        if not waiting:
+            return
+        for runner in waiting:
+            runner.forget()
+        count = await self._store.release([runner.lease for runner in waiting])
+        self._observers.emit(JobsReleased(worker=self._holder, count=count))
 
     async def _settle_doubts(self) -> None:
         """Give back what was claimed and not started: the claims whose answer was lost, or came after the stop."""

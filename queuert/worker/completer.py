@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from queuert.errors import StateUnavailableError
@@ -105,6 +106,8 @@ class Completer:
                 await self._write_apart(batch, error)
                 return
             else:
+                if failures:
+                    results = [_presumed(one[0], result) for one, result in zip(batch, results, strict=True)]
                 self._tell(batch, results)
                 return
 
@@ -130,6 +133,17 @@ class Completer:
 
     def _report(self, error: Exception) -> None:
         self._observers.emit(StateFailed(worker=self._worker, operation="finish", error=str(error)))
+
+
+def _presumed(finish: Finish, result: FinishResult) -> FinishResult:
+    """The result of an ending that was asked for again: it may have stood already, and then the store does not tell any
+    more what became due by it. Without a hint it would wait for somebody's poll."""
+    if not result.written:
+        return result
+    following = () if finish.continuation is None else (finish.continuation.type,)
+    again = () if finish.kind.closes_chain or following else (finish.job.type,)
+    started = (one.type for one in finish.starts)
+    return replace(result, readied=tuple({*result.readied, *following, *again, *started}))
 
 
 def _too_late() -> StateUnavailableError:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from queuert.errors import CompletionMissingError, CompletionMisuseError
 from queuert.outcomes import Finished, Outcome
+from queuert.state import AsyncStoreTransaction, StoreTransaction
 from queuert.state.adapter import Finish
 from queuert.worker.blocks import AttemptBlocks, BlockRuntime, GuardedBlock, GuardedTransaction, Surroundings
 
@@ -15,8 +16,8 @@ R = TypeVar("R")
 class Transaction(GuardedTransaction, Generic[R]):
     """An open ``complete()`` block: the connection of the transaction, and ``finish``."""
 
-    def __init__(self, runtime: BlockRuntime, connection: Any) -> None:
-        super().__init__(connection)
+    def __init__(self, runtime: BlockRuntime, held: StoreTransaction | AsyncStoreTransaction) -> None:
+        super().__init__(held)
         self._runtime = runtime
         self.finish_asked: Finish | None = None
 
@@ -40,8 +41,8 @@ class Completion(GuardedBlock[Transaction[R]]):
         super().__init__("complete", runtime, blocks, self._make, surroundings)
         self._transaction: Transaction[R] | None = None
 
-    def _make(self, connection: Any) -> Transaction[R]:
-        self._transaction = Transaction(self._runtime, connection)
+    def _make(self, held: StoreTransaction | AsyncStoreTransaction) -> Transaction[R]:
+        self._transaction = Transaction(self._runtime, held)
         return self._transaction
 
     def _finish_asked(self) -> Finish | None:

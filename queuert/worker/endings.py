@@ -9,8 +9,10 @@ from queuert.errors import (
     BlockerFailedError,
     CompletionMisuseError,
     PayloadDecodeError,
+    RetryLater,
     StateError,
     UndeclaredContinuationError,
+    Unrecoverable,
 )
 from queuert.ids import new_id
 from queuert.job_types import JobType
@@ -96,6 +98,7 @@ def _started(job: ClaimedJob, start: ChainStart) -> NewJob:
         id_chosen=start.id is not None,
         trace_context=job.trace_context,
         limit_key=start.limit_key,
+        result_ttl=start.result_ttl,
     )
 
 
@@ -117,6 +120,8 @@ def failed(job: ClaimedJob, retry: RetryPolicy, exception: BaseException) -> Fin
         return retried(job, retry, JobError("crashed", safe_text(str(exception), MAX_MESSAGE)), crashed=True)
     remote = remote_cause(exception)
     error = error_of(exception) if remote is None else remote.error
+    if isinstance(exception, RetryLater):
+        return retried(job, retry, error, exception.after)
     may_retry = retry.allows_after(exception) if remote is None else remote.may_retry
     return retried(job, retry, error) if may_retry else Finish(job, FinishKind.FAIL, error=error)
 
@@ -138,6 +143,10 @@ def error_of(exception: BaseException, kind: str = "handler") -> JobError:
         kind = "decode"
     elif isinstance(exception, StateError) and kind == "handler":
         kind = "store"
+    elif isinstance(exception, Unrecoverable):
+        kind = "fail"
+    elif isinstance(exception, RetryLater):
+        kind = "retry"
     name = f"{type(exception).__module__}.{type(exception).__qualname__}".removeprefix("builtins.")
     return JobError(
         kind=kind,

@@ -1,6 +1,7 @@
 """Renews the leases of a worker, in a thread and on a connection of its own.
 
-A handler that blocks the event loop, or a pool that is used up, must not cost the leases of the jobs. A second thread
+A handler that blocks the event loop, or a pool that is used up, must not cost the leases of the jobs, nor make the
+worker look dead: the same thread tells the worker registry of it, after it has seen to the leases. A second thread
 gives up leases whose end comes near without a renewal: a worker stops itself before anybody else may start.
 """
 
@@ -18,6 +19,7 @@ from queuert.policies import Backoff
 from queuert.state.adapter import StateAdapter
 from queuert.state.sync_store import Store
 from queuert.worker.lease_book import HeldLease, LeaseBook
+from queuert.worker.registration import Registration
 from queuert.worker.supervisor import PATIENCE
 
 _STOP_TIMEOUT = 1.0
@@ -38,8 +40,10 @@ class LeaseKeeper:
         shortest_lease: float,
         shortest_interval: float,
         observers: Observers,
+        registration: Registration,
     ) -> None:
         self._book = book
+        self._registration = registration
         self._state = state
         self._worker = worker
         self._observers = observers
@@ -84,6 +88,11 @@ class LeaseKeeper:
         if self._book.hasten(job_ids):
             self._wake.set()
 
+    def tell(self) -> None:
+        """Tell the registry at once that something is new. From any thread."""
+        self._registration.hasten()
+        self._wake.set()
+
     # --- the renewing thread ------------------------------------------------------------------------------------------
 
     def _renew_until_stopped(self) -> None:
@@ -96,8 +105,12 @@ class LeaseKeeper:
             else:
                 self._failures = 0
                 self._failing_since = None
+                pause = min(pause, self._registration.beat_if_due(self._opened_store))
             self._wake.wait(pause)
             self._wake.clear()
+        if not self._failures:
+            # With a store out of reach it would keep the stop waiting.
+            self._registration.forget(self._opened_store)
         self._close_store()
 
     def _renew_due(self) -> None:

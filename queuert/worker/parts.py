@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from datetime import datetime
 
 from queuert.client import AsyncClient, Client
 from queuert.errors import StateError
@@ -19,9 +20,11 @@ from queuert.worker.completer import Completer
 from queuert.worker.health import Health
 from queuert.worker.lease_book import LeaseBook
 from queuert.worker.lease_keeper import LeaseKeeper
+from queuert.worker.prefetch import Prefetch
 from queuert.worker.process_executor import HandlerProcesses
 from queuert.worker.processors import Processor
 from queuert.worker.reaper import Reaper
+from queuert.worker.registration import Registration, Subject
 from queuert.worker.runner import AttemptRunner
 from queuert.worker.services import Services
 from queuert.worker.slots import Slots
@@ -60,20 +63,38 @@ class WorkerParts:
         self._hurry = hurry
         self._stopping = False
         self._runners: set[AttemptRunner] = set()
+        self._concluding: dict[int, datetime] = {}
+        """When the attempts were claimed whose handlers have ended and whose endings are not written yet."""
         self._subscription: Subscription | None = None
         self.book = LeaseBook()
         self.slots = Slots(concurrency)
+        # What is claimed ahead takes the places that limits leave, and lets nobody else have them.
+        self.prefetch: Prefetch[AttemptRunner] = Prefetch(
+            self.slots, self._begin, enabled=not self._limits, may_start=self._may_begin
+        )
         self.completer = Completer(store, worker=self.holder, observers=self._observers)
+        self.registration = self._new_registration(name)
         self.keeper = self._new_keeper()
         self.reaper = self._new_reaper()
         self.claimer = self._new_claimer(poll_interval)
         self.ticker = Ticker(store, self._notify, tuple(processors), worker=self.holder, observers=self._observers)
-        self.sweeper = Sweeper(store, self._notify, worker=self.holder, observers=self._observers)
+        self.sweeper = self._new_sweeper()
         self._services = self._new_services()
 
     @property
     def _shortest_lease(self) -> float:
         return min(processor.lease.seconds for processor in self._processors.values())
+
+    def _new_registration(self, name: str) -> Registration:
+        subject = Subject(
+            holder=self.holder,
+            name=name,
+            job_types=tuple(self._processors),
+            concurrency=self._concurrency,
+            held=lambda: len(self.book),
+            stopping=lambda: self._stopping,
+        )
+        return Registration(subject, observers=self._observers)
 
     def _new_keeper(self) -> LeaseKeeper:
         return LeaseKeeper(
@@ -83,6 +104,7 @@ class WorkerParts:
             shortest_lease=self._shortest_lease,
             shortest_interval=min(one.lease.renewal_interval for one in self._processors.values()),
             observers=self._observers,
+            registration=self.registration,
         )
 
     def _new_reaper(self) -> Reaper:
@@ -101,13 +123,18 @@ class WorkerParts:
             self._store,
             self._notify,
             self.slots,
-            self._begin,
+            self.prefetch,
+            self._made,
             leases={name: processor.lease.seconds for name, processor in self._processors.items()},
             limits=self._limits,
             holder=self.holder,
             poll_interval=poll_interval,
             observers=self._observers,
         )
+
+    def _new_sweeper(self) -> Sweeper:
+        kept = {name: policy for name, one in self._processors.items() if (policy := one.retention) is not None}
+        return Sweeper(self._store, self._notify, kept, worker=self.holder, observers=self._observers)
 
     def _new_services(self) -> Services:
         threads = HandlerThreads(f"queuert-{self.holder}")
@@ -127,6 +154,7 @@ class WorkerParts:
             stopping=lambda: self._stopping,
             hasten=self.keeper.look_at,
             wake_claimer=self.claimer.on_readied,
+            handled=self._handled,
             limited=frozenset(self._limits),
         )
 
@@ -151,8 +179,25 @@ class WorkerParts:
         if len(self.book):
             self.keeper.look_at(None if hint.keys is None else list(hint.keys))
 
-    def _begin(self, job: ClaimedJob, sent_at: float) -> None:
-        runner = AttemptRunner(self._services, self._processors[job.type], job, sent_at)
+    def _made(self, job: ClaimedJob, sent_at: float) -> AttemptRunner:
+        return AttemptRunner(self._services, self._processors[job.type], job, sent_at)
+
+    def _handled(self, job: ClaimedJob, seconds: float) -> None:
+        self.prefetch.pace.note(seconds)
+        self._concluding[id(job)] = job.started_at
+        self.slots.vacate()
+
+    def _may_begin(self, runner: AttemptRunner) -> bool:
+        """With one place, what an attempt may have started, or seen start, begins when its own ending is written.
+
+        So a job that starts its successor is over when that one looks for it. Endings are in the order of their claims:
+        the first is the oldest.
+        """
+        if self._concurrency > 1 or not self._concluding:
+            return True
+        return runner.job.created_at < next(iter(self._concluding.values()))
+
+    def _begin(self, runner: AttemptRunner) -> None:
         self._runners.add(runner)
         self.slots.start(self._run(runner))
 
@@ -161,10 +206,12 @@ class WorkerParts:
             await runner.run()
         finally:
             self._runners.discard(runner)
+            self._concluding.pop(id(runner.job), None)
 
     async def stop(self, grace: float) -> None:
         """Stop the loops: first what begins work, last what guards it."""
         self._stopping = True
+        self.keeper.tell()
         self._services.processes.tell_stopping()
         self._observers.emit(WorkerStopping(worker=self.holder, running=self.slots.running, grace=grace))
         try:

@@ -75,6 +75,8 @@ class _Child:
                     self._current.abort.set(message.reason)
                 case messages.Cut() if self._current is not None:
                     self._current.cut()
+                case messages.Amended() if self._current is not None:
+                    self._current.answers.put(message.finish)
                 case messages.Stopping() if self._current is not None:
                     self._current.stopping = True
                 case _:

@@ -8,6 +8,7 @@ import multiprocessing  # noqa: F401  (it makes a script's classes known under t
 import pickle
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol
 
 from queuert.jobs import AbortReason
@@ -51,6 +52,10 @@ class Host(Protocol):
         """A transaction holds the job."""
         ...
 
+    async def amended(self, finish: Finish) -> Finish:
+        """The ending of a ``complete()`` block as it is to be written."""
+        ...
+
     def committing(self, finish: Finish, result: FinishResult) -> None:
         """This ending is about to be committed."""
         ...
@@ -86,7 +91,13 @@ class HandlerProcesses:
             HandlerKilledError: the child was killed: the hard timeout, or the attempt's abort signal.
             HandlerCrashedError: the child died by itself.
         """
-        run = messages.Run(self._spec(processor), attempt.claimed, pickle.dumps(tuple(attempt.blockers)), False)
+        run = messages.Run(
+            self._spec(processor),
+            attempt.claimed,
+            pickle.dumps(tuple(attempt.blockers)),
+            stopping=False,
+            amends=processor.after_attempt is not None,
+        )
         while True:
             child = self._idle.pop() if self._idle else await self._start()
             if not child.alive:
@@ -199,7 +210,7 @@ class _Conversation:
         """Tell the child what to run, and hear it out."""
         longest = None if self._hard_timeout is None else self._hard_timeout + _START
         try:
-            self._child.send(messages.Run(run.spec, run.job, run.blockers, stopping))
+            self._child.send(replace(run, stopping=stopping))
             self._attempt.abort.on_abort(self._on_abort)
             with timer(longest, self._out_of_time):
                 began = await self._until_began()
@@ -229,6 +240,8 @@ class _Conversation:
                     return message
                 case messages.Held():
                     self._host.hold(self._cut)
+                case messages.Ending():
+                    self._child.send(messages.Amended(await self._host.amended(message.finish)))
                 case messages.Committing():
                     self._host.committing(message.finish, message.result)
                 case messages.Committed():

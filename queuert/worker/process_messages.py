@@ -51,6 +51,8 @@ class Run:
     job: ClaimedJob
     blockers: bytes = field(repr=False)
     stopping: bool
+    amends: bool = False
+    """Endings are shown to the worker before they are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,13 @@ class Stopping:
     """The worker has been asked to stop."""
 
 
+@dataclass(frozen=True, slots=True)
+class Amended:
+    """The ending that the child asked about, as it is to be written."""
+
+    finish: Finish
+
+
 # --- from the child ---------------------------------------------------------------------------------------------------
 
 
@@ -81,6 +90,13 @@ class Began:
 @dataclass(frozen=True, slots=True)
 class Held:
     """A transaction holds the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The ending of a ``complete()`` block; the child waits for it to come back."""
+
+    finish: Finish
 
 
 @dataclass(frozen=True, slots=True)

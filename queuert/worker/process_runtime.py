@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from queue import SimpleQueue
 from typing import Any
 
 from queuert.errors import CompletionMisuseError
@@ -104,6 +105,7 @@ class ChildRuntime:
         self.over = False
         self.job_type: JobType[Any, Any] | None = None
         self.retry = RetryPolicy()
+        self.answers: SimpleQueue[Finish] = SimpleQueue()
         self._connection = connection
         self._store = store
         self._cut: Callable[[], None] | None = None
@@ -128,6 +130,17 @@ class ChildRuntime:
         if self.abort.reason is AbortReason.TIMEOUT:
             self.abort.raise_if_set()
         return endings.ending(self.run.job, self.job_type, self.retry, outcome)
+
+    async def amended(self, finish: Finish) -> Finish:
+        """Not here: ``check_event_loop`` goes first."""
+        return finish
+
+    def amended_in_thread(self, finish: Finish) -> Finish:
+        """The ending as the worker's hook leaves it."""
+        if not self.run.amends:
+            return finish
+        self._connection.send(messages.Ending(finish))
+        return self.answers.get()
 
     def begin(self) -> AbstractAsyncContextManager[AsyncStoreTransaction]:
         """Not here: ``check_event_loop`` goes first."""
@@ -164,7 +177,16 @@ class _Announced:
     def __init__(self, transaction: StoreTransaction, connection: Connection) -> None:
         self._transaction = transaction
         self._connection = connection
-        self.connection = transaction.connection
+
+    @property
+    def connection(self) -> Any:
+        """The connection, inside the transaction."""
+        return self._transaction.connection
+
+    @property
+    def holds(self) -> bool:
+        """Whether nobody else can take the job meanwhile."""
+        return self._transaction.holds
 
     def cut(self) -> None:
         """End the transaction's connection."""

@@ -12,8 +12,10 @@ from queuert.errors import ConfigurationError, DefinitionError, DuplicateJobType
 from queuert.job_types import JobType, JobTypes
 from queuert.limits import Limits
 from queuert.outcomes import Outcome
-from queuert.policies import LeasePolicy, RetryPolicy
+from queuert.policies import LeasePolicy, Retention, RetryPolicy
 from queuert.worker import executors
+from queuert.worker.after_attempt import AfterAttempt
+from queuert.worker.after_attempt import checked as checked_hook
 from queuert.worker.attempt import Attempt
 from queuert.worker.executors import Executor
 from queuert.worker.middleware import Middleware, check_middlewares, check_required
@@ -48,6 +50,8 @@ class Processor:
     """The handler runs although a chain that it waited for was not completed."""
     batch_size: int | None = None
     """The handler takes up to this many attempts at a time."""
+    retention: Retention | None = None
+    after_attempt: AfterAttempt | None = None
 
 
 class Processors:
@@ -58,6 +62,9 @@ class Processors:
         middlewares: wrap every attempt of these processors, the first one outermost.
         retry: for job types without a policy of their own.
         lease: for job types without a policy of their own.
+        retention: which closed chains are kept, for types without one of their own; by default all.
+        after_attempt: called before an attempt is written that completed its job or failed for good, see
+            :class:`~queuert.worker.after_attempt.EndedAttempt`; for job types without one of their own.
 
     Example::
 
@@ -76,11 +83,15 @@ class Processors:
         middlewares: Sequence[Middleware] = (),
         retry: RetryPolicy | None = None,
         lease: LeasePolicy | None = None,
+        retention: Retention | None = None,
+        after_attempt: AfterAttempt | None = None,
     ) -> None:
         self.job_types = job_types
         self._middlewares = tuple(middlewares)
         self._retry = retry or RetryPolicy()
         self._lease = lease or LeasePolicy()
+        self._retention = _checked_retention(retention)
+        self._after_attempt = checked_hook(after_attempt)
         self._by_name: dict[str, Processor] = {}
 
     def handles(
@@ -95,6 +106,8 @@ class Processors:
         hard_timeout: float | timedelta | None = None,
         limits: Limits | None = None,
         on_blocker_failure: Literal["fail", "run"] = "fail",
+        retention: Retention | None = None,
+        after_attempt: AfterAttempt | None = None,
     ) -> Callable[[Handler[I, R]], Handler[I, R]]:
         """Register the decorated function as the handler of ``job_type``. The function itself stays as it is.
 
@@ -112,6 +125,14 @@ class Processors:
         When a chain that the job waited for has failed or was cancelled, so does the job, and the handler is not run.
         With ``on_blocker_failure="run"`` it is, and finds the failure in ``attempt.blockers``.
 
+        ``retention`` says which closed chains that began with this job type are kept. Workers delete the others, within
+        minutes.
+
+        ``after_attempt`` is called before an attempt is written that completed its job or failed for good, in the
+        worker's process; it may change the output, the error and the TTL. When what it does cannot be written, the
+        attempt is written as it was. It may be called again for a job whose attempt is repeated, and is not when the
+        job continues, waits or is cancelled, or when its worker has died.
+
         Raises:
             UnknownJobTypeError: the job type is not among ``job_types``.
             DuplicateJobTypeError: it has a handler already.
@@ -127,6 +148,8 @@ class Processors:
             "hard_timeout": executors.checked_timeout("hard_timeout", hard_timeout),
             "limits": _checked_limits(limits),
             "runs_on_blocker_failure": _runs(on_blocker_failure),
+            "retention": _checked_retention(retention) or self._retention,
+            "after_attempt": checked_hook(after_attempt) or self._after_attempt,
         }
 
         def register(handler: Handler[I, R]) -> Handler[I, R]:
@@ -146,6 +169,8 @@ class Processors:
         timeout: float | timedelta | None = None,
         limits: Limits | None = None,
         on_blocker_failure: Literal["fail", "run"] = "fail",
+        retention: Retention | None = None,
+        after_attempt: AfterAttempt | None = None,
     ) -> Callable[[BatchHandler[I, R]], BatchHandler[I, R]]:
         """Register a handler that takes a list of attempts and returns their outcomes, one each, in their order.
 
@@ -173,6 +198,8 @@ class Processors:
             timeout=timeout,
             limits=limits,
             on_blocker_failure=on_blocker_failure,
+            retention=retention,
+            after_attempt=after_attempt,
         )
 
         def register(handler: BatchHandler[I, R]) -> BatchHandler[I, R]:
@@ -224,6 +251,12 @@ def _checked_limits(limits: object) -> Limits | None:
     if not isinstance(limits, Limits | None):
         raise ConfigurationError(f"limits is {limits!r}: use Limits(...)")
     return limits
+
+
+def _checked_retention(retention: object) -> Retention | None:
+    if not isinstance(retention, Retention | None):
+        raise ConfigurationError(f"retention is {retention!r}: use Retention(...)")
+    return retention
 
 
 def _runs(on_blocker_failure: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from queuert.jobs import AbortReason, ChainStatus, JobError
@@ -16,6 +17,16 @@ _CHAIN_STATUS = {
     FinishKind.COMPLETE: ChainStatus.COMPLETED,
     FinishKind.FAIL: ChainStatus.FAILED,
     FinishKind.CANCEL: ChainStatus.CANCELLED,
+}
+
+_ENDING_EVENTS: dict[FinishKind, type[events.Event]] = {
+    FinishKind.COMPLETE: events.AttemptCompleted,
+    FinishKind.CONTINUE: events.AttemptContinued,
+    FinishKind.RETRY: events.AttemptRetried,
+    FinishKind.FAIL: events.AttemptFailed,
+    FinishKind.CANCEL: events.AttemptCancelled,
+    FinishKind.INTERRUPT: events.AttemptInterrupted,
+    FinishKind.WAIT: events.AttemptWaiting,
 }
 
 _UNKNOWN = JobError("unknown", "no reason was given")
@@ -44,11 +55,15 @@ class AttemptReports:
         }
 
     @property
-    def _duration(self) -> float:
+    def duration(self) -> float:
+        """Seconds since the handler began."""
         return time.monotonic() - self._began
 
     def started(self) -> None:
         """The handler begins."""
+        self._began = time.monotonic()
+        if not self._observers.want(events.AttemptStarted):
+            return
         waited = (self._job.started_at - self._job.scheduled_at).total_seconds()
         self._observers.emit(events.AttemptStarted(**self._identity, waited=max(0.0, waited)))
 
@@ -68,6 +83,10 @@ class AttemptReports:
         """The handler raised after its job was completed."""
         self._observers.emit(events.ErrorAfterCompletion(**self._identity, error=error_of(error)))
 
+    def unheeded(self, error: BaseException) -> None:
+        """The hook after the attempt raised, or left what cannot be written."""
+        self._observers.emit(events.AfterAttemptFailed(**self._identity, error=error_of(error)))
+
     def broken(self, error: Exception) -> None:
         """The ending could not be written."""
         self._observers.emit(events.AttemptBroken(**self._identity, error=error_of(error, "store")))
@@ -78,12 +97,15 @@ class AttemptReports:
             self.refused(result.lost)
             return
         self._hint(finish, result)
-        self._observers.emit(self._ending_event(finish))
-        if finish.kind.closes_chain:
+        if self._observers.want(_ENDING_EVENTS[finish.kind]):
+            self._observers.emit(self._ending_event(finish))
+        if finish.kind.closes_chain and self._observers.want(events.ChainClosed):
             self._observers.emit(self._chain_event(finish))
 
     def _hint(self, finish: Finish, result: FinishResult) -> None:
-        readied = {*result.readied, *self._services.limited.intersection((self._job.type,))}
+        readied: Iterable[str] = result.readied
+        if self._job.type in self._services.limited:
+            readied = {*readied, self._job.type}
         if readied:
             self._services.wake_claimer(readied)
             self._services.notify.publish(Topic.JOBS, readied)
@@ -91,7 +113,7 @@ class AttemptReports:
             self._services.notify.publish(Topic.CHAINS, (self._job.chain_id,))
 
     def _ending_event(self, finish: Finish) -> events.Event:
-        identity, duration, error = self._identity, self._duration, finish.error or _UNKNOWN
+        identity, duration, error = self._identity, self.duration, finish.error or _UNKNOWN
         match finish.kind:
             case FinishKind.COMPLETE:
                 return events.AttemptCompleted(**identity, duration=duration)

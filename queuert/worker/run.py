@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -83,6 +84,9 @@ async def _serve(
     code = await _start(worker, asked)
     if code is not None:
         return code
+    # What is there by now lives as long as the process: the garbage collector need not look through it again and again.
+    gc.collect()
+    gc.freeze()
     heart = _heart(worker, health_file)
     await asked.wait()
     await asyncio.gather(*stops)

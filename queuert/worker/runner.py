@@ -11,7 +11,7 @@ from queuert.errors import LeaseLostError, StateUnavailableError
 from queuert.job_types import JobType
 from queuert.jobs import AbortReason, Blocker
 from queuert.observability import context
-from queuert.state.adapter import ClaimedJob, Finish
+from queuert.state.adapter import ClaimedJob, Finish, Lease
 from queuert.worker import blockers, endings
 from queuert.worker.attempt import Attempt
 from queuert.worker.attempt_runtime import AttemptRuntime
@@ -35,9 +35,25 @@ class AttemptRunner:
         self._reports = self._runtime.reports
         self._given_up = False
         self._in_thread = False
-        self._handler: asyncio.Task[Any] | None = None
+        self._handler: asyncio.Task[None] | None = None
+        """This attempt's task, while its handler runs in it."""
         self._event_loop = asyncio.get_running_loop()
         self._abort.on_abort(self._on_abort)
+
+    @property
+    def job(self) -> ClaimedJob:
+        """The job, as it was claimed."""
+        return self._job
+
+    @property
+    def lease(self) -> Lease:
+        """What it holds its job by."""
+        return self._job.lease
+
+    def forget(self) -> None:
+        """It is not to be started: its lease is looked after no more."""
+        self._runtime.concluding = True
+        self._runtime.over()
 
     # --- telling it to stop -------------------------------------------------------------------------------------------
 
@@ -69,28 +85,23 @@ class AttemptRunner:
 
     async def run(self) -> None:
         """Run the attempt. Whatever happens in it, this does not raise."""
-        with context.bind(
-            worker=self._services.worker,
-            job_id=self._job.id,
-            chain_id=self._job.chain_id,
-            type=self._job.type,
-            attempt=self._job.attempt,
-        ):
-            try:
-                self._reports.started()
-                await self._conclude(await self._outcome())
-            except Exception as error:
-                # Nothing is lost by it: the lease expires and the job is run again.
-                self._reports.broken(error)
-            finally:
-                self._runtime.over()
+        job = self._job
+        context.enter(self._services.worker, job.id, job.chain_id, job.type, job.attempt)
+        try:
+            self._reports.started()
+            finish = await self._outcome()
+            self._services.handled(job, self._reports.duration)
+            await self._conclude(finish)
+        except Exception as error:
+            # Nothing is lost by it: the lease expires and the job is run again.
+            self._reports.broken(error)
+        finally:
+            self._runtime.over()
 
     async def _outcome(self) -> Finish | None:
         """What the attempt comes to; None where nothing is left to be written."""
-        self._handler = asyncio.create_task(self._handle())
         try:
-            with timer(self._processor.timeout, self._out_of_time):
-                outcome = await self._handler
+            outcome = await self._handled_in_time()
         except asyncio.CancelledError:
             return await self._after_cancel()
         except BaseException as error:
@@ -100,6 +111,19 @@ class AttemptRunner:
         if self._abort.reason is AbortReason.TIMEOUT:
             return self._timed_out()
         return self._ending_or_failure(outcome)
+
+    async def _handled_in_time(self) -> Any:
+        """Run the handler in this task, which an abort cancels meanwhile, and not any more afterwards."""
+        task = self._handler = asyncio.current_task()
+        try:
+            if self._processor.timeout is None:
+                return await self._handle()
+            with timer(self._processor.timeout, self._out_of_time):
+                return await self._handle()
+        finally:
+            self._handler = None
+            while task is not None and task.cancelling():
+                task.uncancel()
 
     async def _handle(self) -> Any:
         """Decode, and run the handler. Its exceptions pass, except those that would end the event loop."""
@@ -124,6 +148,7 @@ class AttemptRunner:
 
     async def _blockers(self) -> Sequence[Blocker]:
         records = await self._services.store.get_blockers(self._job.id) if self._job.blocker_count else ()
+        blockers.check_there(records, self._job.blocker_count)
         if not self._processor.runs_on_blocker_failure:
             blockers.check_completed(records)
         return blockers.decoded(self._services.job_types, self._job_type, records)
@@ -193,16 +218,19 @@ class AttemptRunner:
             return self._failure(error)
 
     async def _conclude(self, finish: Finish | None) -> None:
-        if await self._runtime.resolve_doubt() or finish is None or self._given_up:
+        if await self._runtime.resolve_doubt() or finish is None or self._runtime.concluding:
             return
         self._runtime.concluding = True
+        finish = await self._runtime.amended(finish)
+        if self._given_up:
+            return
         try:
             result = await self._services.completer.finish(finish)
         except StateUnavailableError:
             raise
         except Exception as error:
             # The store refuses what the handler returned: that is a failed attempt.
-            finish = self._failure(error)
+            finish = await self._runtime.amended(self._failure(error))
             result = await self._services.completer.finish(finish)
         self._reports.ended(finish, result)
 

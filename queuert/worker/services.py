@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from queuert.job_types import JobTypes
 from queuert.notify.adapter import NotifyAdapter
 from queuert.observability.adapter import Observers
-from queuert.state.adapter import StateAdapter
+from queuert.state.adapter import ClaimedJob, StateAdapter
 from queuert.state.async_store import AsyncStore
 from queuert.state.sync_store import Store
 from queuert.worker.batches import Batches
@@ -40,6 +40,8 @@ class Services:
     """Renew the leases of these jobs at once."""
     wake_claimer: Callable[[Iterable[str]], None]
     """Jobs of these types became due. From any thread."""
+    handled: Callable[[ClaimedJob, float], None]
+    """The handler of the attempt of this job, which calls this, has ended after so many seconds: its place is free."""
     limited: frozenset[str] = frozenset()
     """The job types of which a slot is free for other workers when an attempt has ended."""
     _thread_store: Store | None = None

@@ -1,13 +1,16 @@
-"""Looks for blocked jobs that wait for nothing: what a bug or a statement by hand left behind."""
+"""Looks for blocked jobs that wait for nothing (a bug, a statement by hand), and for chains that need not be kept."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 from queuert.notify.adapter import NotifyAdapter, Topic
 from queuert.observability.adapter import Observers
-from queuert.observability.events import JobsSwept
+from queuert.observability.events import ChainsRetired, JobsSwept
+from queuert.policies import Retention
 from queuert.state.async_store import AsyncStore
+from queuert.state.retention import RetireRequest
 from queuert.worker.supervisor import SupervisedLoop
 
 SWEEP_EVERY = 60.0
@@ -19,14 +22,24 @@ _NAMED = 10
 
 
 class Sweeper:
-    """Walks through the blocked jobs, a page at a time, with pauses between."""
+    """Walks through the blocked jobs and then the closed chains, a page at a time, with pauses between."""
 
-    def __init__(self, store: AsyncStore, notify: NotifyAdapter, *, worker: str, observers: Observers) -> None:
+    def __init__(
+        self,
+        store: AsyncStore,
+        notify: NotifyAdapter,
+        policies: Mapping[str, Retention],
+        *,
+        worker: str,
+        observers: Observers,
+    ) -> None:
         self._store = store
         self._notify = notify
+        self._policies = policies
         self._worker = worker
         self._observers = observers
         self._cursor: str | None = None
+        self._retiring = False
         self._begun = False
         self.loop = SupervisedLoop("sweeper", self._step, worker=worker, observers=observers)
 
@@ -34,10 +47,27 @@ class Sweeper:
         if not self._begun:
             self._begun = True
             return random.uniform(0.0, _FIRST)
+        if not self._retiring:
+            self._cursor = await self._sweep()
+            self._retiring = self._cursor is None
+            return _BETWEEN_PAGES
+        self._cursor = await self._retire()
+        if self._cursor is not None:
+            return _BETWEEN_PAGES
+        self._retiring = False
+        return SWEEP_EVERY * random.uniform(0.5, 1.5)
+
+    async def _sweep(self) -> str | None:
         result = await self._store.sweep(cursor=self._cursor)
-        self._cursor = result.cursor
         if result.released:
             self._notify.publish(Topic.JOBS, {job.type for job in result.released})
             named = tuple(job.id for job in result.released[:_NAMED])
             self._observers.emit(JobsSwept(worker=self._worker, count=len(result.released), job_ids=named))
-        return _BETWEEN_PAGES if self._cursor is not None else SWEEP_EVERY * random.uniform(0.5, 1.5)
+        return result.cursor
+
+    async def _retire(self) -> str | None:
+        result = await self._store.retire(RetireRequest(self._policies, cursor=self._cursor))
+        if result.chain_ids:
+            named = tuple(result.chain_ids[:_NAMED])
+            self._observers.emit(ChainsRetired(worker=self._worker, count=len(result.chain_ids), chain_ids=named))
+        return result.cursor

@@ -36,9 +36,11 @@ class HandlerThreads:
         def work() -> None:
             try:
                 result = context.run(function)
-            except StopIteration as error:
-                # A future refuses it, since it would end the generator that waits.
-                _settle(loop, future, RuntimeError(f"the handler raised {error!r}"), failed=True)
+            except (StopIteration, GeneratorExit) as error:
+                # Neither passes through a future: one would end the generator that waits, the other closes it.
+                raised = RuntimeError(f"the handler raised {type(error).__name__}: {error}")
+                raised.__cause__ = error
+                _settle(loop, future, raised, failed=True)
             except BaseException as error:
                 _settle(loop, future, error, failed=True)
             else:

@@ -16,6 +16,8 @@ from queuert.job_types import JobType
 from queuert.notify.adapter import Topic
 from queuert.observability.adapter import Observers
 from queuert.recurrence import Recurring, hint_key
+from queuert.state.async_store import AsyncStore
+from queuert.state.risks import tell_risks
 from queuert.worker.executors import check_not_importing_main
 from queuert.worker.health import Health
 from queuert.worker.middleware import Middleware
@@ -114,26 +116,33 @@ class InProcessWorker:
         try:
             await store.open()
             await store.put_schedules(self._schedules)
+            parts = self._new_parts(store, self._hurry)
+            await parts.registration.begin(store)
         except BaseException:
             self._started = False  # Nothing was begun: it may be tried again.
             await store.aclose()
             raise
         if self._stop_asked:
-            # Stopped while it was connecting: there is nothing to undo but the connection.
+            # Stopped while it was connecting: there is nothing to undo but the connection, and that it was announced.
+            await parts.registration.call_off(store)
             await store.aclose()
             return
+        tell_risks(self._client.state, store.risks, self.observers)
         self._client.notify.open(self._client.observers)
         self._client.notify.publish(Topic.JOBS, {hint_key(schedule.type) for schedule in self._schedules})
-        self._parts = WorkerParts(
+        self._parts = parts
+        parts.start()
+
+    def _new_parts(self, store: AsyncStore, hurry: asyncio.Event) -> WorkerParts:
+        return WorkerParts(
             self._client,
             store,
             self._processors,
             name=self._name,
             concurrency=self._concurrency,
             poll_interval=self._poll_interval,
-            hurry=self._hurry,
+            hurry=hurry,
         )
-        self._parts.start()
 
     async def stop(self, *, grace: float | None = None) -> None:
         """Stop: claim no more, let running handlers finish within the grace, then cancel them and give their jobs back.

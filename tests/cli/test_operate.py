@@ -16,6 +16,7 @@ from queuert.cli.chains import retry_failed
 from queuert.cli.output import shown
 from queuert.notify.in_process import InProcessNotify
 from queuert.recurrence import Recurring
+from queuert.registry import WorkerBeat
 
 number = JobType("number", input=int, output=int)
 step = JobType("step", input=str, output=str)
@@ -121,6 +122,10 @@ def test_pages(run: Run, client: Client, command: str, capsys: pytest.CaptureFix
         ["jobs", "list", "--since", "2024-01-01"],
         ["jobs", "list", "--since", "yesterday"],
         ["chains", "list", "--type", ""],
+        ["chains", "list", "--attribute", "user"],
+        ["chains", "list", "--attribute", "a b=17"],
+        ["chains", "list", "--attribute", "user="],
+        ["jobs", "list", "--attribute", "user=17"],
         ["chains"],
         ["chains", "show"],
         ["chains", "cancel"],
@@ -291,6 +296,40 @@ def test_types(run: Run, client: Client) -> None:
     assert document(run, "types", "resume", "number", "step") == {"resumed": ["number"]}
     assert run("types", "resume", "number") == "resumed 0\n"
     assert [one.type for one in client.paused_types()] == ["removed"]
+
+
+def test_chains_by_attributes(run: Run, client: Client) -> None:
+    one = client.start_chain(number, 1, attributes={"user": 17, "tags": ["a", "x=y"]}).id
+    two = client.start_chain(number, 1, attributes={"user": 17, "tags": ["a"]}).id
+    client.start_chain(number, 1)
+    assert ids(run, "chains", "list", "--attribute", "user=17") == [two, one]
+    assert ids(run, "chains", "list", "--attribute", "user=17", "--attribute", "tags=x=y") == [one]
+    assert ids(run, "chains", "list", "--attribute", "tags=a", "--attribute", "tags=x=y", "--type", "number") == [one]
+    assert ids(run, "chains", "list", "--attribute", "user=18") == []
+    assert document(run, "chains", "show", one)["attributes"] == {"user": "17", "tags": ["a", "x=y"]}
+    assert '"user": "17"' in run("chains", "show", one)
+
+
+def test_workers(run: Run, client: Client) -> None:
+    assert run("workers") == "none\n"
+    assert document(run, "workers") == {"items": [], "next_cursor": None}
+    store = client.state.sync_store()
+    store.open()
+    for id, uptime in (("young", 1.0), ("old", 100.0)):
+        store.beat_worker(WorkerBeat(id, "name", "host-1", 17, "1.0", ("number",), 10, 3, uptime), 3600.0)
+    store.beat_worker(WorkerBeat("dead", "name", "host-1", 17, "1.0", ("number",), 10, 3, 5.0), 0.0)
+    store.close()
+    head, *lines = run("workers").splitlines()
+    assert head.split()[:7] == ["id", "host", "pid", "version", "state", "running", "concurrency"]
+    assert [line.split()[:7] for line in lines] == [
+        [id, "host-1", "17", "1.0", "running", "3", "10"] for id in ("old", "young")
+    ]
+    items = document(run, "workers")["items"]
+    assert [(one["id"], one["job_types"], one["state"]) for one in items] == [
+        ("old", ["number"], "running"),
+        ("young", ["number"], "running"),
+    ]
+    assert items[0]["seen_at"] > items[0]["started_at"]
 
 
 def test_schedules(run: Run, client: Client) -> None:

@@ -71,6 +71,7 @@ def test_a_copy_keeps_what_is_not_changed() -> None:
         deduplication=Deduplicate("k"),
         attach=True,
         limit_key="l",
+        result_ttl=5,
     )
     second = first.replace(input="b")
     for name in NewChain.__slots__:

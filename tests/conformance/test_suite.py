@@ -129,8 +129,69 @@ MUTANTS = [
         "THEN excluded.next_at ELSE",
         "schedules-put_again_keeps_pause_and_tick",
     ),
+    ("index_attributes", "SELECT DISTINCT given.name", "SELECT DISTINCT lower(given.name)", "attributes-odd_texts"),
+    (
+        "list_chains_by_attributes",
+        "(far.created_at, far.chain_id) = (next.created_at, next.chain_id)",
+        "true",
+        "attributes-pages_make_the_whole",
+    ),
+    ("list_chains_by_attributes", "far.number = cardinality(%(names)s::text[])", "true", "attributes-all_of_them"),
+    ("list_chains_by_attributes", "chain_attribute.value = asked.value", "true", "attributes-all_of_them"),
+    ("list_chains_by_attributes", "root.chain_status = ANY", "true OR '' = ANY", "attributes-with_the_other_filters"),
+    ("list_chains_by_attributes", "root.type = ANY", "true OR '' = ANY", "attributes-with_the_other_filters"),
+    (
+        "list_chains_by_attributes",
+        "AND (created_at, chain_id) > (%(low)s::timestamptz, %(low_id)s::text)",
+        "",
+        "attributes-with_the_other_filters",
+    ),
+    ("delete", "attributes::text", "NULL", "attributes-go_with_the_chain"),
+    ("retire", "attributes::text", "NULL", "attributes-go_with_expired_chains"),
+    ("beat_worker", "seen_at = excluded.seen_at,", "", "workers-beats_replace_what_was_told"),
+    ("beat_worker", "state = excluded.state,", "", "workers-beats_replace_what_was_told"),
+    ("beat_worker", "expires_at = excluded.expires_at", "id = excluded.id", "workers-one_whose_time_is_over"),
+    ("sweep_workers", "expires_at <= clock_timestamp()", "true", "workers-many_at_once"),
+    ("forget_worker", "WHERE id = %(id)s::text", "WHERE true", "workers-forgotten"),
+    ("list_workers", "expires_at > clock_timestamp()", "true", "workers-one_whose_time_is_over"),
+    ("list_workers", "ORDER BY started_at, id", "ORDER BY seen_at", "workers-longest_running_first"),
     ("due_schedules", "next_at <= clock.now", "true", "schedules-due_by_the_clock"),
     ("due_schedules", "NOT paused AND next_at <=", "next_at <=", "schedules-paused_ones_are_not_due"),
+    ("start_jobs", "limit_key,\n    result_ttl", "limit_key,\n    NULL", "result_ttl-counts_from_the_closing"),
+    ("start_missing", "limit_key,\n    result_ttl", "limit_key,\n    NULL", "result_ttl-one_of_many_fixes_it"),
+    ("finish", "coalesce(asked.ttl, result_ttl)", "result_ttl", "result_ttl-the_ending_may_say_otherwise"),
+    ("finish", "coalesce(done.ttl, job.result_ttl)", "job.result_ttl", "result_ttl-the_ending_may_say_otherwise"),
+    ("finish", "asked.next_limit, done.result_ttl", "asked.next_limit, NULL::float8", "result_ttl-of_a_long_chain"),
+    ("fail_expired", "clock_timestamp() + result_ttl", "NULL + result_ttl", "result_ttl-failed_by_the_reaper"),
+    ("cancel", "clock_timestamp() + result_ttl", "NULL + result_ttl", "result_ttl-closed_from_outside"),
+    (
+        "complete_outside",
+        "clock_timestamp() + job.result_ttl",
+        "NULL + job.result_ttl",
+        "result_ttl-closed_from_outside",
+    ),
+    ("complete_outside", "done.result_ttl\n", "NULL\n", "result_ttl-closed_from_outside"),
+    ("find_started", "expires_at <= clock_timestamp()", "false", "expired-attach_starts_anew"),
+    (
+        "find_duplicates",
+        "expires_at > statement_timestamp()",
+        "expires_at IS NOT NULL",
+        "expired-keys_are_free_again",
+    ),
+    ("update_result_ttl", "chain_status <> 'open'", "true", "result_ttl-updated"),
+    ("update_result_ttl", "AND chain_index = 0", "", "result_ttl-updated_by_a_jobs_id"),
+    ("update_result_ttl", "(expires_at IS NULL OR expires_at > clock_timestamp())", "true", "result_ttl-updated"),
+    ("find_expired", "WHERE expires_at <= statement_timestamp()", "WHERE true", "retention-nothing_to_retire"),
+    ("find_expired", "(expires_at, id) >", "(expires_at, id) >=", "retention-pages_make_the_whole"),
+    ("find_unkept", "chain_closed_at <= stretch.cut", "false", "retention-by_age"),
+    ("find_unkept", "created_at DESC, id DESC OFFSET", "created_at, id OFFSET", "retention-by_count"),
+    ("find_unkept", "job.chain_status = asked.status", "true", "retention-by_count"),
+    ("find_unkept", "(created_at, id) > (stretch", "(created_at, id) >= (stretch", "retention-pages_make_the_whole"),
+    ("lock_retiring", "SKIP LOCKED", "NOWAIT", "retention_races-many_at_once"),
+    ("retire", "IN ('blocked', 'scheduled', 'ready', 'running')", "= ''", "retention-blockers_of_open_jobs_stay"),
+    ("retire", "'scheduled', ", "", "retention-blockers_of_open_jobs_stay"),
+    ("retire", "WHERE blocker_chain_id = doomed.id", "WHERE false", "retention-jobs_that_ended_let_go"),
+    ("retire", "job.chain_id = doomed.id AND", "false AND", "retention-expired_chains_go"),
 ]
 
 
@@ -177,7 +238,7 @@ def test_what_an_adapter_cannot_is_skipped_by_name(dsn: str) -> None:
             return Lesser(dsn)
 
     case = CASES["transactions-commits_together"]
-    assert case.needs is Capability.USER_TRANSACTIONS
+    assert case.needs == (Capability.USER_TRANSACTIONS,)
     with pytest.raises(pytest.skip.Exception, match="user_transactions"):
         run(Request(), case, Colour.SYNC)
     run(Request(), CASES["lookup-nothing_is_due"], Colour.SYNC)

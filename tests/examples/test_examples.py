@@ -12,7 +12,13 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 NO_PROGRAMS = ("__init__", "media", "processes_work")
 """What other examples import."""
-EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem not in NO_PROGRAMS)
+BY_ADDRESS = ("redis_", "guild_", "federation_")
+"""How the names of those begin that ``test_examples_by_address.py`` runs."""
+EXAMPLES = sorted(
+    path.stem
+    for path in (ROOT / "examples").glob("*.py")
+    if path.stem not in NO_PROGRAMS and not path.stem.startswith(BY_ADDRESS)
+)
 
 PRINTS = {
     "approvals": """\
@@ -27,6 +33,14 @@ greet attempt 1: the handler, in a thread
 greet attempt 1: after, inner
 greet attempt 1: after, outer
 hello, world
+""",
+    "attributes": """\
+{'customer': 17}: tea, pens
+{'tags': 'food'}: tea, cake
+{'customer': 17, 'tags': ['food', 'urgent']}: tea
+biller runs bill, 5 at once
+bill for cake, bill for tea
+0 workers are left
 """,
     "cancellation": """\
 the handler of now is told: cancelled
@@ -43,6 +57,11 @@ blue: started
 blue: already there
 green: started
 """,
+    "codecs": """\
+not white b'\\x00\\x00\\x00'
+21
+['msgpack', 'zlib'] True
+""",
     "deduplication": """\
 the second is the first: True
 report for Ada
@@ -58,6 +77,14 @@ in the block nobody else sees the job
 on_commit: the job is there, ready
 the handler runs for Ada
 welcomed Ada
+""",
+    "encryption": """\
+re: with the old key
+re: with the old key still
+re: with the new key
+['json', 'aes-gcm:2030-01']
+['json', 'aes-gcm:2030-01']
+['json', 'aes-gcm:2030-02']
 """,
     "fan_out_and_join": "6 words\n",
     "limits": "8 done; at once for each: {'ada': 1, 'bob': 1}\n",
@@ -78,6 +105,14 @@ every-second
 every-second
 every-second paused
 nightly goes on
+""",
+    "requests": """\
+asked the shop for the price of a cat
+42
+42
+failed: queuert.errors.Unrecoverable: nobody sells unicorns
+kept for 600 seconds
+updated
 """,
     "retries_and_failures": """\
 busy answered at attempt 2

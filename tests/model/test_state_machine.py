@@ -6,13 +6,16 @@ concurrency; races have tests of their own.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import hypothesis.strategies as st
 import psycopg
 import pytest
-from hypothesis import HealthCheck, settings
+import redis
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from queuert.deduplication import Deduplicate
@@ -26,8 +29,21 @@ from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.policies import RetryPolicy
 from queuert.schedules import Schedule
 from queuert.state import Store
-from queuert.state.adapter import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, ReapRequest, Renewal
+from queuert.state.adapter import (
+    ClaimedJob,
+    ClaimRequest,
+    Finish,
+    FinishKind,
+    NewJob,
+    ReapRequest,
+    Renewal,
+    StateAdapter,
+)
+from queuert.state.outside import OutsideCompletion
 from queuert.state.postgres import PostgresState
+from queuert.state.redis import RedisState
+from queuert.state.sqlite import SQLiteState
+from queuert.testing.redis_scan import scan
 
 TYPES = ("a", "b")
 AT_ONCE = RetryPolicy(max_attempts=1000, initial=0.0, jitter=0.0, max_crashes=1000)
@@ -52,6 +68,8 @@ class ModelJob:
     uncounted: int = 0
     expirations: int = 0
     token: str | None = None
+    waits_for: set[str] = field(default_factory=set)
+    """Those of its blockers that it was not let go by."""
 
 
 class Model:
@@ -64,11 +82,11 @@ class Model:
     def tail(self, chain: str) -> ModelJob:
         return max((job for job in self.jobs.values() if job.chain == chain), key=lambda job: job.index)
 
-    def open_blockers(self, job: ModelJob) -> int:
-        return sum(self.chains[chain] is ChainStatus.OPEN for chain in job.blockers)
+    def open_among(self, chains: Iterable[str]) -> set[str]:
+        return {chain for chain in chains if self.chains[chain] is ChainStatus.OPEN}
 
     def resting_status(self, job: ModelJob) -> JobStatus:
-        if self.open_blockers(job):
+        if job.waits_for:
             return BLOCKED
         return SCHEDULED if job.later else READY
 
@@ -85,13 +103,22 @@ class Model:
         self.jobs[job.id] = job
         if job.index == 0:
             self.chains[job.id] = ChainStatus.OPEN
+        job.waits_for = self.open_among(job.blockers)
         job.status = self.resting_status(job)
 
     def close(self, chain: str, status: ChainStatus) -> None:
         self.chains[chain] = status
         for job in self.jobs.values():
-            if job.status is BLOCKED and chain in job.blockers and not self.open_blockers(job):
+            job.waits_for.discard(chain)
+            if job.status is BLOCKED:
                 job.status = self.resting_status(job)
+
+    def reopen(self, chain: str) -> None:
+        """Who still waits for others waits for it again; who was let go is not stopped."""
+        self.chains[chain] = ChainStatus.OPEN
+        for job in self.jobs.values():
+            if job.status is BLOCKED and chain in job.blockers:
+                job.waits_for.add(chain)
 
     def references(self, chain: str) -> bool:
         return any(chain in job.blockers for job in self.jobs.values() if job.chain != chain)
@@ -111,15 +138,15 @@ ENDINGS = {
 class StoreMachine(RuleBasedStateMachine):
     """Operations on a store, told to the model as well."""
 
+    place: Place
     store: Store
-    sql: psycopg.Connection[Any]
 
     leases = Bundle("leases")
     stale = Bundle("stale")
 
     @initialize()
     def begin(self) -> None:
-        self.sql.execute("TRUNCATE queuert.job, queuert.job_blocker, queuert.deduplication")
+        self.store = self.place.emptied()
         self.model = Model()
 
     # --- start --------------------------------------------------------------------------------------------------------
@@ -129,9 +156,20 @@ class StoreMachine(RuleBasedStateMachine):
         later=st.booleans(),
         key=st.sampled_from([None, None, "k"]),
         scope=st.sampled_from(["open", "any"]),
+        limit_key=st.sampled_from([None, None, "x", "y"]),
+        priority=st.integers(-1, 1),
         data=st.data(),
     )
-    def start(self, type: str, later: bool, key: str | None, scope: str, data: st.DataObject) -> None:
+    def start(
+        self,
+        type: str,
+        later: bool,
+        key: str | None,
+        scope: str,
+        limit_key: str | None,
+        priority: int,
+        data: st.DataObject,
+    ) -> None:
         known = list(self.model.chains)
         blockers = data.draw(st.lists(st.sampled_from(known), unique=True, max_size=2)) if known else []
         expected = None if key is None else self.model.standing_in(type, key, scope)
@@ -142,6 +180,8 @@ class StoreMachine(RuleBasedStateMachine):
             schedule=LATER if later else None,
             blockers=tuple(blockers),
             deduplication=None if key is None else Deduplicate(key, scope=scope),
+            limit_key=limit_key,
+            priority=priority,
         )
         [started] = self.store.start_jobs([new])
         assert started.existing is (expected is not None)
@@ -210,6 +250,7 @@ class StoreMachine(RuleBasedStateMachine):
             for child in ending.starts:
                 self.model.add(ModelJob(child.id, child.type, child.id, 0, READY))
             job.blockers += ending.blockers
+            job.waits_for = self.model.open_among(ending.blockers)
             job.uncounted += 1
             job.status, job.later = BLOCKED, False
         else:
@@ -260,6 +301,24 @@ class StoreMachine(RuleBasedStateMachine):
             tail.status = JobStatus.CANCELLED
             self.model.close(chain, ChainStatus.CANCELLED)
 
+    @rule(data=st.data(), goes_on=st.booleans())
+    def complete(self, data: st.DataObject, goes_on: bool) -> None:
+        chain = self._some_chain(data)
+        if chain is None:
+            return
+        tail = self.model.tail(chain)
+        was_open = self.model.chains[chain] is ChainStatus.OPEN
+        following = NewJob(id=new_id(), type="a", input="4") if goes_on else None
+        completion = OutsideCompletion(chain, tail.id, None if goes_on else "1", following)
+        [done] = self.store.complete_chains([completion])
+        assert (done.written, done.met) == (was_open, tail.status)
+        if was_open and following is not None:
+            tail.status = JobStatus.CONTINUED
+            self.model.add(ModelJob(following.id, following.type, chain, tail.index + 1, READY))
+        elif was_open:
+            tail.status = JobStatus.COMPLETED
+            self.model.close(chain, ChainStatus.COMPLETED)
+
     @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
         chain = self._some_chain(data)
@@ -270,8 +329,9 @@ class StoreMachine(RuleBasedStateMachine):
                 self.store.retry_chains([chain])
             return
         self.store.retry_chains([chain])
-        self.model.chains[chain] = ChainStatus.OPEN
+        self.model.reopen(chain)
         tail = self.model.tail(chain)
+        tail.waits_for = self.model.open_among(tail.blockers)
         tail.uncounted, tail.expirations, tail.later = tail.attempt, 0, False
         tail.status = self.model.resting_status(tail)
 
@@ -310,36 +370,131 @@ class StoreMachine(RuleBasedStateMachine):
     def store_shows_the_model(self) -> None:
         if not hasattr(self, "model"):
             return
-        found = {row[0]: row[1:] for row in self.sql.execute(
-            "SELECT id, chain_id, chain_index, status, attempt, uncounted, lease_expirations, open_blockers "
-            "FROM queuert.job"
-        )}  # fmt: skip
+        jobs, chains = self.place.stored(self.model)
         expected = {
             job.id: (
                 job.chain, job.index, job.status.value, job.attempt, job.uncounted, job.expirations,
-                self.model.open_blockers(job) if job.status is BLOCKED else found.get(job.id, (None,) * 7)[6],
+                len(job.waits_for) if job.status is BLOCKED else jobs.get(job.id, (None,) * 7)[6],
             )
             for job in self.model.jobs.values()
         }  # fmt: skip
-        assert found == expected
-        chains = dict(self.sql.execute("SELECT id, status FROM queuert.chain").fetchall())
+        assert jobs == expected
         assert chains == {id: status.value for id, status in self.model.chains.items()}
+
+
+# --- where -----------------------------------------------------------------------------------------------------------
+
+
+class Place(Protocol):
+    """A store that can be emptied and looked at."""
+
+    def emptied(self) -> Store:
+        """The store, with nothing in it."""
+        ...
+
+    def stored(self, model: Model) -> tuple[dict[str, tuple[Any, ...]], dict[str, str]]:
+        """What is in it: jobs and the statuses of chains, by id."""
+        ...
+
+
+class PostgresPlace:
+    """Looked at with SQL."""
+
+    def __init__(self, sql: psycopg.Connection[Any], store: Store) -> None:
+        self._sql = sql
+        self._store = store
+
+    def emptied(self) -> Store:
+        self._sql.execute("TRUNCATE queuert.job, queuert.job_blocker, queuert.deduplication")
+        return self._store
+
+    def stored(self, model: Model) -> tuple[dict[str, tuple[Any, ...]], dict[str, str]]:
+        jobs = {row[0]: row[1:] for row in self._sql.execute(
+            "SELECT id, chain_id, chain_index, status, attempt, uncounted, lease_expirations, open_blockers "
+            "FROM queuert.job"
+        )}  # fmt: skip
+        return jobs, dict(self._sql.execute("SELECT id, status FROM queuert.chain").fetchall())
+
+
+class FreshPlace:
+    """A new place for each sequence, looked at with the store's own operations, and checked."""
+
+    def __init__(self, new_state: Callable[[str], StateAdapter], faults: Callable[[str], list[str]]) -> None:
+        self._new_state = new_state
+        self._faults = faults
+        self._name = ""
+        self._store: Store | None = None
+
+    def emptied(self) -> Store:
+        self.close()
+        self._name = new_id()
+        self._store = self._new_state(self._name).sync_store(connections=1)
+        self._store.open()
+        return self._store
+
+    def stored(self, model: Model) -> tuple[dict[str, tuple[Any, ...]], dict[str, str]]:
+        assert self._store is not None
+        assert self._faults(self._name) == []
+        jobs = {
+            job.id: (
+                job.chain_id, job.chain_index, job.status.value, job.attempt, job.uncounted, job.lease_expirations,
+                job.open_blockers,
+            )
+            for job in self._store.get_jobs(list(model.jobs)) if job is not None
+        }  # fmt: skip
+        assert sum(one.count for one in self._store.counts()) == len(jobs)
+        chains = self._store.get_chains(list(model.chains))
+        return jobs, {chain.id: chain.status.value for chain in chains if chain is not None}
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+
+def any_sequence(place: Place, examples: int) -> None:
+    """Try sequences of operations at a place."""
+    machine: Any = type("Machine", (StoreMachine,), {"place": place})
+    machine.TestCase.settings = settings(
+        max_examples=examples,
+        # Shrinking takes minutes here, and what a failure says would be lost to the test's own timeout.
+        phases=[Phase.generate],
+        stateful_step_count=50,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+    )
+    machine.TestCase().runTest()
 
 
 @pytest.mark.slow
 def test_any_sequence_of_operations(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as sql:
-        state = PostgresState(dsn)
-        store = state.sync_store(connections=1)
+        store = PostgresState(dsn).sync_store(connections=1)
         store.open()
         try:
-            machine: Any = type("Machine", (StoreMachine,), {"store": store, "sql": sql})
-            machine.TestCase.settings = settings(
-                max_examples=100,
-                stateful_step_count=50,
-                deadline=None,
-                suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
-            )
-            machine.TestCase().runTest()
+            any_sequence(PostgresPlace(sql, store), 100)
         finally:
             store.close()
+
+
+@pytest.mark.slow
+def test_any_sequence_on_redis(redis_url: str) -> None:
+    with redis.Redis.from_url(redis_url) as client:
+
+        def fresh(name: str) -> RedisState:
+            client.flushdb()
+            return RedisState(redis_url, namespace=name)
+
+        place = FreshPlace(fresh, lambda name: scan(client, name, alone=True))
+        try:
+            any_sequence(place, 50)
+        finally:
+            place.close()
+
+
+@pytest.mark.slow
+def test_any_sequence_on_sqlite(tmp_path: Path) -> None:
+    place = FreshPlace(lambda name: SQLiteState(tmp_path / name), lambda name: [])
+    try:
+        any_sequence(place, 50)
+    finally:
+        place.close()

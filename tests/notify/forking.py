@@ -1,16 +1,18 @@
-"""A program that forks while an adapter is open: run by a test, with a connection string."""
+"""A program that forks while an adapter is open: run by a test, with a server's address."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-from queuert.notify import Topic
+from queuert.notify import NotifyAdapter, Topic
 from queuert.notify.postgres import PostgresNotify
+from queuert.notify.redis import RedisNotify
+from queuert.notify.sqlite import SQLiteNotify
 from tests.notify.support import Party
 
 
-def in_child(notify: PostgresNotify) -> None:
+def in_child(notify: NotifyAdapter) -> None:
     assert not notify.healthy
     notify.publish(Topic.JOBS, ["nobody opened it here"])
     child = Party(notify)
@@ -24,8 +26,15 @@ def in_child(notify: PostgresNotify) -> None:
     sys.stdout.flush()
 
 
+def adapter_of(address: str) -> NotifyAdapter:
+    if address.endswith(".db"):
+        return SQLiteNotify(address)
+    return PostgresNotify(address) if address.startswith("postgres") else RedisNotify(address, namespace="forking")
+
+
 def main() -> None:
-    notify = PostgresNotify(sys.argv[1])
+    address = sys.argv[1]
+    notify = adapter_of(address)
     parent = Party(notify)
     heard, _ = parent.listen(Topic.JOBS)
     process = os.fork()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import psycopg
+import redis
 
-from queuert.notify import Hint, NotifyAdapter, Subscription, Topic
-from queuert.notify.postgres import ListenerTimes, PostgresNotify
+from queuert.notify import Hint, InProcessNotify, NotifyAdapter, Subscription, Topic
+from queuert.notify.payloads import MARK
+from queuert.notify.postgres import ListenerTimes
 from queuert.observability import Observers
-from queuert.observability.events import Event
+from queuert.observability.events import Event, ListenerLost, ListenerRestored
 from queuert.policies import Backoff
 
 WAIT = 20.0
@@ -20,6 +22,12 @@ WAIT = 20.0
 
 QUICK = ListenerTimes(self_test=0.5, retest=0.1, probe=0.1, answer=1.0, linger=0.05, backoff=Backoff(0.01, 0.05))
 """For tests of what happens when a time is over."""
+
+STRANGE_KEYS = [
+    *("", " ", "\n", "\t", "\x00", "a\x00b", MARK, f"{MARK}[]", f'{MARK}["a"]', "\x7f", "\ud800", "\udfff!"),
+    *("'", '"', "\\", "\\x41", "{a,b}", "$1", "%s", "%(a)s", ";--", "NULL", "null", "[]", '["a"]', "*"),
+    *("é", "日本語", "😀", "e\u0301", "\u202e", "\u2028", "x" * 4_000, "é" * 512),
+]
 
 E = TypeVar("E", bound=Event)
 
@@ -102,7 +110,7 @@ class Party:
         """Subscribe; what is published afterwards is heard."""
         heard = Heard()
         subscription = self.adapter.subscribe(topic, heard)
-        if isinstance(self.adapter, PostgresNotify) and topic not in self._listening:
+        if not isinstance(self.adapter, InProcessNotify) and topic not in self._listening:
             heard.wait_for_wildcard()
             heard.forget()
         self._listening.add(topic)
@@ -126,6 +134,26 @@ class Gate:
 
     def open(self) -> None:
         self._open.set()
+
+
+def held(party: Party) -> Gate:
+    """Keep the party's thread busy, so that what it is given to publish gathers."""
+    gate = Gate()
+    party.listen(Topic.LEASES)
+    party.adapter.subscribe(Topic.LEASES, gate)
+    party.publish(Topic.LEASES, "wait")
+    assert gate.entered.wait(WAIT)
+    return gate
+
+
+def recovers(party: Party, heard: Heard) -> None:
+    """The party's connection was lost: it says so, and is back with a hint to look at everything."""
+    lost = party.recorder.wait_for(ListenerLost)
+    assert lost.error
+    assert lost.retry_in > 0
+    heard.wait_for_wildcard()
+    party.recorder.wait_for(ListenerRestored)
+    assert party.adapter.healthy
 
 
 class Wiretap:
@@ -173,3 +201,50 @@ def wiretap(dsn: str, *channels: str) -> Iterator[Wiretap]:
         yield tap
     finally:
         tap.connection.close()
+
+
+class RedisTap:
+    """A plain client that listens, as any other program might."""
+
+    def __init__(self, url: str, *channels: str) -> None:
+        # The driver does not tell the types of its subscriptions.
+        self.client = cast(Any, redis.Redis.from_url(url))
+        self._hearing = self.client.pubsub()
+        for channel in channels:
+            self._hearing.subscribe(channel)
+            assert self._hearing.get_message(timeout=WAIT)["type"] == "subscribe"
+
+    def texts_until(self, last: str) -> list[str]:
+        """The texts that arrive before this one."""
+        texts: list[str] = []
+        while (message := self._hearing.get_message(timeout=WAIT)) is not None:
+            text = message["data"].decode()
+            if text == last:
+                return texts
+            texts.append(text)
+        raise AssertionError(f"{last!r} did not arrive after {texts}")
+
+    def publish(self, channel: str, text: str | bytes) -> None:
+        self.client.publish(channel, text)
+
+    def adapters(self) -> list[int]:
+        """The ids of the connections of all adapters."""
+        return [int(one["id"]) for one in self.client.client_list() if one["name"] == "queuert-notify"]
+
+    def end_adapters(self) -> int:
+        """End the connections of all adapters; how many there were."""
+        ended = [self.client.client_kill_filter(_id=str(one)) for one in self.adapters()]
+        return len(ended)
+
+    def close(self) -> None:
+        self._hearing.close()
+        self.client.close()
+
+
+@contextmanager
+def redis_tap(url: str, *channels: str) -> Iterator[RedisTap]:
+    tap = RedisTap(url, *channels)
+    try:
+        yield tap
+    finally:
+        tap.close()

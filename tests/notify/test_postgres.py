@@ -21,23 +21,7 @@ from queuert.notify.payloads import MARK, WILDCARD, decode
 from queuert.notify.postgres import ListenerTimes, PostgresNotify
 from queuert.observability.events import HintDropped, ListenerLost, ListenerRestored
 from tests.notify.conftest import NewPostgresParty
-from tests.notify.support import QUICK, WAIT, Gate, Heard, Party, wiretap
-
-STRANGE_KEYS = [
-    *("", " ", "\n", "\t", "\x00", "a\x00b", MARK, f"{MARK}[]", f'{MARK}["a"]', "\x7f", "\ud800", "\udfff!"),
-    *("'", '"', "\\", "\\x41", "{a,b}", "$1", "%s", "%(a)s", ";--", "NULL", "null", "[]", '["a"]', "*"),
-    *("é", "日本語", "😀", "e\u0301", "\u202e", "\u2028", "x" * 4_000, "é" * 512),
-]
-
-
-def held(party: Party) -> Gate:
-    """Keep the party's thread busy, so that what it is given to publish gathers."""
-    gate = Gate()
-    party.listen(Topic.LEASES)
-    party.adapter.subscribe(Topic.LEASES, gate)
-    party.publish(Topic.LEASES, "wait")
-    assert gate.entered.wait(WAIT)
-    return gate
+from tests.notify.support import QUICK, STRANGE_KEYS, WAIT, Heard, Party, held, wiretap
 
 
 def test_hints_of_a_moment_go_out_together(bare_dsn: str, new_postgres_party: NewPostgresParty) -> None:

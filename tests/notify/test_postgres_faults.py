@@ -18,19 +18,9 @@ from queuert.testing.fault_proxy import FaultProxy
 from tests.conftest import StartPostgres
 from tests.notify.conftest import NewPostgresParty
 from tests.notify.fake_pooler import FakePooler
-from tests.notify.support import QUICK, WAIT, Heard, Party, wiretap
+from tests.notify.support import QUICK, WAIT, Heard, Party, recovers, wiretap
 
 pytestmark = pytest.mark.fault
-
-
-def recovers(party: Party, heard: Heard) -> None:
-    """The party's connection was lost: it says so, and is back with a hint to look at everything."""
-    lost = party.recorder.wait_for(ListenerLost)
-    assert lost.error
-    assert lost.retry_in > 0
-    heard.wait_for_wildcard()
-    party.recorder.wait_for(ListenerRestored)
-    assert party.adapter.healthy
 
 
 def test_a_listener_whose_connection_is_ended_comes_back(bare_dsn: str, new_postgres_party: NewPostgresParty) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import psycopg
 import pytest
 
@@ -28,6 +30,14 @@ def plain(id: str) -> NewJob:
 
 def test_plain_starts_are_one_statement(dsn: str) -> None:
     assert steps(dsn, lambda store: store.start_jobs([plain("a"), plain("b"), plain("c")])) == 1
+
+
+def test_starts_with_attributes_are_one_statement(dsn: str) -> None:
+    """Whether all of the batch have some, or one."""
+    jobs = [plain("a"), replace(plain("b"), attributes={"user": "17", "tags": ("a", "b")})]
+    assert steps(dsn, lambda store: store.start_jobs(jobs)) == 1
+    with psycopg.connect(dsn) as connection:
+        assert connection.execute("SELECT count(*) FROM queuert.chain_attribute").fetchone() == (3,)
 
 
 @pytest.mark.parametrize("count", [1, 50])

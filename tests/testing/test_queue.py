@@ -291,6 +291,16 @@ async def test_a_blocked_job_that_is_scheduled(queue: AsyncJobQueue) -> None:
     assert len(await queue.run_until_idle(processors)) == 1
 
 
+async def test_chains_expire(queue: AsyncJobQueue) -> None:
+    chain = await queue.client.start_chain(archive, "a", id="a", result_ttl=3600)
+    assert len(await queue.run_until_idle(processors)) == 1
+    await queue.advance(minutes=59)
+    assert (await queue.client.get_chain(chain.id)).closed_at is not None
+    await queue.advance(minutes=1)
+    again = await queue.client.start_chain(archive, "a", id="a", attach=True)
+    assert not again.deduplicated
+
+
 async def test_windows_of_deduplication_pass(queue: AsyncJobQueue) -> None:
     once_an_hour = Deduplicate("k", scope="any", window=3600)
     chains = [await queue.client.start_chain(archive, "a", deduplication=once_an_hour) for _ in range(2)]
@@ -308,6 +318,23 @@ async def test_everything_grows_older_alike(queue: AsyncJobQueue, dsn: str) -> N
     times = ("created_at", "scheduled_at", "started_at", "finished_at")
     for old, new in zip(before, await queue.jobs(), strict=True):
         assert [(getattr(old, name) - getattr(new, name)).total_seconds() for name in times] == [2 * 86_400] * 4
+
+
+async def test_chains_are_found_by_their_attributes_whatever_their_age(queue: AsyncJobQueue) -> None:
+    """In the order of their starts, by one attribute and by two, and gone when they are deleted."""
+    user: dict[str, Any] = {"user": 17, "tags": ["a"]}
+    first = await queue.client.start_chain(archive, "a", attributes=user)
+    await queue.advance(days=2)
+    second = await queue.client.start_chain(archive, "b", attributes=user)
+    await queue.advance(days=2)
+    for asked in ({"user": 17}, user):
+        page = await queue.client.list_chains(attributes=asked, limit=1)
+        rest = await queue.client.list_chains(attributes=asked, limit=1, cursor=page.next_cursor)
+        assert ([one.id for one in page], [one.id for one in rest]) == ([second.id], [first.id])
+    await queue.client.delete_chains([first])
+    again = await queue.client.start_chain(archive, "a", id=first.id)
+    assert [one.id for one in await queue.client.list_chains(attributes=user)] == [second.id]
+    assert (await again.refresh()).attributes == {}
 
 
 async def test_rates_and_schedules_grow_older_too(queue: AsyncJobQueue, dsn: str) -> None:

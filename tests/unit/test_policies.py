@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from queuert import LeasePolicy, RetryPolicy, after, at
 from queuert.errors import ConfigurationError, PayloadDecodeError, StateError, StateUnavailableError
 from queuert.ids import new_id, new_token
-from queuert.policies import Backoff
+from queuert.policies import Backoff, Keep, Retention
 
 _UNREADABLE = PayloadDecodeError(job_type="number", field="input", path="input", reason="it is no number")
 
@@ -161,3 +162,33 @@ def test_tokens_are_random_uuids() -> None:
     tokens = {uuid.UUID(new_token()) for _ in range(100)}
     assert len(tokens) == 100
     assert {token.version for token in tokens} == {4}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"age": 0},
+        {"age": -1},
+        {"age": float("nan")},
+        {"age": float("inf")},
+        {"age": "60"},
+        {"age": True},
+        {"count": -1},
+        {"count": 1.5},
+        {"count": True},
+        {"count": 1_000_001},
+    ],
+)
+def test_impossible_bounds(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        Keep(**wrong)
+
+
+def test_bounds_of_what_is_kept() -> None:
+    assert Keep(age=timedelta(days=1)) == Keep(age=86_400)
+    assert (Keep(age=60).seconds, Keep(age=60).count) == (60.0, None)
+    assert (Keep(count=0).seconds, Keep(count=0).count) == (None, 0)
+    wrong: Any = 5
+    with pytest.raises(ConfigurationError, match="failed is 5"):
+        Retention(failed=wrong)

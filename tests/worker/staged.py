@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 
 from queuert import Attempt, NewChain, Outcome
+from queuert.errors import RetryLater, Unrecoverable
 from tests.worker.completing import WRITE
 from tests.worker.support import number
 
@@ -58,3 +59,21 @@ def joins(attempt: Attempt[Any, Any]) -> Outcome[Any]:
         return waiting
     with attempt.complete() as tx:
         return tx.finish(waiting)
+
+
+def returns_its_input(attempt: Attempt[Any, Any]) -> Any:
+    """The outcome is the input."""
+    return attempt.input
+
+
+def completes_its_input(attempt: Attempt[Any, Any]) -> Any:
+    """The same, inside a block."""
+    with attempt.complete() as tx:
+        return tx.finish(attempt.input)
+
+
+def raises(attempt: Attempt[Any, Any]) -> Any:
+    """What the input names."""
+    if attempt.input == "unrecoverable":
+        raise Unrecoverable("no use")
+    raise RetryLater(after=0.001, reason="busy")

@@ -5,18 +5,17 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import Protocol
 
 import psycopg
 
-from queuert.errors import ConfigurationError
 from queuert.notify.adapter import Hint, Topic
 from queuert.notify.payloads import decode, encode
 from queuert.notify.pending import Batch, Pending
 from queuert.notify.postgres.wire import QueryRefused, Wire, array
 from queuert.notify.subscribers import Subscribers
-from queuert.policies import Backoff
+from queuert.notify.times import ListenerTimes
 
 # Nobody needs a hint after a crash, so its commit need not wait for the disk. Set for this one transaction, because a
 # setting of the session would get lost in a pooler.
@@ -30,34 +29,6 @@ DEAF = (
     "a notification sent as a test did not arrive; most likely the connection goes through a pooler in transaction"
     " mode. Give a connection string that leads to Postgres itself, as listen_dsn. Until then everybody polls"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ListenerTimes:
-    """Limits and intervals of the listening connection, in seconds. The defaults suit production.
-
-    Raises:
-        ConfigurationError: one of them is not above 0.
-    """
-
-    answer: float = 10.0
-    """The longest wait for an answer, after which the connection counts as lost."""
-    self_test: float = 5.0
-    """The longest wait for a notification to oneself, after which notifications count as not arriving here."""
-    retest: float = 60.0
-    """The pause before that is tried again."""
-    probe: float = 30.0
-    """The silence after which the server is asked whether it is there."""
-    linger: float = 5.0
-    """How long a channel is still listened on after its last subscriber left: the next one often comes at once."""
-    backoff: Backoff = field(default_factory=Backoff)
-    """The pauses between attempts to connect."""
-
-    def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if one.name != "backoff" and not value > 0:
-                raise ConfigurationError(f"{one.name} is {value}: above 0 seconds")
 
 
 class Owner(Protocol):
@@ -86,7 +57,6 @@ class Session:
 
     def __init__(
         self,
-        wire: Wire,
         connect: Callable[[], Wire],
         *,
         schema: str,
@@ -95,7 +65,12 @@ class Session:
         times: ListenerTimes,
         owner: Owner,
     ) -> None:
-        self._wire = wire
+        """Connect.
+
+        Raises:
+            psycopg.OperationalError: that did not work.
+        """
+        self._wire = connect()
         self._connect = connect
         self._schema = schema
         self._subscribers = subscribers
@@ -114,6 +89,10 @@ class Session:
     def healthy(self) -> bool:
         """Whether notifications arrive, as far as anybody wants them."""
         return self._passed or not self._subscribers.topics()
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._wire.close()
 
     def turn(self) -> None:
         """Do all there is to do, then wait for more.

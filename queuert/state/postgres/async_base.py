@@ -11,6 +11,7 @@ from psycopg import AsyncConnection
 from queuert.errors import SchemaMissingError
 from queuert.notify import payloads
 from queuert.notify.adapter import Topic
+from queuert.state.adapter import StoreRisk
 from queuert.state.postgres import parameters
 from queuert.state.postgres.async_steps import begin_callers_transaction, fetch
 from queuert.state.postgres.callers import async_callers_connection
@@ -28,6 +29,11 @@ class AsyncPostgresBase:
         self._settings = settings
         self._sql = statements
         self._connections = AsyncConnections(settings, connections)
+
+    @property
+    def risks(self) -> tuple[StoreRisk, ...]:
+        """None: Postgres keeps what it has committed, unless it was told not to."""
+        return ()
 
     async def open(self) -> None:
         """Connect and check the schema."""

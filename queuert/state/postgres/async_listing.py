@@ -10,6 +10,7 @@ from queuert.state.listing import ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.postgres import counting, pages, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_steps import fetch
+from queuert.state.postgres.registering import asked_pairs, leaping
 
 
 class AsyncPostgresListing(AsyncPostgresBase):
@@ -17,8 +18,13 @@ class AsyncPostgresListing(AsyncPostgresBase):
 
     async def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
         """Chains by the time they were started."""
-        statement = pages.in_order(self._sql.list_chains, page.oldest_first)
-        return pages.chains(await self._fetch(statement, pages.by_time(filter, page)), page.limit)
+        asked = pages.by_time(filter, page)
+        if filter.attributes:
+            asked |= asked_pairs(filter)
+            statement = leaping(self._sql.list_chains_by_attributes, page.oldest_first)
+        else:
+            statement = pages.in_order(self._sql.list_chains, page.oldest_first)
+        return pages.chains(await self._fetch(statement, asked), page.limit)
 
     async def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
         """Jobs by the time they were created."""

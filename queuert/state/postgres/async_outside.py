@@ -10,12 +10,14 @@ from psycopg import AsyncConnection
 from queuert.errors import BlockerReferenceError, ChainNotRetriableError, StateError, StateUnavailableError
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state.adapter import NewJob
+from queuert.state.checks import check_completions
+from queuert.state.hints import Hints, delete_hints, intervention_hints, trigger_hints
 from queuert.state.outside import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
 from queuert.state.postgres import outside_rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
-from queuert.state.postgres.async_steps import add_blockers, fetch
+from queuert.state.postgres.async_steps import add_blockers, fetch, forget_deleted
 from queuert.state.postgres.failures import was_deadlock
-from queuert.state.postgres.outside_rows import FAILED_OR_CANCELLED, Hints, MetChain
+from queuert.state.postgres.outside_rows import FAILED_OR_CANCELLED, MetChain
 from queuert.state.postgres.repeating import ROUNDS, AsyncWork
 from queuert.state.postgres.rows import Row
 
@@ -34,10 +36,10 @@ class AsyncPostgresOutside(AsyncPostgresBase):
         self, completions: Sequence[OutsideCompletion], *, connection: Any = None
     ) -> list[Intervention]:
         """End the last job of each chain with an output or a continuation, whatever it was waiting for."""
-        outside_rows.check_completions(completions)
+        check_completions(completions)
         if not completions:
             return []
-        return await self._repeated(connection, lambda given: self._complete(given, completions), outside_rows.hints)
+        return await self._repeated(connection, lambda given: self._complete(given, completions), intervention_hints)
 
     async def _complete(
         self, connection: AsyncConnection[Any], completions: Sequence[OutsideCompletion]
@@ -59,7 +61,7 @@ class AsyncPostgresOutside(AsyncPostgresBase):
         """Close open chains as cancelled, with an error of kind ``cancel``; closed ones stay as they are."""
         if not ids:
             return []
-        results = await self._repeated(connection, lambda given: self._cancel(given, ids, reason), outside_rows.hints)
+        results = await self._repeated(connection, lambda given: self._cancel(given, ids, reason), intervention_hints)
         return outside_rows.for_each(ids, results)
 
     async def _cancel(self, connection: AsyncConnection[Any], ids: Sequence[str], reason: str) -> list[Intervention]:
@@ -82,7 +84,7 @@ class AsyncPostgresOutside(AsyncPostgresBase):
         """Open failed and cancelled chains again: their last job is due at once, with all its attempts before it."""
         if not ids:
             return []
-        results = await self._repeated(connection, lambda given: self._retry(given, ids), outside_rows.hints)
+        results = await self._repeated(connection, lambda given: self._retry(given, ids), intervention_hints)
         return outside_rows.for_each(ids, results)
 
     async def _retry(self, connection: AsyncConnection[Any], ids: Sequence[str]) -> list[Intervention]:
@@ -108,7 +110,7 @@ class AsyncPostgresOutside(AsyncPostgresBase):
         """Make scheduled jobs due now, results in the order asked. Ready ones stay as they are."""
         if not ids:
             return []
-        return await self._repeated(connection, lambda given: self._trigger(given, ids), outside_rows.trigger_hints)
+        return await self._repeated(connection, lambda given: self._trigger(given, ids), trigger_hints)
 
     async def _trigger(self, connection: AsyncConnection[Any], ids: Sequence[str]) -> list[TriggeredJob]:
         asked = {"ids": list(ids)}
@@ -122,9 +124,7 @@ class AsyncPostgresOutside(AsyncPostgresBase):
         """Delete chains with all their jobs, whatever their status; those that do not exist are passed over."""
         if not ids:
             return DeleteResult((), ())
-        return await self._repeated(
-            connection, lambda given: self._delete(given, ids, cascade=cascade), outside_rows.delete_hints
-        )
+        return await self._repeated(connection, lambda given: self._delete(given, ids, cascade=cascade), delete_hints)
 
     async def _delete(self, connection: AsyncConnection[Any], ids: Sequence[str], *, cascade: bool) -> DeleteResult:
         doomed = await self._lock_doomed(connection, ids, cascade=cascade)
@@ -135,9 +135,7 @@ class AsyncPostgresOutside(AsyncPostgresBase):
         if references:
             raise BlockerReferenceError([(row[0], row[1]) for row in references])
         rows = await fetch(connection, self._sql.delete, {"jobs": list(doomed)})
-        keys = outside_rows.freed_keys(rows)
-        if keys["keys"]:
-            await fetch(connection, self._sql.forget_keys, keys)
+        await forget_deleted(connection, self._sql, rows)
         return outside_rows.deleted(ids, rows)
 
     async def _lock_doomed(

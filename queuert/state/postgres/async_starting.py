@@ -7,10 +7,11 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from queuert.errors import StateError, StateUnavailableError
+from queuert.errors import JobIdConflictError, StateError, StateUnavailableError
 from queuert.notify.adapter import Topic
 from queuert.state.adapter import NewJob, StartedJob
 from queuert.state.postgres.async_base import AsyncPostgresBase
+from queuert.state.postgres.async_retention import delete_expired
 from queuert.state.postgres.async_steps import (
     add_blockers,
     begin_callers_transaction,
@@ -46,7 +47,13 @@ class AsyncPostgresStarting(AsyncPostgresBase):
             apart = needs_transaction(jobs, callers=True)
             if apart:
                 await begin_callers_transaction(callers)
-            started = await self._start(callers, jobs, in_transaction=apart)
+            try:
+                with mapped_errors():
+                    started = await self._start(callers, jobs, in_transaction=apart)
+            except JobIdConflictError:
+                if not apart or not await self._make_room(callers, jobs):
+                    raise
+                started = await self._start(callers, jobs, in_transaction=apart)
             await self._hint(callers, {Topic.JOBS: sorted({job.type for job in started if not job.existing})})
             return started
 
@@ -56,17 +63,26 @@ class AsyncPostgresStarting(AsyncPostgresBase):
             try:
                 async with self._connections.connection() as own:
                     return await self._start(own, jobs, in_transaction=in_transaction)
+            except JobIdConflictError:
+                async with self._connections.connection() as own:
+                    if not left or not await self._make_room(own, jobs):
+                        raise
             except StateUnavailableError as error:
                 # Its victim was rolled back, so it can be repeated: the other one has gone on meanwhile.
                 if not left or not was_deadlock(error):
                     raise
         raise AssertionError("the last round returns or raises")
 
+    async def _make_room(self, connection: AsyncConnection[Any], jobs: Sequence[NewJob]) -> bool:
+        """Whether some of the chosen ids were those of chains that have expired: they are free now."""
+        chosen = [job.id for job in jobs if job.id_chosen]
+        return bool(chosen and await delete_expired(connection, self._sql, chosen))
+
     async def _start(
         self, connection: AsyncConnection[Any], jobs: Sequence[NewJob], *, in_transaction: bool
     ) -> list[StartedJob]:
         if not in_transaction:
-            written = await insert_jobs(connection, self._sql.start_jobs, jobs)
+            written = await insert_jobs(connection, self._sql, self._sql.start_jobs, jobs)
             return [written[job.id] for job in jobs]
         async with connection.transaction():
             starts = Starts(jobs)
@@ -81,13 +97,13 @@ class AsyncPostgresStarting(AsyncPostgresBase):
         """Write the starts that nothing stands in for."""
         certain = [job for job in starts.left() if not job.attach]
         await lock_rows(connection, self._sql, (), certain)
-        written = await insert_jobs(connection, self._sql.start_jobs, certain)
+        written = await insert_jobs(connection, self._sql, self._sql.start_jobs, certain)
         for _ in range(_ATTACH_ROUNDS):
             attaching = [job for job in starts.left() if job.id not in written]
             if not attaching:
                 break
             # Somebody else may have been about to write the same id: by now it stands, or was rolled back.
-            written |= await insert_jobs(connection, self._sql.start_missing, attaching)
+            written |= await insert_jobs(connection, self._sql, self._sql.start_missing, attaching)
             await self._attach(connection, starts, [job for job in attaching if job.id not in written])
         else:
             raise StateError("chains of these ids come and go: they could neither be written nor attached to")
@@ -100,6 +116,12 @@ class AsyncPostgresStarting(AsyncPostgresBase):
 
     async def _attach(self, connection: AsyncConnection[Any], starts: Starts, jobs: Sequence[NewJob]) -> None:
         """Find the chains that exist already for those who would attach to them."""
-        ids = [job.id for job in jobs if job.attach]
-        if ids:
-            starts.attached(await fetch(connection, self._sql.find_started, {"ids": ids}))
+        asked = {"ids": [job.id for job in jobs if job.attach]}
+        if not asked["ids"]:
+            return
+        found = await fetch(connection, self._sql.find_started, asked)
+        expired = [row[0] for row in found if row[5]]
+        if expired:
+            await delete_expired(connection, self._sql, expired)
+            found = await fetch(connection, self._sql.find_started, asked)
+        starts.attached(found)

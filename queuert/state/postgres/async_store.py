@@ -21,16 +21,19 @@ from queuert.state.adapter import (
     ReapResult,
     Renewal,
 )
+from queuert.state.checks import check_endings
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_claiming import AsyncPostgresClaiming
 from queuert.state.postgres.async_listing import AsyncPostgresListing
 from queuert.state.postgres.async_outside import AsyncPostgresOutside
 from queuert.state.postgres.async_recurrence import AsyncPostgresRecurrence
+from queuert.state.postgres.async_registry import AsyncPostgresRegistry
+from queuert.state.postgres.async_retention import AsyncPostgresRetention
 from queuert.state.postgres.async_starting import AsyncPostgresStarting
 from queuert.state.postgres.async_steps import fetch, finish_and_release, lock_rows
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
-from queuert.state.postgres.finishing import DUE, check_endings, finish_results, releases_dependents
+from queuert.state.postgres.finishing import DUE, finish_results, releases_dependents
 from queuert.state.postgres.rows import LeaseState, Row
 
 _SOON = b"SELECT set_config('lock_timeout', '50ms', true)"
@@ -46,6 +49,8 @@ class AsyncPostgresStore(
     AsyncPostgresOutside,
     AsyncPostgresListing,
     AsyncPostgresRecurrence,
+    AsyncPostgresRetention,
+    AsyncPostgresRegistry,
     AsyncPostgresBase,
 ):
     """Jobs in Postgres: see :class:`queuert.state.AsyncStore` for what each operation promises."""

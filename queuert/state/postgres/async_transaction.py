@@ -13,12 +13,12 @@ from psycopg.pq import TransactionStatus
 from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
 from queuert.state.adapter import ClaimedJob, Finish, FinishResult
+from queuert.state.checks import check_endings
+from queuert.state.pauses import async_pauses
 from queuert.state.postgres import rows
 from queuert.state.postgres.async_steps import fetch, finish_and_release
 from queuert.state.postgres.connections import AsyncConnections
 from queuert.state.postgres.failures import BROKEN, mapped
-from queuert.state.postgres.finishing import check_endings
-from queuert.state.postgres.pauses import async_pauses
 from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.watchdog import cut
@@ -51,6 +51,11 @@ class AsyncPostgresTransaction:
         if self._connection is None:
             raise RuntimeError("the transaction has not begun")
         return self._connection
+
+    @property
+    def holds(self) -> bool:
+        """The job's row is locked."""
+        return True
 
     def cut(self) -> None:
         """End the transaction's connection, from any thread."""

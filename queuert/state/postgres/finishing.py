@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
-from queuert.errors import JobIdConflictError
 from queuert.jobs import JobStatus
 from queuert.state.adapter import Finish, FinishKind, FinishResult, Lease, NewJob, StartedJob
 from queuert.state.postgres.rows import Row
@@ -42,17 +41,6 @@ def waiting_jobs(finishes: Sequence[Finish]) -> list[NewJob]:
 def started_by(finishes: Sequence[Finish]) -> list[NewJob]:
     """The chains that endings start, for their jobs to wait for."""
     return [new for one in finishes for new in one.starts]
-
-
-def check_endings(finishes: Sequence[Finish]) -> None:
-    """Refuse what no state of the store could take.
-
-    Raises:
-        JobIdConflictError: a continuation has the id of its chain, which is that of the first job.
-    """
-    own = [one.job.chain_id for one in finishes if one.continuation and one.continuation.id == one.job.chain_id]
-    if own:
-        raise JobIdConflictError(own)
 
 
 def closing_chains(finishes: Sequence[Finish]) -> list[str]:

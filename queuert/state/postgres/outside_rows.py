@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from queuert.errors import (
     ChainNotFoundError,
-    InvalidIdentifierError,
-    JobIdConflictError,
     JobNotFoundError,
     JobNotTriggerableError,
 )
 from queuert.jobs import ChainStatus, JobStatus
-from queuert.notify.adapter import Topic
 from queuert.state.adapter import NewJob
 from queuert.state.outside import DeleteResult, Intervention, OutsideCompletion, TriggeredJob
 from queuert.state.postgres.parameters import Parameters, array, new_job, quoted
@@ -22,9 +18,6 @@ from queuert.state.postgres.rows import Row
 
 FAILED_OR_CANCELLED = frozenset({ChainStatus.FAILED, ChainStatus.CANCELLED})
 """How a chain stands that can be retried."""
-
-Hints: TypeAlias = Mapping[Topic, Sequence[str]]
-"""What others are to be told."""
 
 _DUE = (JobStatus.READY, JobStatus.SCHEDULED)
 
@@ -88,22 +81,6 @@ def completion_blockers(completions: Sequence[OutsideCompletion]) -> list[NewJob
     return [job for job in following if job is not None and job.blockers]
 
 
-def check_completions(completions: Sequence[OutsideCompletion]) -> None:
-    """Refuse what no state of the store could take.
-
-    Raises:
-        InvalidIdentifierError: two completions are of one chain.
-        JobIdConflictError: a continuation has the id of its chain, which is that of the first job.
-    """
-    ids = [one.chain_id for one in completions]
-    if len(set(ids)) < len(ids):
-        twice = next(id for id in ids if ids.count(id) > 1)
-        raise InvalidIdentifierError(f"the chain {twice!r} is to be completed twice in one batch")
-    own = [one.chain_id for one in completions if one.continuation is not None and one.continuation.id == one.chain_id]
-    if own:
-        raise JobIdConflictError(own)
-
-
 def can_complete(completion: OutsideCompletion, chain: MetChain) -> bool:
     """Whether the chain is open, and still at the job that the caller saw."""
     return chain.status is ChainStatus.OPEN and chain.tail_id == completion.tail_id
@@ -142,16 +119,6 @@ def with_released(results: list[Intervention], released: Sequence[Row]) -> list[
     return results
 
 
-def hints(results: Sequence[Intervention]) -> Hints:
-    """What others are to be told of interventions."""
-    written = [one for one in results if one.written]
-    return {
-        Topic.JOBS: sorted({type for one in written for type in one.readied}),
-        Topic.CHAINS: [one.chain_id for one in written if one.status is not ChainStatus.OPEN],
-        Topic.LEASES: [one.job_id for one in written if one.met is JobStatus.RUNNING],
-    }
-
-
 def triggered(ids: Sequence[str], rows: Sequence[Row]) -> list[TriggeredJob]:
     """The jobs that can be triggered, from the rows of ``lock_jobs``, in the order asked.
 
@@ -168,22 +135,12 @@ def triggered(ids: Sequence[str], rows: Sequence[Row]) -> list[TriggeredJob]:
     return [TriggeredJob(id, found[id][1]) for id in ids]
 
 
-def trigger_hints(jobs: Sequence[TriggeredJob]) -> Hints:
-    """What others are to be told of jobs that were made due."""
-    return {Topic.JOBS: sorted({job.type for job in jobs})}
-
-
 def deleted(asked: Sequence[str], rows: Sequence[Row]) -> DeleteResult:
     """The rows of ``delete``, chains in the order asked, and then the others."""
     found = {row[1] for row in rows}
     first = [id for id in dict.fromkeys(asked) if id in found]
     running = sorted(row[0] for row in rows if row[2] == JobStatus.RUNNING)
     return DeleteResult(first + sorted(found - set(first)), running)
-
-
-def delete_hints(result: DeleteResult) -> Hints:
-    """What others are to be told of chains that are gone: who waits for one looks, and does not find it."""
-    return {Topic.CHAINS: result.chain_ids, Topic.LEASES: result.running_job_ids}
 
 
 def freed_keys(rows: Iterable[Row]) -> Parameters:

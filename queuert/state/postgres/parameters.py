@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from queuert.attributes import attributes_text, pairs_of
 from queuert.jobs import JobError
 from queuert.schedules import Schedule
 from queuert.state.adapter import ClaimRequest, Finish, Lease, NewJob, ReapRequest, Renewal
@@ -29,6 +30,11 @@ def quoted(text: str | None) -> str:
     return "null" if text is None else json.dumps(text)
 
 
+def number(value: float | None) -> str:
+    """A JSON number, or null."""
+    return "null" if value is None else repr(value)
+
+
 def array(rows: Iterable[str]) -> str:
     """A JSON array of JSON texts."""
     return f"[{','.join(rows)}]"
@@ -44,10 +50,12 @@ def _schedule(schedule: Schedule | None) -> tuple[str, str]:
 def new_job(job: NewJob, *, awaited: bool = False) -> str:
     """One row of ``start_jobs``; ``awaited`` says that another job will wait for its chain."""
     delay, moment = _schedule(job.schedule)
+    attributes = f'"attributes":{attributes_text(job.attributes)},' if job.attributes else ""
     return (
-        f'{{"id":{quoted(job.id)},"type":{quoted(job.type)},"priority":{job.priority},"delay":{delay},'
+        f'{{{attributes}"id":{quoted(job.id)},"type":{quoted(job.type)},"priority":{job.priority},"delay":{delay},'
         f'"moment":{moment},"input":{job.input},"trace_context":{quoted(job.trace_context)},'
         f'"limit_key":{quoted(job.limit_key)},"awaited":{"true" if awaited else "false"},'
+        f'"result_ttl":{number(job.result_ttl)},'
         f'"deduplication_key":{quoted(None if job.deduplication is None else job.deduplication.key)}}}'
     )
 
@@ -70,7 +78,8 @@ def start_chunks(jobs: Sequence[NewJob], *, awaited: bool = False) -> Iterator[P
 def is_large(jobs: Sequence[NewJob]) -> bool:
     """Whether starting these jobs may take more than one statement."""
     sizes = (len(job.input) + len(job.trace_context or "") + _ROW_CHARACTERS for job in jobs)
-    return sum(sizes) > MAX_STATEMENT_CHARACTERS
+    pairs = (pair for job in jobs if job.attributes for pair in pairs_of(job.attributes))
+    return sum(sizes) + sum(len(name) + 2 * len(value) for name, value in pairs) > MAX_STATEMENT_CHARACTERS
 
 
 def blockers(jobs: Iterable[NewJob]) -> Parameters:
@@ -101,7 +110,7 @@ def _finish_row(finish: Finish) -> str:
     row = (
         f'{{"id":{quoted(job.id)},"token":"{job.token}","kind":"{finish.kind.value}","delay":{finish.delay!r},'
         f'"output":{finish.output or "null"},"error":{error_json(finish.error)},"root":{quoted(closing_root(finish))},'
-        f'"crashed":{"true" if finish.crashed else "false"}'
+        f'"crashed":{"true" if finish.crashed else "false"},"ttl":{number(finish.result_ttl)}'
     )
     following = finish.continuation
     if following is None:

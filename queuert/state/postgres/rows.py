@@ -7,6 +7,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
+from queuert.attributes import attributes_of
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
 from queuert.state.adapter import (
     BlockerRecord,
@@ -49,6 +50,7 @@ def claimed_job(row: Row, token: str) -> ClaimedJob:
         lease_seconds=row[15],
         token=token,
         trace_context=row[16],
+        result_ttl=row[17],
     )
 
 
@@ -99,6 +101,8 @@ def chain(row: Row) -> ChainRecord:
         created_at=row[7],
         closed_at=row[8],
         tail_id=row[9],
+        expires_at=row[10],
+        attributes=attributes_of(row[11]),
     )
 
 

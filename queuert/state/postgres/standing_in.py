@@ -76,7 +76,7 @@ class Starts:
         """Note the rows of ``find_started`` for starts that may attach.
 
         Raises:
-            JobIdConflictError: an id is that of a job inside a chain.
+            JobIdConflictError: an id is that of a job inside a chain, or of a chain that has expired and cannot go.
             JobTypeMismatchError: a chain is of another type.
         """
         there = {row[0]: row for row in rows}
@@ -84,7 +84,7 @@ class Starts:
             row = there.get(job.id)
             if row is None or not job.attach:
                 continue
-            if row[4] != 0:
+            if row[4] != 0 or row[5]:
                 raise JobIdConflictError([job.id])
             self._attach(place, StartedJob(row[0], row[1], JobStatus(row[2]), row[3]))
 

@@ -74,6 +74,19 @@ class Statements:
     pause_types: bytes
     resume_types: bytes
     paused_types: bytes
+    update_result_ttl: bytes
+    find_expired: bytes
+    find_expired_ids: bytes
+    find_unkept: bytes
+    lock_retiring: bytes
+    retire: bytes
+    index_attributes: bytes
+    forget_attributes: bytes
+    list_chains_by_attributes: bytes
+    beat_worker: bytes
+    sweep_workers: bytes
+    forget_worker: bytes
+    list_workers: bytes
     notify: bytes
     schema_revision: bytes
 

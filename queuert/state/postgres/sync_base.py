@@ -12,6 +12,7 @@ from psycopg import Connection
 from queuert.errors import SchemaMissingError
 from queuert.notify import payloads
 from queuert.notify.adapter import Topic
+from queuert.state.adapter import StoreRisk
 from queuert.state.postgres import parameters
 from queuert.state.postgres.callers import sync_callers_connection
 from queuert.state.postgres.connections import Connections
@@ -29,6 +30,11 @@ class PostgresBase:
         self._settings = settings
         self._sql = statements
         self._connections = Connections(settings, connections)
+
+    @property
+    def risks(self) -> tuple[StoreRisk, ...]:
+        """None: Postgres keeps what it has committed, unless it was told not to."""
+        return ()
 
     def open(self) -> None:
         """Connect and check the schema."""

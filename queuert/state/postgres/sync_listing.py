@@ -9,6 +9,7 @@ from queuert.jobs import ChainRecord, Job
 from queuert.state.adapter import BlockerRecord, TypeCount
 from queuert.state.listing import ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.postgres import counting, pages, rows
+from queuert.state.postgres.registering import asked_pairs, leaping
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_steps import fetch
 
@@ -18,8 +19,13 @@ class PostgresListing(PostgresBase):
 
     def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
         """Chains by the time they were started."""
-        statement = pages.in_order(self._sql.list_chains, page.oldest_first)
-        return pages.chains(self._fetch(statement, pages.by_time(filter, page)), page.limit)
+        asked = pages.by_time(filter, page)
+        if filter.attributes:
+            asked |= asked_pairs(filter)
+            statement = leaping(self._sql.list_chains_by_attributes, page.oldest_first)
+        else:
+            statement = pages.in_order(self._sql.list_chains, page.oldest_first)
+        return pages.chains(self._fetch(statement, asked), page.limit)
 
     def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
         """Jobs by the time they were created."""

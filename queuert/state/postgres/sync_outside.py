@@ -11,14 +11,16 @@ from psycopg import Connection
 from queuert.errors import BlockerReferenceError, ChainNotRetriableError, StateError, StateUnavailableError
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state.adapter import NewJob
+from queuert.state.checks import check_completions
+from queuert.state.hints import Hints, delete_hints, intervention_hints, trigger_hints
 from queuert.state.outside import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
 from queuert.state.postgres import outside_rows
 from queuert.state.postgres.failures import was_deadlock
-from queuert.state.postgres.outside_rows import FAILED_OR_CANCELLED, Hints, MetChain
+from queuert.state.postgres.outside_rows import FAILED_OR_CANCELLED, MetChain
 from queuert.state.postgres.repeating import ROUNDS, Work
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.sync_base import PostgresBase
-from queuert.state.postgres.sync_steps import add_blockers, fetch
+from queuert.state.postgres.sync_steps import add_blockers, fetch, forget_deleted
 
 T = TypeVar("T")
 
@@ -35,10 +37,10 @@ class PostgresOutside(PostgresBase):
         self, completions: Sequence[OutsideCompletion], *, connection: Any = None
     ) -> list[Intervention]:
         """End the last job of each chain with an output or a continuation, whatever it was waiting for."""
-        outside_rows.check_completions(completions)
+        check_completions(completions)
         if not completions:
             return []
-        return self._repeated(connection, lambda given: self._complete(given, completions), outside_rows.hints)
+        return self._repeated(connection, lambda given: self._complete(given, completions), intervention_hints)
 
     def _complete(self, connection: Connection[Any], completions: Sequence[OutsideCompletion]) -> list[Intervention]:
         waiting = outside_rows.completion_blockers(completions)
@@ -58,7 +60,7 @@ class PostgresOutside(PostgresBase):
         """Close open chains as cancelled, with an error of kind ``cancel``; closed ones stay as they are."""
         if not ids:
             return []
-        results = self._repeated(connection, lambda given: self._cancel(given, ids, reason), outside_rows.hints)
+        results = self._repeated(connection, lambda given: self._cancel(given, ids, reason), intervention_hints)
         return outside_rows.for_each(ids, results)
 
     def _cancel(self, connection: Connection[Any], ids: Sequence[str], reason: str) -> list[Intervention]:
@@ -81,7 +83,7 @@ class PostgresOutside(PostgresBase):
         """Open failed and cancelled chains again: their last job is due at once, with all its attempts before it."""
         if not ids:
             return []
-        results = self._repeated(connection, lambda given: self._retry(given, ids), outside_rows.hints)
+        results = self._repeated(connection, lambda given: self._retry(given, ids), intervention_hints)
         return outside_rows.for_each(ids, results)
 
     def _retry(self, connection: Connection[Any], ids: Sequence[str]) -> list[Intervention]:
@@ -107,7 +109,7 @@ class PostgresOutside(PostgresBase):
         """Make scheduled jobs due now, results in the order asked. Ready ones stay as they are."""
         if not ids:
             return []
-        return self._repeated(connection, lambda given: self._trigger(given, ids), outside_rows.trigger_hints)
+        return self._repeated(connection, lambda given: self._trigger(given, ids), trigger_hints)
 
     def _trigger(self, connection: Connection[Any], ids: Sequence[str]) -> list[TriggeredJob]:
         asked = {"ids": list(ids)}
@@ -121,9 +123,7 @@ class PostgresOutside(PostgresBase):
         """Delete chains with all their jobs, whatever their status; those that do not exist are passed over."""
         if not ids:
             return DeleteResult((), ())
-        return self._repeated(
-            connection, lambda given: self._delete(given, ids, cascade=cascade), outside_rows.delete_hints
-        )
+        return self._repeated(connection, lambda given: self._delete(given, ids, cascade=cascade), delete_hints)
 
     def _delete(self, connection: Connection[Any], ids: Sequence[str], *, cascade: bool) -> DeleteResult:
         doomed = self._lock_doomed(connection, ids, cascade=cascade)
@@ -134,9 +134,7 @@ class PostgresOutside(PostgresBase):
         if references:
             raise BlockerReferenceError([(row[0], row[1]) for row in references])
         rows = fetch(connection, self._sql.delete, {"jobs": list(doomed)})
-        keys = outside_rows.freed_keys(rows)
-        if keys["keys"]:
-            fetch(connection, self._sql.forget_keys, keys)
+        forget_deleted(connection, self._sql, rows)
         return outside_rows.deleted(ids, rows)
 
     def _lock_doomed(self, connection: Connection[Any], ids: Sequence[str], *, cascade: bool) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg import Connection
 
-from queuert.errors import StateError, StateUnavailableError
+from queuert.errors import JobIdConflictError, StateError, StateUnavailableError
 from queuert.notify.adapter import Topic
 from queuert.state.adapter import NewJob, StartedJob
 from queuert.state.postgres.callers import sync_callers_connection
@@ -17,6 +17,7 @@ from queuert.state.postgres.finishing import with_status
 from queuert.state.postgres.repeating import ROUNDS
 from queuert.state.postgres.standing_in import Starts, needs_transaction, refuse_each_other
 from queuert.state.postgres.sync_base import PostgresBase
+from queuert.state.postgres.sync_retention import delete_expired
 from queuert.state.postgres.sync_steps import (
     add_blockers,
     begin_callers_transaction,
@@ -47,7 +48,13 @@ class PostgresStarting(PostgresBase):
             apart = needs_transaction(jobs, callers=True)
             if apart:
                 begin_callers_transaction(callers)
-            started = self._start(callers, jobs, in_transaction=apart)
+            try:
+                with mapped_errors():
+                    started = self._start(callers, jobs, in_transaction=apart)
+            except JobIdConflictError:
+                if not apart or not self._make_room(callers, jobs):
+                    raise
+                started = self._start(callers, jobs, in_transaction=apart)
             self._hint(callers, {Topic.JOBS: sorted({job.type for job in started if not job.existing})})
             return started
 
@@ -57,15 +64,24 @@ class PostgresStarting(PostgresBase):
             try:
                 with self._connections.connection() as own:
                     return self._start(own, jobs, in_transaction=in_transaction)
+            except JobIdConflictError:
+                with self._connections.connection() as own:
+                    if not left or not self._make_room(own, jobs):
+                        raise
             except StateUnavailableError as error:
                 # Its victim was rolled back, so it can be repeated: the other one has gone on meanwhile.
                 if not left or not was_deadlock(error):
                     raise
         raise AssertionError("the last round returns or raises")
 
+    def _make_room(self, connection: Connection[Any], jobs: Sequence[NewJob]) -> bool:
+        """Whether some of the chosen ids were those of chains that have expired: they are free now."""
+        chosen = [job.id for job in jobs if job.id_chosen]
+        return bool(chosen and delete_expired(connection, self._sql, chosen))
+
     def _start(self, connection: Connection[Any], jobs: Sequence[NewJob], *, in_transaction: bool) -> list[StartedJob]:
         if not in_transaction:
-            written = insert_jobs(connection, self._sql.start_jobs, jobs)
+            written = insert_jobs(connection, self._sql, self._sql.start_jobs, jobs)
             return [written[job.id] for job in jobs]
         with connection.transaction():
             starts = Starts(jobs)
@@ -80,13 +96,13 @@ class PostgresStarting(PostgresBase):
         """Write the starts that nothing stands in for."""
         certain = [job for job in starts.left() if not job.attach]
         lock_rows(connection, self._sql, (), certain)
-        written = insert_jobs(connection, self._sql.start_jobs, certain)
+        written = insert_jobs(connection, self._sql, self._sql.start_jobs, certain)
         for _ in range(_ATTACH_ROUNDS):
             attaching = [job for job in starts.left() if job.id not in written]
             if not attaching:
                 break
             # Somebody else may have been about to write the same id: by now it stands, or was rolled back.
-            written |= insert_jobs(connection, self._sql.start_missing, attaching)
+            written |= insert_jobs(connection, self._sql, self._sql.start_missing, attaching)
             self._attach(connection, starts, [job for job in attaching if job.id not in written])
         else:
             raise StateError("chains of these ids come and go: they could neither be written nor attached to")
@@ -99,6 +115,12 @@ class PostgresStarting(PostgresBase):
 
     def _attach(self, connection: Connection[Any], starts: Starts, jobs: Sequence[NewJob]) -> None:
         """Find the chains that exist already for those who would attach to them."""
-        ids = [job.id for job in jobs if job.attach]
-        if ids:
-            starts.attached(fetch(connection, self._sql.find_started, {"ids": ids}))
+        asked = {"ids": [job.id for job in jobs if job.attach]}
+        if not asked["ids"]:
+            return
+        found = fetch(connection, self._sql.find_started, asked)
+        expired = [row[0] for row in found if row[5]]
+        if expired:
+            delete_expired(connection, self._sql, expired)
+            found = fetch(connection, self._sql.find_started, asked)
+        starts.attached(found)

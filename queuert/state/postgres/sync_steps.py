@@ -22,6 +22,8 @@ from queuert.state.postgres.finishing import (
     waiting_jobs,
     written_leases,
 )
+from queuert.state.postgres.outside_rows import freed_keys
+from queuert.state.postgres.registering import freed_entries, indexing
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
 
@@ -78,14 +80,31 @@ def add_blockers(connection: Connection[Any], sql: Statements, waiting: Sequence
 
 
 def insert_jobs(
-    connection: Connection[Any], statement: bytes, jobs: Sequence[NewJob], *, awaited: bool = False
+    connection: Connection[Any],
+    sql: Statements,
+    statement: bytes,
+    jobs: Sequence[NewJob],
+    *,
+    awaited: bool = False,
 ) -> dict[str, StartedJob]:
     """Write the first jobs of new chains by ``start_jobs`` or ``start_missing``; those that were written, by id."""
     written = {}
+    if any(job.attributes for job in jobs):
+        statement = indexing(sql.index_attributes, statement)
     for chunk in parameters.start_chunks(jobs, awaited=awaited):
         for row in fetch(connection, statement, chunk):
             written[row[0]] = rows.started_job(row)
     return written
+
+
+def forget_deleted(connection: Connection[Any], sql: Statements, deleted: Sequence[Row]) -> None:
+    """Remove what jobs had beside their rows: deduplication keys that no chain has any more, entries of attributes."""
+    keys = freed_keys(deleted)
+    if keys["keys"]:
+        fetch(connection, sql.forget_keys, keys)
+    entries = freed_entries(deleted)
+    if entries["ids"]:
+        fetch(connection, sql.forget_attributes, entries)
 
 
 def finish_and_release(
@@ -100,7 +119,7 @@ def finish_and_release(
     found = fetch(connection, sql.finish, parameters.finish(finishes, closes_awaited=True))
     written = written_leases(found)
     begun = [one for one in finishes if one.job.lease in written]
-    started = insert_jobs(connection, sql.start_jobs, started_by(begun), awaited=True)
+    started = insert_jobs(connection, sql, sql.start_jobs, started_by(begun), awaited=True)
     statuses = add_blockers(connection, sql, waiting_jobs(begun))
     blocked = {job_id for job_id, status in statuses.items() if status == JobStatus.BLOCKED}
     released = fetch(connection, sql.unblock, {"chains": closing}) if closing else []

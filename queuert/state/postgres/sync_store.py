@@ -22,14 +22,17 @@ from queuert.state.adapter import (
     ReapResult,
     Renewal,
 )
+from queuert.state.checks import check_endings
 from queuert.state.postgres import parameters, rows
-from queuert.state.postgres.finishing import DUE, check_endings, finish_results, releases_dependents
+from queuert.state.postgres.finishing import DUE, finish_results, releases_dependents
 from queuert.state.postgres.rows import LeaseState, Row
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_claiming import PostgresClaiming
 from queuert.state.postgres.sync_listing import PostgresListing
 from queuert.state.postgres.sync_outside import PostgresOutside
 from queuert.state.postgres.sync_recurrence import PostgresRecurrence
+from queuert.state.postgres.sync_registry import PostgresRegistry
+from queuert.state.postgres.sync_retention import PostgresRetention
 from queuert.state.postgres.sync_starting import PostgresStarting
 from queuert.state.postgres.sync_steps import fetch, finish_and_release, lock_rows
 from queuert.state.postgres.sync_transaction import PostgresTransaction
@@ -47,6 +50,8 @@ class PostgresStore(
     PostgresOutside,
     PostgresListing,
     PostgresRecurrence,
+    PostgresRetention,
+    PostgresRegistry,
     PostgresBase,
 ):
     """Jobs in Postgres: see :class:`queuert.state.Store` for what each operation promises."""

@@ -14,11 +14,11 @@ from psycopg.pq import TransactionStatus
 from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
 from queuert.state.adapter import ClaimedJob, Finish, FinishResult
+from queuert.state.checks import check_endings
+from queuert.state.pauses import sync_pauses
 from queuert.state.postgres import rows
 from queuert.state.postgres.connections import Connections
 from queuert.state.postgres.failures import BROKEN, mapped
-from queuert.state.postgres.finishing import check_endings
-from queuert.state.postgres.pauses import sync_pauses
 from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_steps import fetch, finish_and_release
@@ -52,6 +52,11 @@ class PostgresTransaction:
         if self._connection is None:
             raise RuntimeError("the transaction has not begun")
         return self._connection
+
+    @property
+    def holds(self) -> bool:
+        """The job's row is locked."""
+        return True
 
     def cut(self) -> None:
         """End the transaction's connection, from any thread."""

@@ -26,8 +26,9 @@ def conformance_tests(adapter: str, *, user_data: str | None = None) -> Callable
     @pytest.mark.parametrize("colour", list(Colour), ids=str)
     def test(request: pytest.FixtureRequest, case: Case, colour: Colour) -> None:
         subject: StateAdapter = request.getfixturevalue(adapter)
-        if case.needs is not None and case.needs not in subject.capabilities:
-            pytest.skip(case.needs.value)
+        lacking = [each.value for each in case.needs if each not in subject.capabilities]
+        if lacking:
+            pytest.skip(" and ".join(lacking))
         data: Any = request.getfixturevalue(user_data) if user_data else None
         asyncio.run(run_case(case, subject, colour, data))
 

@@ -22,7 +22,7 @@ class Case:
     shows: str
     """The function's docstring."""
     run: CaseFunction
-    needs: Capability | None = None
+    needs: tuple[Capability, ...] = ()
     """What the adapter must be capable of for the case to make sense."""
 
     def __str__(self) -> str:
@@ -32,7 +32,7 @@ class Case:
 _cases: list[Case] = []
 
 
-def case(needs: Capability | None = None) -> Callable[[CaseFunction], CaseFunction]:
+def case(*needs: Capability) -> Callable[[CaseFunction], CaseFunction]:
     """Register the decorated function as a case of the group that its module is named for."""
 
     def register(function: CaseFunction) -> CaseFunction:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from typing import Any, Protocol
 
 from queuert.state import AsyncStore, StateAdapter
-from queuert.testing.conformance.threaded import threaded
+from queuert.state.threaded import threaded
 
 _THREADS = 64
 """Above the number of calls that any case has in flight: one that waits for a lock must not keep its holder waiting."""
@@ -49,7 +47,6 @@ class Stores:
         self.colour = colour
         self._user_data = user_data
         self._opened: list[AsyncStore] = []
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="conformance")
 
     @property
     def user_data(self) -> UserData:
@@ -66,7 +63,7 @@ class Stores:
         """A store that is not open yet."""
         if self.colour is Colour.ASYNC:
             return self.adapter.async_store(connections=connections)
-        return threaded(self.adapter.sync_store(connections=connections), self._threads)
+        return threaded(self.adapter.sync_store(connections=connections), threads=_THREADS)
 
     async def open(self, *, connections: int = 4) -> AsyncStore:
         """An open store; it is closed when the case ends."""
@@ -87,4 +84,3 @@ class Stores:
         """Close all stores."""
         for store in self._opened:
             await store.aclose()
-        await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)

@@ -44,6 +44,7 @@ def sync(client: Client, connection: object) -> None:
     assert_type(client.start_chains([NewChain(resize, picture)]), list[Chain[Published]])
     assert_type(NewChain(check, picture), NewChain[Refused | Published])
     client.start_chain(publish, thumbnail, blockers=[chain, "id"])
+    assert_type(client.start_and_wait(resize, picture, timeout=5), Published)
 
     client.start_chain(resize, thumbnail)  # expect: error
     client.start_chain(resize, {"url": "u"})  # expect: error
@@ -61,7 +62,10 @@ async def asynchronous(client: AsyncClient) -> None:
     assert_type(await chain.result(timeout=30), Published)
     assert_type(await client.get_chain("id", publish), AsyncChain[Published])
     assert_type(await client.wait([chain]), list[AsyncChain[Published]])
+    assert_type(await client.start_and_wait(resize, picture, id="i", result_ttl=60), Published)
+    assert_type(await client.start_and_wait(check, picture), Refused | Published)
 
     await client.start_chain(resize, thumbnail)  # expect: error
+    await client.start_and_wait(resize, thumbnail)  # expect: error
     number: int = await chain.result()  # expect: error
     del number

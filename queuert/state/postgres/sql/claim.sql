@@ -78,4 +78,5 @@ WHERE job.ctid = ANY (ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spa
     AND job.type = wanted.type
 RETURNING job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
     job.uncounted, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
-    job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context
+    job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context,
+    job.result_ttl

@@ -17,12 +17,14 @@ claimed AS (
     WHERE job.ctid = ANY (ARRAY(SELECT tid FROM locked WHERE locked.status = 'ready')) AND job.type = wanted.type
     RETURNING job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
         job.uncounted, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
-        job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context, job.limit_key
+        job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context, job.result_ttl,
+        job.limit_key
 ),
 noted AS (
     INSERT INTO {schema}.limit_start (started_at, type, limit_key)
     SELECT started_at, type, coalesce(limit_key, '') FROM claimed WHERE type = ANY (%(rated)s::text[])
 )
 SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,
-    has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context
+    has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context,
+    result_ttl
 FROM claimed

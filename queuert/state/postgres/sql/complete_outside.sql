@@ -13,6 +13,8 @@ done AS (
         finished_at = clock_timestamp(),
         chain_status = CASE WHEN chain_index > 0 THEN NULL WHEN asked.next_id IS NULL THEN 'completed' ELSE 'open' END,
         chain_closed_at = CASE WHEN chain_index = 0 AND asked.next_id IS NULL THEN clock_timestamp() END,
+        expires_at = CASE WHEN chain_index = 0 AND asked.next_id IS NULL
+            THEN clock_timestamp() + result_ttl * interval '1 second' END,
         output = CASE WHEN asked.next_id IS NULL THEN coalesce(asked.output, 'null') END,
         error = NULL,
         continued_by = asked.next_id,
@@ -20,20 +22,23 @@ done AS (
         lease_expires_at = NULL
     FROM asked
     WHERE job.id = asked.id
-    RETURNING job.id, job.chain_id, job.chain_type, job.chain_index, job.continued_by
+    RETURNING job.id, job.chain_id, job.chain_type, job.chain_index, job.continued_by, job.result_ttl
 ),
 closed AS (
     UPDATE {schema}.job
-    SET chain_status = 'completed', chain_closed_at = clock_timestamp()
+    SET chain_status = 'completed', chain_closed_at = clock_timestamp(),
+        expires_at = clock_timestamp() + job.result_ttl * interval '1 second'
     FROM done
     WHERE job.id = done.chain_id AND done.chain_index > 0 AND done.continued_by IS NULL
 ),
 continued AS (
     INSERT INTO {schema}.job
-        (id, type, chain_id, chain_type, chain_index, status, priority, scheduled_at, input, trace_context, limit_key)
+        (id, type, chain_id, chain_type, chain_index, status, priority, scheduled_at, input, trace_context, limit_key,
+         result_ttl)
     SELECT following.id, following.type, done.chain_id, done.chain_type, done.chain_index + 1,
         CASE WHEN due.at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END,
-        following.priority, due.at, coalesce(following.input, 'null'), following.trace_context, following.limit_key
+        following.priority, due.at, coalesce(following.input, 'null'), following.trace_context, following.limit_key,
+        done.result_ttl
     FROM done
     JOIN following ON following.id = done.continued_by
     CROSS JOIN LATERAL (

@@ -4,4 +4,5 @@ WITH entries AS (
     DELETE FROM {schema}.job_blocker WHERE job_id = ANY (%(jobs)s::text[])
 )
 DELETE FROM {schema}.job WHERE id = ANY (%(jobs)s::text[])
-RETURNING id, chain_id, status, type, deduplication_key
+RETURNING id, chain_id, status, type, deduplication_key,
+    CASE WHEN attributes IS NOT NULL THEN created_at END, attributes::text

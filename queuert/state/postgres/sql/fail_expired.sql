@@ -5,6 +5,7 @@ WITH done AS (
         finished_at = clock_timestamp(),
         chain_status = CASE WHEN chain_index = 0 THEN 'failed' END,
         chain_closed_at = CASE WHEN chain_index = 0 THEN clock_timestamp() END,
+        expires_at = CASE WHEN chain_index = 0 THEN clock_timestamp() + result_ttl * interval '1 second' END,
         lease_expirations = job.lease_expirations + 1,
         lease_token = NULL,
         lease_expires_at = NULL,
@@ -19,7 +20,9 @@ WITH done AS (
     RETURNING job.id, job.chain_id, job.chain_index
 ),
 closed AS (
-    UPDATE {schema}.job SET chain_status = 'failed', chain_closed_at = clock_timestamp()
+    UPDATE {schema}.job
+    SET chain_status = 'failed', chain_closed_at = clock_timestamp(),
+        expires_at = clock_timestamp() + result_ttl * interval '1 second'
     FROM done WHERE job.id = done.chain_id AND done.chain_index > 0
 )
 SELECT id FROM done

@@ -16,6 +16,7 @@ CROSS JOIN LATERAL (
     UNION ALL
     (SELECT id, type, status, created_at FROM {schema}.job
      WHERE NOT asked.only_open AND job.type = asked.type AND deduplication_key = asked.key
+        AND (expires_at IS NULL OR expires_at > statement_timestamp())
         AND created_at >= coalesce(statement_timestamp() - asked.seconds * interval '1 second', '-infinity')
         AND NOT asked.excluding ? job.id
      ORDER BY type DESC, deduplication_key DESC, created_at DESC LIMIT 1)

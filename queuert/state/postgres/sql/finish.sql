@@ -6,7 +6,7 @@ WITH asked AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(finishes)s::json) AS f (
         id text, token uuid, kind text, delay float8, output jsonb, error jsonb, root text,
         next_id text, next_type text, next_input jsonb, next_priority int, next_delay float8, next_moment timestamptz,
-        next_trace text, next_limit text, crashed bool)
+        next_trace text, next_limit text, crashed bool, ttl float8)
 ),
 locked AS MATERIALIZED (
     SELECT id, has_dependents FROM {schema}.job
@@ -29,6 +29,8 @@ done AS (
                                  WHEN 'cancel' THEN 'cancelled' ELSE chain_status END END,
         chain_closed_at = CASE WHEN chain_index = 0 AND asked.kind IN ('complete', 'fail', 'cancel')
             THEN clock_timestamp() END,
+        expires_at = CASE WHEN chain_index = 0 AND asked.kind IN ('complete', 'fail', 'cancel')
+            THEN clock_timestamp() + coalesce(asked.ttl, result_ttl) * interval '1 second' END,
         finished_at = CASE WHEN asked.kind NOT IN ('retry', 'interrupt', 'wait') THEN clock_timestamp() END,
         scheduled_at = CASE asked.kind WHEN 'retry' THEN clock_timestamp() + asked.delay * interval '1 second'
                                        WHEN 'wait' THEN clock_timestamp()
@@ -44,21 +46,24 @@ done AS (
         AND job.id IN (SELECT id FROM locked)
         AND (asked.kind IN ('continue', 'retry', 'interrupt', 'wait')
              OR coalesce(asked.root, asked.id) IN (SELECT id FROM closable))
-    RETURNING job.id, job.lease_token, job.type, job.status, job.chain_id, job.chain_type, job.chain_index, job.priority
+    RETURNING job.id, job.lease_token, job.type, job.status, job.chain_id, job.chain_type, job.chain_index, job.priority,
+        job.result_ttl, asked.ttl
 ),
 closed AS (
     UPDATE {schema}.job
-    SET chain_status = done.status, chain_closed_at = clock_timestamp()
+    SET chain_status = done.status, chain_closed_at = clock_timestamp(),
+        expires_at = clock_timestamp() + coalesce(done.ttl, job.result_ttl) * interval '1 second'
     FROM done
     WHERE job.id = done.chain_id AND done.chain_index > 0 AND done.status IN ('completed', 'failed', 'cancelled')
 ),
 continued AS (
     INSERT INTO {schema}.job
-        (id, type, chain_id, chain_type, chain_index, status, priority, scheduled_at, input, trace_context, limit_key)
+        (id, type, chain_id, chain_type, chain_index, status, priority, scheduled_at, input, trace_context, limit_key,
+         result_ttl)
     SELECT asked.next_id, asked.next_type, done.chain_id, done.chain_type, done.chain_index + 1,
         CASE WHEN due.at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END,
         coalesce(asked.next_priority, done.priority), due.at, coalesce(asked.next_input, 'null'), asked.next_trace,
-        asked.next_limit
+        asked.next_limit, done.result_ttl
     FROM done
     JOIN asked ON asked.id = done.id AND asked.token = done.lease_token
     CROSS JOIN LATERAL (

@@ -33,6 +33,6 @@ page AS MATERIALIZED (
     ORDER BY entry.created_at DESC, entry.id DESC LIMIT %(limit)s::bigint
 )
 SELECT id, type, status, input::text, CASE WHEN status = 'completed' THEN output::text END, error::text, tail_type,
-    created_at, closed_at, tail_id
+    created_at, closed_at, tail_id, expires_at, attributes::text
 FROM {schema}.chain WHERE id = ANY (ARRAY(SELECT page.id FROM page))
 ORDER BY created_at DESC, id DESC

@@ -7,6 +7,7 @@ WITH done AS (
         finished_at = NULL,
         chain_status = CASE WHEN chain_index = 0 THEN 'open' END,
         chain_closed_at = NULL,
+        expires_at = NULL,
         uncounted = attempt,
         lease_expirations = 0,
         open_blockers = 0,
@@ -16,7 +17,7 @@ WITH done AS (
 ),
 opened AS (
     UPDATE {schema}.job
-    SET chain_status = 'open', chain_closed_at = NULL
+    SET chain_status = 'open', expires_at = NULL, chain_closed_at = NULL
     FROM done
     WHERE job.id = done.chain_id AND done.chain_index > 0
 )

@@ -1,13 +1,20 @@
 -- Write the first jobs of new chains.
 INSERT INTO {schema}.job
     (id, type, chain_id, chain_type, chain_status, status, priority, created_at, scheduled_at, has_dependents, input,
-     trace_context, deduplication_key, limit_key)
+     trace_context, deduplication_key, limit_key, result_ttl, attributes)
 SELECT id, type, id, type, 'open', CASE WHEN due.at > written.at THEN 'scheduled' ELSE 'ready' END,
-    priority, written.at, due.at, awaited, coalesce(input, 'null'), trace_context, deduplication_key, limit_key
-FROM json_to_recordset(%(jobs)s::json)
-    AS new (id text, type text, priority int, delay float8, moment timestamptz, awaited bool, input jsonb,
-        trace_context text, deduplication_key text, limit_key text)
-CROSS JOIN LATERAL (SELECT clock_timestamp() AS at) AS written
+    priority, written.at, due.at, awaited, coalesce(input, 'null'), trace_context, deduplication_key, limit_key,
+    result_ttl, attributes
+FROM ROWS FROM (json_to_recordset(%(jobs)s::json)
+    AS (id text, type text, priority int, delay float8, moment timestamptz, awaited bool, input jsonb,
+        trace_context text, deduplication_key text, limit_key text, result_ttl float8, attributes jsonb))
+    WITH ORDINALITY
+    AS new (id, type, priority, delay, moment, awaited, input, trace_context, deduplication_key, limit_key, result_ttl,
+        attributes, place)
+-- A time for each, so that those of one call are claimed in their order.
+CROSS JOIN LATERAL (
+    SELECT clock_timestamp() + (place - 1) * interval '1 microsecond' AS at
+) AS written
 CROSS JOIN LATERAL (
     SELECT greatest(coalesce(moment, written.at + delay * interval '1 second'), written.at) AS at
 ) AS due

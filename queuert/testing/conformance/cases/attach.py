@@ -130,7 +130,7 @@ def _ids(started: Sequence[StartedJob]) -> list[str]:
     return [each.id for each in started]
 
 
-@case(needs=Capability.USER_TRANSACTIONS)
+@case(Capability.USER_TRANSACTIONS)
 async def attach_waits_for_the_commit(stores: Stores) -> None:
     """A start that would attach to an id which another transaction has written waits for its commit."""
     store, other = await stores.open_many(2)
@@ -159,7 +159,7 @@ async def _rolled_back_beside(
     return found[0], found[1]
 
 
-@case(needs=Capability.USER_TRANSACTIONS)
+@case(Capability.USER_TRANSACTIONS)
 async def attach_writes_after_a_rollback(stores: Stores) -> None:
     """If that transaction rolls back, the one that waited writes the chain."""
     store, other = await stores.open_many(2)
@@ -168,7 +168,7 @@ async def attach_writes_after_a_rollback(stores: Stores) -> None:
     assert (await read(store, "mine")).input == 2
 
 
-@case(needs=Capability.USER_TRANSACTIONS)
+@case(Capability.USER_TRANSACTIONS)
 async def refusal_leaves_the_transaction_whole(stores: Stores) -> None:
     """A refused start in the caller's transaction spoils nothing: the caller goes on, and what it wrote stands."""
     store = await stores.open()
@@ -214,7 +214,7 @@ async def blockers_of_the_same_batch(stores: Stores) -> None:
     assert (gate.existing, waits.existing, waits.status) == (True, False, JobStatus.BLOCKED)
 
 
-@case(needs=Capability.USER_TRANSACTIONS)
+@case(Capability.USER_TRANSACTIONS)
 async def waits_before_it_looks_at_its_blockers(stores: Stores) -> None:
     """A start that finds its id about to be written needs its blockers only if that is rolled back."""
     store, other = await stores.open_many(2)

@@ -160,7 +160,7 @@ async def holder_learns_why(stores: Stores) -> None:
     assert (await read(store, held.id)).attempt == 1
 
 
-@case(needs=Capability.USER_TRANSACTIONS)
+@case()
 async def transaction_does_not_begin(stores: Stores) -> None:
     """The holder's transaction is refused with the reason CANCELLED."""
     store = await stores.open()
@@ -169,7 +169,7 @@ async def transaction_does_not_begin(stores: Stores) -> None:
     assert (await error_of(LeaseLostError, store.transaction(held).__aenter__())).reason is AbortReason.CANCELLED
 
 
-@case(needs=Capability.USER_TRANSACTIONS)
+@case(Capability.USER_TRANSACTIONS)
 async def waits_for_the_holders_transaction(stores: Stores) -> None:
     """A cancel that comes while the holder's transaction is open waits for it, and finds what it left."""
     store, other = await stores.open_many(2)
@@ -184,7 +184,7 @@ async def waits_for_the_holders_transaction(stores: Stores) -> None:
         assert result.status is (ChainStatus.COMPLETED if ends else ChainStatus.CANCELLED)
 
 
-@case(needs=Capability.USER_TRANSACTIONS)
+@case(Capability.USER_TRANSACTIONS)
 async def follows_a_continuation(stores: Stores) -> None:
     """The same where the holder's transaction continues the chain: the next job is cancelled."""
     store, other = await stores.open_many(2)
@@ -199,7 +199,7 @@ async def follows_a_continuation(stores: Stores) -> None:
         assert await store.claim(ask()) == []
 
 
-@case(needs=Capability.USER_TRANSACTIONS)
+@case(Capability.USER_TRANSACTIONS)
 async def callers_transaction(stores: Stores) -> None:
     """On the caller's connection it stands with the commit, and is gone with a rollback, dependents included."""
     store = await stores.open()

@@ -226,7 +226,7 @@ async def id_that_exists(stores: Stores) -> None:
     assert (await read(store, id)).status is JobStatus.READY
 
 
-@case(needs=Capability.USER_TRANSACTIONS)
+@case(Capability.USER_TRANSACTIONS)
 async def callers_transaction(stores: Stores) -> None:
     """On the caller's connection it stands with the commit, and is gone with a rollback; an error spoils nothing."""
     store = await stores.open()
@@ -249,7 +249,7 @@ async def callers_transaction(stores: Stores) -> None:
     assert await stores.user_data.keys() == {"mine"}
 
 
-@case(needs=Capability.USER_TRANSACTIONS)
+@case(Capability.USER_TRANSACTIONS)
 async def waits_for_the_holders_transaction(stores: Stores) -> None:
     """A completion that comes while the holder's transaction is open waits for it, and finds the chain closed."""
     store, other = await stores.open_many(2)

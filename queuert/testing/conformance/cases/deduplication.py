@@ -218,7 +218,7 @@ async def rolled_back_key_is_free(stores: Stores) -> None:
         assert (await _one(store, _keyed(), connection=connection)).id == first.id
 
 
-@case(Capability.ROW_LOCKS)
+@case(_NEEDS)
 async def loser_waits_for_the_winner(stores: Stores) -> None:
     """Who comes second waits for the first one's outcome: its chain if it commits, a new one if it rolls back."""
     for commits in (True, False):
@@ -328,7 +328,7 @@ async def racers_for_one_id(stores: Stores) -> None:
         assert sum(not one.existing for one in started) == 1
 
 
-@case(Capability.ROW_LOCKS)
+@case(_NEEDS)
 async def attaching_waits_for_the_other(stores: Stores) -> None:
     """Who attaches to an id that somebody is about to write waits for the outcome, and never holds what was undone."""
     for commits in (True, False):

@@ -98,7 +98,7 @@ async def holder_learns_why(stores: Stores) -> None:
     assert list(await store.counts()) == []
 
 
-@case(needs=Capability.USER_TRANSACTIONS)
+@case()
 async def transaction_does_not_begin(stores: Stores) -> None:
     """The holder's transaction is refused with the reason NOT_FOUND."""
     store = await stores.open()
@@ -217,7 +217,7 @@ async def deduplicated_ones(stores: Stores) -> None:
         assert await _delete(store, started.id) == [started.id]
 
 
-@case(needs=Capability.USER_TRANSACTIONS)
+@case(Capability.USER_TRANSACTIONS)
 async def callers_transaction(stores: Stores) -> None:
     """On the caller's connection it stands with the commit, and is gone with a rollback; a refusal spoils nothing."""
     store = await stores.open()
@@ -251,7 +251,7 @@ async def against_finish(stores: Stores) -> None:
         assert list(await store.counts()) == []
 
 
-@case(needs=Capability.USER_TRANSACTIONS)
+@case(Capability.USER_TRANSACTIONS)
 async def against_a_continuation_in_a_transaction(stores: Stores) -> None:
     """A deletion that comes while the holder's transaction continues the chain takes the new job as well."""
     store, other = await stores.open_many(2)

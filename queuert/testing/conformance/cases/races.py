@@ -38,24 +38,38 @@ async def _check_released_once(store: AsyncStore, waiting: str, told: Sequence[S
     assert (await claim_one(store, "waits")).id == waiting
 
 
-@case(needs=Capability.USER_TRANSACTIONS)
-async def two_blockers_in_overlapping_transactions(stores: Stores) -> None:
-    """Two blockers of a job that close in transactions which overlap release it exactly once, fifty times over."""
+async def _two_blockers_in_transactions(stores: Stores, *, overlap: bool) -> None:
     store, other = await stores.open_many(2)
     for _ in range(_ROUNDS):
         held = await started_and_claimed(store, 2)
         [waiting] = await start(store, job("waits", blockers=[one.id for one in held]))
-        both_open = asyncio.Barrier(2)
+        both_open = asyncio.Barrier(2) if overlap else None
         told = await asyncio.gather(
             *(_finish_together(one, claimed, both_open) for one, claimed in zip((store, other), held, strict=True))
         )
         await _check_released_once(store, waiting, told)
 
 
-async def _finish_together(store: AsyncStore, claimed: ClaimedJob, both_open: asyncio.Barrier) -> tuple[str, ...]:
+async def _finish_together(
+    store: AsyncStore, claimed: ClaimedJob, both_open: asyncio.Barrier | None
+) -> tuple[str, ...]:
     async with store.transaction(claimed) as transaction:
-        await both_open.wait()
-        return (await transaction.finish(complete(claimed))).readied
+        if both_open is not None:
+            await both_open.wait()
+        result = await transaction.finish(complete(claimed))
+    return result.readied
+
+
+@case()
+async def two_blockers_in_transactions_at_once(stores: Stores) -> None:
+    """Two blockers of a job that close in transactions of their own release it exactly once, fifty times over."""
+    await _two_blockers_in_transactions(stores, overlap=False)
+
+
+@case(Capability.ROW_LOCKS)
+async def two_blockers_in_overlapping_transactions(stores: Stores) -> None:
+    """The same where both transactions are open before either of them ends its job."""
+    await _two_blockers_in_transactions(stores, overlap=True)
 
 
 @case()
@@ -100,7 +114,7 @@ async def start_while_the_blocker_closes(stores: Stores) -> None:
         assert (await claim_one(store, "waits")).id == started.id
 
 
-@case(needs=Capability.USER_TRANSACTIONS)
+@case(Capability.USER_TRANSACTIONS)
 async def start_while_the_blockers_transaction_is_open(stores: Stores) -> None:
     """The same where the closing transaction is open when the start comes: the start waits for its outcome."""
     store, other = await stores.open_many(2)
@@ -114,7 +128,7 @@ async def start_while_the_blockers_transaction_is_open(stores: Stores) -> None:
         assert (await claim_one(store, "waits")).id == started.id
 
 
-@case(needs=Capability.USER_TRANSACTIONS)
+@case(Capability.USER_TRANSACTIONS)
 async def close_while_the_dependents_transaction_is_open(stores: Stores) -> None:
     """The other way round: a chain that closes while a start in the caller's transaction waits for it releases it."""
     store, other = await stores.open_many(2)

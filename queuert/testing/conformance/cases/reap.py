@@ -253,7 +253,7 @@ async def finished_jobs_are_let_be(stores: Stores) -> None:
     assert (await read(store, done.id)).status is JobStatus.COMPLETED
 
 
-@case(needs=Capability.USER_TRANSACTIONS)
+@case(Capability.ROW_LOCKS)
 async def passes_over_a_held_job(stores: Stores) -> None:
     """An expired job that a transaction holds is passed over, not waited for, and still counts as running."""
     store, other = await stores.open_many(2)

@@ -131,7 +131,7 @@ async def refuses_what_has_ended(stores: Stores) -> None:
     assert [(await read(store, one.id)).lease_expires_at for one in (done, again, released)] == [None] * 3
 
 
-@case(needs=Capability.USER_TRANSACTIONS)
+@case(Capability.ROW_LOCKS)
 async def passes_over_a_locked_job(stores: Stores) -> None:
     """A job that a transaction holds is not waited for: its renewal says False, the others are extended.
 

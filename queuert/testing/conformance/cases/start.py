@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from queuert.errors import ChainNotFoundError, JobIdConflictError
+from queuert.errors import ChainNotFoundError, JobIdConflictError, UnsupportedConnectionError
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.schedules import after, at
 from queuert.state import AsyncStore
@@ -224,3 +224,12 @@ async def not_seen_by_other_types(stores: Stores) -> None:
     await start(store, job("mail"), job("Mail"), job("mail "), job("mailing", schedule=due_later()))
     claimed = await store.claim(ask("mail"))
     assert [one.type for one in claimed] == ["mail"]
+
+
+@case()
+async def no_connection_at_all(stores: Stores) -> None:
+    """What is no connection of this store is refused by a typed error, and nothing is written."""
+    store = await stores.open()
+    for thing in (object(), "connection", 7):
+        await error_of(UnsupportedConnectionError, store.start_jobs([job()], connection=thing))
+    assert list(await store.counts()) == []

@@ -1,0 +1,71 @@
+"""Producers and consumers in processes of their own, and a consumer that stops gracefully.
+
+Run it from the root of the repository: ``QUEUERT_URL=redis://localhost:6379 python -m
+examples.redis_producer_and_consumer``. It starts a consumer, ``... redis_producer_and_consumer consume``, and produces.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+from pydantic import BaseModel
+
+from queuert import Attempt, Client, InProcessWorker, JobStatus, JobType, JobTypes, Outcome, Processors
+
+
+class Email(BaseModel):
+    to: str
+    template: str
+
+
+email = JobType("email", input=Email, output=None)
+job_types = JobTypes(email)
+processors = Processors(job_types)
+
+
+@processors.handles(email)
+def send(attempt: Attempt[Email, None]) -> Outcome[None]:
+    # It may be run again after a crash: give the job's id to the provider, who then sends once.
+    if attempt.input.template == "newsletter":
+        while not attempt.worker_stopping:
+            time.sleep(0.01)
+    print(f"sent {attempt.input.template} to {attempt.input.to}, as {attempt.job_id}", flush=True)
+    return None
+
+
+def consume() -> int:
+    """Until SIGTERM; what runs then may end within the grace."""
+    with Client.from_url(os.environ["QUEUERT_URL"], job_types) as client:
+        return InProcessWorker(client, processors, concurrency=5, grace=20).run()
+
+
+def produce(client: Client, id: str, template: str) -> None:
+    """Start once, however often it is asked for."""
+    for _ in range(2):
+        mail = Email(to="ada@example.com", template=template)
+        chain = client.start_chain(email, mail, id=id, attach=True)
+        print(f"{id}: {'there already, ' + chain.refresh().status if chain.deduplicated else 'started'}", flush=True)
+        if template == "welcome":
+            chain.result(timeout=30)
+
+
+def main() -> None:
+    with Client.from_url(os.environ["QUEUERT_URL"], job_types) as client:
+        consumer = subprocess.Popen([sys.executable, "-m", "examples.redis_producer_and_consumer", "consume"])
+        try:
+            produce(client, "email-123", "welcome")
+            produce(client, "email-124", "newsletter")
+            while client.get_job("email-124").status is not JobStatus.RUNNING:
+                time.sleep(0.01)
+        finally:
+            consumer.terminate()
+        print(f"the consumer ended with {consumer.wait(30)}, and its job is {client.get_job('email-124').status}")
+
+
+if __name__ == "__main__":
+    if "consume" in sys.argv:
+        sys.exit(consume())
+    main()

@@ -1,0 +1,132 @@
+"""Payloads in other formats than plain JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+from pydantic_core import to_json
+
+from queuert.codecs import envelope
+from queuert.codecs.base import CodecError, Serde
+from queuert.codecs.formats import PayloadFormat
+from queuert.codecs.values import UnfitValueError, holds_bytes, native
+from queuert.errors import DefinitionError, PayloadDecodeError, PayloadError
+from queuert.payloads import PayloadCodec, PayloadLimits
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeForm
+
+
+def payload_codec(
+    annotation: TypeForm[object], *, job_type: str, field: str, limits: PayloadLimits, format: PayloadFormat | None
+) -> PayloadCodec:
+    """What turns values of a type into the JSON text that is stored, and back.
+
+    Raises:
+        DefinitionError: pydantic has no schema for the annotation, or the format is none.
+    """
+    if format is None:
+        return PayloadCodec(annotation, job_type=job_type, field=field, limits=limits)
+    if not isinstance(format, PayloadFormat):
+        raise DefinitionError(f"format of job type {job_type!r}: a PayloadFormat, not {type(format).__name__}")
+    return FormattedPayloadCodec(annotation, job_type=job_type, field=field, limits=limits, format=format)
+
+
+class FormattedPayloadCodec(PayloadCodec):
+    """Turns the values of one type into what its format makes of them, as JSON text, and back.
+
+    The rules for values are those of plain JSON, but that a serde may have bytes: a format can be taken away again.
+    Where there are codecs, errors do not repeat what models say of a value.
+    """
+
+    def __init__(
+        self, annotation: TypeForm[object], *, job_type: str, field: str, limits: PayloadLimits, format: PayloadFormat
+    ) -> None:
+        super().__init__(annotation, job_type=job_type, field=field, limits=limits)
+        self.format = format
+        self._discreet = bool(format.codecs)
+
+    # Encoding
+
+    def encode(self, value: object) -> str:
+        """The value as JSON text: an envelope with what the format made of it.
+
+        Raises:
+            PayloadError: it does not fit the type, the limits or the format; nothing has been written.
+        """
+        if self.format.writes_plain:
+            return super().encode(value)
+        data = self._json(value).encode() if self.format.serde is None else self._dumped(value, self.format.serde)
+        try:
+            text = self.format.sealed(
+                data, job_type=self.job_type, field=self.field, max_bytes=self.limits.max_read_bytes
+            )
+        except CodecError as error:
+            raise self._error(PayloadError, (), str(error)) from None
+        if len(text) > self.limits.max_bytes:
+            raise self._error(PayloadError, (), f"{len(text)} bytes as stored; the limit is {self.limits.max_bytes}")
+        return text
+
+    def _dumped(self, value: object, serde: Serde) -> bytes:
+        stage = ""
+        try:
+            valid = self._validator.validate_python(value, by_alias=True, by_name=True)
+            plain = self._serializer.to_python(valid, round_trip=True, warnings=False)
+            self._search(plain, numbers_only=True)
+            data = serde.dumps(native(plain))
+            if len(data) > self.limits.max_bytes:
+                raise self._error(PayloadError, (), f"{len(data)} bytes; the limit is {self.limits.max_bytes}")
+            stage = "would not be read back: "
+            self._loaded(data, serde)
+            return data
+        except PayloadDecodeError as error:
+            raise PayloadError(
+                job_type=self.job_type, field=self.field, path=error.path, reason=stage + error.reason
+            ) from None
+        except (PayloadError, DefinitionError):
+            raise
+        except UnfitValueError as error:
+            raise self._error(PayloadError, error.keys, error.reason) from None
+        except ValidationError as error:
+            raise self._misfit(PayloadError, error, stage) from None
+        except Exception as error:
+            raise self._error(PayloadError, (), stage + self._told(error)) from None
+
+    # Decoding
+
+    def shown(self, stored: Any) -> Any:
+        """Decoded JSON from a store, for showing: out of its envelope if that can be read, not checked in any way."""
+        if not envelope.is_envelope(stored):
+            return stored
+        try:
+            serde, data = self._opened(stored)
+            return json.loads(data) if serde is None else serde.loads(data)
+        except Exception:
+            return stored
+
+    def _read(self, data: bytes) -> Any:
+        most = self.limits.max_read_bytes
+        if len(data) > most:
+            raise CodecError(f"{len(data)} bytes of JSON; the limit is {most} when reading")
+        found = envelope.found(data) if envelope.MARK_BYTES in data else None
+        if found is not None:
+            serde, inner = self._opened(found)
+            return self._read_json(inner) if serde is None else self._loaded(inner, serde)
+        if not self.format.reads_plain:
+            raise CodecError("it is plain JSON, which the job type's format does not read")
+        return self._read_json(data)
+
+    def _opened(self, found: dict[str, Any]) -> tuple[Serde | None, bytes]:
+        return self.format.opened(found, job_type=self.job_type, field=self.field, max_bytes=self.limits.max_read_bytes)
+
+    def _loaded(self, data: bytes, serde: Serde) -> Any:
+        value = serde.loads(data)
+        fault = self._fault(value, numbers_only=True, kind=PayloadDecodeError)
+        if fault is not None:
+            raise fault
+        # Only the rules for JSON let a strict model read a time from text; but JSON has no bytes.
+        if holds_bytes(value):
+            return self._validator.validate_python(value, by_alias=True, by_name=True)
+        return self._validator.validate_json(to_json(value), by_alias=True, by_name=True)

@@ -1,0 +1,10 @@
+"""Hints by Redis' publish and subscribe.
+
+One thread with two connections listens and sends. It waits on their sockets and on a bell, so it costs next to nothing
+while nothing happens. Neither publishers nor subscribers ever wait for the server.
+"""
+
+from queuert.notify.redis.adapter import RedisNotify
+from queuert.notify.times import ListenerTimes
+
+__all__ = ["ListenerTimes", "RedisNotify"]

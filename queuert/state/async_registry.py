@@ -1,0 +1,28 @@
+"""The operations of a store on its workers. ``sync_registry.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from queuert.registry import WorkerBeat, WorkerRecord
+
+
+class AsyncRegistryStore(Protocol):
+    """Who is at work. For eyes only: no other operation may depend on what is here."""
+
+    async def beat_worker(self, beat: WorkerBeat, ttl: float) -> None:
+        """Note that a worker is alive, and what it is at: it is listed for ``ttl`` seconds from now.
+
+        Its ``started_at`` is set by the first beat, ``uptime`` seconds before now, and kept by those that follow; its
+        ``seen_at`` is now. Workers whose time is over are forgotten by the way; one of them that beats again is there
+        again.
+        """
+        ...
+
+    async def forget_worker(self, worker_id: str) -> None:
+        """Forget a worker that has stopped. One that is not there is no error."""
+        ...
+
+    async def list_workers(self) -> list[WorkerRecord]:
+        """The workers whose last beat is not older than its ttl, the longest running first, then by id."""
+        ...

@@ -1,0 +1,79 @@
+"""Attributes of chains and the worker registry: statements, parameters and rows, as pure functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+
+from queuert.attributes import attributes_of, pairs_of
+from queuert.registry import WorkerBeat, WorkerRecord, WorkerState
+from queuert.state.listing import ChainFilter
+from queuert.state.postgres.parameters import Parameters
+from queuert.state.postgres.rows import Row
+
+_DIRECTED = re.compile(rb"<=|> \(|\b(?:ASC|DESC)\b|%\((?:low|high)(?=_id\)|\))")
+_MIRRORED = {b"<=": b">=", b"> (": b"< (", b"ASC": b"DESC", b"DESC": b"ASC", b"%(low": b"%(high", b"%(high": b"%(low"}
+
+
+@cache
+def indexing(index: bytes, start: bytes) -> bytes:
+    """A statement that starts chains, such as ``start_jobs``, and writes the entries of their attributes."""
+    head, opening, rest = index.partition(b"AS (\n")
+    _, closing, tail = rest.partition(b"\n),")
+    return head + opening + start.strip() + b", attributes" + closing + tail
+
+
+@cache
+def leaping(statement: bytes, oldest_first: bool) -> bytes:
+    """``list_chains_by_attributes`` in the order asked for. It is written newest first."""
+    return _DIRECTED.sub(lambda found: _MIRRORED[found[0]], statement) if oldest_first else statement
+
+
+def freed_entries(rows: Iterable[Row]) -> Parameters:
+    """Parameters of ``forget_attributes``, from the rows of ``delete`` and ``retire``."""
+    entries = [
+        (name, value, row[5], row[0]) for row in rows if row[6] for name, value in pairs_of(attributes_of(row[6]))
+    ]
+    names, values, started, ids = ([entry[at] for entry in entries] for at in range(4))
+    return {"names": names, "values": values, "started": started, "ids": ids}
+
+
+def asked_pairs(filter: ChainFilter) -> Parameters:
+    """What ``list_chains_by_attributes`` takes besides the parameters of ``list_chains``."""
+    pairs = list(dict.fromkeys(filter.attributes))
+    return {"names": [name for name, _ in pairs], "values": [value for _, value in pairs]}
+
+
+def beat(told: WorkerBeat, ttl: float) -> Parameters:
+    """Parameters of ``beat_worker``."""
+    return {
+        "id": told.id,
+        "name": told.name,
+        "host": told.host,
+        "pid": told.pid,
+        "version": told.version,
+        "job_types": list(told.job_types),
+        "concurrency": told.concurrency,
+        "running": told.running,
+        "state": told.state.value,
+        "uptime": told.uptime,
+        "ttl": ttl,
+    }
+
+
+def worker(row: Row) -> WorkerRecord:
+    """A row of ``list_workers``."""
+    return WorkerRecord(
+        id=row[0],
+        name=row[1],
+        host=row[2],
+        pid=row[3],
+        version=row[4],
+        job_types=tuple(row[5]),
+        concurrency=row[6],
+        running=row[7],
+        state=WorkerState(row[8]),
+        started_at=row[9],
+        seen_at=row[10],
+    )

@@ -1,0 +1,152 @@
+"""Which chains are looked at to be retired, and which of them go: parameters and rows, as pure functions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+
+from queuert.errors import InvalidCursorError
+from queuert.jobs import ChainStatus, TtlUpdate
+from queuert.policies import Keep, Retention
+from queuert.state.postgres.parameters import Parameters
+from queuert.state.postgres.rows import Row
+from queuert.state.retention import RetireRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """A chain that is to go, as it was when it was chosen."""
+
+    id: str
+    closed_at: datetime
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a look ended: at an expired chain, or at one of a type and outcome."""
+
+    id: str
+    at: str
+    """ISO: its end, or its start."""
+    type: str | None = None
+    status: str | None = None
+
+    def encode(self) -> str:
+        """As a cursor."""
+        return json.dumps([self.id, self.at, self.type, self.status])
+
+    @staticmethod
+    def decode(cursor: str) -> Place:
+        """The place of a cursor.
+
+        Raises:
+            InvalidCursorError: it is none.
+        """
+        try:
+            id, at, type, status = json.loads(cursor)
+            datetime.fromisoformat(at)
+            if isinstance(id, str) and isinstance(type, str | None) and isinstance(status, str | None):
+                return Place(id, at, type, status)
+        except (TypeError, ValueError):
+            pass
+        raise InvalidCursorError(cursor)
+
+
+def place_of(request: RetireRequest) -> Place | None:
+    """Where the look begins; None at the beginning."""
+    return None if request.cursor is None else Place.decode(request.cursor)
+
+
+def expired(place: Place | None, limit: int) -> Parameters:
+    """Parameters of ``find_expired``."""
+    return {"after": None if place is None else place.at, "after_id": "" if place is None else place.id, "limit": limit}
+
+
+def expired_chains(rows: Iterable[Row]) -> list[Doomed]:
+    """The rows of ``find_expired`` and ``find_expired_ids``."""
+    return [Doomed(row[0], row[1], row[2]) for row in rows]
+
+
+def after_expired(found: Sequence[Doomed]) -> Place:
+    """Where a look at expired chains ended."""
+    last = found[-1]
+    assert last.expires_at is not None
+    return Place(last.id, last.expires_at.isoformat())
+
+
+def stretches(policies: Iterable[tuple[str, Retention]]) -> list[tuple[str, str, Keep]]:
+    """The types and outcomes of which not all is kept, in order."""
+    found = [
+        (type, status.value, keep)
+        for type, policy in policies
+        for status in (ChainStatus.CANCELLED, ChainStatus.COMPLETED, ChainStatus.FAILED)
+        if (keep := getattr(policy, status.value)) is not None
+    ]
+    return sorted(found, key=lambda stretch: stretch[:2])
+
+
+def unkept(request: RetireRequest, place: Place | None, limit: int) -> tuple[list[tuple[str, str, Keep]], Parameters]:
+    """What ``find_unkept`` looks at, and its parameters."""
+    left = stretches(request.policies.items())
+    begun = None
+    if place is not None and place.type is not None and place.status is not None:
+        begun = (place.type, place.status)
+        left = [stretch for stretch in left if stretch[:2] >= (place.type, place.status)]
+    lows = [(place.at, place.id) if place is not None and one[:2] == begun else ("-infinity", "") for one in left]
+    return left, {
+        "types": [type for type, _, _ in left],
+        "statuses": [status for _, status, _ in left],
+        "ages": [keep.seconds for _, _, keep in left],
+        "counts": [keep.count for _, _, keep in left],
+        "lows": [at for at, _ in lows],
+        "low_ids": [id for _, id in lows],
+        "limit": limit,
+    }
+
+
+def unkept_chains(rows: Iterable[Row]) -> list[Doomed]:
+    """Those of the rows of ``find_unkept`` that are to go."""
+    return [Doomed(row[1], row[3]) for row in rows if row[4]]
+
+
+def after_unkept(left: Sequence[tuple[str, str, Keep]], row: Row) -> Place:
+    """Where a look ended, from the last row of ``find_unkept``."""
+    type, status, _ = left[row[0] - 1]
+    return Place(row[1], row[2].isoformat(), type, status)
+
+
+@cache
+def waiting(statement: bytes) -> bytes:
+    """``lock_retiring`` for who has to wait for those that hold the rows."""
+    return statement.replace(b" SKIP LOCKED", b"")
+
+
+def ids(doomed: Iterable[Doomed]) -> Parameters:
+    """Parameters of ``lock_retiring``."""
+    return {"ids": [one.id for one in doomed]}
+
+
+def retired(doomed: Sequence[Doomed], locked: Iterable[Row]) -> Parameters:
+    """Parameters of ``retire``."""
+    return {
+        **ids(doomed),
+        "closed": [one.closed_at for one in doomed],
+        "expires": [one.expires_at for one in doomed],
+        "locked": [row[0] for row in locked],
+    }
+
+
+def gone(doomed: Iterable[Doomed], rows: Iterable[Row]) -> list[str]:
+    """The chains that were deleted, from the rows of ``retire``, in the order in which they were chosen."""
+    chains = {row[1] for row in rows}
+    return [one.id for one in doomed if one.id in chains]
+
+
+def ttl_updates(asked: Sequence[str], rows: Iterable[Row]) -> list[TtlUpdate]:
+    """What became of each chain, from the rows of ``update_result_ttl``."""
+    found = {id: TtlUpdate.OPEN if status == ChainStatus.OPEN else TtlUpdate.UPDATED for id, status in rows}
+    return [found.get(id, TtlUpdate.NOT_FOUND) for id in asked]

@@ -1,0 +1,74 @@
+# Generated from queuert/state/postgres/async_retention.py, do not edit: see scripts/unasync.py
+"""Ends of closed chains on Postgres. ``sync_retention.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from psycopg import Connection
+
+from queuert.jobs import TtlUpdate
+from queuert.policies import checked_ttl
+from queuert.state.postgres import retiring
+from queuert.state.postgres.retiring import Doomed
+from queuert.state.postgres.statements import Statements
+from queuert.state.postgres.sync_base import PostgresBase
+from queuert.state.postgres.sync_steps import fetch, forget_deleted
+from queuert.state.retention import RetireRequest, RetireResult
+
+
+class PostgresRetention(PostgresBase):
+    """What is kept, and for how long."""
+
+    def update_result_ttl(self, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
+        """Let closed chains expire ``seconds`` from now instead."""
+        asked = {"ids": list(ids), "seconds": checked_ttl("result_ttl", seconds)}
+        rows = self._fetch(self._sql.update_result_ttl, asked) if ids else []
+        return retiring.ttl_updates(ids, rows)
+
+    def retire(self, request: RetireRequest) -> RetireResult:
+        """Delete closed chains that have expired, or that the retention of their type does not keep."""
+        with self._connections.connection() as connection:
+            doomed, cursor = self._look(connection, request)
+            if not doomed:
+                return RetireResult((), cursor)
+            with connection.transaction():
+                return RetireResult(retire(connection, self._sql, doomed), cursor)
+
+    def _look(self, connection: Connection[Any], request: RetireRequest) -> tuple[list[Doomed], str | None]:
+        """Chains that are to go, of as many as are looked at, and where to go on."""
+        place = retiring.place_of(request)
+        doomed: list[Doomed] = []
+        if place is None or place.type is None:
+            asked = retiring.expired(place, request.limit)
+            doomed = retiring.expired_chains(fetch(connection, self._sql.find_expired, asked))
+            if len(doomed) >= request.limit:
+                return doomed, retiring.after_expired(doomed).encode()
+            place = None
+        limit = request.limit - len(doomed)
+        left, unkept = retiring.unkept(request, place, limit)
+        if not left:
+            return doomed, None
+        found = fetch(connection, self._sql.find_unkept, unkept)
+        cursor = retiring.after_unkept(left, found[-1]).encode() if len(found) >= limit else None
+        return doomed + retiring.unkept_chains(found), cursor
+
+
+def retire(connection: Connection[Any], sql: Statements, doomed: Sequence[Doomed], *, wait: bool = False) -> list[str]:
+    """Delete chains inside the connection's transaction, if they are as they were; those that went, in their order.
+
+    Rows that others hold are passed over, unless they are to be waited for.
+    """
+    lock = retiring.waiting(sql.lock_retiring) if wait else sql.lock_retiring
+    locked = fetch(connection, lock, retiring.ids(doomed))
+    rows = fetch(connection, sql.retire, retiring.retired(doomed, locked))
+    forget_deleted(connection, sql, rows)
+    return retiring.gone(doomed, rows)
+
+
+def delete_expired(connection: Connection[Any], sql: Statements, ids: Sequence[str]) -> list[str]:
+    """Delete those of these chains that have expired, for their ids to be used again; those that went."""
+    with connection.transaction():
+        found = fetch(connection, sql.find_expired_ids, {"ids": list(ids)})
+        return retire(connection, sql, retiring.expired_chains(found), wait=True) if found else []

@@ -1,0 +1,5 @@
+"""The Redis store."""
+
+from queuert.state.redis.adapter import RedisState
+
+__all__ = ["RedisState"]

@@ -1,0 +1,57 @@
+"""What all operations on Redis stand on. ``sync_base.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from queuert.errors import UnsupportedConnectionError
+from queuert.state.adapter import StoreRisk
+from queuert.state.redis.connections import AsyncConnections
+from queuert.state.redis.failures import mapped_errors
+from queuert.state.redis.requests import Arguments
+from queuert.state.redis.server import async_server_findings
+from queuert.state.redis.settings import RedisSettings
+
+NO_TRANSACTIONS = (
+    "connection= was given, but jobs are kept in Redis, which takes part in no transaction of a caller's: "
+    "keep them in Postgres or SQLite where they must commit with other writes"
+)
+
+
+def refuse_connection(connection: Any) -> None:
+    """Redis cannot join the caller's transaction.
+
+    Raises:
+        UnsupportedConnectionError: one was given.
+    """
+    if connection is not None:
+        raise UnsupportedConnectionError(NO_TRANSACTIONS)
+
+
+class AsyncRedisBase:
+    """Connections, and the way to run scripts on them."""
+
+    def __init__(self, settings: RedisSettings, connections: int) -> None:
+        self._settings = settings
+        self._connections = AsyncConnections(settings, connections)
+        self.risks: tuple[StoreRisk, ...] = ()
+        """What may become of jobs, as the server is set; known when the store is open."""
+
+    async def open(self) -> None:
+        """Connect."""
+        client = await self._connections.open()
+        try:
+            with mapped_errors():
+                findings = await async_server_findings(client)
+            findings.check(allow_eviction=self._settings.allow_eviction)
+            self.risks = tuple(StoreRisk(str(risk), risk.advice) for risk in findings.risks)
+        except BaseException:
+            await self._connections.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        """Let go of all connections."""
+        await self._connections.aclose()
+
+    async def _run(self, name: str, arguments: Arguments) -> Any:
+        return await self._connections.run(name, arguments)

@@ -1,0 +1,25 @@
+"""Ends of closed chains on Redis. ``sync_retention.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from queuert.jobs import TtlUpdate
+from queuert.policies import checked_ttl
+from queuert.state.redis import requests, rows
+from queuert.state.redis.async_base import AsyncRedisBase
+from queuert.state.retention import RetireRequest, RetireResult
+
+
+class AsyncRedisRetention(AsyncRedisBase):
+    """Which closed chains are kept, and for how long."""
+
+    async def update_result_ttl(self, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
+        """Let closed chains expire so many seconds from now."""
+        asked = {"ids": list(ids), "ttl": requests.pause(checked_ttl("seconds", seconds))}
+        return [TtlUpdate(rows.text(one)) for one in await self._run("update_result_ttl", requests.plain(asked))]
+
+    async def retire(self, request: RetireRequest) -> RetireResult:
+        """Delete closed chains that have expired, or that are not kept."""
+        following, retired = await self._run("retire", requests.retire(request))
+        return RetireResult(rows.texts(retired), f"{following[0]}:{following[1]}" if following else None)

@@ -1,0 +1,110 @@
+"""The operations on Redis. ``sync_store.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from queuert.jobs import AbortReason
+from queuert.state.adapter import (
+    ClaimedJob,
+    ClaimRequest,
+    Finish,
+    FinishResult,
+    Lease,
+    NewJob,
+    ReapRequest,
+    ReapResult,
+    Renewal,
+    StartedJob,
+)
+from queuert.state.redis import requests, rows
+from queuert.state.redis.async_base import refuse_connection
+from queuert.state.redis.async_listing import AsyncRedisListing
+from queuert.state.redis.async_outside import AsyncRedisOutside
+from queuert.state.redis.async_recurrence import AsyncRedisRecurrence
+from queuert.state.redis.async_registry import AsyncRedisRegistry
+from queuert.state.redis.async_retention import AsyncRedisRetention
+from queuert.state.redis.async_transaction import AsyncRedisTransaction
+
+
+class AsyncRedisStore(
+    AsyncRedisOutside, AsyncRedisListing, AsyncRedisRecurrence, AsyncRedisRetention, AsyncRedisRegistry
+):
+    """Jobs in Redis: see :class:`queuert.state.AsyncStore` for what each operation promises.
+
+    Every operation is one script: it runs alone on the server, and looks at everything before it writes anything.
+    """
+
+    # --- start --------------------------------------------------------------------------------------------------------
+
+    async def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
+        """Write the first jobs of new chains, or find what stands in for them."""
+        refuse_connection(connection)
+        if not jobs:
+            return []
+        return [rows.started(one) for one in rows.unpacked(await self._run("start", requests.start(jobs)))]
+
+    # --- claim, renew, release ----------------------------------------------------------------------------------------
+
+    async def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
+        """Lease due jobs, best first."""
+        claimed: list[ClaimedJob] = []
+        if request.limit < 1 or not request.leases:
+            return claimed
+        more = 1
+        while more and len(claimed) < request.limit:
+            # Dead entries were in the way, more than one script should drop.
+            asked = requests.claim(request, request.limit - len(claimed))
+            more, *found = rows.unpacked(await self._run("claim", asked))
+            claimed += [rows.claimed(one, request) for one in found]
+        return claimed
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
+        """Extend leases that are still held."""
+        if not renewals:
+            return []
+        return [one == 1 for one in await self._run("renew", requests.renewals(renewals))]
+
+    async def release(self, leases: Sequence[Lease]) -> int:
+        """Give back jobs that were not started."""
+        return int(await self._run("release", requests.leases(leases))) if leases else 0
+
+    async def release_claim(self, request: ClaimRequest) -> int:
+        """Give back all that a claim took, when its answer was lost."""
+        asked = {"holder": request.holder, "token": request.token}
+        return int(await self._run("release_claim", requests.plain(asked)))
+
+    # --- finish -------------------------------------------------------------------------------------------------------
+
+    async def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
+        """End attempts, each while its token holds the job. There is nothing to wait for."""
+        if not finishes:
+            return []
+        return [rows.finished(one) for one in rows.unpacked(await self._run("finish", requests.finish(finishes)))]
+
+    async def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
+        """Why each lease does not hold its job."""
+        if not leases:
+            return []
+        return [rows.lost_reason(one) for one in await self._run("lost_reasons", requests.leases(leases))]
+
+    async def standing(self, lease: Lease) -> AbortReason | None:
+        """Why a lease does not hold its job now: also when it has ended it."""
+        return rows.lost_reason(await self._run("standing", requests.plain([lease.job_id, lease.token])))
+
+    def transaction(self, job: ClaimedJob) -> AsyncRedisTransaction:
+        """A block whose ending is written when it ends well, if the lease still holds then."""
+        return AsyncRedisTransaction(self, job)
+
+    # --- reap, look ---------------------------------------------------------------------------------------------------
+
+    async def reap(self, request: ReapRequest) -> ReapResult:
+        """Turn expired leases into failed attempts."""
+        if not request.policies:
+            return ReapResult((), None)
+        return rows.reaped(await self._run("reap", requests.reap(request)))
+
+    async def next_due(self, types: Sequence[str]) -> float | None:
+        """Seconds until the next job is due."""
+        return rows.seconds(await self._run("next_due", requests.plain(list(types))))

@@ -1,0 +1,94 @@
+"""A block that ends with a job's ending. ``sync_transaction.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from queuert.errors import LeaseLostError, StateError, StateUnavailableError, UnsupportedConnectionError
+from queuert.jobs import AbortReason
+from queuert.state.adapter import ClaimedJob, Finish, FinishResult, Lease
+from queuert.state.pauses import async_pauses
+from queuert.state.redis.async_base import NO_TRANSACTIONS
+
+
+class AsyncEndings(Protocol):
+    """What the block needs of its store."""
+
+    async def finish(self, finishes: Sequence[Finish]) -> list[FinishResult]:
+        """End attempts."""
+        ...
+
+    async def standing(self, lease: Lease) -> AbortReason | None:
+        """Why a lease does not hold."""
+        ...
+
+
+class AsyncRedisTransaction:
+    """The ending is kept back until the block ends well, and written then, if the lease still holds.
+
+    Redis has no transaction that stays open while a caller works: nothing else commits with the ending, and nothing
+    keeps others from taking the job meanwhile but the lease. If it is lost, leaving the block raises and nothing was
+    written.
+    """
+
+    def __init__(self, store: AsyncEndings, job: ClaimedJob) -> None:
+        self._store = store
+        self._job = job
+        self._kept: tuple[Finish, FinishResult] | None = None
+
+    @property
+    def connection(self) -> Any:
+        """There is none.
+
+        Raises:
+            UnsupportedConnectionError: always.
+        """
+        raise UnsupportedConnectionError(NO_TRANSACTIONS)
+
+    @property
+    def holds(self) -> bool:
+        """Nothing but the lease keeps others from the job."""
+        return False
+
+    def cut(self) -> None:
+        """There is no connection to end: each script has its own patience."""
+
+    async def finish(self, finish: Finish) -> FinishResult:
+        """Keep the ending. The result is filled in when it is written, as the block ends."""
+        if self._kept is not None:
+            raise StateError("the attempt was ended already in this block")
+        result = FinishResult(finish.job.id)
+        self._kept = finish, result
+        return result
+
+    async def __aenter__(self) -> Self:
+        reason = await self._store.standing(self._job.lease)
+        if reason is not None:
+            raise LeaseLostError(self._job.id, reason)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None or self._kept is None:
+            return
+        finish, result = self._kept
+        written = await self._write(finish)
+        if written.lost is not None:
+            raise LeaseLostError(finish.job.id, written.lost)
+        # Whoever holds the result is to publish what became due, and does so after the block.
+        object.__setattr__(result, "readied", written.readied)
+
+    async def _write(self, finish: Finish) -> FinishResult:
+        """Write the ending. Asked again when the answer was lost: an ending that stands says so."""
+        failure: StateUnavailableError | None = None
+        async for _ in async_pauses():
+            try:
+                [written] = await self._store.finish([finish])
+            except StateUnavailableError as error:
+                failure = error
+            else:
+                return written
+        raise StateUnavailableError("the answer to the commit was lost: its outcome is unknown") from failure

@@ -1,0 +1,88 @@
+"""Errors of the driver, and refusals of the scripts, as errors of the contract."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from redis import exceptions
+
+from queuert.errors import (
+    BlockerReferenceError,
+    ChainNotFoundError,
+    ChainNotRetriableError,
+    JobIdConflictError,
+    JobNotFoundError,
+    JobNotTriggerableError,
+    JobTypeMismatchError,
+    QueuertError,
+    StateError,
+    StateUnavailableError,
+)
+
+_PASSING = ("OOM", "LOADING", "BUSY", "MASTERDOWN", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MISCONF", "NOREPLICAS")
+"""How answers begin of a server that cannot take a write just now: out of memory, starting, failing over."""
+
+
+@contextmanager
+def mapped_errors() -> Iterator[None]:
+    """Raise what the driver raises inside as an error of Queuert's tree, with the driver's as its cause."""
+    try:
+        yield
+    except (exceptions.RedisError, OSError) as error:
+        raise mapped(error) from error
+
+
+def mapped(error: BaseException) -> QueuertError:
+    """The contract's error for one of the driver's."""
+    message = (str(error).splitlines() or [""])[0] or type(error).__name__
+    if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError):
+        return StateError(message)
+    if isinstance(error, exceptions.ConnectionError | exceptions.TimeoutError | OSError):
+        return StateUnavailableError(message)
+    if isinstance(error, exceptions.ReadOnlyError | exceptions.OutOfMemoryError) or _in_lua(message).startswith(
+        _PASSING
+    ):
+        return StateUnavailableError(message)
+    return StateError(message)
+
+
+def _in_lua(message: str) -> str:
+    # An error that a command raised inside a script; before its own code, 6.2 says in which script and line it was:
+    # "Error running script (call to ...): @user_script:68: @user_script: 68: -OOM command not allowed".
+    return message.rpartition(": -")[2].removeprefix("ERR ").removeprefix("-")
+
+
+def is_read_only(error: BaseException) -> bool:
+    """Whether a server refused a write because it is a replica, perhaps since a moment ago."""
+    return isinstance(error, exceptions.ReadOnlyError) or _in_lua(str(error)).startswith("READONLY")
+
+
+def _references(texts: Sequence[str]) -> QueuertError:
+    flat = json.loads(texts[0])
+    return BlockerReferenceError(zip(flat[::2], flat[1::2], strict=True))
+
+
+_REFUSALS: dict[str, Callable[[Sequence[str]], QueuertError]] = {
+    "chain_not_found": lambda texts: ChainNotFoundError(texts[0]),
+    "id_conflict": JobIdConflictError,
+    "job_not_found": lambda texts: JobNotFoundError(texts[0]),
+    "not_retriable": lambda texts: ChainNotRetriableError(texts[0], texts[1]),
+    "not_triggerable": lambda texts: JobNotTriggerableError(texts[0], texts[1]),
+    "referenced": _references,
+    "type_mismatch": lambda texts: JobTypeMismatchError(texts[0], texts[1], texts[2]),
+}
+
+
+def checked(answer: Any) -> Any:
+    """The answer of a script.
+
+    Raises:
+        QueuertError: the script refused, before it wrote anything.
+    """
+    if isinstance(answer, list) and answer and answer[0] == b"refused":
+        code, *texts = (part.decode() for part in answer[1:])
+        raise _REFUSALS[code](texts)
+    return answer

@@ -1,0 +1,100 @@
+-- End attempts of many kinds, each while its token holds the job. ARGV[1]: list of endings; ARGV[2...]: payloads.
+-- Answers with {id, why it was lost or '', types that became due} for each.
+
+local UNCOUNTED = {interrupt = 1, wait = 1}
+
+-- Whether the ending's new jobs can be written; a refusal if not.
+local function refused(ending)
+    local new = {}
+    for _, start in ipairs(ending.starts or {}) do
+        if new[start.id] or load(start.id) then return refusal('id_conflict', start.id) end
+        new[start.id] = true
+    end
+    for _, chain in ipairs(ending.blockers or {}) do
+        if not new[chain] and stands_open(chain) == nil then return refusal('chain_not_found', chain) end
+    end
+    local following = ending.continuation
+    if not following then return nil end
+    if load(following.id) then return refusal('id_conflict', following.id) end
+    local missing = missing_blocker(following)
+    return missing and refusal('chain_not_found', missing) or nil
+end
+
+-- The payloads that an attempt leaves behind.
+local function keep(job, ending)
+    if ending.output then call('SET', P .. 'o:' .. job.id, ARGV[ending.output]) end
+    if ending.error then
+        call('SET', P .. 'e:' .. job.id, ARGV[ending.error])
+    elseif job.attempt > 1 then
+        call('DEL', P .. 'e:' .. job.id)
+    end
+end
+
+local function first_of(job)
+    return job.index == 0 and job or load(job.chain)
+end
+
+local function wait_for(job, ending, changes, readied)
+    for _, start in ipairs(ending.starts or {}) do
+        local started = write_job(start, NOW)
+        if started.status ~= 'blocked' then readied[started.type] = true end
+    end
+    local added, open = add_blockers(job, job.blockers, ending.blockers or {})
+    changes.blockers = job.blockers + added
+    changes.open = job.open + open
+    changes.due = NOW
+    move(job, open > 0 and 'blocked' or 'ready', changes)
+    if open == 0 then readied[job.type] = true end
+end
+
+local function go_on(job, ending, changes, readied)
+    changes.finished = NOW
+    changes.next = ending.continuation.id
+    move(job, 'continued', changes)
+    local following = write_job(ending.continuation, NOW, job)
+    if following.status ~= 'blocked' then readied[following.type] = true end
+end
+
+local function try_again(job, ending, changes, readied)
+    local front = ending.kind == 'interrupt'
+    if not front then changes.due = NOW + (ending.delay or 0) end
+    move(job, (ending.delay or 0) > 0 and 'scheduled' or 'ready', changes, front)
+    readied[job.type] = true
+end
+
+local function close(job, ending, changes, readied)
+    local first, status = first_of(job), ENDED[ending.kind]
+    local of_chain = closing(first, status, ending.ttl)
+    changes.finished = NOW
+    if first == job then
+        for name, value in pairs(of_chain) do changes[name] = value end
+    else
+        put(first, of_chain)
+    end
+    move(job, status, changes)
+    release_waiting(first, status, readied)
+end
+
+local WRITE = {
+    wait = wait_for, continue = go_on, retry = try_again, interrupt = try_again,
+    complete = close, fail = close, cancel = close,
+}
+
+local answer = {}
+for at, ending in ipairs(given(1)) do
+    local job = load(ending.id)
+    if not holds(job, ending.token) then
+        answer[at] = {ending.id, lost_reason(job, ending.token, ending.kind), {}}
+    else
+        local refusal = refused(ending)
+        if refusal then return refusal end
+        local readied = {}
+        local changes = {uncounted = job.uncounted + (UNCOUNTED[ending.kind] or 0)}
+        if ending.crashed then changes.expired = job.expired + 1 end
+        if changes.uncounted == job.uncounted then changes.uncounted = nil end
+        keep(job, ending)
+        WRITE[ending.kind](job, ending, changes, readied)
+        answer[at] = {ending.id, '', listed(readied)}
+    end
+end
+return packed(answer)

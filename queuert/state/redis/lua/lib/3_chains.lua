@@ -1,0 +1,115 @@
+-- Chains and who waits for whom. A chain is its first job: `chain_status`, `closed` and `dependents` stand in its hash.
+--
+-- c:{chain}  ZSET job ids by index, once there are two       bl:{job}  ZSET chains by position: what it waits or waited for
+-- bo:{job}   SET those of them that are open                 bb:{chain} ZSET jobs that wait or waited for the chain
+-- d:, do:    ZSET chains of a deduplication key by start, all and open ones
+
+local function is_first(job)
+    return job ~= nil and job.index == 0
+end
+
+local function tail_of(chain)
+    local last = call('ZREVRANGE', P .. 'c:' .. chain, 0, 0)
+    return load(last[1] or chain)
+end
+
+local function dedup_key(job, kind)
+    return P .. kind .. ':' .. pair(job.type, job.dedup)
+end
+
+-- Whether a chain is open; nil where there is none.
+local function stands_open(chain)
+    local found = call('HMGET', P .. 'j:' .. chain, 'chain_status')
+    if not found[1] then return nil end
+    return found[1] == 'open'
+end
+
+-- Let a job wait for chains, from a position on; how many were new, and how many of these are open.
+local function add_blockers(job, position, chains)
+    local added, open = 0, 0
+    for _, chain in ipairs(chains) do
+        if call('ZADD', P .. 'bl:' .. job.id, 'NX', position + added, chain) == 1 then
+            added = added + 1
+            call('ZADD', P .. 'bb:' .. chain, 0, job.id)
+            call('HSET', P .. 'j:' .. chain, 'dependents', 1)
+        end
+        if stands_open(chain) then open = open + call('SADD', P .. 'bo:' .. job.id, chain) end
+    end
+    return added, open
+end
+
+-- Set of types, as a list.
+local function listed(types)
+    local list = {}
+    for type in pairs(types) do list[#list + 1] = type end
+    table.sort(list)
+    return list
+end
+
+-- A chain that this job waited for has closed.
+local function unblock(job, chain, readied)
+    if call('SREM', P .. 'bo:' .. job.id, chain) == 0 then return end
+    local open = job.open - 1
+    if open > 0 or job.status ~= 'blocked' then
+        put(job, {open = open})
+        return
+    end
+    local due = math.max(job.due, NOW)
+    move(job, resting_status(due, 0), {open = 0, due = due})
+    readied[job.type] = true
+end
+
+-- What changes in the hash of a chain's first job when the chain closes. It is kept for `ttl` microseconds, or for those
+-- that its start said.
+local function closing(first, status, ttl)
+    local now, kept = now_us(), ttl or first.ttl
+    return {chain_status = status, closed = now, expires = kept and now + kept or nil}
+end
+
+-- Release the jobs that waited for a chain that has closed; `readied` gets the types of those that became due.
+local function release_waiting(first, status, readied)
+    call('ZADD', P .. 'closed:' .. pair(first.type, status), first.created, first.id)
+    if first.expires then call('ZADD', P .. 'expires', first.expires, first.id) end
+    if first.dedup then call('ZREM', dedup_key(first, 'do'), first.id) end
+    if not first.dependents then return end
+    local released = {}
+    for _, id in ipairs(call('ZRANGE', P .. 'bb:' .. first.id, 0, -1)) do
+        local job = load(id)
+        if job then released[#released + 1] = job end
+    end
+    table.sort(released, function(one, other)
+        if one.created ~= other.created then return one.created < other.created end
+        return one.id < other.id
+    end)
+    for _, job in ipairs(released) do unblock(job, first.id, readied) end
+end
+
+local function close_chain(first, status, readied)
+    put(first, closing(first, status))
+    release_waiting(first, status, readied)
+end
+
+-- Attributes of chains: a:{chain} is their text, at:{name,value} ZSET the chains that have one, by their start.
+
+local function each_attribute(attributes, action)
+    for name, value in pairs(cjson.decode(attributes)) do
+        if type(value) == 'table' then
+            for _, one in ipairs(value) do action(P .. 'at:' .. pair(name, one)) end
+        else
+            action(P .. 'at:' .. pair(name, value))
+        end
+    end
+end
+
+local function keep_attributes(new, now)
+    if not new.attributes then return end
+    call('SET', P .. 'a:' .. new.id, new.attributes)
+    each_attribute(new.attributes, function(key) call('ZADD', key, now, new.id) end)
+end
+
+local function forget_attributes(chain)
+    local attributes = call('GET', P .. 'a:' .. chain)
+    if not attributes then return end
+    each_attribute(attributes, function(key) call('ZREM', key, chain) end)
+    call('DEL', P .. 'a:' .. chain)
+end

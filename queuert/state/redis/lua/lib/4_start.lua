@@ -1,0 +1,82 @@
+-- Writing jobs. `new` is a job as the caller gave it: decoded JSON, its input among the arguments.
+
+local function due_of(new, now)
+    if new.moment then return math.max(now, tonumber(new.moment)) end
+    if new.delay then return now + tonumber(new.delay) end
+    return now
+end
+
+-- The first chain that a new job would wait for and that does not exist.
+local function missing_blocker(new)
+    for _, chain in ipairs(new.blockers or {}) do
+        if stands_open(chain) == nil then return chain end
+    end
+    return nil
+end
+
+-- Write a job: the first of a chain, or the one after `before`. Its id is known to be free, its blockers to exist.
+local function write_job(new, now, before)
+    local due = due_of(new, now)
+    local job = {
+        id = new.id, type = new.type, priority = tonumber(new.priority or 0), limit = new.limit_key, due = due,
+        index = 0, attempt = 0, uncounted = 0, expired = 0, open = 0, blockers = 0, created = now,
+    }
+    local stored = {type = new.type, created = now, due = due}
+    if job.priority ~= 0 then stored.priority = job.priority end
+    if new.limit_key then stored.limit = new.limit_key end
+    if new.trace then stored.trace = new.trace end
+    if before then
+        job.index, job.chain, job.chain_type = before.index + 1, before.chain, before.chain_type
+        stored.index, stored.chain, stored.chain_type = job.index, job.chain, job.chain_type
+        if job.index == 1 then call('ZADD', P .. 'c:' .. job.chain, 0, job.chain) end
+        call('ZADD', P .. 'c:' .. job.chain, job.index, job.id)
+    else
+        job.chain, job.chain_type = job.id, job.type
+        stored.chain_status = 'open'
+        keep_attributes(new, now)
+        if new.ttl then stored.ttl = new.ttl end
+    end
+    if new.deduplication then
+        stored.dedup = new.deduplication.key
+        job.dedup = stored.dedup
+        call('ZADD', dedup_key(job, 'd'), now, job.id)
+        call('ZADD', dedup_key(job, 'do'), now, job.id)
+    end
+    put(job, stored)
+    if new.blockers and #new.blockers > 0 then
+        local added, open = add_blockers(job, 0, new.blockers)
+        put(job, {blockers = added, open = open})
+    end
+    local status = resting_status(due, job.open, now)
+    put(job, {status = status})
+    call('SET', P .. 'i:' .. job.id, ARGV[new.input])
+    count(job.type, status, 1)
+    call('SADD', P .. 'types', job.type)
+    call('ZADD', P .. 'ix:' .. job.type, now, job.id)
+    ENTER[status](job)
+    return job
+end
+
+-- What the caller is told of a job: id, type, status, created, and whether it was there.
+local function told(job, existing)
+    return {job.id, job.type, job.status, text(job.created), existing and 1 or 0}
+end
+
+-- The newest chain of the key that stands in for a new one.
+local function duplicate_of(new, now)
+    local asked = new.deduplication
+    local excluded = {}
+    for _, id in ipairs(asked.excluding or {}) do excluded[id] = true end
+    local since = asked.window and text(now - tonumber(asked.window)) or '-inf'
+    local key = P .. (asked.any and 'd:' or 'do:') .. pair(new.type, asked.key)
+    local at = 0
+    while true do
+        local found = call('ZREVRANGEBYSCORE', key, '+inf', since, 'LIMIT', at, 100)
+        for _, id in ipairs(found) do
+            local first = not excluded[id] and load(id)
+            if first and not has_expired(first) then return first end
+        end
+        if #found < 100 then return nil end
+        at = at + 100
+    end
+end

@@ -1,0 +1,27 @@
+-- Leases: who may end an attempt, and why not.
+
+local ENDED = {complete = 'completed', continue = 'continued', fail = 'failed', cancel = 'cancelled'}
+local RESTING = {ready = true, scheduled = true, blocked = true}
+
+local function holds(job, token)
+    return job ~= nil and job.status == 'running' and job.token == token
+end
+
+-- Why a lease does not hold its job; '' where it does and, asked for an ending of a kind, where the lease wrote it.
+local function lost_reason(job, token, kind)
+    if not job then return 'not_found' end
+    local ours = job.token == token
+    if ours then
+        if job.status == 'running' or not kind then return '' end
+        local ended = ENDED[kind]
+        if ended == job.status or (not ended and RESTING[job.status]) then return '' end
+    elseif job.status == 'cancelled' then
+        return 'cancelled'
+    end
+    return FINAL[job.status] and 'already_completed' or 'taken_by_another_worker'
+end
+
+-- Give a claimed job back, as if it had not been claimed.
+local function give_back(job)
+    move(job, 'ready', {attempt = job.attempt - 1, token = false}, true)
+end

@@ -1,0 +1,96 @@
+-- Where a claim finds due jobs. A source has `head()`, its best job or nil, and `take(job)`, which moves that one into
+-- the holder's list. So a claim looks at as many jobs as it takes, and at one more of each source.
+
+local BUDGET = 2000  -- Dead entries that one call drops.
+
+local function still_waits(entry)
+    local gen, _, id = entry:match('^(%d+):(%d+):(.*)$')
+    local job = load(id)
+    return job and job.status == 'ready' and text(job.gen) == gen and job or nil
+end
+
+-- The waiting lists of a type, best rank first.
+local function lists_of(type, holder)
+    local source = {}
+    local ranks, at, best = call('ZRANGE', P .. 'ranks:' .. type, 0, -1), 1, nil
+
+    function source.head()
+        while not best and ranks[at] do
+            local list = P .. 'w:' .. ranks[at] .. ':' .. type
+            local entry = call('LINDEX', list, 0)
+            if not entry then
+                call('ZREM', P .. 'ranks:' .. type, ranks[at])
+                at = at + 1
+            else
+                best = still_waits(entry)
+                if not best then
+                    if BUDGET <= 0 then return nil end
+                    BUDGET = BUDGET - 1
+                    call('LPOP', list)
+                end
+            end
+        end
+        return best
+    end
+
+    function source.take(job)
+        call('LMOVE', P .. 'w:' .. ranks[at] .. ':' .. type, P .. 'p:' .. holder, 'LEFT', 'RIGHT')
+        best = nil
+    end
+
+    return source
+end
+
+-- Take a job out of the place where it is.
+local function take_out(job, holder)
+    LEAVE[job.status](job)
+    call('RPUSH', P .. 'p:' .. holder, entry_of(job))
+end
+
+-- Jobs that were looked at before, best first.
+local function listed_source(jobs, holder)
+    table.sort(jobs, function(one, other)
+        local mine, its = rank_of(one), rank_of(other)
+        if mine ~= its then return mine < its end
+        if one.due ~= other.due then return one.due < other.due end
+        return (one.gen or 0) < (other.gen or 0)
+    end)
+    local at = 1
+    return {
+        head = function() return jobs[at] end,
+        take = function(job)
+            take_out(job, holder)
+            at = at + 1
+        end,
+    }
+end
+
+-- Ready jobs of a type that have a limit key.
+local function keyed_of(type, holder)
+    local source, key, best = {}, P .. 'kz:' .. type, nil
+    function source.head()
+        while not best do
+            local member = call('ZRANGE', key, 0, 0)[1]
+            if not member then return nil end
+            best = load(member:match('^%d+:%d+:%d+:(.*)$'))
+            -- Scripts leave no member without its job; hands and evictions do, and then this would go on for ever.
+            if not best then call('ZREM', key, member) end
+        end
+        return best
+    end
+    function source.take(job)
+        take_out(job, holder)
+        best = nil
+    end
+    return source
+end
+
+-- Scheduled jobs of a type whose time has come, the longest due of them.
+local function due_of_type(type, limit)
+    local jobs = {}
+    for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'sched:' .. type, '-inf', text(NOW), 'LIMIT', 0, limit)) do
+        local job = load(id)
+        if job then jobs[#jobs + 1] = job else call('ZREM', P .. 'sched:' .. type, id) end
+    end
+    return jobs
+end

@@ -1,0 +1,38 @@
+-- Interventions from outside of handlers.
+
+-- What became of one chain: id, type, status, its last job as it was met, whether it was written, what became due.
+local function met(chain, tail, met_as, status, written, readied)
+    return {chain.id, chain.type, status, tail.id, tail.type, met_as, written and 1 or 0, listed(readied or {})}
+end
+
+-- End a job over its holder's head: the lease is gone with its token.
+local function end_outside(job, status, changes)
+    changes.finished = NOW
+    changes.token = false
+    call('DEL', P .. 'e:' .. job.id)
+    move(job, status, changes)
+end
+
+-- The first and the last jobs of chains, each chain once; or the id of one that does not exist.
+local function chains_of(ids)
+    local found = {}
+    for _, id in ipairs(ids) do
+        if not found[id] then
+            local first = load(id)
+            if not is_first(first) then return nil, id end
+            local tail = tail_of(id)
+            found[id] = {first = first, tail = tail.id == id and first or tail}
+        end
+    end
+    return found
+end
+
+-- Types that no earlier chain of the same call has named.
+local function fresh(readied, told_of)
+    local new = {}
+    for type in pairs(readied) do
+        if not told_of[type] then new[type] = true end
+        told_of[type] = true
+    end
+    return new
+end

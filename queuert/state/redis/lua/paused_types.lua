@@ -1,0 +1,3 @@
+-- The paused types, each followed by what is stored of it.
+
+return call('HGETALL', P .. 'paused')

@@ -1,0 +1,195 @@
+"""What the server is, and whether it keeps what it is given: read once, when a store is opened.
+
+All of it may be forbidden, as on many managed servers. What cannot be learnt is unknown, and nothing is refused for it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from queuert.errors import ConfigurationError, StateError, StateUnavailableError
+from queuert.state.redis.connections import in_time
+
+MINIMUM = (6, 2)
+"""The oldest Redis with LMOVE; every Valkey has it."""
+
+SAFE_POLICY = "noeviction"
+
+_QUESTIONS = (
+    ("HELLO",),  # Everybody may ask this.
+    ("INFO",),
+    # Redis 6.2 takes one name at a time.
+    ("CONFIG", "GET", "maxmemory-policy"),
+    ("CONFIG", "GET", "appendonly"),
+    ("CONFIG", "GET", "appendfsync"),
+    ("CONFIG", "GET", "save"),
+)
+
+_REPLICAS = ("slave", "replica")
+_LIKE_REDIS = ("valkey", "dragonfly", "garnet", "kvrocks")
+
+
+class Risk(StrEnum):
+    """What may become of jobs that were acknowledged."""
+
+    EVICTION = "eviction"
+    """The server drops keys when its memory is full: jobs, halves of jobs, leases."""
+    NOT_PERSISTED = "not persisted"
+    """Neither an append-only file nor snapshots: a restart loses all jobs."""
+    SNAPSHOTS_ONLY = "snapshots only"
+    """No append-only file: a crash loses what came after the last snapshot."""
+    NOT_FLUSHED = "not flushed"
+    """The append-only file is flushed when the system likes (``appendfsync no``)."""
+    UNKNOWN = "unknown"
+    """The server does not tell how it is set."""
+
+    @property
+    def advice(self) -> str:
+        """What is wrong, and what to do about it, in one line."""
+        return _ADVICE[self]
+
+
+_ADVICE: Mapping[Risk, str] = {
+    Risk.EVICTION: f"it drops keys when memory is full, and so loses jobs: set maxmemory-policy {SAFE_POLICY}",
+    Risk.NOT_PERSISTED: "it keeps nothing on disk, and a restart loses all jobs: set appendonly yes",
+    Risk.SNAPSHOTS_ONLY: "it keeps snapshots alone, and a crash loses what came after the last: set appendonly yes",
+    Risk.NOT_FLUSHED: "it leaves flushing to the system, and a crash of it loses much: set appendfsync everysec",
+    Risk.UNKNOWN: f"it does not tell whether it keeps what it is given: see to maxmemory-policy {SAFE_POLICY} and"
+    " appendonly yes yourself",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFindings:
+    """What a server told of itself; None is what it did not."""
+
+    kind: str | None = None
+    """``redis``, ``valkey``, or what else it calls itself, in small letters."""
+    version: tuple[int, ...] | None = None
+    """Of a Valkey its own, not that of the Redis that it is compatible with."""
+    replica: bool | None = None
+    cluster: bool | None = None
+    policy: str | None = None
+    """``maxmemory-policy``."""
+    append_only: bool | None = None
+    flush: str | None = None
+    """``appendfsync``."""
+    snapshots: bool | None = None
+    """Whether the server makes snapshots by itself."""
+
+    @property
+    def risks(self) -> tuple[Risk, ...]:
+        """What to warn of."""
+        risks = []
+        if self.policy not in (None, SAFE_POLICY):
+            risks.append(Risk.EVICTION)
+        if self.append_only is False and self.snapshots is not None:
+            risks.append(Risk.SNAPSHOTS_ONLY if self.snapshots else Risk.NOT_PERSISTED)
+        if self.append_only and self.flush == "no":
+            risks.append(Risk.NOT_FLUSHED)
+        if self.policy is None or self.append_only is None or (not self.append_only and self.snapshots is None):
+            risks.append(Risk.UNKNOWN)
+        return tuple(risks)
+
+    def check(self, *, allow_eviction: bool = False) -> None:
+        """Refuse a server that cannot, or must not, hold jobs.
+
+        Raises:
+            StateError: it is older than Redis 6.2.
+            StateUnavailableError: it is a replica. It may be promoted, or the address lead to the primary later.
+            ConfigurationError: it evicts keys, and ``allow_eviction`` is false.
+        """
+        if self.kind == "redis" and self.version is not None and self.version < MINIMUM:
+            raise StateError(f"the server is Redis {_dotted(self.version)}: jobs need {_dotted(MINIMUM)}, or Valkey")
+        if self.replica:
+            raise StateUnavailableError("the server is a replica, and takes no writes: give the primary's address")
+        if Risk.EVICTION in self.risks and not allow_eviction:
+            raise ConfigurationError(
+                f"the server has maxmemory-policy {self.policy}: {Risk.EVICTION.advice}, or allow it with"
+                " allow_eviction=True"
+            )
+
+
+def sync_server_findings(client: Any) -> ServerFindings:
+    """Ask a server, by a ``redis.Redis``, in one round trip. Whether the client decodes does not matter.
+
+    Raises:
+        redis.RedisError: the connection failed. A refusal is not an error.
+    """
+    return _findings(_asked(client.pipeline(transaction=False)).execute(raise_on_error=False))
+
+
+async def async_server_findings(client: Any) -> ServerFindings:
+    """Ask a server, by a ``redis.asyncio.Redis``, in one round trip. Whether the client decodes does not matter.
+
+    Raises:
+        redis.RedisError: the connection failed. A refusal is not an error.
+        TimeoutError: the pool's patience is over.
+    """
+    async with in_time(client):
+        return _findings(await _asked(client.pipeline(transaction=False)).execute(raise_on_error=False))
+
+
+def _asked(pipeline: Any) -> Any:
+    for question in _QUESTIONS:
+        pipeline.execute_command(*question)
+    return pipeline
+
+
+def _findings(answers: Sequence[object]) -> ServerFindings:
+    hello, info, *settings = map(_known, answers)
+    config = {name: value for setting in settings for name, value in setting.items()}
+    kind, version = _identity(hello, info)
+    role = info.get("role", hello.get("role"))
+    append_only = config.get("appendonly", {"0": "no", "1": "yes"}.get(info.get("aof_enabled", "")))
+    return ServerFindings(
+        kind=kind,
+        version=version,
+        replica=None if role is None else role in _REPLICAS,
+        cluster=_is_cluster(hello, info),
+        policy=config.get("maxmemory-policy", info.get("maxmemory_policy")),
+        append_only=None if append_only is None else append_only == "yes",
+        flush=config.get("appendfsync"),
+        snapshots=config["save"] != "" if "save" in config else None,
+    )
+
+
+def _identity(hello: Mapping[str, str], info: Mapping[str, str]) -> tuple[str | None, tuple[int, ...] | None]:
+    """The server's name, and its version: that of its own, where it also tells that of the Redis that it is like."""
+    for name in info:
+        if name.endswith("_version") and name.removesuffix("_version") in _LIKE_REDIS:
+            return name.removesuffix("_version"), _numbers(info[name])
+    kind = hello.get("server", "redis" if "redis_version" in info else None)
+    version = info.get("redis_version", hello.get("version"))
+    return None if kind is None else kind.lower(), None if version is None else _numbers(version)
+
+
+def _is_cluster(hello: Mapping[str, str], info: Mapping[str, str]) -> bool | None:
+    if "cluster_enabled" in info:
+        return info["cluster_enabled"] == "1"
+    return hello["mode"] == "cluster" if "mode" in hello else None
+
+
+def _known(answer: object) -> dict[str, str]:
+    """An answer by name, of whatever form the driver gives it; nothing where the server refuses."""
+    if isinstance(answer, Mapping):
+        return {_text(name): _text(value) for name, value in answer.items()}
+    if isinstance(answer, list):
+        return {_text(name): _text(value) for name, value in zip(answer[::2], answer[1::2], strict=False)}
+    return {}
+
+
+def _text(part: object) -> str:
+    return part.decode(errors="replace") if isinstance(part, bytes) else str(part)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:3])
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

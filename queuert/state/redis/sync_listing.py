@@ -1,0 +1,97 @@
+# Generated from queuert/state/redis/async_listing.py, do not edit: see scripts/unasync.py
+"""Lists, look-ups and counts on Redis. ``sync_listing.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from queuert.jobs import ChainRecord, Job
+from queuert.state.adapter import BlockerRecord, TypeCount
+from queuert.state.listing import ChainFilter, JobFilter, Page, PageRequest, Position, page_of
+from queuert.state.redis import requests, rows
+from queuert.state.redis.sync_base import RedisBase
+
+_SCAN = 2_000
+"""Entries that one call looks at: other clients wait meanwhile."""
+
+
+class RedisListing(RedisBase):
+    """Lists, look-ups and counts."""
+
+    def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
+        """Read jobs in the order asked."""
+        if not ids:
+            return []
+        now, *found = self._run("get_jobs", requests.plain(list(ids)))
+        return [rows.job(one, int(now)) for one in found]
+
+    def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
+        """Read chains in the order asked."""
+        if not ids:
+            return []
+        return [rows.chain(one) for one in self._run("get_chains", requests.plain({"ids": list(ids)}))]
+
+    def get_blockers(self, job_id: str) -> list[BlockerRecord]:
+        """The chains that a job waits for, in order."""
+        return [rows.blocker(one) for one in self._run("get_blockers", requests.plain([job_id]))]
+
+    def counts(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
+        """Jobs by type and status: always exact, the numbers are kept."""
+        if types is not None and not types:
+            return []
+        return [rows.type_count(one) for one in self._run("counts", requests.plain(list(types or ())))]
+
+    def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
+        """Chains by the time they were started."""
+        places = self._places(filter, page)
+        if not places:
+            return page_of((), page.limit)
+        asked = {"ids": [place.id for place in places], "expired": True}
+        records = map(rows.chain, self._run("get_chains", requests.plain(asked)))
+        found = zip(records, places, strict=True)
+        return page_of(((chain, place) for chain, place in found if chain is not None), page.limit)
+
+    def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
+        """Jobs by the time they were created."""
+        return self._jobs(self._places(filter, page), page)
+
+    def list_chain_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
+        """The jobs of one chain in their order."""
+        after = None if page.cursor is None else Position.decode_index(page.cursor)
+        return self._jobs(self._members(chain_id, page, after), page)
+
+    def list_blocked_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
+        """The jobs that have a chain among their blockers."""
+        after = None if page.cursor is None else Position.decode_id(page.cursor)
+        return self._jobs(self._members(chain_id, page, after, blocked=True), page)
+
+    def _places(self, filter: ChainFilter | JobFilter, page: PageRequest) -> list[Position]:
+        """The places of the page's entries and of one more. What does not fit the filter is passed over."""
+        after = None
+        if page.cursor is not None:
+            at, id = Position.decode_time(page.cursor)
+            after = requests.microseconds(at), id
+        found: list[Position] = []
+        while True:
+            wanted = page.limit + 1 - len(found)
+            asked = requests.page(filter, after=after, oldest_first=page.oldest_first, limit=wanted, scan=_SCAN)
+            stopped, places = self._run("list_by_time", asked)
+            found += [Position.at_time(rows.moment(one[0]), rows.text(one[1])) for one in places]
+            if not stopped:
+                return found
+            after = int(stopped[0]), rows.text(stopped[1])
+
+    def _members(
+        self, chain_id: str, page: PageRequest, after: int | str | None, *, blocked: bool = False
+    ) -> list[Position]:
+        asked: dict[str, Any] = {"chain": chain_id, "limit": page.limit + 1}
+        asked.update({"blocked": True} if blocked else {})
+        asked.update({"oldest_first": True} if page.oldest_first else {})
+        asked.update({"after": after} if after is not None else {})
+        answer = self._run("list_members", requests.plain(asked))
+        return [Position(rows.text(one[0]), rows.text(one[1])) for one in answer]
+
+    def _jobs(self, places: Sequence[Position], page: PageRequest) -> Page[Job]:
+        found = zip(self.get_jobs([place.id for place in places]), places, strict=True)
+        return page_of(((job, place) for job, place in found if job is not None), page.limit)

@@ -1,0 +1,64 @@
+# Generated from queuert/state/redis/async_outside.py, do not edit: see scripts/unasync.py
+"""Interventions from outside on Redis. ``sync_outside.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import randrange
+from typing import Any
+
+from queuert.jobs import JobError
+from queuert.state.checks import check_completions
+from queuert.state.outside import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
+from queuert.state.redis import requests, rows
+from queuert.state.redis.sync_base import RedisBase, refuse_connection
+
+
+class RedisOutside(RedisBase):
+    """Complete, cancel, retry, trigger, delete and sweep, each one script."""
+
+    def complete_chains(
+        self, completions: Sequence[OutsideCompletion], *, connection: Any = None
+    ) -> list[Intervention]:
+        """End the last job of each chain over its head."""
+        refuse_connection(connection)
+        check_completions(completions)
+        if not completions:
+            return []
+        answer = self._run("complete_chains", requests.completions(completions))
+        return [rows.intervention(one) for one in answer]
+
+    def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[Intervention]:
+        """Close open chains as cancelled."""
+        refuse_connection(connection)
+        if not ids:
+            return []
+        error = requests.error_text(JobError("cancel", reason)) or ""
+        return [rows.intervention(one) for one in self._run("cancel_chains", [*requests.plain(list(ids)), error])]
+
+    def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[Intervention]:
+        """Open failed and cancelled chains again."""
+        refuse_connection(connection)
+        if not ids:
+            return []
+        return [rows.intervention(one) for one in self._run("retry_chains", requests.plain(list(ids)))]
+
+    def trigger_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[TriggeredJob]:
+        """Make scheduled jobs due now."""
+        refuse_connection(connection)
+        if not ids:
+            return []
+        return [rows.triggered(one) for one in self._run("trigger_jobs", requests.plain(list(ids)))]
+
+    def delete_chains(self, ids: Sequence[str], *, cascade: bool = False, connection: Any = None) -> DeleteResult:
+        """Delete chains with all their jobs."""
+        refuse_connection(connection)
+        deleted, running = self._run("delete_chains", requests.plain({"ids": list(ids), "cascade": cascade}))
+        return DeleteResult(rows.texts(deleted), rows.texts(running))
+
+    def sweep(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
+        """Release blocked jobs that wait for nothing any more."""
+        asked: dict[str, Any] = {"limit": limit, "seed": randrange(1 << 31)}
+        asked.update({} if cursor is None else {"cursor": cursor})
+        following, released = self._run("sweep", requests.plain(asked))
+        return SweepResult(tuple(map(rows.triggered, released)), rows.text(following) or None)

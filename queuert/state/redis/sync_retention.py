@@ -1,0 +1,26 @@
+# Generated from queuert/state/redis/async_retention.py, do not edit: see scripts/unasync.py
+"""Ends of closed chains on Redis. ``sync_retention.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from queuert.jobs import TtlUpdate
+from queuert.policies import checked_ttl
+from queuert.state.redis import requests, rows
+from queuert.state.redis.sync_base import RedisBase
+from queuert.state.retention import RetireRequest, RetireResult
+
+
+class RedisRetention(RedisBase):
+    """Which closed chains are kept, and for how long."""
+
+    def update_result_ttl(self, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
+        """Let closed chains expire so many seconds from now."""
+        asked = {"ids": list(ids), "ttl": requests.pause(checked_ttl("seconds", seconds))}
+        return [TtlUpdate(rows.text(one)) for one in self._run("update_result_ttl", requests.plain(asked))]
+
+    def retire(self, request: RetireRequest) -> RetireResult:
+        """Delete closed chains that have expired, or that are not kept."""
+        following, retired = self._run("retire", requests.retire(request))
+        return RetireResult(rows.texts(retired), f"{following[0]}:{following[1]}" if following else None)

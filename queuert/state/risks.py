@@ -1,0 +1,15 @@
+"""Tells in which ways a store may lose what it acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from queuert.observability.adapter import Observers
+from queuert.observability.events import StoreAtRisk
+from queuert.state.adapter import StateAdapter, StoreRisk
+
+
+def tell_risks(state: StateAdapter, risks: Sequence[StoreRisk], observers: Observers) -> None:
+    """Tell each of the risks that were seen when a store of ``state`` was opened."""
+    for risk in risks:
+        observers.emit(StoreAtRisk(adapter=type(state).__name__, risk=risk.name, advice=risk.advice))

@@ -1,0 +1,151 @@
+"""SQLite as the place where jobs live."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from queuert.errors import ConfigurationError, StateError
+from queuert.notify.adapter import Topic
+from queuert.notify.forks import begin_anew_in_children
+from queuert.notify.in_process import InProcessNotify
+from queuert.state.adapter import Capability
+from queuert.state.async_store import AsyncStore
+from queuert.state.sqlite import hints
+from queuert.state.sqlite.link import Link, run
+from queuert.state.sqlite.places import MEMORY, checked
+from queuert.state.sqlite.pool import Links, SharedLinks
+from queuert.state.sqlite.schema import prepare
+from queuert.state.sqlite.store import SQLiteStore
+from queuert.state.threaded import threaded
+
+if TYPE_CHECKING:
+    from queuert.notify.adapter import NotifyAdapter
+
+_THREADS = 64
+"""One operation each: one that waits for the database must leave threads to those who will give it back."""
+
+
+class SQLiteState:
+    """Jobs in a file, or in memory: no server, for one machine and for tests.
+
+    Any number of threads and processes of one machine share a file; one of them writes at a time. The tables are made
+    when a store is opened, and begin with ``queuert_``: the application's own may be in the same file, and commit with
+    the jobs. A file on a network file system is not safe.
+
+    Args:
+        path: of the file, which is made if it is not there; ``":memory:"`` keeps all in this process, for as long as
+            this object lives.
+        answer_timeout: seconds to wait while others write.
+        synchronous: ``"full"``: what was acknowledged outlives a loss of power. ``"normal"``: the last moments before
+            one may be gone, and less is waited for the disk; a death of the process loses nothing either way.
+
+    Raises:
+        ConfigurationError: there can be no such file, it cannot be written, or a setting makes no sense.
+
+    Example::
+
+        state = SQLiteState("jobs.db")
+        print(state)
+    """
+
+    def __init__(self, path: str | Path = MEMORY, *, answer_timeout: float = 30.0, synchronous: str = "full") -> None:
+        self._given = str(path)
+        self._path = checked(path)
+        if not 0 < answer_timeout <= 86_400:
+            raise ConfigurationError(f"answer_timeout is {answer_timeout!r}: above 0 and at most 86,400 seconds")
+        if synchronous not in ("full", "normal"):
+            raise ConfigurationError(f"synchronous is {synchronous!r}: 'full' or 'normal'")
+        self._timeout = answer_timeout
+        self._synchronous = synchronous
+        self._lock = threading.RLock()
+        self._shared: Link | None = None
+        self._forked = False
+        self._notify: NotifyAdapter | None = None
+        begin_anew_in_children(self)
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """The caller's transactions can be joined; several processes can share a file."""
+        if self._path == MEMORY:
+            return frozenset()
+        return frozenset({Capability.USER_TRANSACTIONS, Capability.MULTI_PROCESS})
+
+    @property
+    def path(self) -> str:
+        """The file, or ``":memory:"``."""
+        return self._path
+
+    def __repr__(self) -> str:
+        return f"SQLiteState({self._given!r})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if self._path == MEMORY:
+            raise ConfigurationError("jobs in memory belong to one process: give several of them the path of a file")
+        return _again, (self._path, self._timeout, self._synchronous)
+
+    def begin_anew(self) -> None:
+        """Forget what belongs to the parent, as a forked child must; not for use by others."""
+        self._forked = self._shared is not None
+        self._lock = threading.RLock()
+
+    def sync_store(self, *, connections: int = 4, answer_timeout: float | None = None) -> SQLiteStore:
+        """A new, unopened synchronous store.
+
+        It has one connection that writes and one that reads, and one for each open transaction, whatever
+        ``connections`` says.
+        """
+        return SQLiteStore(self._links(min(self._timeout, answer_timeout or self._timeout)))
+
+    def async_store(self, *, connections: int = 4) -> AsyncStore:
+        """A new, unopened asynchronous store: each operation on a thread."""
+        return threaded(self.sync_store(), threads=_THREADS)
+
+    def _links(self, timeout: float) -> Links:
+        if self._path != MEMORY:
+            return Links(self._path, timeout=timeout, synchronous=self._synchronous.upper())
+        return SharedLinks(self._memory(), MEMORY, self._tell)
+
+    def _memory(self) -> Link:
+        with self._lock:
+            if self._forked:
+                raise StateError("jobs in memory belong to the process that made them: use the path of a file")
+            if self._shared is None:
+                self._shared = Link(MEMORY, timeout=self._timeout)
+                prepare(self._shared)
+            return self._shared
+
+    def _tell(self) -> None:
+        """A transaction in memory was committed: send the hints that were written in it."""
+        link = self._shared
+        if link is None:
+            return
+        with link.writing() as connection:
+            found = run(connection, "read_hints", after=0)
+            run(connection, "trim_hints", kept=0)
+        for row in found:
+            self.default_notify().publish(Topic(row[2]), hints.keys_of(row) or ())
+
+    def close(self) -> None:
+        """Forget a database in memory. A file needs no closing."""
+        with self._lock:
+            link, self._shared = self._shared, None
+        if link is not None:
+            link.close()
+
+    def default_notify(self) -> NotifyAdapter:
+        """Hints by way of the file; in memory, within this process."""
+        with self._lock:
+            if self._notify is None:
+                if self._path == MEMORY:
+                    self._notify = InProcessNotify()
+                else:
+                    from queuert.notify.sqlite import SQLiteNotify
+
+                    self._notify = SQLiteNotify(self._path)
+            return self._notify
+
+
+def _again(path: str, answer_timeout: float, synchronous: str) -> SQLiteState:
+    return SQLiteState(path, answer_timeout=answer_timeout, synchronous=synchronous)

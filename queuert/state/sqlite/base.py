@@ -1,0 +1,71 @@
+"""What all operations on SQLite stand on: connections, and transactions of one's own or of the caller."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
+
+from queuert.state.adapter import StoreRisk
+from queuert.state.hints import Hints
+from queuert.state.sqlite import hints
+from queuert.state.sqlite.admitting import Rounds
+from queuert.state.sqlite.callers import callers_connection, savepoint
+from queuert.state.sqlite.places import MEMORY
+from queuert.state.sqlite.pool import Links
+
+Connection = sqlite3.Connection
+
+T = TypeVar("T")
+
+
+class SQLiteBase:
+    """Connections, and the ways to run operations on them.
+
+    Every operation that writes is one transaction that holds the database's write lock, so operations never meet.
+    """
+
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        self._rounds = Rounds()
+
+    @property
+    def risks(self) -> tuple[StoreRisk, ...]:
+        """None: a file is kept as the disk keeps it, and nobody expects more of memory."""
+        return ()
+
+    def open(self) -> None:
+        """Connect, and make the tables if there are none."""
+        self._links.open()
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        self._links.close()
+
+    def _reading(self) -> AbstractContextManager[Connection]:
+        return self._links.reader.reading()
+
+    @contextmanager
+    def _writing(self, callers: Any = None) -> Iterator[Connection]:
+        """A transaction of its own, or a savepoint in the caller's."""
+        if callers is None:
+            with self._links.main.writing() as connection:
+                yield connection
+            return
+        with savepoint(self._callers(callers)) as connection:
+            yield connection
+
+    def _callers(self, given: Any) -> Connection:
+        main = self._links.main
+        if self._links.path == MEMORY and isinstance(given, Connection) and given is main.connection:
+            return given
+        return callers_connection(given, self._links.path)
+
+    def _outside(self, callers: Any, work: Callable[[Connection], T], told: Callable[[T], Hints]) -> T:
+        """Do work in a transaction, or in the caller's, whose commit brings the hints; else the caller sends them."""
+        with self._writing(callers) as connection:
+            result = work(connection)
+            if callers is not None:
+                hints.write(connection, told(result))
+            return result

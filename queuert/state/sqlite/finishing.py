@@ -1,0 +1,108 @@
+"""Endings of attempts, one at a time inside one transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any
+
+from queuert.jobs import JobError, JobStatus
+from queuert.policies import RetryPolicy
+from queuert.state.adapter import Finish, FinishKind, FinishResult, ReapedJob
+from queuert.state.sqlite import rows
+from queuert.state.sqlite.link import first, now_us, run
+from queuert.state.sqlite.steps import add_blockers, close_chain, created_next, open_among, write_job
+
+Connection = sqlite3.Connection
+
+
+def finish_one(connection: Connection, finish: Finish) -> FinishResult:
+    """Write an ending if its token holds the job; say why not otherwise."""
+    job = finish.job
+    state = first(connection, "lease_state", id=job.id)
+    if state is None or state[2] != job.token or not state[3]:
+        return FinishResult(job.id, rows.lost_reason(finish.kind, job.token, state))
+    if finish.kind is FinishKind.WAIT:
+        return FinishResult(job.id, readied=tuple(_wait(connection, finish)))
+    ended = rows.ENDED.get(finish.kind)
+    now = now_us()
+    again = JobStatus.SCHEDULED if finish.delay > 0 else JobStatus.READY
+    _end(
+        connection,
+        finish,
+        status=(ended or again).value,
+        finished_at=None if ended is None else now,
+        scheduled_at=now + rows.microseconds_of(finish.delay) if finish.kind is FinishKind.RETRY else None,
+    )
+    if finish.continuation is not None:
+        created = created_next(connection, now)
+        after = (job.chain_id, job.chain_type, job.chain_index)
+        following = write_job(connection, finish.continuation, now, created, after=after)
+        return FinishResult(job.id, readied=() if following.status is JobStatus.BLOCKED else (following.type,))
+    if finish.kind.closes_chain:
+        assert ended is not None
+        readied = close_chain(connection, job.chain_id, ended.value, finish.result_ttl)
+        return FinishResult(job.id, readied=tuple(readied))
+    return FinishResult(job.id, readied=(job.type,))
+
+
+def _end(connection: Connection, finish: Finish, **values: Any) -> None:
+    kind = finish.kind
+    output = finish.output
+    if kind is FinishKind.COMPLETE and output is None:
+        output = "null"
+    run(
+        connection,
+        "end_job",
+        id=finish.job.id,
+        uncounted=int(kind in (FinishKind.INTERRUPT, FinishKind.WAIT)),
+        crashed=int(finish.crashed),
+        output=output,
+        error=rows.error_json(finish.error),
+        continued_by=None if finish.continuation is None else finish.continuation.id,
+        **values,
+    )
+
+
+def _wait(connection: Connection, finish: Finish) -> list[str]:
+    job, now = finish.job, now_us()
+    created = created_next(connection, now)
+    started = [write_job(connection, one, now, created + place) for place, one in enumerate(finish.starts)]
+    opens = open_among(connection, finish.blockers)
+    _end(connection, finish, status=JobStatus.READY.value, finished_at=None, scheduled_at=now)
+    count = job.blocker_count
+    added, waited_for = add_blockers(connection, job.id, count, list(zip(finish.blockers, opens, strict=True)))
+    status = JobStatus.BLOCKED if waited_for else JobStatus.READY
+    run(connection, "block_job", id=job.id, status=status.value, added=added, open=waited_for)
+    readied = dict.fromkeys(one.type for one in started if one.status is not JobStatus.BLOCKED)
+    return [*readied, job.type] if status is JobStatus.READY else [*readied]
+
+
+def reap_one(connection: Connection, row: rows.Row, policy: RetryPolicy) -> ReapedJob:
+    """Turn an expired lease into a failed attempt."""
+    id, job_type, chain_id, attempt, uncounted, expirations, holder = row
+    counted = attempt - uncounted
+    now = now_us()
+    again = policy.allows_another(counted, expirations + 1)
+    delay = policy.delay(counted) if again else 0.0
+    status = (JobStatus.SCHEDULED if delay > 0 else JobStatus.READY) if again else JobStatus.FAILED
+    run(
+        connection,
+        "reap_job",
+        id=id,
+        status=status.value,
+        scheduled_at=now + rows.microseconds_of(delay) if delay > 0 else None,
+        finished_at=None if again else now,
+        error=json.dumps({"kind": "lease_expired", "message": _why(holder, again, expirations + 1, policy)}),
+    )
+    readied = [job_type] if again else close_chain(connection, chain_id, JobStatus.FAILED.value)
+    return ReapedJob(id, job_type, chain_id, status, attempt, holder, tuple(readied))
+
+
+def _why(holder: str | None, again: bool, expirations: int, policy: RetryPolicy) -> str:
+    said = JobError("lease_expired", f"the lease of worker {holder or '?'} expired").message
+    if again:
+        return f"{said}: it crashed, froze or lost the database"
+    if expirations >= policy.max_crashes:
+        return f"{said}, for the {expirations}. time: the job may be what kills its workers"
+    return f"{said} on the last attempt"

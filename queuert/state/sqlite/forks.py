@@ -1,0 +1,88 @@
+"""Forks: connections are closed before one, and opened again when they are used next.
+
+SQLite notes the locks of a process beside the file, not beside the connection. A child that is forked while a
+connection is open inherits these notes and not the locks: whatever it did with the file, even on a connection of its
+own, would be wrong. So no connection is open at that moment; where one cannot be closed, since a transaction is under
+way on it, the child is refused the file.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Protocol
+from weakref import WeakSet
+
+from queuert.errors import StateError
+
+_PATIENCE = 1.0
+"""Seconds to wait, in all, for what is under way."""
+
+
+class Suspendable(Protocol):
+    """A connection to a file."""
+
+    path: str
+
+    def suspend(self, timeout: float) -> bool:
+        """Close it for now, and let nobody use it; False if it was in use all the time."""
+        ...
+
+    def resume(self) -> None:
+        """Let it be used again."""
+        ...
+
+
+_known: WeakSet[Suspendable] = WeakSet()
+_suspended: list[Suspendable] = []
+_held_at_fork: set[str] = set()
+_refused: set[str] = set()
+connecting = threading.RLock()
+"""Held by whoever makes a connection, so that nobody forks meanwhile."""
+
+
+def keep_from_children(link: Suspendable) -> None:
+    """Have this connection closed before each fork, while it lives."""
+    _known.add(link)
+
+
+def check_usable(path: str) -> None:
+    """Refuse a file that was in use when this process was forked.
+
+    Raises:
+        StateError: it was.
+    """
+    if path in _refused:
+        raise StateError(
+            f"{path} was in the middle of a transaction when this process was forked, and SQLite cannot be used by such"
+            " a child: fork before, or start a new process"
+        )
+
+
+def _before() -> None:
+    connecting.acquire()
+    until = time.monotonic() + _PATIENCE
+    for link in tuple(_known):
+        if link.suspend(max(0.0, until - time.monotonic())):
+            _suspended.append(link)
+        else:
+            _held_at_fork.add(link.path)
+
+
+def _resume() -> None:
+    for link in _suspended:
+        link.resume()
+    _suspended.clear()
+    _held_at_fork.clear()
+    connecting.release()
+
+
+def _after_in_child() -> None:
+    _refused.update(_held_at_fork)
+    _known.clear()
+    _resume()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_resume, after_in_child=_after_in_child)

@@ -1,0 +1,176 @@
+"""A connection to SQLite: one user at a time, transactions that begin by taking the write lock."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from queuert.state.sqlite import forks
+from queuert.state.sqlite.failures import mapped_errors, not_open, too_long
+from queuert.state.sqlite.places import MEMORY, uri_of
+from queuert.state.sqlite.statements import statements
+
+Row = tuple[Any, ...]
+
+
+def now_us() -> int:
+    """The store's clock: microseconds since 1970, the same for all processes of the machine."""
+    return time.time_ns() // 1000
+
+
+def run(connection: sqlite3.Connection, name: str, /, **values: Any) -> list[Row]:
+    """Run one statement of ours and return its rows."""
+    return connection.execute(statements()[name], values).fetchall()
+
+
+def first(connection: sqlite3.Connection, name: str, /, **values: Any) -> Row | None:
+    """Run one statement of ours and return its first row, if there is any."""
+    return next(iter(run(connection, name, **values)), None)
+
+
+def changed(connection: sqlite3.Connection, name: str, /, **values: Any) -> int:
+    """Run one statement of ours that writes; how many rows it wrote."""
+    return connection.execute(statements()[name], values).rowcount
+
+
+@contextmanager
+def plain(connection: sqlite3.Connection) -> Iterator[None]:
+    """Rows are tuples and texts strings meanwhile, whatever a caller has set for the connection."""
+    row_factory, text_factory = connection.row_factory, connection.text_factory
+    connection.row_factory, connection.text_factory = None, str
+    try:
+        yield
+    finally:
+        connection.row_factory, connection.text_factory = row_factory, text_factory
+
+
+def roll_back(connection: sqlite3.Connection) -> None:
+    """End the transaction; after some errors SQLite has done so by itself."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+class Link:
+    """One connection and its lock. Whoever uses it holds the lock; a transaction holds it to its end."""
+
+    def __init__(self, path: str, *, timeout: float, synchronous: str = "FULL", patience: float | None = None) -> None:
+        """``timeout`` is what it waits for other processes; ``patience``, by default the same, for other threads."""
+        self.path = path
+        self._timeout = timeout
+        self._patience = timeout if patience is None else patience
+        self._synchronous = synchronous
+        self._lock = threading.Lock()
+        self._closed = False
+        self._suspended = False
+        self.generation = 0
+        """How often it was connected."""
+        with mapped_errors(), forks.connecting:
+            forks.check_usable(path)
+            self.connection = self._connect()
+            if path != MEMORY:
+                forks.keep_from_children(self)
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            uri_of(self.path), uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False
+        )
+        try:
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        except BaseException:
+            connection.close()
+            raise
+        self.generation += 1
+        return connection
+
+    def suspend(self, timeout: float) -> bool:
+        """Close it for now, before a fork, and let nobody use it; False if it was in use all the time."""
+        if not self._lock.acquire(timeout=timeout):
+            return False
+        self.connection.close()
+        self._suspended = True
+        return True
+
+    def resume(self) -> None:
+        """Let it be used again; it connects when it is."""
+        self._lock.release()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was let go of; whoever still uses it is to end."""
+        return self._closed
+
+    def close(self) -> None:
+        """Let go of the connection; what is under way on it fails. Idempotent, from any thread."""
+        self._closed = True
+        # SQLite must not be closed while another thread is in it: that one is cut short, and closes it when it is out.
+        if not self._close_if_free():
+            with suppress(sqlite3.ProgrammingError):
+                self.connection.interrupt()
+
+    def _close_if_free(self) -> bool:
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self.connection.close()
+        finally:
+            self._lock.release()
+        return True
+
+    @contextmanager
+    def held(self) -> Iterator[sqlite3.Connection]:
+        """The connection, for nobody else meanwhile; errors are mapped."""
+        self.take()
+        try:
+            with mapped_errors():
+                yield self.connection
+        finally:
+            self.give_back()
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that reads: all its statements see the same moment."""
+        with self._transaction("BEGIN") as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that holds the database's write lock from its beginning."""
+        with self._transaction("BEGIN IMMEDIATE") as connection:
+            yield connection
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        with self.held() as connection:
+            connection.execute(begin)
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                roll_back(connection)
+                raise
+
+    def take(self) -> None:
+        """Wait for the lock, at most as long as for an answer of the database."""
+        if not self._lock.acquire(timeout=self._patience):
+            raise too_long()
+        try:
+            if self._closed:
+                raise not_open()
+            if self._suspended:
+                with mapped_errors(), forks.connecting:
+                    self.connection = self._connect()
+                self._suspended = False
+        except BaseException:
+            self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """Let others use the connection. From any thread."""
+        self._lock.release()
+        if self._closed:
+            self._close_if_free()

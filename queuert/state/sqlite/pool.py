@@ -1,0 +1,112 @@
+"""The connections of a store: to write, to read, and for each open transaction; memory has only one in all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from queuert.notify.forks import begin_anew_in_children
+from queuert.state.sqlite.failures import not_open
+from queuert.state.sqlite.link import Link
+from queuert.state.sqlite.places import check_writable
+from queuert.state.sqlite.schema import prepare, write_ahead
+
+# A child's copies of its parent's connections. Kept: to close one that is open would meddle with the parent's file.
+_inherited: list[Link] = []
+
+
+class Links:
+    """Connections to a file. A forked child begins with a store that is not open."""
+
+    def __init__(self, path: str, *, timeout: float, synchronous: str) -> None:
+        self.path = path
+        self._timeout = timeout
+        self._synchronous = synchronous
+        self._main: Link | None = None
+        self._reader: Link | None = None
+        self._others: set[Link] = set()
+        begin_anew_in_children(self)
+
+    def begin_anew(self) -> None:
+        """Forget everything, as a forked child must; not for use by others."""
+        _inherited.extend(link for link in (self._main, self._reader, *self._others) if link is not None)
+        self._main = self._reader = None
+        self._others = set()
+
+    @property
+    def main(self) -> Link:
+        """The connection that writes."""
+        if self._main is None:
+            raise not_open()
+        return self._main
+
+    @property
+    def reader(self) -> Link:
+        """The connection that reads: whoever holds the other one keeps no reader waiting."""
+        if self._reader is None:
+            raise not_open()
+        return self._reader
+
+    def _link(self) -> Link:
+        return Link(self.path, timeout=self._timeout, synchronous=self._synchronous)
+
+    def open(self) -> None:
+        """Connect, and make the tables if there are none. Idempotent."""
+        if self._main is not None:
+            return
+        check_writable(self.path)
+        link = self._link()
+        try:
+            write_ahead(link, timeout=self._timeout)
+            prepare(link)
+            self._reader = self._link()
+        except BaseException:
+            link.close()
+            raise
+        self._main = link
+
+    def close(self) -> None:
+        """Let go of all connections; what is under way on them fails. Idempotent."""
+        links = [self._main, self._reader, *self._others]
+        self._main = self._reader = None
+        for link in links:
+            if link is not None:
+                link.close()
+
+    def for_transaction(self) -> tuple[Link, Callable[[bool], None]]:
+        """A connection for one transaction, and what to call, with whether it was committed, when it has ended."""
+        if self._main is None:
+            raise not_open()
+        link = self._link()
+        self._others.add(link)
+
+        def end(committed: bool) -> None:
+            self._others.discard(link)
+            link.close()
+
+        return link, end
+
+
+class SharedLinks(Links):
+    """The one connection to a database in memory, shared by all stores of its adapter."""
+
+    def __init__(self, link: Link, path: str, on_commit: Callable[[], None]) -> None:
+        super().__init__(path, timeout=0.0, synchronous="OFF")
+        self._shared = link
+        self._on_commit = on_commit
+
+    def open(self) -> None:
+        """Use the shared connection. Idempotent."""
+        self._main = self._reader = self._shared
+
+    def close(self) -> None:
+        """Use it no more; the adapter keeps it, and the data with it."""
+        self._main = self._reader = None
+
+    def for_transaction(self) -> tuple[Link, Callable[[bool], None]]:
+        """The shared connection: whoever else wants it waits for the end of the transaction."""
+
+        def end(committed: bool) -> None:
+            if committed:
+                self._on_commit()
+
+        return self.main, end

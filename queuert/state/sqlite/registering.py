@@ -1,0 +1,87 @@
+"""Attributes of chains and the worker registry, inside one transaction."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+
+from queuert.attributes import Attributes, attributes_of, pairs_of
+from queuert.registry import WorkerBeat, WorkerRecord, WorkerState
+from queuert.state.sqlite import rows
+from queuert.state.sqlite.link import Row, first, now_us, run
+
+Connection = sqlite3.Connection
+
+_ENOUGH = 1_000
+
+
+def add_entries(connection: Connection, chain_id: str, created_at: int, attributes: Attributes | None) -> None:
+    """Let a new chain be found by its attributes."""
+    for name, value in pairs_of(attributes or {}):
+        run(connection, "insert_attribute", name=name, value=value, created_at=created_at, chain_id=chain_id)
+
+
+def erase(connection: Connection, chain_id: str) -> None:
+    """Delete the jobs of a chain, and what it was found by; nobody names it as a blocker any more."""
+    found = first(connection, "chain_attributes", id=chain_id)
+    if found is not None:
+        for name, value in pairs_of(attributes_of(found[1])):
+            run(connection, "delete_attribute", name=name, value=value, created_at=found[0], chain_id=chain_id)
+    run(connection, "delete_jobs", id=chain_id)
+
+
+def rarest_first(connection: Connection, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The pairs, each once; of what the first one finds the others need only be looked up."""
+    asked = dict.fromkeys(pairs)
+    if len(asked) < 2:
+        return list(asked)
+
+    def number(pair: tuple[str, str]) -> int:
+        [(count,)] = run(connection, "count_attribute", name=pair[0], value=pair[1], limit=_ENOUGH)
+        return int(count)
+
+    return sorted(asked, key=number)
+
+
+def beat(connection: Connection, told: WorkerBeat, ttl: float) -> None:
+    """Note that a worker is alive."""
+    now = now_us()
+    run(connection, "forget_dead_workers", now=now)
+    run(
+        connection,
+        "beat_worker",
+        id=told.id,
+        name=told.name,
+        host=told.host,
+        pid=told.pid,
+        version=told.version,
+        job_types=json.dumps(told.job_types),
+        concurrency=told.concurrency,
+        running=told.running,
+        state=told.state.value,
+        started_at=now - rows.microseconds_of(told.uptime),
+        now=now,
+        expires=now + rows.microseconds_of(ttl),
+    )
+
+
+def workers(connection: Connection) -> list[WorkerRecord]:
+    """The workers whose time is not over, the longest running first."""
+    return [_worker(row) for row in run(connection, "list_workers", now=now_us())]
+
+
+def _worker(row: Row) -> WorkerRecord:
+    return WorkerRecord(
+        id=row[0],
+        name=row[1],
+        host=row[2],
+        pid=row[3],
+        version=row[4],
+        job_types=tuple(json.loads(row[5])),
+        concurrency=row[6],
+        running=row[7],
+        state=WorkerState(row[8]),
+        started_at=rows.moment(row[9]),
+        seen_at=rows.moment(row[10]),
+    )

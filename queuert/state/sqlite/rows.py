@@ -1,0 +1,205 @@
+"""Rows of SQLite, as the contract's values: pure functions."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from queuert.attributes import attributes_of
+from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobError, JobStatus
+from queuert.recurrence import MissedRuns
+from queuert.schedules import Schedule
+from queuert.state.adapter import BlockerRecord, ClaimedJob, FinishKind, StartedJob
+from queuert.state.decoding import job_error, json_value
+from queuert.state.recurrence import PausedType, ScheduleRecord
+
+Row = tuple[Any, ...]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment(microseconds: int) -> datetime:
+    """A stored time."""
+    return _EPOCH + timedelta(microseconds=microseconds)
+
+
+def moment_or_none(microseconds: int | None) -> datetime | None:
+    """A stored time, if there is one."""
+    return None if microseconds is None else moment(microseconds)
+
+
+def microseconds(value: datetime) -> int:
+    """A time, as stored."""
+    return (value - _EPOCH) // timedelta(microseconds=1)
+
+
+def microseconds_of(seconds: float) -> int:
+    """A stretch of time, as stored."""
+    return round(seconds * 1_000_000)
+
+
+def due_at(schedule: Schedule | None, now: int) -> int:
+    """When a job that is written now may run first: never in the past."""
+    if schedule is None:
+        return now
+    if schedule.moment is not None:
+        return max(now, microseconds(schedule.moment))
+    return now + microseconds_of(schedule.delay or 0.0)
+
+
+def error_json(error: JobError | None) -> str | None:
+    """A job error as stored."""
+    if error is None:
+        return None
+    fields = {"kind": error.kind, "message": error.message, "type": error.type, "traceback": error.traceback}
+    return json.dumps({name: value for name, value in fields.items() if value is not None})
+
+
+def existing_job(row: Row) -> StartedJob:
+    """A row of ``find_first_job``."""
+    return StartedJob(row[0], row[1], JobStatus(row[3]), moment(row[5]), existing=True)
+
+
+def claimed_job(row: Row, token: str, lease_seconds: float) -> ClaimedJob:
+    """A row of ``claim``."""
+    return ClaimedJob(
+        id=row[0],
+        type=row[1],
+        chain_id=row[2],
+        chain_type=row[3],
+        chain_index=row[4],
+        priority=row[5],
+        attempt=row[6],
+        uncounted=row[7],
+        lease_expirations=row[8],
+        blocker_count=row[9],
+        has_dependents=bool(row[10]),
+        input=row[11],
+        created_at=moment(row[12]),
+        scheduled_at=moment(row[13]),
+        started_at=moment(row[14]),
+        lease_seconds=lease_seconds,
+        token=token,
+        trace_context=row[15],
+        result_ttl=row[16],
+    )
+
+
+def job(row: Row) -> Job:
+    """A row of ``get_job`` and of the lists."""
+    return Job(
+        id=row[0],
+        type=row[1],
+        chain_id=row[2],
+        chain_index=row[3],
+        status=JobStatus(row[4]),
+        priority=row[5],
+        attempt=row[6],
+        uncounted=row[7],
+        lease_expirations=row[8],
+        open_blockers=row[9],
+        input=json_value(row[10]),
+        output=json_value(row[11]),
+        last_error=job_error(row[12]),
+        created_at=moment(row[13]),
+        scheduled_at=moment(row[14]),
+        started_at=moment_or_none(row[15]),
+        finished_at=moment_or_none(row[16]),
+        holder=row[17],
+        lease_expires_at=moment_or_none(row[18]),
+        continued_by=row[19],
+        deduplication_key=row[20],
+        limit_key=row[21],
+    )
+
+
+def chain(row: Row) -> ChainRecord:
+    """A row of ``get_chain`` and of the lists."""
+    return ChainRecord(
+        id=row[0],
+        type=row[1],
+        status=ChainStatus(row[2]),
+        input=row[3],
+        output=row[4],
+        error=job_error(row[5]),
+        tail_type=row[6],
+        created_at=moment(row[7]),
+        closed_at=moment_or_none(row[8]),
+        tail_id=row[9],
+        expires_at=moment_or_none(row[10]),
+        attributes=attributes_of(row[11]),
+    )
+
+
+def blocker(row: Row) -> BlockerRecord:
+    """A row of ``get_blockers``."""
+    return BlockerRecord(row[0], row[1], ChainStatus(row[2]), row[3], row[4], job_error(row[5]))
+
+
+def schedule(row: Row) -> ScheduleRecord:
+    """A row of ``list_schedules``."""
+    return ScheduleRecord(
+        name=row[0],
+        type=row[1],
+        input=row[2],
+        cron=row[3],
+        every=row[4],
+        time_zone=row[5],
+        missed=MissedRuns(row[6]),
+        priority=row[7],
+        limit_key=row[8],
+        paused=bool(row[9]),
+        next_at=moment_or_none(row[10]),
+        last_at=moment_or_none(row[11]),
+    )
+
+
+def schedule_values(one: ScheduleRecord, next_at: datetime | None) -> dict[str, Any]:
+    """Parameters of ``put_schedule``."""
+    return {
+        "name": one.name,
+        "type": one.type,
+        "input": one.input,
+        "cron": one.cron,
+        "every": one.every,
+        "time_zone": one.time_zone,
+        "missed": one.missed.value,
+        "priority": one.priority,
+        "limit_key": one.limit_key,
+        "paused": int(one.paused),
+        "next_at": None if next_at is None else microseconds(next_at),
+    }
+
+
+def paused_type(row: Row) -> PausedType:
+    """A row of ``paused_types``."""
+    return PausedType(row[0], moment(row[1]), row[2])
+
+
+ENDED = {
+    FinishKind.COMPLETE: JobStatus.COMPLETED,
+    FinishKind.CONTINUE: JobStatus.CONTINUED,
+    FinishKind.FAIL: JobStatus.FAILED,
+    FinishKind.CANCEL: JobStatus.CANCELLED,
+}
+"""The status that an ending leads to; the others make the job due, or let it wait, again."""
+
+_RESTING = frozenset({JobStatus.READY, JobStatus.SCHEDULED, JobStatus.BLOCKED})
+
+
+def lost_reason(kind: FinishKind | None, token: str, row: Row | None) -> AbortReason | None:
+    """Why a lease does not hold its job, from the row of ``lease_state``.
+
+    None where it does; and, asked for the ending of a ``kind``, where the lease itself wrote such an ending.
+    """
+    if row is None:
+        return AbortReason.NOT_FOUND
+    status, held = JobStatus(row[1]), row[2] == token
+    if held:
+        if row[3] or kind is None or status is ENDED.get(kind, status if status in _RESTING else None):
+            return None
+        return AbortReason.ALREADY_COMPLETED if status.final else AbortReason.TAKEN_BY_ANOTHER_WORKER
+    if status is JobStatus.CANCELLED:
+        return AbortReason.CANCELLED
+    return AbortReason.ALREADY_COMPLETED if status.final else AbortReason.TAKEN_BY_ANOTHER_WORKER

@@ -1,0 +1,84 @@
+"""The tables of a file: made where there are none, brought up to date where they are older."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+
+from queuert.errors import SchemaMissingError, StateError
+from queuert.state.sqlite.failures import primary_code
+from queuert.state.sqlite.link import Link
+from queuert.state.sqlite.statements import statements
+
+SCHEMA_VERSION = 1
+"""In the table ``queuert_schema``; the file's own ``user_version`` is the application's."""
+
+UPGRADES: tuple[str, ...] = ()
+"""The name of the statement file that leads from version 1 to 2, then from 2 to 3, and so on."""
+
+_PAUSE = 0.01
+
+
+def prepare(link: Link) -> None:
+    """Make the tables, or bring them up to date.
+
+    Raises:
+        SchemaMissingError: the file was written by a newer version of Queuert; nothing was touched.
+        StateError: it is no database.
+    """
+    with link.held() as connection:
+        found = _version(connection)
+    if found < SCHEMA_VERSION:
+        with link.writing() as connection:
+            _upgrade(connection)
+    elif found > SCHEMA_VERSION:
+        raise SchemaMissingError(
+            f"the file holds version {found} of Queuert's tables, and this program knows {SCHEMA_VERSION}: upgrade it"
+        )
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'queuert_schema'").fetchone():
+        return 0
+    return int(connection.execute("SELECT version FROM queuert_schema").fetchone()[0])
+
+
+def _upgrade(connection: sqlite3.Connection) -> None:
+    # Another process may have done it meanwhile.
+    found = _version(connection)
+    if found == 0:
+        _execute_all(connection, "schema")
+        connection.execute("INSERT INTO queuert_schema (version) VALUES (?)", [SCHEMA_VERSION])
+        return
+    for name in UPGRADES[found - 1 : SCHEMA_VERSION - 1]:
+        _execute_all(connection, name)
+    connection.execute("UPDATE queuert_schema SET version = ?", [max(found, SCHEMA_VERSION)])
+
+
+def _execute_all(connection: sqlite3.Connection, name: str) -> None:
+    # executescript() would commit first.
+    for statement in statements()[name].split(";\n"):
+        connection.execute(statement)
+
+
+def write_ahead(link: Link, *, timeout: float) -> None:
+    """Let the file be read while it is written. The mode stays in the file.
+
+    Raises:
+        StateError: the file system cannot do that.
+    """
+    with link.held() as connection:
+        found = _set_mode(connection, time.monotonic() + timeout)
+    if found != "wal":
+        raise StateError(f"the file cannot be read while it is written (journal mode {found!r}): use a local disk")
+
+
+def _set_mode(connection: sqlite3.Connection, until: float) -> str:
+    while True:
+        try:
+            return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
+        except sqlite3.OperationalError as error:
+            # The change takes the whole file, and SQLite does not wait for that by itself.
+            if primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+        time.sleep(_PAUSE)

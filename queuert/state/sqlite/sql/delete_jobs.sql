@@ -1,0 +1,2 @@
+-- The jobs of a chain.
+DELETE FROM queuert_job WHERE chain_id = :id

@@ -1,0 +1,2 @@
+-- A worker that has stopped.
+DELETE FROM queuert_worker WHERE id = :id

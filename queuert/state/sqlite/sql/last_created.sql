@@ -1,0 +1,2 @@
+-- When the newest job was created.
+SELECT max(created_at) FROM queuert_job

@@ -1,0 +1,2 @@
+-- The newest hint.
+SELECT coalesce(max(id), 0) FROM queuert_hint

@@ -1,0 +1,3 @@
+-- Extend a lease that is still held.
+UPDATE queuert_job SET lease_expires_at = :expires
+WHERE id = :id AND lease_token = :token AND lease_expires_at IS NOT NULL

@@ -1,0 +1,84 @@
+"""Starts of chains: which are written, and which find a chain that stands in for them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from queuert.errors import ChainNotFoundError, JobIdConflictError, JobTypeMismatchError
+from queuert.state.adapter import NewJob, StartedJob
+from queuert.state.sqlite import rows
+from queuert.state.sqlite.link import Row, first, now_us, run
+from queuert.state.sqlite.retiring import make_room
+from queuert.state.sqlite.steps import created_next, write_job
+
+Connection = sqlite3.Connection
+
+
+def start(connection: Connection, jobs: Sequence[NewJob]) -> list[StartedJob]:
+    """Write the first jobs of new chains, or find what stands in for them."""
+    now = now_us()
+    created = created_next(connection, now)
+    _refuse_each_other(connection, jobs)
+    taken: dict[tuple[str, str], StartedJob] = {}
+    started = []
+    for place, job in enumerate(jobs):
+        slot = None if job.deduplication is None else (job.type, job.deduplication.key)
+        one = None if slot is None else taken.get(slot)
+        if one is None:
+            one = _existing(connection, job, now) or write_job(connection, job, now, created + place)
+            if slot is not None:
+                taken[slot] = StartedJob(one.id, one.type, one.status, one.created_at, existing=True)
+        started.append(one)
+    return started
+
+
+def _refuse_each_other(connection: Connection, jobs: Sequence[NewJob]) -> None:
+    """Refuse jobs that would wait for chains of their own batch, which did not exist when it was given."""
+    new = {job.id for job in jobs}
+    for job in jobs:
+        for chain_id in new.intersection(job.blockers):
+            if not run(connection, "find_first_job", id=chain_id):
+                raise ChainNotFoundError(chain_id)
+
+
+def _existing(connection: Connection, job: NewJob, now: int) -> StartedJob | None:
+    """The chain that stands in for a job that is to be started, by its key or its id.
+
+    Raises:
+        JobIdConflictError: its id exists, and it is not to attach to it, or cannot.
+        JobTypeMismatchError: it is to attach to a chain of another type.
+    """
+    found = _duplicate(connection, job, now)
+    if found is None and job.id_chosen:
+        found = _of_its_id(connection, job, now)
+    return None if found is None else rows.existing_job(found)
+
+
+def _duplicate(connection: Connection, job: NewJob, now: int) -> Row | None:
+    key = job.deduplication
+    if key is None:
+        return None
+    excluding = frozenset(key.excluding)
+    since = 0 if key.window is None else now - rows.microseconds_of(float(key.window))  # type: ignore[arg-type]
+    asked = {"type": job.type, "key": key.key, "since": since, "limit": len(excluding) + 1}
+    if key.scope == "open":
+        found = run(connection, "find_open_duplicates", **asked)
+    else:
+        found = run(connection, "find_duplicates", now=now, **asked)
+    return next((row for row in found if row[0] not in excluding), None)
+
+
+def _of_its_id(connection: Connection, job: NewJob, now: int) -> Row | None:
+    found = first(connection, "find_first_job", id=job.id)
+    if found is None:
+        return None
+    if found[6] is not None and found[6] <= now:
+        if make_room(connection, job.id):
+            return None
+        raise JobIdConflictError([job.id])
+    if not job.attach or found[2] != 0:
+        raise JobIdConflictError([job.id])
+    if found[1] != job.type:
+        raise JobTypeMismatchError(job.id, job.type, found[1])
+    return found

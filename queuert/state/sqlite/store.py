@@ -1,0 +1,152 @@
+"""The operations on SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from queuert.jobs import AbortReason, ChainRecord, Job
+from queuert.state.adapter import (
+    ClaimedJob,
+    ClaimRequest,
+    Finish,
+    FinishResult,
+    Lease,
+    NewJob,
+    ReapedJob,
+    ReapRequest,
+    ReapResult,
+    Renewal,
+    StartedJob,
+)
+from queuert.state.checks import check_endings
+from queuert.state.hints import start_hints
+from queuert.state.sqlite import finishing, rows
+from queuert.state.sqlite.claiming import claim
+from queuert.state.sqlite.link import changed, first, now_us, run
+from queuert.state.sqlite.operating import SQLiteOperating
+from queuert.state.sqlite.starting import start
+from queuert.state.sqlite.transaction import SQLiteTransaction
+
+Connection = sqlite3.Connection
+
+
+class SQLiteStore(SQLiteOperating):
+    """Jobs in SQLite: see :class:`queuert.state.Store` for what each operation promises."""
+
+    # --- start --------------------------------------------------------------------------------------------------------
+
+    def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
+        """Write the first jobs of new chains, or find what stands in for them."""
+        if not jobs:
+            return []
+        return self._outside(connection, lambda given: start(given, jobs), start_hints)
+
+    # --- claim, renew, release ----------------------------------------------------------------------------------------
+
+    def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
+        """Lease due jobs, best first."""
+        if request.limit < 1 or not request.leases:
+            return []
+        with self._writing() as connection:
+            return claim(connection, request, self._rounds)
+
+    def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
+        """Extend leases that are still held."""
+        if not renewals:
+            return []
+        with self._writing() as connection:
+            return [_renew(connection, one) for one in renewals]
+
+    def release(self, leases: Sequence[Lease]) -> int:
+        """Give back jobs that were not started."""
+        if not leases:
+            return 0
+        with self._writing() as connection:
+            return sum(changed(connection, "release", id=one.job_id, token=one.token) for one in leases)
+
+    def release_claim(self, request: ClaimRequest) -> int:
+        """Give back all that a claim took, when its answer was lost."""
+        with self._writing() as connection:
+            asked = {"token": request.token}
+            return sum(changed(connection, "release_claim", type=type, **asked) for type in request.leases)
+
+    # --- finish -------------------------------------------------------------------------------------------------------
+
+    def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
+        """End attempts, each while its token holds the job. There are no rows to wait for, only the database."""
+        check_endings(finishes)
+        if not finishes:
+            return []
+        with self._writing() as connection:
+            return [finishing.finish_one(connection, one) for one in finishes]
+
+    def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
+        """Why each lease does not hold its job."""
+        with self._reading() as connection:
+            states = [first(connection, "lease_state", id=one.job_id) for one in leases]
+        return [rows.lost_reason(None, one.token, state) for one, state in zip(leases, states, strict=True)]
+
+    @contextmanager
+    def transaction(self, job: ClaimedJob) -> Iterator[SQLiteTransaction]:
+        """Open a transaction that holds the job."""
+        link, on_end = self._links.for_transaction()
+        with SQLiteTransaction(link, job, on_end) as transaction:
+            yield transaction
+
+    # --- reap ---------------------------------------------------------------------------------------------------------
+
+    def reap(self, request: ReapRequest) -> ReapResult:
+        """Turn expired leases into failed attempts."""
+        if not request.policies:
+            return ReapResult((), None)
+        reaped: list[ReapedJob] = []
+        expiries: list[int] = []
+        with self._writing() as connection:
+            now = now_us()
+            for type, policy in request.policies.items():
+                asked = {"type": type, "now": now, "limit": request.limit - len(reaped)}
+                expired = run(connection, "expired", **asked)
+                reaped += [finishing.reap_one(connection, row, policy) for row in expired]
+                expiries += [row[0] for row in run(connection, "next_expiry", type=type) if row[0] is not None]
+        following = min(expiries, default=None)
+        return ReapResult(reaped, None if following is None else max(0, following - now) / 1_000_000)
+
+    # --- look ---------------------------------------------------------------------------------------------------------
+
+    def next_due(self, types: Sequence[str]) -> float | None:
+        """Seconds until the next job is due."""
+        moments = []
+        with self._reading() as connection:
+            now = now_us()
+            for type in types:
+                if run(connection, "is_paused", type=type):
+                    continue
+                if run(connection, "any_ready", type=type):
+                    return 0.0
+                [(moment,)] = run(connection, "next_scheduled", type=type)
+                if moment is not None:
+                    moments.append(max(0, moment - now) / 1_000_000)
+        return min(moments, default=None)
+
+    def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
+        """Read jobs in the order asked."""
+        with self._reading() as connection:
+            now = now_us()
+            found = [first(connection, "get_job", id=one, now=now) for one in ids]
+        return [None if row is None else rows.job(row) for row in found]
+
+    def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
+        """Read chains in the order asked."""
+        with self._reading() as connection:
+            now = now_us()
+            found = [first(connection, "get_chain", id=one, now=now) for one in ids]
+        return [None if row is None else rows.chain(row) for row in found]
+
+
+def _renew(connection: Connection, renewal: Renewal) -> bool:
+    expires = now_us() + rows.microseconds_of(renewal.seconds)
+    lease = renewal.lease
+    return changed(connection, "renew", id=lease.job_id, token=lease.token, expires=expires) > 0

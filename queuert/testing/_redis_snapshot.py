@@ -1,0 +1,222 @@
+"""All keys of a namespace in Redis, read in pieces: what :mod:`queuert.testing.redis_scan` looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+PIECE = 1000
+"""Keys or entries that one command reads."""
+
+HASHES = frozenset({"j", "n", "rk", "paused", "schedules", "workers"})
+LISTS = frozenset({"w", "p"})
+SETS = frozenset({"bo", "types", "holders"})
+SORTED_SETS = frozenset(
+    {"kz", "kk", "keys", "ranks", "sched", "lease", "blocked", "c", "bl", "bb", "d", "do", "closed", "expires"}
+) | {"ix", "rate", "workers:until", "at"}
+STRINGS = frozenset({"i", "o", "e", "gen"})
+TEXTS = frozenset({"a"})
+"""Strings that are read."""
+KINDS = HASHES | LISTS | SETS | SORTED_SETS | STRINGS | TEXTS
+
+RESTING = frozenset({"ready", "scheduled", "blocked"})
+FINAL = frozenset({"continued", "completed", "failed", "cancelled"})
+STATUSES = RESTING | FINAL | {"running"}
+
+
+def text(value: bytes | str) -> str:
+    """Text, from a client that decodes and from one that does not."""
+    return value if isinstance(value, str) else value.decode("utf-8", "backslashreplace")
+
+
+def pair(first: str, second: str) -> str:
+    """Two texts as one, as the scripts join them: their lengths are in bytes."""
+    return f"{len(first.encode())}:{first}:{second}"
+
+
+@dataclass(frozen=True)
+class StoredJob:
+    """A job as its hash has it; what is not stored is zero."""
+
+    id: str
+    fields: Mapping[str, str]
+
+    def number(self, name: str) -> int:
+        """A whole number; 0 where there is none, -1 where it is something else."""
+        try:
+            return int(self.fields.get(name, "0"))
+        except ValueError:
+            return -1
+
+    @property
+    def type(self) -> str:
+        """Its job type."""
+        return self.fields.get("type", "")
+
+    @property
+    def status(self) -> str:
+        """Its status."""
+        return self.fields.get("status", "")
+
+    @property
+    def index(self) -> int:
+        """Its place in the chain."""
+        return self.number("index")
+
+    @property
+    def chain(self) -> str:
+        """The first job of its chain."""
+        return self.fields.get("chain", self.id)
+
+    @property
+    def limit(self) -> str | None:
+        """Its limit key."""
+        return self.fields.get("limit")
+
+    @property
+    def rank(self) -> int:
+        """Less is better."""
+        return self.number("attempt") - self.number("uncounted") - self.number("expired") - self.number("priority")
+
+    @property
+    def entry(self) -> str:
+        """What stands for it in a list."""
+        return f"{self.number('gen')}:{self.number('due')}:{self.id}"
+
+    @property
+    def keyed_member(self) -> str:
+        """What stands for it in the sorted sets of limit keys."""
+        return f"{self.rank + 5_000_000_000:011d}:{self.number('due'):017d}:{self.number('gen'):015d}:{self.id}"
+
+    @property
+    def is_open(self) -> bool:
+        """Of a first job: whether its chain is open."""
+        return self.fields.get("chain_status") == "open"
+
+
+class Snapshot:
+    """The keys of a namespace by kind and name, and what is in those that hold more than a payload."""
+
+    def __init__(self, client: Any, prefix: str) -> None:
+        self._client = client
+        self.prefix = prefix
+        """What the keys begin with."""
+        self.faults: list[str] = []
+        """What could not be read as what it ought to be."""
+        self.others: list[str] = []
+        """Keys of no known kind."""
+        self.lives: dict[str, int] = {}
+        """Milliseconds that keys have left, of those that have an end."""
+        self._names: dict[str, set[str]] = {kind: set() for kind in KINDS}
+        self._held: dict[str, dict[str, Any]] = {kind: {} for kind in KINDS}
+        for piece in self._pieces():
+            self._read(piece)
+
+    def names(self, kind: str) -> set[str]:
+        """The names of the keys of a kind: what is behind ``kind:``."""
+        return self._names[kind]
+
+    def all(self, kind: str) -> dict[str, Any]:
+        """What the keys of a kind hold, by name: dicts of hashes and sorted sets, lists, sets."""
+        return self._held[kind]
+
+    def hash(self, kind: str, name: str = "") -> dict[str, str]:
+        """One hash, empty if it is not there."""
+        found: dict[str, str] = self._held[kind].get(name, {})
+        return found
+
+    def scores(self, kind: str, name: str = "") -> dict[str, float]:
+        """One sorted set, empty if it is not there."""
+        found: dict[str, float] = self._held[kind].get(name, {})
+        return found
+
+    def members(self, kind: str, name: str = "") -> set[str]:
+        """One set, empty if it is not there."""
+        found: set[str] = self._held[kind].get(name, set())
+        return found
+
+    @cached_property
+    def jobs(self) -> dict[str, StoredJob]:
+        """All jobs by id."""
+        return {id: StoredJob(id, fields) for id, fields in self._held["j"].items()}
+
+    @cached_property
+    def last_generation(self) -> int:
+        """The generation that was given last."""
+        found = self._client.get(f"{self.prefix}gen")
+        return int(found) if found else 0
+
+    def _pieces(self) -> Iterator[list[str]]:
+        escaped = "".join(f"\\{one}" if one in "*?[]\\^-" else one for one in self.prefix)
+        piece: dict[str, None] = {}
+        for key in self._client.scan_iter(match=f"{escaped}*", count=PIECE):
+            piece[text(key)] = None
+            if len(piece) >= PIECE:
+                yield list(piece)
+                piece.clear()
+        yield list(piece)
+
+    def _read(self, keys: Iterable[str]) -> None:
+        wanted: list[tuple[str, str, str]] = []
+        for key in keys:
+            kind, _, name = key.removeprefix(self.prefix).partition(":")
+            if kind == "workers" and name:
+                kind, name = f"{kind}:{name}", ""
+            if kind in KINDS:
+                self._names[kind].add(name)
+                wanted.append((key, kind, name))
+            else:
+                self.others.append(key)
+        self._read_lives([key for key, _, _ in wanted])
+        left = [(key, kind, name, 0) for key, kind, name in wanted if kind not in STRINGS]
+        while left:
+            left = self._read_on(left)
+
+    def _read_lives(self, keys: list[str]) -> None:
+        with self._client.pipeline(transaction=False) as pipe:
+            for key in keys:
+                pipe.pttl(key)
+            self.lives |= {key: life for key, life in zip(keys, pipe.execute(), strict=True) if life >= 0}
+
+    def _read_on(self, wanted: list[tuple[str, str, str, int]]) -> list[tuple[str, str, str, int]]:
+        """Read a piece of each of these keys; those of which there is more, with where to go on."""
+        with self._client.pipeline(transaction=False) as pipe:
+            for key, kind, _, cursor in wanted:
+                if kind in LISTS:
+                    pipe.lrange(key, cursor, cursor + PIECE - 1)
+                elif kind in TEXTS:
+                    pipe.get(key)
+                else:
+                    read = pipe.hscan if kind in HASHES else pipe.sscan if kind in SETS else pipe.zscan
+                    read(key, cursor, count=PIECE)
+            answers = pipe.execute(raise_on_error=False)
+        left: list[tuple[str, str, str, int]] = []
+        for (key, kind, name, cursor), answer in zip(wanted, answers, strict=True):
+            if isinstance(answer, ResponseError):
+                self.faults.append(f"{key}: not of the type that its kind has ({answer})")
+            elif isinstance(answer, Exception):
+                raise answer
+            elif following := self._keep(kind, name, cursor, answer):
+                left.append((key, kind, name, following))
+        return left
+
+    def _keep(self, kind: str, name: str, cursor: int, answer: Any) -> int:
+        held = self._held[kind]
+        if kind in LISTS:
+            held.setdefault(name, []).extend(map(text, answer))
+            return cursor + PIECE if len(answer) == PIECE else 0
+        if kind in TEXTS:
+            held[name] = text(answer)
+            return 0
+        following, piece = int(answer[0]), answer[1]
+        if kind in SETS:
+            held.setdefault(name, set()).update(map(text, piece))
+        elif kind in HASHES:
+            held.setdefault(name, {}).update((text(field), text(value)) for field, value in piece.items())
+        else:
+            held.setdefault(name, {}).update((text(member), score) for member, score in piece)
+        return following

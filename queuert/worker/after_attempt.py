@@ -1,0 +1,131 @@
+"""A last look at an attempt that completed its job or failed for good, before that is written."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, TypeAlias, cast
+
+from queuert.errors import ConfigurationError, DefinitionError
+from queuert.job_types import JobType
+from queuert.jobs import JobError, JobStatus
+from queuert.payloads import safe_text
+from queuert.policies import checked_ttl
+from queuert.state.adapter import ClaimedJob, Finish, FinishKind
+from queuert.worker.endings import MAX_MESSAGE, MAX_TRACEBACK
+
+_STATUS = {FinishKind.COMPLETE: JobStatus.COMPLETED, FinishKind.FAIL: JobStatus.FAILED}
+
+
+@dataclass(slots=True)
+class EndedAttempt:
+    """What ``after_attempt`` gets: an attempt that is about to close its chain, completed or failed.
+
+    ``output``, ``error`` and ``result_ttl`` may be changed, in place or by assignment, and are written as they are
+    then. Changes of anything else are ignored.
+    """
+
+    job_id: str
+    chain_id: str
+    type: str
+    chain_type: str
+    attempt: int
+    """1 for the first."""
+    max_attempts: int
+    """What the retry policy allows."""
+    status: JobStatus
+    """COMPLETED or FAILED."""
+    worker: str
+    created_at: datetime
+    """When the job was, UTC, by the store's clock."""
+    started_at: datetime
+    """When it was claimed, UTC, by the store's clock."""
+    finished_at: datetime
+    """Now, UTC, by the worker's clock."""
+    duration: float
+    """Seconds since the attempt began."""
+    output: Any = field(repr=False)
+    """Of a completed one: the model of the job type's output."""
+    error: JobError | str | None
+    """Of a failed one. A text takes the place of its message."""
+    result_ttl: float | None
+    """Seconds that the chain will be kept; None: it has no end of its own."""
+
+
+AfterAttempt: TypeAlias = Callable[[EndedAttempt], Awaitable[None] | None]
+"""``async def`` runs in the event loop, a plain ``def`` in a thread."""
+
+
+def checked(hook: object) -> AfterAttempt | None:
+    """The hook, if it can be called.
+
+    Raises:
+        DefinitionError: it cannot.
+    """
+    if hook is not None and not callable(hook):
+        raise DefinitionError(f"after_attempt is {hook!r}: a function of an EndedAttempt")
+    return cast("AfterAttempt | None", hook)
+
+
+def is_coroutine(hook: AfterAttempt) -> bool:
+    """Whether it belongs in the event loop."""
+    return inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(getattr(hook, "__call__", None))  # noqa: B004
+
+
+def concerns(finish: Finish) -> bool:
+    """Whether the hook is asked about this ending."""
+    return finish.kind in _STATUS
+
+
+def ended_attempt(
+    finish: Finish, job_type: JobType[Any, Any], *, worker: str, max_attempts: int, duration: float
+) -> EndedAttempt:
+    """What the hook gets for an ending that concerns it."""
+    job: ClaimedJob = finish.job
+    completed = finish.kind is FinishKind.COMPLETE
+    return EndedAttempt(
+        job_id=job.id,
+        chain_id=job.chain_id,
+        type=job.type,
+        chain_type=job.chain_type,
+        attempt=job.attempt,
+        max_attempts=max_attempts,
+        status=_STATUS[finish.kind],
+        worker=worker,
+        created_at=job.created_at,
+        started_at=job.started_at,
+        finished_at=datetime.now(UTC),
+        duration=duration,
+        output=job_type.decode_output(finish.output or "null") if completed else None,
+        error=finish.error,
+        result_ttl=job.result_ttl,
+    )
+
+
+def amended(finish: Finish, job_type: JobType[Any, Any], ended: EndedAttempt) -> Finish:
+    """The ending as the hook left it.
+
+    Raises:
+        PayloadError: the output does not fit the job type.
+        ConfigurationError: the error or the TTL is none.
+    """
+    ttl = None if ended.result_ttl == finish.job.result_ttl else checked_ttl("result_ttl", ended.result_ttl)
+    if finish.kind is FinishKind.COMPLETE:
+        return replace(finish, output=job_type.encode_output(ended.output), result_ttl=ttl)
+    return replace(finish, error=_error(finish.error, ended.error), result_ttl=ttl)
+
+
+def _error(before: JobError | None, after: object) -> JobError:
+    if isinstance(after, str) and before is not None:
+        return replace(before, message=safe_text(after, MAX_MESSAGE))
+    texts = (after.kind, after.message) if isinstance(after, JobError) else ()
+    if not isinstance(after, JobError) or not all(isinstance(text, str) for text in texts):
+        raise ConfigurationError(f"error is {type(after).__name__}: a JobError, or a text for its message")
+    return JobError(
+        kind=safe_text(after.kind, 200),
+        message=safe_text(after.message, MAX_MESSAGE),
+        type=None if after.type is None else safe_text(after.type, 200),
+        traceback=None if after.traceback is None else safe_text(after.traceback, MAX_TRACEBACK),
+    )

@@ -1,0 +1,360 @@
+"""Consumers: what a handler is told, how failures are tried again, and how a worker stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from queuert import AbortReason, AsyncClient, Attempt, InProcessWorker, JobStatus, LeasePolicy, NewChain, RetryPolicy
+from queuert.errors import ClosedError, JobFailedError
+from queuert.observability.events import (
+    AttemptCompleted,
+    AttemptFailed,
+    AttemptInterrupted,
+    AttemptRetried,
+    AttemptStarted,
+    ChainClosed,
+    ChainStarted,
+    LeasesRenewed,
+    WorkerStarted,
+    WorkerStopped,
+    WorkerStopping,
+)
+from queuert.worker.after_attempt import EndedAttempt
+from tests.acceptance.support import JOB_TYPES, WAIT, Gate, Ground, anything, echo, in_time, kept, number, text
+
+
+async def test_producer_consumer_or_both(ground: Ground) -> None:
+    """P01: a client alone, a worker with a client of its own, and both on one client."""
+    ground.handles(number, echo)
+    async with ground.worker(), ground.worker(client=ground.client):
+        producers = [ground.client, ground.new_client()]
+        asked = [client.start_and_wait(number, value) for value in range(4) for client in producers]
+        assert await in_time(asyncio.gather(*asked)) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+async def test_as_many_at_once_as_its_concurrency(ground: Ground) -> None:
+    """P37: one by default."""
+    gate = Gate()
+    ground.handles(number, gate.pass_through)
+    await ground.client.start_chains([NewChain(number, value) for value in range(5)])
+    async with ground.worker() as one, ground.worker(concurrency=3) as three:
+        for _ in range(4):
+            await gate.next()
+        assert (one.running, three.running) == (1, 3)
+        assert gate.arrived.empty()
+        await one.stop(grace=0)
+        await three.stop(grace=0)
+
+
+async def test_a_handler_knows_its_job(ground: Ground) -> None:
+    """P26, P43, P47: its id, input, number and times; its job is running in its name before it begins."""
+    seen: list[tuple[Any, ...]] = []
+
+    async def handler(attempt: Attempt[int, int]) -> Any:
+        job = await ground.client.get_job(attempt.job_id)
+        seen.append((attempt.job_id, attempt.input, attempt.number, job.status, job.holder, job.attempt))
+        assert attempt.claimed.created_at == job.created_at
+        assert not attempt.abort
+        if attempt.number == 1:
+            raise ValueError("once more")
+        return attempt.input
+
+    ground.handles(number, handler)
+    async with ground.worker() as worker:
+        assert await ground.client.start_and_wait(number, 5, id="a") == 5
+        assert seen == [("a", 5, 1, JobStatus.RUNNING, worker.name, 1), ("a", 5, 2, JobStatus.RUNNING, worker.name, 2)]
+    assert len(ground.log.of(AttemptStarted)) == 2
+
+
+async def test_a_failed_attempt_goes_back_to_the_queue(ground: Ground) -> None:
+    """P49, P39: counted, with its error, behind those that have not failed; the type says how many there are."""
+    order: list[tuple[int, int]] = []
+
+    async def handler(attempt: Attempt[int, int]) -> int:
+        order.append((attempt.input, attempt.number))
+        if attempt.input == 1 and attempt.number < 3:
+            raise ValueError("not yet")
+        return attempt.input
+
+    ground.handles(number, handler)
+    chains = [await ground.client.start_chain(number, value) for value in (1, 2, 3)]
+    async with ground.worker():
+        await ground.client.wait(chains, timeout=WAIT)
+    assert order == [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3)]
+    retried = ground.log.of(AttemptRetried)
+    assert [(event.attempt, event.error.message) for event in retried] == [(1, "not yet"), (2, "not yet")]
+
+
+async def test_the_last_failure_is_kept_with_its_error(ground: Ground) -> None:
+    """P50, P52, P15: the class, the message and the traceback, for as long as the chain's result would be."""
+
+    class Refused(Exception):
+        """With more to say than its message."""
+
+        def __str__(self) -> str:
+            return "refused with code 7"
+
+    async def handler(attempt: Attempt[int, int]) -> int:
+        raise Refused(7)
+
+    ground.handles(number, handler, retry=RetryPolicy(max_attempts=2, initial=0, jitter=0))
+    async with ground.worker():
+        chain = await (await ground.client.start_chain(number, 1, result_ttl=60)).wait(WAIT)
+    assert chain.error is not None
+    assert chain.error.type is not None
+    assert (chain.error.kind, chain.error.message) == ("handler", "refused with code 7")
+    assert chain.error.type.endswith("Refused")
+    assert "Refused(7)" in (chain.error.traceback or "")
+    assert kept(chain) == 60
+    assert [event.attempt for event in ground.log.of(AttemptFailed)] == [2]
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "thread"])
+async def test_a_handler_that_takes_too_long_is_told(ground: Ground, kind: str) -> None:
+    """P44, G32: its time is over; the attempt has failed and is tried again."""
+    reasons: list[AbortReason | None] = []
+
+    async def coroutine(attempt: Attempt[int, int]) -> int:
+        if attempt.number == 1:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                reasons.append(attempt.abort.reason)
+        return attempt.number
+
+    def thread(attempt: Attempt[int, int]) -> int:
+        if attempt.number == 1:
+            attempt.abort.wait(WAIT)
+            reasons.append(attempt.abort.reason)
+        return attempt.number
+
+    ground.handles(number, {"coroutine": coroutine, "thread": thread}[kind], timeout=0.1)
+    async with ground.worker():
+        assert await ground.client.start_and_wait(number, 1) == 2
+    assert reasons == [AbortReason.TIMEOUT]
+    assert [event.error.kind for event in ground.log.of(AttemptRetried)] == ["timeout"]
+
+
+async def test_a_long_job_is_run_once(ground: Ground) -> None:
+    """P40, D12: its lease is renewed for as long as it runs, and nobody else takes it."""
+    gate = Gate()
+
+    async def handler(attempt: Attempt[int, int]) -> int:
+        await gate.pass_through(attempt)
+        return attempt.number
+
+    ground.handles(number, handler, lease=LeasePolicy(seconds=0.4, renew_every=0.1))
+    async with ground.worker(), ground.worker():
+        asked = asyncio.create_task(ground.client.start_and_wait(number, 1))
+        await gate.next()
+        await ground.log.wait_for(LeasesRenewed, count=1, times=8)
+        gate.open()
+        assert await in_time(asked) == 1
+    assert len(ground.log.of(AttemptStarted)) == 1
+
+
+async def test_a_last_look_before_the_ending_is_written(ground: Ground) -> None:
+    """P53, P52: it may change the output, the error and how long they are kept, of the last attempt alone."""
+    seen: list[tuple[str, int, int, bool]] = []
+
+    def look(ended: EndedAttempt) -> None:
+        seen.append((ended.status, ended.attempt, ended.max_attempts, ended.duration >= 0))
+        if ended.error is None:
+            ended.output, ended.result_ttl = ended.output * 2, 60
+        else:
+            ended.error, ended.result_ttl = "told otherwise", 120
+
+    async def handler(attempt: Attempt[int, int]) -> int:
+        if attempt.input < 0:
+            raise ValueError("no good")
+        return attempt.input
+
+    retry = RetryPolicy(max_attempts=2, initial=0, jitter=0)
+    ground.handles(number, handler, after_attempt=look, retry=retry)
+    async with ground.worker():
+        assert await ground.client.start_and_wait(number, 5, id="good") == 10
+        with pytest.raises(JobFailedError, match="told otherwise"):
+            await ground.client.start_and_wait(number, -5, id="bad")
+    assert seen == [("completed", 1, 2, True), ("failed", 2, 2, True)]
+    assert [kept(chain) for chain in await ground.client.get_chains(["good", "bad"])] == [60, 120]
+
+
+async def test_the_events_of_a_jobs_life(ground: Ground) -> None:
+    """P29, P30: from the start of its worker to its stop, one observer hears of each step once."""
+
+    async def handler(attempt: Attempt[int, int]) -> Any:
+        if attempt.number == 1:
+            raise ValueError("not yet")
+        return attempt.input if attempt.input > 0 else attempt.fail("no good")
+
+    ground.handles(number, handler)
+    client = ground.client
+    async with ground.worker():
+        good = await (await client.start_chain(number, 1, id="good")).wait(WAIT)
+        bad = await (await client.start_chain(number, -1, id="bad")).wait(WAIT)
+        await client.start_chain(text, "a", id="unwanted")
+        await client.cancel_chain("unwanted")
+        await ground.log.wait_for(ChainClosed, chain_id="bad")
+    kinds = [WorkerStarted, WorkerStopping, WorkerStopped]
+    assert [len(ground.log.of(kind)) for kind in kinds] == [1, 1, 1]
+    assert [event.chain_id for event in ground.log.of(ChainStarted)] == ["good", "bad", "unwanted"]
+    assert [event.job_id for event in ground.log.of(AttemptRetried)] == ["good", "bad"]
+    assert [event.job_id for event in ground.log.of(AttemptCompleted)] == ["good"]
+    assert [event.job_id for event in ground.log.of(AttemptFailed)] == ["bad"]
+    closed = {event.chain_id: event.status for event in ground.log.of(ChainClosed)}
+    assert closed == {"good": good.status, "bad": bad.status, "unwanted": "cancelled"}
+
+
+async def test_errors_do_not_end_the_worker(ground: Ground) -> None:
+    """P56: whatever handlers raise, the next job is run."""
+
+    async def handler(attempt: Attempt[int, int]) -> int:
+        raise (ValueError, SystemExit, KeyboardInterrupt, RecursionError)[attempt.input]("on purpose")
+
+    ground.handles(number, handler, retry=RetryPolicy(max_attempts=1))
+    ground.handles(text, echo)
+    async with ground.worker():
+        chains = await ground.client.start_chains([NewChain(number, value) for value in range(4)])
+        closed = await ground.client.wait(chains, timeout=WAIT)
+        assert {chain.status for chain in closed} == {"failed"}
+        assert await ground.client.start_and_wait(text, "still here") == "still here"
+
+
+# --- stopping ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stop_waits_for_what_runs(ground: Ground) -> None:
+    """P54, G03: nothing new is begun, what runs ends well."""
+    gate = Gate()
+
+    async def handler(attempt: Attempt[int, int]) -> int:
+        await gate.pass_through(attempt)
+        return attempt.input
+
+    ground.handles(number, handler)
+    first, second = [await ground.client.start_chain(number, value) for value in (1, 2)]
+    worker = ground.worker()
+    await worker.start()
+    attempt = await gate.next()
+    stopping = asyncio.create_task(worker.stop(grace=WAIT))
+    await ground.log.wait_for(WorkerStopping)
+    assert attempt.worker_stopping
+    gate.open()
+    await in_time(stopping)
+    assert await first.result(WAIT) == 1
+    assert (await ground.client.get_job(second.id)).status is JobStatus.READY
+    await worker.stop()
+
+
+async def test_what_does_not_end_in_time_is_given_back_at_once(ground: Ground) -> None:
+    """P44, P54, P82, D07: its handler is told; another worker runs it without waiting for the lease; nothing counts."""
+    reasons: list[AbortReason | None] = []
+
+    async def stuck(attempt: Attempt[int, int]) -> int:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            reasons.append(attempt.abort.reason)
+        return 0
+
+    lease = LeasePolicy(seconds=86_400)
+    stuck_group, good_group = ground.group(), ground.group()
+    stuck_group.handles(number, lease=lease)(stuck)
+    good_group.handles(number, lease=lease)(echo)
+    chains = await ground.client.start_chains([NewChain(number, value) for value in range(3)])
+    worker = ground.worker(stuck_group, concurrency=2)
+    await worker.start()
+    await ground.log.wait_for(AttemptStarted, times=2)
+    await worker.stop(grace=0)
+    assert reasons == [AbortReason.WORKER_STOPPING] * 2
+    assert len(ground.log.of(AttemptInterrupted)) == 2
+    async with ground.worker(good_group):
+        assert [await chain.result(WAIT) for chain in chains] == [0, 1, 2]
+    jobs = [await ground.client.get_job(chain.id) for chain in chains]
+    assert [(job.attempt, job.uncounted) for job in jobs] == [(2, 1), (2, 1), (1, 0)]
+
+
+async def test_stopped_twice_and_started_once(ground: Ground) -> None:
+    """P55, P66: a stop may be repeated; a worker is started once, and another one of its name goes on."""
+    ground.handles(number, echo)
+    worker = ground.worker()
+    await worker.start()
+    await worker.stop()
+    await worker.stop()
+    with pytest.raises(ClosedError):
+        await worker.start()
+    chain = await ground.client.start_chain(number, 5)
+    async with ground.worker():
+        assert await chain.result(WAIT) == 5
+
+
+async def test_handlers_are_registered_before_the_worker_is_made(ground: Ground) -> None:
+    """P58: in any order before its start; a client that is used before or after makes no difference."""
+    chain = await ground.client.start_chain(text, "a")
+    processors = ground.group()
+    processors.handles(text)(echo)
+    worker = ground.worker(processors)
+    processors.handles(number)(echo)
+    async with worker:
+        assert await chain.result(WAIT) == "a"
+    assert ground.log.of(WorkerStarted)[0].types == ("text",)
+
+
+# --- workers that can be seen -----------------------------------------------------------------------------------------
+
+
+async def test_workers_are_listed_while_they_live(ground: Ground) -> None:
+    """P36, P45, G30: by name, with what they run, from before the first claim until they have stopped."""
+    gate = Gate()
+    ground.handles(number, gate.pass_through)
+    worker = ground.worker(name="mine", concurrency=4)
+    assert await ground.client.list_workers() == []
+    async with worker:
+        await ground.client.start_chain(number, 1)
+        attempt = await gate.next()
+        [listed] = await ground.client.list_workers()
+        assert (listed.name, listed.id, listed.job_types, listed.concurrency) == ("mine", worker.name, ("number",), 4)
+        assert attempt.worker == listed.id
+        assert listed.id.startswith("mine")
+        await worker.stop(grace=0)
+    assert await ground.client.list_workers() == []
+
+
+Handle = Callable[[Attempt[Any, Any]], Any]
+
+
+class Called:
+    """A handler that is an object."""
+
+    async def __call__(self, attempt: Attempt[Any, Any]) -> Any:
+        return attempt.input
+
+
+def plain(attempt: Attempt[Any, Any]) -> Any:
+    """A handler that runs in a thread."""
+    return attempt.input
+
+
+@pytest.mark.parametrize("handler", [echo, plain, Called()], ids=["coroutine", "function", "object"])
+async def test_forms_of_handlers(ground: Ground, handler: Handle) -> None:
+    """P42: coroutines, plain functions, and objects that can be called; none takes a callback."""
+    ground.handles(anything, handler)
+    async with ground.worker():
+        assert await ground.client.start_and_wait(anything, [1, None]) == [1, None]
+
+
+async def test_one_client_serves_a_worker_and_its_producers(ground: Ground) -> None:
+    """B01, B07, G01, G02: one of each a process, opened and closed together, in the order in which they nest."""
+    processors = ground.group()
+    processors.handles(number)(echo)
+    async with (
+        AsyncClient(ground.state, JOB_TYPES, observability=ground.log) as client,
+        InProcessWorker(client, processors, concurrency=3),
+    ):
+        assert await client.start_and_wait(number, 1) == 1
+    with pytest.raises(ClosedError):
+        await client.start_chain(number, 2)

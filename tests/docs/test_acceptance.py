@@ -1,0 +1,60 @@
+"""Each line that the Redis seeds ask for has its place: a test, or a row that says what takes its place."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from tests.docs.test_comparison import ROOT, TEXT, check_that_they_exist, names_in
+
+LINES = [f"{kind}{number:02}" for kind, last in (("P", 84), ("G", 38), ("B", 29)) for number in range(1, last + 1)]
+ACCEPTANCE = (ROOT / "docs" / "acceptance.md").read_text(encoding="utf-8")
+ROWS = [line for line in (*ACCEPTANCE.splitlines(), *TEXT.splitlines()) if re.match(r"\| [PGB]\d\d", line)]
+
+WITHOUT_A_TEST = ("P83",)
+"""A number is no test."""
+
+
+def lines_of(row: str) -> list[str]:
+    return row.split("|")[1].strip().split(", ")
+
+
+def named_for_lines() -> Iterator[tuple[str, list[str]]]:
+    """The acceptance tests, and the lines that their docstrings begin with."""
+    for path in sorted((ROOT / "tests" / "acceptance").glob("test_*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+                begins = re.match(r"((?:[PGBD]\d\d(?:, )?)+)[:.]", ast.get_docstring(node) or "")
+                lines = begins[1].split(", ") if begins else []
+                yield f"{path.relative_to(ROOT)}::{node.name}", [line for line in lines if line[0] != "D"]
+
+
+OWN = dict(named_for_lines())
+
+
+def test_each_line_has_one_row() -> None:
+    assert Counter(line for row in ROWS for line in lines_of(row)) == Counter(LINES)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split("|")[1].strip())
+def test_row_is_shown_by_tests(row: str) -> None:
+    """They exist, and those that are named for these lines say so themselves."""
+    assert row.count("|") == 4, "a cell is missing"
+    lines, names = lines_of(row), names_in(row)
+    assert bool(names) is not (lines[0] in WITHOUT_A_TEST), "the row names no test"
+    check_that_they_exist(names)
+    for name in names:
+        if name in OWN:
+            assert set(lines) & set(OWN[name]), f"{name} is for other lines"
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_acceptance_test_is_in_a_row(name: str) -> None:
+    """Each says for which lines it is, and the row of one of them names it."""
+    lines = OWN[name]
+    rows = [row for row in ROWS if set(lines_of(row)) & set(lines)]
+    assert not lines or any(f"`{name}`" in row for row in rows)

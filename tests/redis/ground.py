@@ -1,0 +1,148 @@
+"""The ground on which the Redis store is attacked: a server, records of what ran, workers, and a scan at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import redis
+
+from queuert import AsyncClient, InProcessWorker, Job, JobStatus, LeasePolicy
+from queuert.ids import new_id
+from queuert.notify import NotifyAdapter
+from queuert.observability.events import AttemptCompleted
+from queuert.state.redis import RedisState
+from queuert.testing.events import EventLog
+from queuert.testing.redis_scan import scan
+from tests.faults.ground import WorkerProcess, until
+from tests.redis.application import JOB_TYPES, LEASE, processors_for
+
+
+class Ground:
+    """A namespace on a server, a client, and workers: as processes, and in this one."""
+
+    def __init__(self, url: str, *, namespace: str | None = None, records: str | None = None) -> None:
+        self.url = url
+        self.namespace = namespace or new_id()
+        self.records = records or url
+        self.log = EventLog()
+        self.redis = redis.Redis.from_url(url, decode_responses=True)
+        self.notes = redis.Redis.from_url(self.records, decode_responses=True)
+        self.client = AsyncClient(self.state(), JOB_TYPES, observability=self.log)
+        self.keeps_all = True
+        """Whether the server keeps what it acknowledged; otherwise what it forgot may be done again."""
+        self._processes: list[WorkerProcess] = []
+        self._workers: list[InProcessWorker] = []
+        self._clients: list[AsyncClient] = [self.client]
+
+    def state(self, url: str | None = None) -> RedisState:
+        """The state of this namespace, by another way if one is named."""
+        return RedisState(url or self.url, namespace=self.namespace, connect_timeout=2.0, answer_timeout=2.0)
+
+    def key(self, name: str) -> str:
+        """A key of the namespace."""
+        return f"{{queuert:{self.namespace}}}:{name}"
+
+    # --- workers ------------------------------------------------------------------------------------------------------
+
+    def spawn(self, *, url: str | None = None, **settings: Any) -> WorkerProcess:
+        """Start a worker's process, with settings of InProcessWorker."""
+        given = json.dumps({"name": "child", **settings})
+        arguments = ("-m", "tests.redis.child", self.namespace, given)
+        process = WorkerProcess(*arguments, url=url or self.url, records=self.records)
+        self._processes.append(process)
+        return process
+
+    def worker(
+        self,
+        *,
+        name: str = "worker",
+        url: str | None = None,
+        notify: NotifyAdapter | None = None,
+        lease: LeasePolicy = LEASE,
+        grace: float = 2.0,
+        **settings: Any,
+    ) -> InProcessWorker:
+        """A worker in this process, not started; the ground stops it at the end."""
+        client = AsyncClient(self.state(url), JOB_TYPES, notify=notify, observability=self.log)
+        worker = InProcessWorker(client, processors_for(self.records, lease=lease), name=name, grace=grace, **settings)
+        self._clients.append(client)
+        self._workers.append(worker)
+        return worker
+
+    # --- what was noted -----------------------------------------------------------------------------------------------
+
+    def open(self, gate: str) -> None:
+        """Let handlers pass a gate, now and later."""
+        self.notes.sadd("test:gates", gate)
+
+    def detail(self, job_id: str, name: str, attempt: int = 1) -> str | None:
+        """What an attempt noted when it had come so far."""
+        found: Any = self.notes.hget("test:steps", f"{job_id}\n{attempt}\n{name}")
+        return None if found is None else str(found)
+
+    async def step(self, job_id: str, name: str, attempt: int = 1) -> None:
+        """Wait until an attempt has come so far."""
+        reached = f"attempt {attempt} of {job_id}: {name}"
+        await until(lambda: self.detail(job_id, name, attempt) is not None, reached)
+
+    def begun(self) -> dict[tuple[str, int], int]:
+        """How often each attempt began, by job and number."""
+        found: Any = self.notes.hgetall("test:begun")
+        noted: Mapping[str, str] = found
+        split = {tuple(name.rsplit("\n", 1)): int(times) for name, times in noted.items()}
+        return {(id, int(number)): times for (id, number), times in split.items()}
+
+    # --- the store ----------------------------------------------------------------------------------------------------
+
+    async def job(self, job_id: str) -> Job:
+        """A job, read anew."""
+        return await self.client.get_job(job_id)
+
+    def count(self, status: JobStatus | str) -> int:
+        """How many jobs of all types have a status, by the store's own numbers."""
+        total = 0
+        for key in self.redis.scan_iter(match=self.key("n:*"), count=1000):
+            number: Any = self.redis.hget(str(key), str(status))
+            total += int(number or 0)
+        return total
+
+    async def completed(self, wanted: int, timeout: float = 40.0) -> None:
+        """Wait until so many jobs are completed."""
+        await until(lambda: self.count("completed") >= wanted, f"{wanted} jobs are completed", timeout)
+
+    async def drained(self, timeout: float = 40.0) -> None:
+        """Wait until every job has ended."""
+        open_statuses = ("ready", "scheduled", "running", "blocked")
+        await until(lambda: not any(self.count(one) for one in open_statuses), "all jobs have ended", timeout)
+
+    def faults(self) -> list[str]:
+        """What the scan finds."""
+        return scan(self.redis, self.namespace)
+
+    def check(self) -> None:
+        """The namespace is whole, no attempt began twice, and no worker believes to have ended what another ended."""
+        assert self.faults() == []
+        if not self.keeps_all:
+            return
+        assert {attempt: times for attempt, times in self.begun().items() if times != 1} == {}
+        logs = [self.log, *(process.log for process in self._processes)]
+        completed = [event.job_id for log in logs for event in log.of(AttemptCompleted)]
+        assert len(completed) == len(set(completed))
+
+    async def stop(self) -> None:
+        """End all workers."""
+        for process in self._processes:
+            await asyncio.to_thread(process.close)
+        for worker in self._workers:
+            await worker.stop(grace=0)
+
+    async def close(self) -> None:
+        """Let go of everything."""
+        await self.stop()
+        for client in self._clients:
+            await client.aclose()
+        self.redis.close()
+        self.notes.close()

@@ -1,0 +1,90 @@
+"""Workers that stand still for longer than their lease and go on: too late, and nothing of them is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from queuert import JobType
+from queuert.observability.events import AttemptAborted, AttemptCompleted, AttemptFailed, AttemptRetried
+from tests.faults.ground import WAIT, WorkerProcess
+from tests.redis.application import LEASE, Plan, blocking, patient, threaded
+from tests.redis.ground import Ground
+
+pytestmark = pytest.mark.fault
+
+LOST = {"error", "taken_by_another_worker", "already_completed"}
+COLOURS = pytest.mark.parametrize("job_type", [patient, threaded], ids=lambda one: str(one.name))
+
+
+def endings(process: WorkerProcess) -> set[tuple[str, int]]:
+    """The attempts of which a worker said that their ending stands."""
+    kinds = (AttemptCompleted, AttemptRetried, AttemptFailed)
+    return {(event.job_id, event.attempt) for kind in kinds for event in process.log.of(kind)}
+
+
+@COLOURS
+@pytest.mark.parametrize("completes", [False, True], ids=["returns", "completes"])
+@pytest.mark.parametrize("second_is", ["running", "finished"])
+async def test_frozen_past_its_lease(
+    ground: Ground, job_type: JobType[Plan, int], completes: bool, second_is: str
+) -> None:
+    """Attempt one insists on its ending, and is refused, while attempt two runs and after it has finished."""
+    waiting = [1, 2] if second_is == "running" else [1]
+    chain = await ground.client.start_chain(job_type, Plan(before=waiting, completes=completes, stubborn=True))
+    frozen = ground.spawn()
+    await ground.step(chain.id, "began")
+    await frozen.freeze()
+
+    async with ground.worker():
+        await ground.step(chain.id, "began", attempt=2)
+        if second_is == "finished":
+            assert await chain.result(WAIT) == 2
+        frozen.resume()
+        await frozen.log.wait_for(AttemptAborted, job_id=chain.id)
+        await ground.step(chain.id, "told")
+        assert ground.detail(chain.id, "told") in LOST
+        ground.open("before:1")
+        if completes:
+            await ground.step(chain.id, "refused")
+            assert ground.detail(chain.id, "refused") in LOST
+        ground.open("before:2")
+        assert await chain.result(WAIT) == 2
+    # It is none the worse for it: it takes part again.
+    other = await ground.client.start_chain(job_type, Plan(completes=True))
+    assert await other.result(WAIT) == 1
+    assert endings(frozen) == {(other.id, 1)}
+    job = await ground.job(chain.id)
+    assert (job.attempt, job.lease_expirations, job.output) == (2, 1, 2)
+
+
+@COLOURS
+async def test_frozen_inside_complete(ground: Ground, job_type: JobType[Plan, int]) -> None:
+    """Nothing holds the job in the store meanwhile: the commit is refused instead."""
+    chain = await ground.client.start_chain(job_type, Plan(completes=True, inside=[1], stubborn=True))
+    frozen = ground.spawn()
+    await ground.step(chain.id, "inside")
+    await frozen.freeze()
+    async with ground.worker():
+        assert await chain.result(WAIT) == 2
+    frozen.resume()
+    ground.open("inside:1")
+    await ground.step(chain.id, "refused")
+    assert ground.detail(chain.id, "refused") in LOST
+    assert endings(frozen) == set()
+    job = await ground.job(chain.id)
+    assert (job.attempt, job.lease_expirations, job.output) == (2, 1, 2)
+
+
+async def test_a_handler_blocks_the_event_loop_for_longer_than_its_lease(ground: Ground) -> None:
+    """Its lease is kept by a thread, so that another worker, which is awake and would take the job, gets nothing."""
+    blocked = ground.spawn()
+    holder = await blocked.started()
+    chain = await ground.client.start_chain(blocking, 3 * LEASE.seconds)
+    await ground.step(chain.id, "began")
+    async with ground.worker():
+        assert await chain.result(WAIT) == 1
+    assert ground.detail(chain.id, "woke") == "None"
+    assert (await blocked.log.wait_for(AttemptCompleted, job_id=chain.id)).worker == holder
+    assert blocked.log.of(AttemptAborted) == []
+    job = await ground.job(chain.id)
+    assert (job.attempt, job.lease_expirations) == (1, 0)

@@ -1,0 +1,85 @@
+"""Workers that are killed at every step of a job: it is run again by others, counted, and nothing is done twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from queuert import JobType
+from queuert.observability.events import JobReaped
+from tests.faults.ground import WAIT
+from tests.redis.application import Plan, patient, threaded
+from tests.redis.ground import Ground
+
+pytestmark = pytest.mark.fault
+
+STEPS = {
+    "in the handler": ("began", Plan(before=[1])),
+    "after prepare()": ("prepared", Plan(prepares=True, before=[1])),
+    "in complete()": ("inside", Plan(completes=True, inside=[1])),
+    "before a continuation": ("inside", Plan(completes=True, continues=True, inside=[1])),
+    "before a fan-out": ("inside", Plan(completes=True, fans_out=3, inside=[1])),
+}
+
+
+@pytest.mark.parametrize("step", list(STEPS))
+async def test_killed(ground: Ground, step: str) -> None:
+    name, plan = STEPS[step]
+    chain = await ground.client.start_chain(patient, plan)
+    process = ground.spawn()
+    holder = await process.started()
+    await ground.step(chain.id, name)
+    await process.kill()
+    assert ground.faults() == []
+    assert (await ground.job(chain.id)).holder == holder
+
+    async with ground.worker():
+        reaped = await ground.log.wait_for(JobReaped, job_id=chain.id)
+        assert (reaped.holder, reaped.attempt, reaped.failed) == (holder, 1, False)
+        await chain.result(WAIT)
+    job = await ground.job(chain.id)
+    assert (job.attempt - job.uncounted, job.lease_expirations) == (2, 1)
+    assert ground.count("completed") == 1 + plan.fans_out
+
+
+@pytest.mark.parametrize("job_type", [patient, threaded], ids=lambda one: str(one.name))
+async def test_killed_with_many_in_hand(ground: Ground, job_type: JobType[Plan, int]) -> None:
+    chains = [await ground.client.start_chain(job_type, Plan(before=[1], completes=True)) for _ in range(10)]
+    process = ground.spawn(concurrency=10)
+    for chain in chains:
+        await ground.step(chain.id, "began")
+    await process.kill()
+    assert ground.count("running") == 10
+
+    async with ground.worker(concurrency=4):
+        for chain in chains:
+            assert await chain.result(WAIT) == 2
+    assert len(ground.begun()) == 20
+
+
+async def test_killed_while_idle(ground: Ground) -> None:
+    process = ground.spawn()
+    await process.started()
+    await process.kill()
+    chain = await ground.client.start_chain(patient, Plan())
+    async with ground.worker():
+        assert await chain.result(WAIT) == 1
+    assert ground.log.of(JobReaped) == []
+
+
+async def test_killed_again_and_again_under_load(ground: Ground) -> None:
+    """Every chain ends once, no attempt begins twice, and what was lost was counted."""
+    plans = [Plan(), Plan(completes=True), Plan(continues=True), Plan(fans_out=2), Plan(retries=1), Plan(prepares=True)]
+    chains = [await ground.client.start_chain(patient, plans[number % len(plans)]) for number in range(120)]
+    for round in range(5):
+        process = ground.spawn(concurrency=8, name=f"child-{round}")
+        await process.started()
+        done = ground.count("completed")
+        wanted = min(done + 12, 100)
+        await ground.completed(wanted)
+        await process.kill()
+        assert ground.faults() == []
+    async with ground.worker(concurrency=8):
+        for chain in chains:
+            await chain.result(WAIT)
+        await ground.drained()
+    assert ground.count("failed") == 0

@@ -1,0 +1,83 @@
+"""What the workers of these tests run: handlers that write an effect into the file that their jobs are in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from queuert import Attempt, JobType, JobTypes, LeasePolicy, NewChain, Outcome, Processors, RetryPolicy
+
+EFFECT = "INSERT INTO effect (job_id, attempt) VALUES (?, ?)"
+LEASE = LeasePolicy(seconds=1.0, renew_every=0.3)
+AT_ONCE = RetryPolicy(max_attempts=1_000, initial=0.0, jitter=0.0, max_crashes=1_000)
+
+single = JobType("single", input=int, output=int)
+"""Completes in a transaction with its effect, in a coroutine."""
+threaded = JobType("threaded", input=int, output=int)
+"""The same in a thread."""
+last = JobType("last", input=int, output=int)
+first = JobType("first", input=int, continues_with=last)
+"""Two steps, each with an effect."""
+child = JobType("child", input=int, output=int)
+parent = JobType("parent", input=int, output=int)
+"""Starts three children in its transaction, and waits for them."""
+patient = JobType("patient", input=int, output=int)
+"""Stays in its transaction for ever at the first attempt, when its effect is written."""
+JOB_TYPES = JobTypes(single, threaded, first, last, child, parent, patient)
+
+
+def note(attempt: Attempt[int, int], connection: object) -> None:
+    """Write the attempt's effect."""
+    connection.execute(EFFECT, (attempt.job_id, attempt.number))  # type: ignore[attr-defined]
+
+
+async def complete(attempt: Attempt[int, int]) -> Outcome[int]:
+    """Complete with an effect."""
+    async with attempt.complete() as tx:
+        note(attempt, tx.connection)
+        return tx.finish(attempt.input)
+
+
+def complete_in_thread(attempt: Attempt[int, int]) -> Outcome[int]:
+    """Complete with an effect, in a thread."""
+    with attempt.complete() as tx:
+        note(attempt, tx.connection)
+        return tx.finish(attempt.input)
+
+
+async def go_on(attempt: Attempt[int, int]) -> Outcome[int]:
+    """Continue with an effect."""
+    async with attempt.complete() as tx:
+        note(attempt, tx.connection)
+        return tx.finish(attempt.continue_with(last, attempt.input))
+
+
+async def wait_for_children(attempt: Attempt[int, int]) -> Outcome[int]:
+    """Start children with an effect, and add up their outputs when all of them have closed."""
+    if attempt.blockers:
+        return sum(attempt.outputs_of(child))
+    async with attempt.complete() as tx:
+        note(attempt, tx.connection)
+        return tx.finish(attempt.wait_for(*(NewChain(child, number) for number in range(3))))
+
+
+def processors(inside: Callable[[Attempt[int, int]], None] = lambda attempt: None) -> Processors:
+    """The handlers; ``inside`` is called in the transaction of patient ones."""
+    made = Processors(JOB_TYPES, retry=AT_ONCE, lease=LEASE)
+    made.handles(single)(complete)
+    made.handles(child)(complete)
+    made.handles(last)(complete)
+    made.handles(first)(go_on)
+    made.handles(threaded)(complete_in_thread)
+    made.handles(parent)(wait_for_children)
+
+    @made.handles(patient)
+    async def patiently(attempt: Attempt[int, int]) -> Outcome[int]:
+        async with attempt.complete() as tx:
+            note(attempt, tx.connection)
+            if attempt.number == 1:
+                inside(attempt)
+                await asyncio.Event().wait()
+            return tx.finish(attempt.input)
+
+    return made

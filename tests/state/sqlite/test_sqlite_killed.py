@@ -1,0 +1,78 @@
+"""Processes that share a file and are killed, whatever they are at: nothing is lost, and nothing is done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from queuert import AsyncChain, AsyncClient
+from queuert.errors import StateUnavailableError
+from queuert.state.sqlite import SQLiteState
+from tests.state.sqlite.application import JOB_TYPES, first, parent, patient, single, threaded
+from tests.state.sqlite.ground import WAIT, Ground, until
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(240)]
+
+_WORKERS = 4
+_KILLS = 12
+_ENDED = "SELECT count(*) FROM history WHERE new_status IN ('completed', 'continued')"
+
+
+@asynccontextmanager
+async def client_of(ground: Ground, **settings: float) -> AsyncIterator[AsyncClient]:
+    state = SQLiteState(ground.path, synchronous="normal", **settings)
+    async with AsyncClient(state, JOB_TYPES) as client:
+        yield client
+
+
+async def test_killed_again_and_again_under_load(ground: Ground) -> None:
+    """Four workers; whenever some jobs have ended, one of the four is killed and another one takes its place."""
+    rng = random.Random(7)
+    workers = [ground.spawn() for _ in range(_WORKERS)]
+    chains: list[AsyncChain[int]] = []
+    async with client_of(ground) as client:
+        for _ in range(_KILLS):
+            goal = ground.witness.one(_ENDED) + 15
+            for job_type in (single, threaded, first, parent):
+                chains += [await client.start_chain(job_type, number) for number in range(10)]
+            await until(lambda goal=goal: ground.witness.one(_ENDED) >= goal, "the workers go on")  # type: ignore[misc]
+            place = rng.randrange(_WORKERS)
+            workers[place].kill()
+            workers[place] = ground.spawn()
+        for chain in chains:
+            await chain.result(120)
+    assert ground.witness.rows("SELECT DISTINCT status FROM queuert_chain") == [("completed",)]
+    # They were killed with jobs in their hands.
+    assert ground.witness.one("SELECT sum(lease_expirations) FROM queuert_job") > 0
+
+
+async def test_killed_inside_its_transaction(ground: Ground) -> None:
+    """What it wrote is gone with it, and so is its lock: others go on at once, and do the job again."""
+    worker = ground.spawn()
+    await worker.says("started")
+    async with client_of(ground) as client, client_of(ground, answer_timeout=0.2) as impatient:
+        chain = await client.start_chain(patient, 7)
+        await worker.says(f"inside {chain.id}")
+        with pytest.raises(StateUnavailableError, match="held the database for too long"):
+            await impatient.start_chain(single, 1)
+        assert ground.witness.effects(chain.id) == []
+        worker.kill()
+        await impatient.start_chain(single, 2)
+        ground.spawn()
+        assert await chain.result(WAIT) == 7
+    assert ground.witness.effects(chain.id) == [2]
+
+
+async def test_four_processes_share_the_work(ground: Ground) -> None:
+    """Each of them gets some, whoever makes a job due."""
+    workers = [ground.spawn() for _ in range(_WORKERS)]
+    await asyncio.gather(*(worker.says("started") for worker in workers))
+    async with client_of(ground) as client:
+        chains = [await client.start_chain(job_type, 1) for job_type in (parent, first, single, threaded) * 25]
+        assert [await chain.result(WAIT) for chain in chains] == [3, 1, 1, 1] * 25
+    holders = ground.witness.rows("SELECT DISTINCT holder FROM queuert_job")
+    assert len(holders) == _WORKERS

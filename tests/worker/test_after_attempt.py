@@ -1,0 +1,330 @@
+"""The hook after an attempt: what it sees, what it may change, and that nothing of it can harm the job."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from queuert import Attempt, JobStatus, Processors, RetryPolicy
+from queuert.errors import DefinitionError
+from queuert.jobs import JobError
+from queuert.observability.context import current
+from queuert.observability.events import AfterAttemptFailed, AttemptCompleted, AttemptFailed
+from queuert.state.adapter import Finish, FinishKind, FinishResult
+from queuert.worker.after_attempt import AfterAttempt, EndedAttempt
+from queuert.worker.completer import Completer
+from tests.worker import staged
+from tests.worker.support import AT_ONCE, JOB_TYPES, WAIT, Order, Stage, anything, in_time, number, order, relay
+
+ONCE = RetryPolicy(max_attempts=1)
+
+
+def hook_of(colour: str, body: Callable[[EndedAttempt], None]) -> AfterAttempt:
+    async def in_loop(ended: EndedAttempt) -> None:
+        body(ended)
+
+    return in_loop if colour == "coroutine" else body
+
+
+def handler_of(kind: str, body: Callable[[], Any]) -> Callable[[Attempt[Any, Any]], Any]:
+    """A handler of one of the kinds that run in this process, whose outcome is that of the body."""
+
+    async def coroutine(attempt: Attempt[Any, Any]) -> Any:
+        return body()
+
+    def thread(attempt: Attempt[Any, Any]) -> Any:
+        return body()
+
+    async def coroutine_block(attempt: Attempt[Any, Any]) -> Any:
+        async with attempt.complete() as tx:
+            return tx.finish(body())
+
+    def thread_block(attempt: Attempt[Any, Any]) -> Any:
+        with attempt.complete() as tx:
+            return tx.finish(body())
+
+    return {
+        "coroutine": coroutine,
+        "thread": thread,
+        "coroutine block": coroutine_block,
+        "thread block": thread_block,
+    }[kind]
+
+
+def handle(stage: Stage, kind: str, body: Callable[[], Any], **settings: Any) -> None:
+    if kind == "batch":
+
+        async def batch(attempts: Any) -> list[Any]:
+            return [body() for _ in attempts]
+
+        stage.processors.handles_batch(anything, size=3, **settings)(batch)
+    else:
+        stage.handles(anything, handler_of(kind, body), **settings)
+
+
+async def run(stage: Stage, **options: Any) -> tuple[JobStatus, Any, JobError | None, float | None]:
+    """What became of a chain of one job, and how many seconds it is kept."""
+    async with stage.worker():
+        chain = await (await stage.client.start_chain(anything, 1, **options)).wait(WAIT)
+    job = await stage.job(chain.id)
+    kept = None
+    if chain.expires_at is not None and chain.closed_at is not None:
+        kept = round((chain.expires_at - chain.closed_at).total_seconds())
+    return job.status, job.output, chain.error, kept
+
+
+kinds = pytest.mark.parametrize("kind", ["coroutine", "thread", "coroutine block", "thread block", "batch"])
+colours = pytest.mark.parametrize("colour", ["coroutine", "thread"])
+
+
+def boom() -> Any:
+    raise ValueError("boom")
+
+
+# --- what it sees and changes -----------------------------------------------------------------------------------------
+
+
+@kinds
+@colours
+async def test_it_changes_output_and_ttl(stage: Stage, kind: str, colour: str) -> None:
+    """Whatever the handler is, and whatever the hook is."""
+    seen: list[EndedAttempt] = []
+
+    def hook(ended: EndedAttempt) -> None:
+        seen.append(replace(ended))
+        ended.output = {"was": ended.output}
+        ended.result_ttl = 3_600
+
+    handle(stage, kind, lambda: [1, 2], after_attempt=hook_of(colour, hook))
+    assert await run(stage, result_ttl=60) == (JobStatus.COMPLETED, {"was": [1, 2]}, None, 3_600)
+    [ended] = seen
+    assert (ended.status, ended.output, ended.error, ended.result_ttl) == (JobStatus.COMPLETED, [1, 2], None, 60.0)
+
+
+@kinds
+@colours
+async def test_it_changes_the_error(stage: Stage, kind: str, colour: str) -> None:
+    """Of the final failure; the attempts before it are none of its business."""
+    seen: list[tuple[int, int, Any]] = []
+
+    def hook(ended: EndedAttempt) -> None:
+        assert isinstance(ended.error, JobError)
+        seen.append((ended.attempt, ended.max_attempts, ended.error.message))
+        ended.error = replace(ended.error, message="hidden", traceback=None)
+        ended.result_ttl = 100
+
+    handle(stage, kind, boom, after_attempt=hook_of(colour, hook), retry=replace(AT_ONCE, max_attempts=3))
+    status, output, error, kept = await run(stage)
+    assert (status, output, kept) == (JobStatus.FAILED, None, 100)
+    assert error == JobError("handler", "hidden", "ValueError")
+    assert seen == [(3, 3, "boom")]
+    assert [event.error.message for event in stage.log.of(AttemptFailed)] == ["hidden"]
+
+
+async def test_all_that_it_sees(stage: Stage) -> None:
+    seen: list[EndedAttempt] = []
+    fields: list[dict[str, Any]] = []
+
+    def hook(ended: EndedAttempt) -> None:
+        seen.append(ended)
+        fields.append(dict(current()))
+
+    async def go_on(attempt: Attempt[Any, Any]) -> Any:
+        return attempt.continue_with(number, 5)
+
+    stage.handles(relay, go_on, after_attempt=hook)
+    stage.handles(number, handler_of("coroutine", lambda: 7), after_attempt=hook, retry=RetryPolicy(max_attempts=9))
+    async with stage.worker() as worker:
+        chain = await (await stage.client.start_chain(relay, 1, result_ttl=60)).wait(WAIT)
+    [ended] = seen  # The first job continued: no ending of the chain.
+    job = await stage.job(ended.job_id)
+    assert (ended.chain_id, ended.type, ended.chain_type) == (chain.id, "number", "relay")
+    assert (ended.attempt, ended.max_attempts, ended.worker) == (1, 9, worker.name)
+    assert (ended.created_at, ended.started_at) == (job.created_at, job.started_at)
+    assert (ended.finished_at.utcoffset(), ended.duration >= 0) == (job.created_at.utcoffset(), True)
+    assert (ended.output, ended.result_ttl) == (7, 60.0)
+    assert fields[0]["job_id"] == job.id
+
+
+async def test_the_output_is_the_model(stage: Stage) -> None:
+    """It is decoded, may be changed in place, and is encoded again."""
+
+    def hook(ended: EndedAttempt) -> None:
+        assert isinstance(ended.output, Order)
+        ended.output.lines.append(3)
+
+    stage.handles(order, handler_of("thread", lambda: Order(name="a", lines=[1])), after_attempt=hook)
+    async with stage.worker():
+        found = await (await stage.client.start_chain(order, Order(name="a"))).result(WAIT)
+    assert found == Order(name="a", lines=[1, 3])
+
+
+async def test_a_text_takes_the_place_of_the_message(stage: Stage) -> None:
+    def hook(ended: EndedAttempt) -> None:
+        ended.error = "short"
+
+    handle(stage, "thread", boom, after_attempt=hook, retry=ONCE)
+    _, _, error, _ = await run(stage)
+    assert error is not None
+    assert (error.kind, error.message, error.type) == ("handler", "short", "ValueError")
+    assert "boom" in (error.traceback or "")
+
+
+async def test_endings_that_are_none_of_its_business(stage: Stage) -> None:
+    """Retries, cancelled chains and waiting: it is not called."""
+    called: list[EndedAttempt] = []
+
+    async def handler(attempt: Attempt[Any, Any]) -> Any:
+        if attempt.number == 1:
+            return attempt.retry(after=0)
+        return attempt.cancel("enough")
+
+    stage.handles(anything, handler, after_attempt=called.append)
+    assert (await run(stage))[0] is JobStatus.CANCELLED
+    assert (called, stage.log.of(AfterAttemptFailed)) == ([], [])
+
+
+async def test_the_handlers_own_goes_before_that_of_the_group(stage: Stage) -> None:
+    notes: list[str] = []
+    processors = Processors(JOB_TYPES, after_attempt=lambda ended: notes.append(f"group {ended.type}"))
+    processors.handles(number)(handler_of("coroutine", lambda: 1))
+    processors.handles(anything, after_attempt=lambda ended: notes.append(f"own {ended.type}"))(
+        handler_of("coroutine", lambda: 1)
+    )
+    async with stage.worker(processors):
+        await (await stage.client.start_chain(number, 1)).wait(WAIT)
+        await (await stage.client.start_chain(anything, 1)).wait(WAIT)
+    assert notes == ["group number", "own anything"]
+
+
+# --- in a child process -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("handler", [staged.returns_its_input, staged.completes_its_input])
+@colours
+async def test_of_a_child_process(stage: Stage, colour: str, handler: Any) -> None:
+    """The hook runs in the worker's process, also inside the child's own complete() block."""
+    threads: list[bool] = []
+
+    def hook(ended: EndedAttempt) -> None:
+        threads.append(threading.current_thread() in threading.enumerate())
+        ended.output = [ended.output]
+        ended.result_ttl = 100
+
+    stage.handles(anything, handler, executor="process", after_attempt=hook_of(colour, hook))
+    assert await run(stage) == (JobStatus.COMPLETED, [1], None, 100)
+    assert len(threads) == 1
+    assert len(stage.log.of(AttemptCompleted)) == 1
+
+
+# --- what goes wrong in it --------------------------------------------------------------------------------------------
+
+
+def _raises(error: BaseException) -> Callable[[EndedAttempt], None]:
+    def hook(ended: EndedAttempt) -> None:
+        ended.output = "changed"
+        ended.result_ttl = 100
+        raise error
+
+    return hook
+
+
+def _sets(**values: Any) -> Callable[[EndedAttempt], None]:
+    def hook(ended: EndedAttempt) -> None:
+        for name, value in values.items():
+            setattr(ended, name, value)
+
+    return hook
+
+
+@kinds
+@colours
+@pytest.mark.parametrize(
+    "hook",
+    [
+        _raises(ValueError("of the hook")),
+        _raises(SystemExit(1)),
+        _raises(asyncio.CancelledError()),
+        _sets(output=object(), result_ttl=100),
+        _sets(output="changed", result_ttl=0),
+    ],
+)
+async def test_what_fails_in_it_changes_nothing(
+    stage: Stage, kind: str, colour: str, hook: Callable[[EndedAttempt], None]
+) -> None:
+    """It is told of, and all of the original is written."""
+    handle(stage, kind, lambda: "original", after_attempt=hook_of(colour, hook))
+    assert await run(stage, result_ttl=60) == (JobStatus.COMPLETED, "original", None, 60)
+    [told] = stage.log.of(AfterAttemptFailed)
+    assert told.type == "anything"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"result_ttl": -1},
+        {"result_ttl": float("nan")},
+        {"result_ttl": None},
+        {"result_ttl": "60"},
+        {"error": None},
+        {"error": ValueError("no JobError")},
+        {"error": JobError("handler", 5)},  # type: ignore[arg-type]
+    ],
+)
+async def test_values_that_cannot_be_written(stage: Stage, values: dict[str, Any]) -> None:
+    handle(stage, "coroutine", boom, after_attempt=_sets(**values), retry=ONCE)
+    status, _, error, kept = await run(stage, result_ttl=60)
+    assert (status, kept) == (JobStatus.FAILED, 60)
+    assert error is not None
+    assert error.message == "boom"
+    assert len(stage.log.of(AfterAttemptFailed)) == 1
+
+
+async def test_what_identifies_the_job_cannot_be_changed(stage: Stage) -> None:
+    values = {"job_id": "other", "chain_id": "other", "type": "other", "status": JobStatus.FAILED, "attempt": 9}
+    handle(stage, "coroutine", lambda: 5, after_attempt=_sets(**values))
+    assert await run(stage) == (JobStatus.COMPLETED, 5, None, None)
+    assert stage.log.of(AfterAttemptFailed) == []
+
+
+async def test_a_worker_that_stops_while_it_is_called(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hook that does not end does not keep the worker; the job goes back, and what it would change is dropped."""
+    arrived, leave, left = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    endings: list[FinishKind] = []
+    write = Completer.finish
+
+    async def finish(self: Completer, ending: Finish) -> FinishResult:
+        endings.append(ending.kind)
+        # Just when the job is given back over its head, the hook ends.
+        leave.set()
+        await left.wait()
+        await asyncio.sleep(0)
+        return await write(self, ending)
+
+    async def hook(ended: EndedAttempt) -> None:
+        arrived.set()
+        await leave.wait()
+        left.set()
+
+    monkeypatch.setattr(Completer, "finish", finish)
+    handle(stage, "coroutine", lambda: 5, after_attempt=hook)
+    worker = stage.worker(grace=0)
+    await worker.start()
+    chain = await stage.client.start_chain(anything, 1)
+    await in_time(arrived.wait())
+    await in_time(worker.stop(grace=0))
+    assert endings == [FinishKind.INTERRUPT]
+    assert (await stage.statuses())[chain.id] is JobStatus.READY
+    assert stage.log.of(AttemptCompleted) == []
+
+
+async def test_no_function(stage: Stage) -> None:
+    with pytest.raises(DefinitionError, match="after_attempt"):
+        Processors(JOB_TYPES, after_attempt="hook")  # type: ignore[arg-type]
+    with pytest.raises(DefinitionError, match="after_attempt"):
+        stage.processors.handles(number, after_attempt=5)  # type: ignore[arg-type]

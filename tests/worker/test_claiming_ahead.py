@@ -1,0 +1,143 @@
+"""What a worker claims ahead of its places is looked after as all that it holds, and given back when it should be."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from queuert import Attempt, JobStatus, NewChain, Outcome
+from queuert.observability.events import AttemptStarted, JobsReleased
+from tests.worker.support import SHORT, WAIT, Gate, Stage, in_time, number, until
+
+LONG = 10**6
+
+
+class Mixed:
+    """A handler that is quick, but for inputs from ``LONG`` on, which wait at a gate."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+
+    async def __call__(self, attempt: Attempt[int, int]) -> Outcome[int]:
+        if attempt.input >= LONG:
+            await self.gate.pass_through(attempt)
+        return attempt.input
+
+
+@pytest.fixture
+def handler(stage: Stage) -> Mixed:
+    handler = Mixed()
+
+    async def handle(attempt: Attempt[int, int]) -> Outcome[int]:
+        return await handler(attempt)
+
+    stage.handles(number, handle, lease=SHORT)
+    return handler
+
+
+def running(stage: Stage) -> int:
+    return int(stage.one("select count(*) from queuert.job where status = 'running'"))
+
+
+async def with_some_ahead(stage: Stage, handler: Mixed) -> None:
+    """A worker with one place, in which a long handler runs, and more jobs that were claimed ahead."""
+    quick = [NewChain(number, one) for one in range(200)]
+    long = [NewChain(number, LONG, priority=-1), *(NewChain(number, one, priority=-2) for one in range(500))]
+    await stage.client.start_chains([*quick, *long])
+    await stage.worker().start()
+    await handler.gate.next()
+    assert running(stage) > 1
+
+
+async def test_given_back_when_the_worker_stops(stage: Stage, handler: Mixed) -> None:
+    await with_some_ahead(stage, handler)
+    stop = asyncio.ensure_future(stage.workers[0].stop())
+    await stage.log.wait_for(JobsReleased)
+    assert running(stage) == 1
+    handler.gate.open()
+    await stop
+    assert stage.rows(
+        "select distinct status, attempt from queuert.job where input = '1'::jsonb and priority = -2"
+    ) == [("ready", 0)]
+    assert running(stage) == 0
+
+
+async def test_given_back_when_a_handler_turns_out_to_be_long(stage: Stage, handler: Mixed) -> None:
+    """Another worker gets the jobs that waited behind it."""
+    await with_some_ahead(stage, handler)
+    await stage.log.wait_for(JobsReleased)
+    assert running(stage) == 1
+    await stage.worker(name="other").start()
+    waiting = "select count(*) from queuert.job where status <> 'completed'"
+    await until(lambda: stage.one(waiting) == 1, "all but the long one are completed")
+    handler.gate.open()
+
+
+async def test_renewed_while_they_wait(stage: Stage, handler: Mixed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuert.worker.prefetch.STALE_SECONDS", 3600.0)
+    await with_some_ahead(stage, handler)
+    first = "select min(lease_expires_at) from queuert.job where status = 'running'"
+    before, held = stage.one(first), running(stage)
+    await until(lambda: stage.one(first) > before, "all leases were renewed")
+    assert running(stage) == held
+    handler.gate.open()
+    await until(lambda: stage.one("select count(*) from queuert.job where status <> 'completed'") == 0, "all completed")
+    assert stage.one("select max(attempt) from queuert.job") == 1
+
+
+async def test_none_waits_beside_a_job_that_has_cost_a_lease(stage: Stage, handler: Mixed) -> None:
+    """If it kills its worker again, the others were not even claimed."""
+    await stage.client.start_chains([NewChain(number, one) for one in range(200)])
+    suspect = await stage.client.start_chain(number, LONG, priority=-1)
+    await stage.client.start_chains([NewChain(number, one, priority=-2) for one in range(300)])
+    stage.rows("update queuert.job set lease_expirations = 1, attempt = 1 where id = %s", suspect.id)
+    await stage.worker().start()
+    await handler.gate.next()
+    await until(lambda: running(stage) == 1, "it runs alone")
+    handler.gate.open()
+    assert await suspect.result(WAIT) == LONG
+
+
+async def test_one_handler_at_a_time(stage: Stage) -> None:
+    """However many are claimed ahead, and whatever is being written meanwhile."""
+    at_once: list[int] = []
+    inside = 0
+
+    async def handle(attempt: Attempt[int, int]) -> Outcome[int]:
+        nonlocal inside
+        inside += 1
+        at_once.append(inside)
+        await asyncio.sleep(0)
+        inside -= 1
+        return attempt.input
+
+    stage.handles(number, handle)
+    chains = await stage.client.start_chains([NewChain(number, one) for one in range(300)])
+    async with stage.worker():
+        await stage.client.wait(chains, timeout=WAIT)
+    assert at_once == [1] * 300
+    assert len(stage.log.of(AttemptStarted)) == len(chains)
+
+
+async def test_the_next_handler_does_not_wait_for_the_ending_before(stage: Stage) -> None:
+    """With the ending of a job locked by somebody else, the next one runs all the same."""
+
+    async def handle(attempt: Attempt[int, int]) -> Outcome[int]:
+        if attempt.input == 0:
+            await locked.wait()
+        return attempt.input
+
+    locked = asyncio.Event()
+    stage.handles(number, handle)
+    first = await stage.client.start_chain(number, 0)
+    second = await stage.client.start_chain(number, 1)
+    async with stage.worker():
+        await stage.log.wait_for(AttemptStarted, job_id=first.id)
+        stage.rows("begin")
+        stage.rows("select 1 from queuert.job where id = %s for update", first.id)
+        locked.set()
+        assert await second.result(WAIT) == 1
+        assert (await stage.job(first.id)).status is JobStatus.RUNNING
+        stage.rows("rollback")
+        assert await in_time(first.result()) == 0

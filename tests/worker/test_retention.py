@@ -1,0 +1,124 @@
+"""Workers delete what need not be kept, by the handlers' retention and by each chain's own end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from queuert import Attempt, NewChain, Processors
+from queuert.errors import ConfigurationError
+from queuert.observability.events import AttemptFailed, ChainsRetired
+from queuert.policies import Keep, Retention
+from queuert.worker import sweeper
+from tests.worker.support import AT_ONCE, JOB_TYPES, WAIT, Stage, anything, echo, number, relay, text, until
+
+NONE = Keep(count=0)
+
+
+@pytest.fixture(autouse=True)
+def often() -> Iterator[None]:
+    """A worker looks at once again."""
+    before = sweeper.SWEEP_EVERY, sweeper._FIRST
+    sweeper.SWEEP_EVERY, sweeper._FIRST = 0.01, 0.01
+    yield
+    sweeper.SWEEP_EVERY, sweeper._FIRST = before
+
+
+def left(stage: Stage) -> set[str]:
+    return {row[0] for row in stage.rows("select id from queuert.job")}
+
+
+async def test_what_the_handlers_do_not_keep(stage: Stage) -> None:
+    """By outcome, and by the type that the chain began with."""
+
+    async def fails(attempt: Attempt[Any, Any]) -> Any:
+        return attempt.fail("on purpose")
+
+    async def goes_on(attempt: Attempt[Any, Any]) -> Any:
+        return attempt.continue_with(number, 1)
+
+    processors = Processors(JOB_TYPES, retry=AT_ONCE, retention=Retention(completed=NONE))
+    processors.handles(number)(echo)
+    processors.handles(anything)(fails)
+    processors.handles(text, retention=Retention(failed=NONE))(echo)
+    processors.handles(relay, retention=Retention(failed=NONE))(goes_on)
+    ids = ["completed", "failed", "own rule", "began otherwise"]
+    async with stage.worker(processors) as worker:
+        await stage.client.start_chain(number, 1, id="completed")
+        await stage.client.start_chain(anything, 1, id="failed")
+        await stage.client.start_chain(text, "a", id="own rule")
+        await stage.client.start_chain(relay, 1, id="began otherwise")
+        told = await stage.log.wait_for(ChainsRetired)
+        assert (told.worker, told.count, told.chain_ids) == (worker.name, 1, ("completed",))
+        waited = [await stage.client.get_chain(id) for id in ids[1:]]
+        await stage.client.wait(waited, timeout=WAIT)
+    assert set(ids[1:]) <= left(stage)
+    assert "completed" not in left(stage)
+
+
+async def test_what_has_expired_goes_whoever_handles_it(stage: Stage) -> None:
+    """The TTL is the chain's: any worker deletes it, with or without a retention, of types that it does not know."""
+    stage.handles(number, echo)
+    async with stage.worker():
+        kept = await stage.client.start_chain(number, 1, result_ttl=3_600)
+        assert await kept.result(WAIT) == 1
+        gone = await stage.client.start_chain(text, "nobody handles it", result_ttl=0.001)
+        await stage.client.cancel_chain(gone.id)
+        await until(lambda: gone.id not in left(stage), "the expired chain is deleted")
+    assert left(stage) == {kept.id}
+
+
+async def test_many_pages(stage: Stage) -> None:
+    """More than one look has, behind more than one look has that stay: all of it goes, in one walk."""
+    stage.handles(number, echo, retention=Retention(completed=Keep(count=5)))
+    stage.rows(
+        "insert into queuert.job (id, chain_id, type, chain_type, chain_status, chain_closed_at, status, input, output,"
+        " expires_at) select id, id, 'number', 'number', 'completed', now(), 'completed', '1', '1',"
+        " case when id <= '1200' then now() + interval '1 hour' end"
+        " from (select to_char(n, 'FM0000') as id from generate_series(1, 3700) as n) as ids"
+    )
+    async with stage.worker():
+        await until(lambda: len(left(stage)) == 1_205, "all but those are deleted")
+    assert sum(event.count for event in stage.log.of(ChainsRetired)) == 2_495
+
+
+async def test_two_workers(stage: Stage) -> None:
+    """Each chain is deleted once."""
+    stage.handles(number, echo, retention=Retention(completed=NONE))
+    async with stage.worker(), stage.worker(name="second"):
+        chains = await stage.client.start_chains([NewChain(number, value) for value in range(50)])
+        await until(lambda: not left(stage), "all are deleted")
+    assert sum(event.count for event in stage.log.of(ChainsRetired)) == len(chains)
+
+
+async def test_a_job_that_is_retried_after_its_blocker_went(stage: Stage) -> None:
+    """It cannot find what it waited for, and says so, rather than run without it."""
+    calls: list[int] = []
+
+    async def fails(attempt: Attempt[Any, Any]) -> Any:
+        calls.append(len(attempt.blockers))
+        return attempt.fail("on purpose")
+
+    stage.handles(number, echo, retention=Retention(completed=NONE))
+    stage.handles(anything, fails)
+    async with stage.worker():
+        blocker = await stage.client.start_chain(number, 1)
+        chain = await stage.client.start_chain(anything, 1, blockers=[blocker])
+        await chain.wait(WAIT)
+        await until(lambda: blocker.id not in left(stage), "the blocker is deleted")
+        await stage.client.retry_chain(chain)
+        await until(lambda: len(stage.log.of(AttemptFailed)) == 2, "the job has failed again")
+    assert calls == [1]
+    error = (await stage.job(chain.id)).last_error
+    assert error is not None
+    assert (error.kind, "not kept any more" in error.message) == ("blocker_failed", True)
+
+
+def test_what_is_refused() -> None:
+    wrong: Any = Keep(count=1)
+    with pytest.raises(ConfigurationError, match="Retention"):
+        Processors(JOB_TYPES, retention=wrong)
+    with pytest.raises(ConfigurationError, match="Retention"):
+        Processors(JOB_TYPES).handles(number, retention=wrong)

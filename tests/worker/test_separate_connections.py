@@ -1,0 +1,67 @@
+"""A worker that has all its connections in use keeps nobody from starting chains, and does not lose its leases."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from queuert import Attempt, Client, InProcessWorker, NewChain, Outcome
+from queuert.notify.in_process import InProcessNotify
+from queuert.observability.events import AttemptAborted, LeasesRenewed
+from tests.worker.support import JOB_TYPES, SHORT, WAIT, Gate, Stage, in_time, number, text
+
+
+async def test_stuck_handlers_do_not_keep_the_client_from_starting(stage: Stage) -> None:
+    """More handlers than connections, each in a transaction: the client starts and looks, leases are renewed."""
+    inside = Gate()
+
+    async def stuck(attempt: Attempt[int, int]) -> Outcome[int]:
+        async with attempt.complete() as completion:
+            await inside.pass_through(attempt)
+            return completion.finish(attempt.input)
+
+    stage.handles(number, stuck, lease=SHORT)
+    stage.handles(text, lambda attempt: attempt.input)
+    worker = InProcessWorker(stage.client, stage.processors, concurrency=8, connections=2)
+    stage.workers.append(worker)
+    await worker.start()
+    chains = await stage.client.start_chains([NewChain(number, at) for at in range(8)])
+    # Two are inside, and have all there is of the worker's pool; the others queue for it.
+    for _ in range(2):
+        await inside.next()
+    stage.log.forget()
+    for _ in range(20):
+        started = await in_time(stage.client.start_chain(text, "x"))
+        assert (await in_time(stage.client.get_chain(started.id))).id == started.id
+    assert len(await in_time(stage.client.list_chains(job_types=[text]))) == 20
+    await stage.log.wait_for(LeasesRenewed, times=3)
+    assert stage.log.of(AttemptAborted) == []
+    inside.open()
+    async with asyncio.timeout(WAIT):
+        assert sorted([await chain.result() for chain in chains]) == list(range(8))
+
+
+async def test_stuck_threads_do_not_keep_a_plain_client_from_starting(stage: Stage) -> None:
+    """The same with plain functions in threads, and a synchronous client that the worker shares."""
+    arrived, gate = threading.Semaphore(0), threading.Event()
+
+    def stuck(attempt: Attempt[int, int]) -> Outcome[int]:
+        with attempt.complete() as completion:
+            arrived.release()
+            assert gate.wait(WAIT)
+            return completion.finish(attempt.input)
+
+    stage.handles(number, stuck, lease=SHORT)
+    with Client(stage.state, JOB_TYPES, notify=InProcessNotify(), observability=stage.log) as client:
+        worker = InProcessWorker(client, stage.processors, concurrency=4, connections=2)
+        stage.workers.append(worker)
+        await worker.start()
+        chains = await asyncio.to_thread(client.start_chains, [NewChain(number, at) for at in range(4)])
+        for _ in range(4):
+            assert await asyncio.to_thread(arrived.acquire, timeout=WAIT)
+        for _ in range(20):
+            await in_time(asyncio.to_thread(client.start_chain, text, "x"))
+        assert stage.log.of(AttemptAborted) == []
+        gate.set()
+        assert [await in_time(asyncio.to_thread(chain.result)) for chain in chains] == list(range(4))
+        await worker.stop()
