@@ -33,8 +33,9 @@ help: ## Show the targets
 demo: .venv-demo/.installed ## Run the demo on an embedded Postgres (ARGS="...")
 	@.venv-demo/bin/python -m queuert.cli demo $(ARGS)
 
+# Many tests wait for servers: a process more than two cores keeps both busy. Each starts servers of its own.
 test: .venv/.installed ## Run the tests on real servers (ARGS="-k name")
-	@QUEUERT_REQUIRE_SERVERS=1 $(DEV) -m pytest $(ARGS)
+	@QUEUERT_REQUIRE_SERVERS=1 $(DEV) -m pytest -n 3 --dist worksteal $(ARGS)
 
 check: .venv/.installed ## Run the linters, type checkers and other static checks
 	@$(MAKE) --no-print-directory --keep-going -j2 $(if $(findstring output-sync,$(.FEATURES)),--output-sync=target) \

@@ -8,13 +8,25 @@ from __future__ import annotations
 import asyncio
 import os
 
-from queuert import AsyncClient, Attempt, Deduplicate, InProcessWorker, JobType, JobTypes, Outcome, Processors, after
+from queuert import (
+    AbortReason,
+    AsyncClient,
+    Attempt,
+    Deduplicate,
+    InProcessWorker,
+    JobType,
+    JobTypes,
+    Outcome,
+    Processors,
+    after,
+)
 from queuert.errors import ChainNotFoundError
 
 export = JobType("export", input=str, output=str)
 job_types = JobTypes(export)
 processors = Processors(job_types)
-running, told = asyncio.Event(), asyncio.Event()
+running = asyncio.Event()
+reasons: asyncio.Queue[AbortReason | None] = asyncio.Queue()
 
 
 @processors.handles(export)
@@ -24,8 +36,7 @@ async def write(attempt: Attempt[str, str]) -> Outcome[str]:
         try:
             await asyncio.sleep(3600)
         finally:
-            print(f"the handler is told: {attempt.abort.reason}")
-            told.set()
+            reasons.put_nowait(attempt.abort.reason)
     return f"{attempt.input}.csv"
 
 
@@ -50,7 +61,7 @@ async def main() -> None:
             await client.start_chain(export, "everything", id="running")
             await running.wait()
             await cancel(client, "running")
-            await told.wait()
+            print(f"the handler is told: {await reasons.get()}")
             await cancel(client, "missing")
 
             # A key is free as soon as its chain is closed; an id when its chain is deleted.

@@ -43,19 +43,18 @@ def consume() -> int:
 
 
 def produce(client: Client, id: str, template: str) -> None:
-    """Start once, however often it is asked for."""
-    for _ in range(2):
-        mail = Email(to="ada@example.com", template=template)
-        chain = client.start_chain(email, mail, id=id, attach=True)
-        print(f"{id}: {'there already, ' + chain.refresh().status if chain.deduplicated else 'started'}", flush=True)
-        if template == "welcome":
-            chain.result(timeout=30)
+    """Start it, if it was not started before."""
+    chain = client.start_chain(email, Email(to="ada@example.com", template=template), id=id, attach=True)
+    print(f"{id}: {'there already, ' + chain.refresh().status if chain.deduplicated else 'started'}", flush=True)
 
 
 def main() -> None:
     with Client.from_url(os.environ["QUEUERT_URL"], job_types) as client:
+        produce(client, "email-123", "welcome")
+        produce(client, "email-123", "welcome")
         consumer = subprocess.Popen([sys.executable, "-m", "examples.redis_producer_and_consumer", "consume"])
         try:
+            client.get_chain("email-123").result(timeout=30)
             produce(client, "email-123", "welcome")
             produce(client, "email-124", "newsletter")
             while client.get_job("email-124").status is not JobStatus.RUNNING:

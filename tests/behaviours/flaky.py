@@ -81,7 +81,7 @@ class _FlakyStore:
 
     def __getattr__(self, name: str) -> Any:
         operation = getattr(self._store, name)
-        if name in SPARED:
+        if name in SPARED or not callable(operation):
             return operation
 
         def call(*values: Any, **named: Any) -> Any:
@@ -107,7 +107,7 @@ class _FlakyAsyncStore:
 
     def __getattr__(self, name: str) -> Any:
         operation = getattr(self._store, name)
-        if name in SPARED:
+        if name in SPARED or not callable(operation):
             return operation
 
         async def call(*values: Any, **named: Any) -> Any:

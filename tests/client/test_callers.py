@@ -307,7 +307,7 @@ async def test_a_synchronous_session_inside_an_asynchronous_one(client: Client, 
     await made.dispose()
 
 
-@pytest.mark.parametrize("given", [object(), "postgresql://", 5], ids=repr)
+@pytest.mark.parametrize("given", [object(), "postgresql://", 5], ids=["object", "text", "number"])
 def test_something_else(client: Client, given: Any) -> None:
     with pytest.raises(UnsupportedConnectionError, match=r"takes a psycopg\.Connection.*written with psycopg 3"):
         client.start_chain(work, 1, connection=given)

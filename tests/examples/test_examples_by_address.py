@@ -63,10 +63,10 @@ workers' deaths: 1
 """,
     "redis_producer_and_consumer": """\
 email-123: started
+email-123: there already, open
 sent welcome to ada@example.com, as email-123
 email-123: there already, completed
 email-124: started
-email-124: there already, open
 sent newsletter to ada@example.com, as email-124
 the consumer ended with 0, and its job is completed
 """,

@@ -121,11 +121,15 @@ def test_who_missed_hints_looks_at_everything(path: Path, new_file_party: NewPar
 def test_old_hints_are_deleted(path: Path, new_file_party: NewParty) -> None:
     party = new_file_party()
     heard, _ = party.listen(Topic.JOBS)
+    chains, _ = party.listen(Topic.CHAINS)
+    new_file_party().publish(Topic.JOBS, "first")
+    heard.wait_for("first")  # Now it looks.
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     rows = [("x", "chains", None)] * (KEPT + 10)
     connection.executemany("INSERT INTO queuert_hint (sender, topic, keys) VALUES (?, ?, ?)", rows)
     connection.execute("COMMIT")
+    chains.wait_for_wildcard()
     new_file_party().publish(Topic.JOBS, "last")
     heard.wait_for("last")
     assert connection.execute("SELECT count(*) FROM queuert_hint").fetchone() == (KEPT,)

@@ -236,8 +236,9 @@ def test_root_falls_back_to_nobody_with_a_private_copy(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(identity, "can_run", can_run)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    for directory in (tmp_path, tmp_path.parent, tmp_path.parent.parent):
-        directory.chmod(0o755)
+    for directory in (tmp_path, *tmp_path.parents):
+        if directory.stat().st_mode & 0o5 != 0o5:
+            directory.chmod(0o755)
     identity.choose_identity.cache_clear()
     try:
         with EmbeddedPostgres() as server:

@@ -55,6 +55,13 @@ def _explore_scene(
     return Explorer(dsn, setup, check).explore(sample)
 
 
+def _name(given: object) -> str:
+    """A name that is the same in every process."""
+    if isinstance(given, tuple):
+        return "-".join(map(_name, given))
+    return str(getattr(given, "__name__", given))
+
+
 @pytest.mark.parametrize("one", scenes.HOMES, ids=lambda action: action.__name__)
 def test_pairs(one: scenes.Action, dsn: str, store: PostgresStore, connection: psycopg.Connection[Any]) -> None:
     """Whatever meets on one job leaves the tables as one after the other would, and says so."""
@@ -93,7 +100,7 @@ def test_all_orders(
         ("expired", (scenes.complete, scenes.finish, scenes.reap_at_the_cap)),
         ("failed", (scenes.retry, scenes.wait_for, scenes.delete)),
     ],
-    ids=str,
+    ids=_name,
 )
 def test_threes(
     name: str,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from queuert import Attempt, JobType, JobTypes, LeasePolicy, NewChain, Outcome, Processors, RetryPolicy
 
@@ -23,10 +26,12 @@ parent = JobType("parent", input=int, output=int)
 """Starts three children in its transaction, and waits for them."""
 patient = JobType("patient", input=int, output=int)
 """Stays in its transaction for ever at the first attempt, when its effect is written."""
-JOB_TYPES = JobTypes(single, threaded, first, last, child, parent, patient)
+slow = JobType("slow", input=str, output=int)
+"""Waits, at the first attempt and before its transaction, until there is a file of the name that it is given."""
+JOB_TYPES = JobTypes(single, threaded, first, last, child, parent, patient, slow)
 
 
-def note(attempt: Attempt[int, int], connection: object) -> None:
+def note(attempt: Attempt[Any, int], connection: object) -> None:
     """Write the attempt's effect."""
     connection.execute(EFFECT, (attempt.job_id, attempt.number))  # type: ignore[attr-defined]
 
@@ -61,8 +66,8 @@ async def wait_for_children(attempt: Attempt[int, int]) -> Outcome[int]:
         return tx.finish(attempt.wait_for(*(NewChain(child, number) for number in range(3))))
 
 
-def processors(inside: Callable[[Attempt[int, int]], None] = lambda attempt: None) -> Processors:
-    """The handlers; ``inside`` is called in the transaction of patient ones."""
+def processors(told: Callable[[str], None] = lambda line: None) -> Processors:
+    """The handlers; ``told`` is how far those have come that wait."""
     made = Processors(JOB_TYPES, retry=AT_ONCE, lease=LEASE)
     made.handles(single)(complete)
     made.handles(child)(complete)
@@ -76,8 +81,19 @@ def processors(inside: Callable[[Attempt[int, int]], None] = lambda attempt: Non
         async with attempt.complete() as tx:
             note(attempt, tx.connection)
             if attempt.number == 1:
-                inside(attempt)
+                told(f"inside {attempt.job_id}")
                 await asyncio.Event().wait()
             return tx.finish(attempt.input)
+
+    @made.handles(slow)
+    async def slowly(attempt: Attempt[str, int]) -> Outcome[int]:
+        if attempt.number == 1:
+            told(f"began {attempt.job_id}")
+            while not Path(attempt.input).exists():
+                # Blocks the loop as well, so that nobody tells it of its lease before it goes on.
+                time.sleep(0.01)
+        async with attempt.complete() as tx:
+            note(attempt, tx.connection)
+            return tx.finish(attempt.number)
 
     return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from queuert import AsyncClient, Attempt, InProcessWorker
+from queuert import AsyncClient, InProcessWorker
 from queuert.observability.events import Event, WorkerStarted
 from queuert.state.sqlite import SQLiteState
 from tests.state.sqlite.application import JOB_TYPES, processors
@@ -25,15 +25,10 @@ class Teller:
             say("started")
 
 
-def told(attempt: Attempt[int, int]) -> None:
-    """Say that an attempt is in its transaction."""
-    say(f"inside {attempt.job_id}")
-
-
 def main() -> int:
     """Run a worker until it is told to stop."""
     client = AsyncClient(SQLiteState(sys.argv[1], synchronous="normal"), JOB_TYPES, observability=Teller())
-    return InProcessWorker(client, processors(told), name=sys.argv[2], concurrency=4, grace=1.0).run()
+    return InProcessWorker(client, processors(say), name=sys.argv[2], concurrency=4, grace=1.0).run()
 
 
 if __name__ == "__main__":

@@ -127,6 +127,10 @@ class WorkerProcess:
         self._process.kill()
         assert self._process.wait() == -signal.SIGKILL
 
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self._process.send_signal(number)
+
     def close(self) -> None:
         """Get rid of it, whatever its state."""
         if self._process.poll() is None:

@@ -161,7 +161,9 @@ async def test_who_is_cancelled_leaves_nothing_behind(client: Client, path: Path
         holder.execute("ROLLBACK")
         with pytest.raises(asyncio.CancelledError):
             await starting
-    connection.rollback()
+        # It has begun the transaction: there is something to roll back, and nothing comes after that.
+        assert connection.in_transaction
+        connection.rollback()
     holder.close()
     connection.close()
     assert there(client) == 0

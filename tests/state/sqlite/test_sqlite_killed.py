@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,7 +13,7 @@ import pytest
 from queuert import AsyncChain, AsyncClient
 from queuert.errors import StateUnavailableError
 from queuert.state.sqlite import SQLiteState
-from tests.state.sqlite.application import JOB_TYPES, first, parent, patient, single, threaded
+from tests.state.sqlite.application import JOB_TYPES, first, parent, patient, single, slow, threaded
 from tests.state.sqlite.ground import WAIT, Ground, until
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(240)]
@@ -64,6 +65,24 @@ async def test_killed_inside_its_transaction(ground: Ground) -> None:
         await impatient.start_chain(single, 2)
         ground.spawn()
         assert await chain.result(WAIT) == 7
+    assert ground.witness.effects(chain.id) == [2]
+
+
+async def test_frozen_for_longer_than_its_lease(ground: Ground) -> None:
+    """Others do its job meanwhile. When it goes on, what it wrote is refused, and it works on."""
+    frozen = ground.spawn()
+    await frozen.says("started")
+    gate = ground.path.with_name("gate")
+    async with client_of(ground) as client:
+        chain = await client.start_chain(slow, str(gate))
+        await frozen.says(f"began {chain.id}")
+        frozen.send(signal.SIGSTOP)
+        other = ground.spawn()
+        assert await chain.result(WAIT) == 2
+        other.kill()
+        gate.touch()
+        frozen.send(signal.SIGCONT)
+        assert await (await client.start_chain(single, 7)).result(WAIT) == 7
     assert ground.witness.effects(chain.id) == [2]
 
 
