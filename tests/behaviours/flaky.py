@@ -13,7 +13,7 @@ from queuert.errors import StateUnavailableError
 from queuert.state import AsyncStore, AsyncStoreTransaction, Store, StoreTransaction
 from queuert.state.adapter import Capability, ClaimedJob, StateAdapter
 
-SPARED = frozenset({"open", "close", "aclose"})
+SPARED = frozenset({"open", "close", "aclose", "risks"})
 """Without these there is no worker at all."""
 
 Strikes = Callable[[str, str], bool]
@@ -81,7 +81,7 @@ class _FlakyStore:
 
     def __getattr__(self, name: str) -> Any:
         operation = getattr(self._store, name)
-        if name in SPARED or not callable(operation):
+        if name in SPARED:
             return operation
 
         def call(*values: Any, **named: Any) -> Any:
@@ -107,7 +107,7 @@ class _FlakyAsyncStore:
 
     def __getattr__(self, name: str) -> Any:
         operation = getattr(self._store, name)
-        if name in SPARED or not callable(operation):
+        if name in SPARED:
             return operation
 
         async def call(*values: Any, **named: Any) -> Any:
