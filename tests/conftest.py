@@ -24,6 +24,9 @@ import redis as redis_client
 
 from queuert.embedded import EmbeddedPostgres, EmbeddedRedis, EmbeddedServerError
 from queuert.testing.databases import TemplateDatabases
+from tests.conformance_table import pytest_terminal_summary
+
+__all__ = ["pytest_terminal_summary"]
 
 FAST_SETTINGS: dict[str, str | int] = {"autovacuum": "off", "max_connections": 300}
 
