@@ -61,6 +61,7 @@ async def test_frozen_past_its_lease(
         assert await chain.result(WAIT) == 2
     other = await ground.client.start_chain(job_type, Plan(completes=True))
     assert await other.result(WAIT) == 1
+    await frozen.log.wait_for(AttemptCompleted, job_id=other.id)
     assert endings(frozen) == {(other.id, 1)}
     assert ground.witness.effects(chain.id) == ([2] if completes else [])
     assert ground.witness.job(chain.id) == ("completed", 2, 1, 0)
@@ -83,6 +84,7 @@ async def test_frozen_inside_complete(ground: Ground, job_type: JobType[Plan, in
     assert ground.witness.detail(chain.id, "refused", 1) in {*LOST, "StateUnavailableError"}
     other = await ground.client.start_chain(job_type, Plan(completes=True))
     assert await other.result(WAIT) == 1
+    await frozen.log.wait_for(AttemptCompleted, job_id=other.id)
     assert endings(frozen) == {(other.id, 1)}
     assert ground.witness.effects(chain.id) == [2]
     assert ground.witness.job(chain.id) == ("completed", 2, 1, 0)

@@ -52,6 +52,7 @@ async def test_frozen_past_its_lease(
     # It is none the worse for it: it takes part again.
     other = await ground.client.start_chain(job_type, Plan(completes=True))
     assert await other.result(WAIT) == 1
+    await frozen.log.wait_for(AttemptCompleted, job_id=other.id)
     assert endings(frozen) == {(other.id, 1)}
     job = await ground.job(chain.id)
     assert (job.attempt, job.lease_expirations, job.output) == (2, 1, 2)

@@ -16,7 +16,7 @@ from tests.worker.support import AT_ONCE, JOB_TYPES, SHORT, WAIT, Gate, Stage, e
 
 WAITS_FOR_A_HINT: LiteralString = (
     "select 1 from pg_stat_activity where datname = current_database() and state = 'idle'"
-    " and query like '%Seconds until the first job%' and query_start > (select max(finished_at) from queuert.job)"
+    " and query like '%Seconds until the first job%' and query_start > (select max(started_at) from queuert.job)"
 )
 
 

@@ -54,7 +54,7 @@ async def test_given_back_when_the_worker_stops(stage: Stage, handler: Mixed) ->
     await with_some_ahead(stage, handler)
     stop = asyncio.ensure_future(stage.workers[0].stop())
     await stage.log.wait_for(JobsReleased)
-    assert running(stage) == 1
+    await until(lambda: running(stage) == 1, "all that waited are given back")
     handler.gate.open()
     await stop
     assert stage.rows(
@@ -67,7 +67,7 @@ async def test_given_back_when_a_handler_turns_out_to_be_long(stage: Stage, hand
     """Another worker gets the jobs that waited behind it."""
     await with_some_ahead(stage, handler)
     await stage.log.wait_for(JobsReleased)
-    assert running(stage) == 1
+    await until(lambda: running(stage) == 1, "all that waited are given back")
     await stage.worker(name="other").start()
     waiting = "select count(*) from queuert.job where status <> 'completed'"
     await until(lambda: stage.one(waiting) == 1, "all but the long one are completed")
