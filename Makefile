@@ -19,7 +19,7 @@ export UV_PYTHON_DOWNLOADS ?= never
 export PYRIGHT_PYTHON_IGNORE_WARNINGS ?= 1
 
 ARGS ?=
-SOURCES = $(wildcard queuert pytest_queuert.py tests examples scripts benchmarks alembic)
+SOURCES = $(wildcard queuert pytest_queuert.py pyspark_queuert.py tests examples scripts benchmarks alembic)
 DEV = .venv/bin/python
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-config \
 	--no-emit-package queuert
@@ -33,9 +33,16 @@ help: ## Show the targets
 demo: .venv-demo/.installed ## Run the demo on an embedded Postgres (ARGS="...")
 	@.venv-demo/bin/python -m queuert.cli demo $(ARGS)
 
-# Many tests wait for servers: a process more than two cores keeps both busy. Each starts servers of its own.
+# Many tests wait for servers: a process more than two cores keeps both busy. Each starts servers of its own. What wants the
+# machine for itself comes after them: Spark, which is one session for all its tests, and chaos, which watches the clock.
+APART = tests/spark tests/chaos
+PYTEST = QUEUERT_REQUIRE_SERVERS=1 $(DEV) -m pytest
+# Where ARGS selects tests of the other part alone there is nothing to run (5).
+OR_NONE = || [ $$? -eq 5 ]
+
 test: .venv/.installed ## Run the tests on real servers (ARGS="-k name")
-	@QUEUERT_REQUIRE_SERVERS=1 $(DEV) -m pytest -n 3 --dist worksteal $(ARGS)
+	@$(PYTEST) -n 3 --dist worksteal $(addprefix --ignore=,$(APART)) $(ARGS) $(OR_NONE)
+	@$(PYTEST) $(APART) $(ARGS) $(OR_NONE)
 
 check: .venv/.installed ## Run the linters, type checkers and other static checks
 	@$(MAKE) --no-print-directory --keep-going -j2 $(if $(findstring output-sync,$(.FEATURES)),--output-sync=target) \

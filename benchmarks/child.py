@@ -17,6 +17,8 @@ from typing import Any, TypeAlias
 
 MARK = "\x1ebenchmark "
 _POLL_SECONDS = 0.005
+_SHARED_POLL_SECONDS = 0.03
+_TICK_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,12 @@ Actions: TypeAlias = Mapping[str, Callable[[Request], Answer]]
 
 
 class Meter:
-    """Time and processor time of a ``with`` block, and the process' largest memory at its end."""
+    """Time and processor time of a ``with`` block, and the process' largest memory at its end.
+
+    Of several workers that share the jobs, each says at the block's begin that it is ready, and waits for the others.
+    """
+
+    gated = False
 
     def __init__(self, jobs: int, *, children: bool = False) -> None:
         self._jobs = jobs
@@ -53,6 +60,9 @@ class Meter:
         self._begin()
 
     def __enter__(self) -> Meter:
+        if Meter.gated:
+            ready()
+            sys.stdin.readline()
         self._begin()
         return self
 
@@ -94,10 +104,14 @@ def _largest_memory() -> float:
 
 
 class Countdown:
-    """Counts the handled jobs; say :meth:`one` in the handler, which is to cost nothing."""
+    """Counts the handled jobs; say :meth:`one` in the handler, which is to cost nothing.
 
-    def __init__(self, jobs: int) -> None:
-        self.left = jobs
+    A worker that shares the jobs with others cannot count them: it asks the store alone.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.left = request.jobs
+        self._shared = is_shared(request)
         self._loop = asyncio.get_running_loop()
         self._all = asyncio.Event()
 
@@ -115,9 +129,10 @@ class Countdown:
 
     async def drained(self, remaining: Callable[[], Awaitable[int]]) -> None:
         """Wait until all were handled and the store says that none remains."""
-        await self._all.wait()
+        if not self._shared:
+            await self._all.wait()
         while await remaining() > 0:  # noqa: ASYNC110 - no store tells of it
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(_SHARED_POLL_SECONDS if self._shared else _POLL_SECONDS)
 
 
 class Latencies:
@@ -143,6 +158,11 @@ class Latencies:
         }
 
 
+def is_shared(request: Request) -> bool:
+    """Whether other processes work on the same jobs."""
+    return int(request.option("processes", 1)) > 1
+
+
 def now() -> int:
     """The moment that goes into a payload: nanoseconds, comparable between processes of one machine."""
     return time.monotonic_ns()
@@ -153,6 +173,46 @@ async def paced(jobs: int, start: Callable[[], Awaitable[object]], seconds: floa
     for _ in range(jobs):
         await start()
         await asyncio.sleep(seconds)
+
+
+async def offered(jobs: int, rate: float, start_many: Callable[[list[int]], Awaitable[object]]) -> None:
+    """Start so many jobs a second, whether the worker keeps up or not.
+
+    Each tick starts what has become due in one call. A job's moment is the one at which it was due, so that a start
+    that comes late counts as a part of the wait.
+    """
+    began, done = now(), 0
+    while done < jobs:
+        due = min(jobs, int((now() - began) / 1e9 * rate))
+        if due > done:
+            await start_many([began + int(number / rate * 1e9) for number in range(done, due)])
+            done = due
+        await asyncio.sleep(_TICK_SECONDS)
+
+
+async def pace_as_asked(
+    request: Request,
+    start: Callable[[], Awaitable[object]],
+    start_many: Callable[[list[int]], Awaitable[object]],
+) -> None:
+    """Start the jobs of a latency: one by one, or at the rate that the request names."""
+    rate = request.option("rate")
+    if rate is None:
+        await paced(request.jobs, start)
+    else:
+        await offered(request.jobs, rate, start_many)
+
+
+async def nap(request: Request) -> None:
+    """What a handler does that is not a no-op: sleep for as many seconds as the entry's option says."""
+    seconds = request.option("sleep")
+    if seconds:
+        await asyncio.sleep(seconds)
+
+
+def tell(text: str) -> None:
+    """Say how far a long step is."""
+    say("progress", text=text)
 
 
 def say(what: str, **more: Any) -> None:
@@ -166,8 +226,12 @@ def ready() -> None:
     say("ready")
 
 
+_ALONE = ("prepare", "load")
+
+
 def serve(actions: Actions) -> None:
     """Read a request from standard input, do it, and answer. What fails, fails with its traceback."""
     request = Request(**json.loads(sys.stdin.readline()))
+    Meter.gated = is_shared(request) and request.action not in _ALONE
     answer = actions[request.action](request)
     say("answer", answer=dict(answer or {}))

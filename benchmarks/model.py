@@ -36,6 +36,7 @@ class Contestant:
         peer: the file of requirements in ``benchmarks/peers``; None runs in this project's own environment.
         package: the distribution whose version is reported.
         needs: the oldest Python that it runs on.
+        optional: a failure of it is no failure of the run: a tool that may be absent.
     """
 
     name: str
@@ -44,6 +45,12 @@ class Contestant:
     peer: str | None = None
     package: str | None = None
     needs: tuple[int, int] = (3, 11)
+    optional: bool = False
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether the run is good without it."""
+        return self.optional or self.kind is Kind.PEER
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,10 @@ class Entry:
         settings: how it is configured, in words.
         options: the same for its program.
         share: its part of the run's jobs: slow contestants are given fewer.
+        processes: how many workers share the jobs, each a process.
+        snapshot: whether an old snapshot is held open for as long as it is measured.
+        kept: whether it is measured on one database, round after round, instead of a copy for each: for databases so
+            large that a measurement hardly changes them.
     """
 
     contestant: Contestant
@@ -63,6 +74,14 @@ class Entry:
     settings: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     share: float = 1.0
+    processes: int = 1
+    snapshot: bool = False
+    kept: bool = False
+
+    @property
+    def filled(self) -> str:
+        """What of its options decides what a database is filled with."""
+        return " ".join(f"{name}={self.options[name]}" for name in ("rows", "types") if name in self.options)
 
     def jobs(self, jobs: int) -> int:
         """How many jobs it is given in a run of ``jobs``."""
@@ -86,6 +105,8 @@ class Scenario:
         note: what is to be known of it.
         share: its part of the run's jobs.
         paced: the jobs are started by a second process while the first waits for them.
+        load: with ``paced``: the part of what the entry can drain that is offered to it; 0 starts jobs far apart.
+        observed: whether the server's work is told too; not where it does more than what is measured.
     """
 
     name: str
@@ -100,6 +121,8 @@ class Scenario:
     note: str = ""
     share: float = 1.0
     paced: bool = False
+    load: float = 0.0
+    observed: bool = True
 
 
 @dataclass
@@ -126,6 +149,7 @@ class Outcome:
 
     scenario: Scenario
     series: list[Series]
+    seconds: float = 0.0
 
     def ratio(self, ours: Series, theirs: Series) -> Spread | None:
         """How many times as good as theirs ours is, round by round."""

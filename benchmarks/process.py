@@ -9,16 +9,20 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 from benchmarks.child import MARK, Request
 
 _LAUNCH = Path(__file__).with_name("launch.py")
 _SHOWN_LINES = 3
 _GOODBYE_SECONDS = 10.0
+
+
+Tell: TypeAlias = Callable[[str], object]
+"""Is given a line of progress."""
 
 
 class ContestantFailed(Exception):
@@ -28,7 +32,8 @@ class ContestantFailed(Exception):
 class Child:
     """A contestant at work on one request; :meth:`answer` waits for it."""
 
-    def __init__(self, python: str, module: str, request: Request, *, timeout: float) -> None:
+    def __init__(self, python: str, module: str, request: Request, *, timeout: float, tell: Tell | None = None) -> None:
+        self._tell = tell
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         self._timed_out = self._closed = False
         self._timeout = timeout
@@ -46,7 +51,7 @@ class Child:
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(asdict(request)) + "\n")
-            self._process.stdin.close()
+            self._process.stdin.flush()
 
     def wait_until_ready(self) -> None:
         """Wait until it says that it waits for jobs.
@@ -55,6 +60,13 @@ class Child:
             ContestantFailed: it ended before.
         """
         self._hear("ready")
+
+    def go(self) -> None:
+        """Let one begin that waits for others to be ready."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write("go\n")
+            self._process.stdin.flush()
 
     def answer(self) -> dict[str, float]:
         """Wait for the numbers, and for its end.
@@ -80,7 +92,10 @@ class Child:
         self._kill()
         self._process.wait()
         assert self._process.stdout is not None
+        assert self._process.stdin is not None
         self._process.stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
         self._errors.close()
 
     def _hear(self, what: str) -> Mapping[str, Any]:
@@ -90,6 +105,8 @@ class Child:
                 said: dict[str, Any] = json.loads(line.removeprefix(MARK))
                 if said["say"] == what:
                     return said
+                if said["say"] == "progress" and self._tell is not None:
+                    self._tell(said["text"])
         self._process.wait()
         message = self._last_words()
         self.close()
@@ -119,23 +136,41 @@ class Child:
 
 
 @contextlib.contextmanager
-def running(python: str, module: str, request: Request, *, timeout: float) -> Iterator[Child]:
+def running(python: str, module: str, request: Request, *, timeout: float, tell: Tell | None = None) -> Iterator[Child]:
     """A contestant for the length of a ``with`` block."""
-    child = Child(python, module, request, timeout=timeout)
+    child = Child(python, module, request, timeout=timeout, tell=tell)
     try:
         yield child
     finally:
         child.close()
 
 
-def ask(python: str, module: str, request: Request, *, timeout: float) -> dict[str, float]:
+def ask(python: str, module: str, request: Request, *, timeout: float, tell: Tell | None = None) -> dict[str, float]:
     """Have a contestant do one thing, and return its numbers.
 
     Raises:
         ContestantFailed: it did not do it.
     """
-    with running(python, module, request, timeout=timeout) as child:
+    with running(python, module, request, timeout=timeout, tell=tell) as child:
         return child.answer()
+
+
+def ask_together(python: str, module: str, request: Request, count: int, *, timeout: float) -> dict[str, float]:
+    """Have several processes share one thing, all begun at once: their numbers together.
+
+    Raises:
+        ContestantFailed: one of them did not do it.
+    """
+    with contextlib.ExitStack() as stack:
+        children = [stack.enter_context(running(python, module, request, timeout=timeout)) for _ in range(count)]
+        for child in children:
+            child.wait_until_ready()
+        for child in children:
+            child.go()
+        answers = [child.answer() for child in children]
+    together = {name: sum(one[name] for one in answers) for name in ("cpu_us", "rss_mib")}
+    seconds = max(one["seconds"] for one in answers)
+    return {"rate": request.jobs / seconds, "seconds": seconds, **together}
 
 
 def _environment() -> dict[str, str]:

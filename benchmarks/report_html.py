@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.arithmetic import Spread, shown
 from benchmarks.charts import Bar, bars
 from benchmarks.model import Outcome, Series
-from benchmarks.report_text import ratio_text
+from benchmarks.report_text import ratio_text, verdict_value, verdict_word
 from benchmarks.results import SECONDARY, Run
 from benchmarks.targets import Verdict
 
@@ -62,9 +62,9 @@ def _targets(verdicts: list[Verdict]) -> Iterator[str]:
         return
     yield "<h2>Targets</h2><table><tr><th>target</th><th>bound</th><th>measured</th><th></th></tr>"
     for one in verdicts:
-        kind, word = ("reached", "reached") if one.reached else ("missed", "not reached")
-        cells = f'<td class="words">{escape(one.title)}</td><td>{escape(one.bound)}</td><td>{one.value:.3g}</td>'
-        yield f'<tr>{cells}<td class="{kind}">{word}</td></tr>'
+        kind = "reached" if one.reached else "missed"
+        cells = f'<td class="words">{escape(one.title)}</td><td>{escape(one.bound)}</td><td>{verdict_value(one)}</td>'
+        yield f'<tr>{cells}<td class="{kind}">{verdict_word(one)}</td></tr>'
     yield "</table>"
 
 

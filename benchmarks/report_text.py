@@ -12,7 +12,9 @@ from benchmarks.targets import Verdict
 
 def text(run: Run, verdicts: list[Verdict]) -> str:
     """Tables, one a scenario, and the targets."""
-    return "\n".join([*_head(run), *(line for one in run.outcomes for line in _table(one)), *_verdicts(verdicts)])
+    return "\n".join(
+        [*_head(run), *(line for one in run.outcomes for line in _table(one)), *_verdicts(verdicts), *_times(run)]
+    )
 
 
 def _head(run: Run) -> Iterator[str]:
@@ -36,6 +38,8 @@ def _table(outcome: Outcome) -> Iterator[str]:
     yield f"  {'':40} {'median':>9} {'least-greatest':>19} {'ours is x times as good':>25}{titles}"
     for series in outcome.series:
         yield from _row(outcome, ours, series, columns)
+    if scenario.note:
+        yield f"  {scenario.note}"
 
 
 def _row(outcome: Outcome, ours: Series, series: Series, columns: list[str]) -> Iterator[str]:
@@ -65,7 +69,26 @@ def _median(value: Spread | None) -> str:
 def _verdicts(verdicts: list[Verdict]) -> Iterator[str]:
     if verdicts:
         yield ""
-        yield "Targets"
+        yield "Targets: the median has to keep the bound (least-greatest of the rounds)"
     for one in verdicts:
-        mark = "reached" if one.reached else "not reached"
-        yield f"  {mark:12} {one.value:>9.3g}  ({one.bound})  {one.title}"
+        yield f"  {verdict_word(one):12} {verdict_value(one):>24}  ({one.bound})  {one.title}"
+
+
+def verdict_word(one: Verdict) -> str:
+    """Whether it was reached."""
+    return "not measured" if one.value is None else "reached" if one.reached else "not reached"
+
+
+def verdict_value(one: Verdict) -> str:
+    """What was measured, with its spread."""
+    return "-" if one.value is None else ratio_text(one.value)
+
+
+def _times(run: Run) -> Iterator[str]:
+    """Where the time went: the longest first."""
+    seconds = run.settings.get("seconds")
+    if seconds is not None:
+        longest = sorted(run.outcomes, key=lambda one: -one.seconds)
+        parts = ", ".join(f"{one.scenario.name} {one.seconds:.0f}" for one in longest)
+        yield ""
+        yield f"The run took {seconds / 60:.1f} minutes; of its seconds: {parts}"

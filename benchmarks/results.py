@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.arithmetic import Spread, rounded
 from benchmarks.model import Outcome, Series
+from benchmarks.targets import Verdict
 
 FORMAT = 1
 
@@ -21,6 +22,7 @@ SECONDARY = {
     "dead_rows": "dead rows/job",
     "hot_share": "HOT share",
     "commands": "commands/job",
+    "offered_rate": "offered, jobs/s",
 }
 """What is shown beside the number that counts."""
 
@@ -35,13 +37,14 @@ class Run:
     outcomes: Sequence[Outcome]
 
 
-def as_json(run: Run) -> dict[str, Any]:
-    """The run as plain data."""
+def as_json(run: Run, verdicts: Sequence[Verdict] = ()) -> dict[str, Any]:
+    """The run as plain data, and what it says of the targets."""
     return {
         "format": FORMAT,
         "settings": run.settings,
         "machine": run.machine,
         "versions": run.versions,
+        "targets": [{**asdict(one), "value": _spread(one.value)} for one in verdicts],
         "scenarios": [_scenario(outcome) for outcome in run.outcomes],
     }
 
@@ -56,6 +59,7 @@ def _scenario(outcome: Outcome) -> dict[str, Any]:
         "unit": scenario.unit,
         "more_is_better": scenario.more_is_better,
         "note": scenario.note,
+        "seconds": round(outcome.seconds),
         "results": [_series(outcome, one) for one in outcome.series],
     }
 

@@ -6,6 +6,7 @@ _HERE = "benchmarks.contestants"
 
 QUEUERT = Contestant("queuert", f"{_HERE}.ours", Kind.OURS, package="queuert")
 BARE = Contestant("bare", f"{_HERE}.bare_postgres", Kind.BARE, package="psycopg")
+PGBENCH = Contestant("pgbench", f"{_HERE}.on_pgbench", Kind.BARE, package="psycopg", optional=True)
 BARE_REDIS = Contestant("bare-redis", f"{_HERE}.bare_redis", Kind.BARE, package="redis")
 PROCRASTINATE = Contestant("procrastinate", f"{_HERE}.on_procrastinate", Kind.PEER, "procrastinate", "procrastinate")
 PGQUEUER = Contestant("pgqueuer", f"{_HERE}.on_pgqueuer", Kind.PEER, "pgqueuer", "pgqueuer")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from benchmarks.model import Entry, Scenario, Store
-from benchmarks.roster import AWA, BARE, CHANCY, DBOS, OBAN, PGQUEUER, PROCRASTINATE, QUEUERT
+from benchmarks.roster import AWA, BARE, CHANCY, DBOS, OBAN, PGBENCH, PGQUEUER, PROCRASTINATE, QUEUERT
 
 _OURS = "sync client"
 _POLLING = {"polling": 0.01, "prepare": "polling"}
 _EAGER = {"concurrency": 10, "eager": True, "uvloop": True}
 _ONE_BY_ONE = "one call after the other, one connection"
+_OWN = {"table": "own", "prepare": "own"}
+_FUSED = "complete and claim in one statement"
+_LARGE = {"batch_size": 10_000}
+_HUNDRED = {"concurrency": 100}
 
 START_SINGLE = Scenario(
     "start-single",
@@ -18,6 +22,8 @@ START_SINGLE = Scenario(
     (
         Entry(QUEUERT, "Queuert", f"{_OURS}, {_ONE_BY_ONE}"),
         Entry(BARE, "bare insert", "psycopg, prepared"),
+        Entry(BARE, "bare insert, our table", "the same into our table, with its indexes", _OWN),
+        Entry(PGBENCH, "pgbench insert", "the same by the server's own tool"),
         Entry(PROCRASTINATE, "procrastinate", f"defer, sync psycopg connector, {_ONE_BY_ONE}"),
         Entry(PGQUEUER, "pgqueuer", f"enqueue, asyncpg, uvloop, {_ONE_BY_ONE}"),
         Entry(CHANCY, "chancy", f"push, async, uvloop, {_ONE_BY_ONE}"),
@@ -36,6 +42,7 @@ START_BATCHES = Scenario(
     (
         Entry(QUEUERT, "Queuert", "start_chains of 1,000"),
         Entry(BARE, "bare insert", "INSERT ... SELECT unnest(arrays) of 1,000 RETURNING id"),
+        Entry(BARE, "bare insert, our table", "the same into our table, with its indexes", _OWN),
         Entry(PROCRASTINATE, "procrastinate", "batch_defer of 1,000", share=0.5),
         Entry(PGQUEUER, "pgqueuer", "enqueue of 1,000, asyncpg, uvloop"),
         Entry(CHANCY, "chancy", "push_many of 1,000", share=0.3),
@@ -43,6 +50,25 @@ START_BATCHES = Scenario(
         Entry(AWA, "awa", "insert_many_copy of 1,000", share=0.3),
         Entry(DBOS, "dbos", "client.enqueue in a loop: there is no bulk start", share=0.05),
     ),
+)
+
+START_COPY = Scenario(
+    "start-copy",
+    "Start very many jobs, the quickest way of each",
+    Store.POSTGRES,
+    "start_copy",
+    (
+        Entry(QUEUERT, "Queuert", "start_chains of 10,000"),
+        Entry(BARE, "bare COPY", "COPY of all, a row a job"),
+        Entry(BARE, "bare COPY, our table", "the same into our table, with its indexes", _OWN),
+        Entry(PROCRASTINATE, "procrastinate", "batch_defer of 10,000", _LARGE),
+        Entry(PGQUEUER, "pgqueuer", "enqueue of 10,000, asyncpg, uvloop", _LARGE),
+        Entry(CHANCY, "chancy", "push_many of 10,000", _LARGE, 0.5),
+        Entry(OBAN, "oban", "enqueue_many of 10,000", _LARGE, 0.5),
+        Entry(AWA, "awa", "insert_many_copy of 10,000", _LARGE, 0.5),
+    ),
+    share=2.0,
+    note="COPY gives no ids back; those who start chains know theirs.",
 )
 
 START_IN_TRANSACTION = Scenario(
@@ -89,8 +115,19 @@ DRAIN_BEST = Scenario(
         Entry(QUEUERT, "Queuert, concurrency 100", "concurrency 100", {"concurrency": 100}, 2.0),
         Entry(QUEUERT, "Queuert, concurrency 10", "concurrency 10", {"concurrency": 10}),
         Entry(QUEUERT, "Queuert, concurrency 1", "concurrency 1", {"concurrency": 1}),
-        Entry(BARE, "bare fused, batch 100", "complete and claim in one statement", {"batch": 100}, 2.0),
+        Entry(BARE, "bare fused, batch 100", _FUSED, {"batch": 100}, 2.0),
         Entry(BARE, "bare fused, batch 500, 2 connections", "the same", {"batch": 500, "lanes": 2}, 2.0),
+        Entry(
+            BARE, "our table, bare fused, batch 100", f"{_FUSED}, our table and indexes", {**_OWN, "batch": 100}, 2.0
+        ),
+        Entry(
+            BARE,
+            "our table, bare fused, 500, 2 connections",
+            "the same",
+            {**_OWN, "batch": 500, "lanes": 2},
+            2.0,
+        ),
+        Entry(PGBENCH, "pgbench fused, batch 100", "the statement of the small table, no Python", {"batch": 100}, 2.0),
         Entry(
             BARE,
             "bare, a commit for each, 8 connections",
@@ -113,8 +150,57 @@ DRAIN_BEST = Scenario(
         Entry(DBOS, "dbos, polling 10 ms", "a queue polled each 10 ms", _POLLING, 0.2),
     ),
     loaded="load",
-    note="The bare statement keeps a row a job, a lease, a fence and an output, in a table made for nothing else.",
+    note="The bare statement keeps a row a job, a lease, a fence and an output, in a table made for nothing else. The "
+    "same on our table shows what our columns and indexes cost, and ours beside it what our code costs.",
 )
+
+DRAIN_FOUR = Scenario(
+    "drain-four",
+    "Drain no-op jobs, four worker processes",
+    Store.POSTGRES,
+    "drain",
+    (
+        Entry(QUEUERT, "Queuert, concurrency 100, four", "concurrency 100", _HUNDRED, 2.0, processes=4),
+        Entry(PROCRASTINATE, "procrastinate, four", "concurrency 20", {"concurrency": 20}, 0.08, processes=4),
+        Entry(
+            PGQUEUER, "pgqueuer, four", "asyncpg, batch 500, uvloop", {"batch": 500, "uvloop": True}, 2.0, processes=4
+        ),
+        Entry(OBAN, "oban, four", "queue limit 100, uvloop", {"limit": 100, "uvloop": True}, 0.5, processes=4),
+        Entry(AWA, "awa, four", "max_workers 256", {"workers": 256}, 0.3, processes=4),
+    ),
+    loaded="load",
+    note="All begin at once; each asks the store whether any job remains. Memory is that of all four. chancy's workers "
+    "keep what they claimed ahead, and dbos's whatever they took, so that both are left out.",
+)
+
+
+def _sleeping(name: str, title: str, seconds: float, share: float) -> Scenario:
+    """Handlers that wait for something else, a hundred at once."""
+    wait = {"sleep": seconds}
+    return Scenario(
+        name,
+        title,
+        Store.POSTGRES,
+        "drain",
+        (
+            Entry(QUEUERT, "Queuert, concurrency 100", "concurrency 100", {**_HUNDRED, **wait}),
+            Entry(BARE, "bare fused, 100 at once", f"asyncio tasks; {_FUSED}", {**_HUNDRED, **wait}),
+            Entry(PROCRASTINATE, "procrastinate, 100", "concurrency 100", {**_HUNDRED, **wait}, 0.1),
+            Entry(
+                PGQUEUER, "pgqueuer, batch 100", "asyncpg, batch 100, uvloop", {"batch": 100, "uvloop": True, **wait}
+            ),
+            Entry(CHANCY, "chancy, 100", "concurrency 100, eager, uvloop", {**_EAGER, **_HUNDRED, **wait}, 0.5),
+            Entry(OBAN, "oban, limit 100", "queue limit 100, uvloop", {"limit": 100, "uvloop": True, **wait}, 0.5),
+            Entry(AWA, "awa, 100 workers", "max_workers 100", {"workers": 100, **wait}, 0.5),
+        ),
+        loaded="load",
+        share=share,
+        note=f"A hundred at once end {100 / seconds:,.0f} a second at most. dbos has no such limit and is left out.",
+    )
+
+
+DRAIN_1MS = _sleeping("drain-1ms", "Handlers of 1 ms, a hundred at once", 0.001, 0.5)
+DRAIN_50MS = _sleeping("drain-50ms", "Handlers of 50 ms, a hundred at once", 0.05, 0.2)
 
 DRAIN_WRITES = Scenario(
     "drain-writes",
@@ -136,7 +222,7 @@ DRAIN_CHAINS = Scenario(
     "drain_chains",
     (Entry(QUEUERT, "Queuert, concurrency 100", "concurrency 100", {"concurrency": 100}),),
     loaded="load_chains",
-    note="Jobs a second, each chain counted as its five jobs.",
+    note="Jobs a second, each chain counted as its five jobs. No peer has typed chains.",
 )
 
 DRAIN_JOIN = Scenario(
@@ -144,10 +230,13 @@ DRAIN_JOIN = Scenario(
     "Fan out, and a job that waits for all",
     Store.POSTGRES,
     "drain_join",
-    (Entry(QUEUERT, "Queuert, concurrency 100", "concurrency 100", {"concurrency": 100}),),
+    (
+        Entry(QUEUERT, "Queuert, concurrency 100", "concurrency 100", {"concurrency": 100}),
+        Entry(QUEUERT, "Queuert, a tenth as many", "concurrency 100", {"concurrency": 100}, 0.1),
+    ),
     loaded="load_join",
-    share=0.5,
-    note="One job has all the others as its blockers, and reads all their outputs.",
+    note="One job has all the others as its blockers, and reads all their outputs. A tenth as many shows whether the "
+    "end of a blocker costs more the more there are. No peer has this.",
 )
 
 LATENCY = Scenario(
@@ -173,14 +262,45 @@ LATENCY = Scenario(
     note="A second process starts one job each 20 ms, while the worker waits; the clock runs from before the start.",
 )
 
+LATENCY_LOADED = Scenario(
+    "latency-half-load",
+    "From a start to its handler, at half of what each can drain",
+    Store.POSTGRES,
+    "wait_for_jobs",
+    (
+        Entry(QUEUERT, "Queuert, concurrency 100", "concurrency 100", _HUNDRED),
+        Entry(
+            BARE, "bare, batch 100", "LISTEN, claim, complete; NOTIFY in the transaction of the insert", {"batch": 100}
+        ),
+        Entry(PROCRASTINATE, "procrastinate, concurrency 20", "concurrency 20", {"concurrency": 20}, 0.04),
+        Entry(PGQUEUER, "pgqueuer, batch 500", "asyncpg, batch 500, uvloop", {"batch": 500, "uvloop": True}),
+        Entry(OBAN, "oban, limit 100", "queue limit 100, uvloop", {"limit": 100, "uvloop": True}, 0.5),
+        Entry(AWA, "awa, 256 workers", "max_workers 256", {"workers": 256}, 0.3),
+        Entry(DBOS, "dbos, polling 10 ms", "a queue polled each 10 ms", _POLLING, 0.1),
+    ),
+    metric="p50_ms",
+    unit="ms, p50",
+    more_is_better=False,
+    paced=True,
+    load=0.5,
+    note="What each can drain is measured first, without starts beside it. A second process then starts half as many "
+    "a second for three seconds, whether the worker keeps up or not; the clock runs from when a job was to be started. "
+    "chancy, which completes once a second whatever it has done, is left out.",
+)
+
 POSTGRES = (
     START_SINGLE,
     START_BATCHES,
+    START_COPY,
     START_IN_TRANSACTION,
     DRAIN_DEFAULT,
     DRAIN_BEST,
+    DRAIN_FOUR,
+    DRAIN_1MS,
+    DRAIN_50MS,
     DRAIN_WRITES,
     DRAIN_CHAINS,
     DRAIN_JOIN,
     LATENCY,
+    LATENCY_LOADED,
 )

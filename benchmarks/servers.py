@@ -70,6 +70,24 @@ class PostgresServer:
             self._drop(database)
 
     @contextlib.contextmanager
+    def itself(self, template: str) -> Iterator[str]:
+        """A template as it stands, for measurements that hardly change it: its connection string."""
+        yield self._address(template)
+        self._wait_until_left(template)
+
+    @contextlib.contextmanager
+    def snapshot(self, dsn: str) -> Iterator[None]:
+        """A transaction that looked at the database, open for the length of a ``with`` block.
+
+        No version of a row that was replaced since can be thrown away before it ends.
+        """
+        with psycopg.connect(dsn) as connection:
+            connection.execute("set transaction isolation level repeatable read")
+            connection.execute("select count(*) from pg_class")
+            yield
+            connection.rollback()
+
+    @contextlib.contextmanager
     def observed(self, dsn: str, jobs: int) -> Iterator[dict[str, float]]:
         """Fills the dictionary, at the end of the block, with what the server did in it, a job."""
         told: dict[str, float] = {}

@@ -44,6 +44,8 @@ The docstring of each class says what happened and what to do about it.
     │   ├── SchemaMissingError
     │   └── MigrationError
     ├── UnsupportedConnectionError
+    ├── CapabilityMissingError          the store cannot do that
+    ├── NotPicklableError
     └── ClosedError
 """
 
@@ -372,6 +374,25 @@ class MigrationError(StateError):
 
 class UnsupportedConnectionError(QueuertError, TypeError):
     """The object given as ``connection=`` is not a connection that this client can write on."""
+
+
+class NotPicklableError(QueuertError, TypeError):
+    """A client was to be sent to another process: a function for Spark's executors or a process pool mentions it.
+
+    Make one inside the function, once for a partition; or write the DataFrame with the data source ``queuert``.
+    """
+
+    def __init__(self, kind: str) -> None:
+        advice = f"make one there, once for a partition: {kind}.from_url(os.environ['QUEUERT_URL'], job_types)"
+        super().__init__(f"{kind} holds connections and cannot be sent to another process: {advice}")
+
+
+class CapabilityMissingError(QueuertError, NotImplementedError):
+    """The store has not the capability that was asked for: see ``state.capabilities``, and which stores have it."""
+
+    def __init__(self, capability: str, advice: str) -> None:
+        super().__init__(f"this store has no {capability}: {advice}")
+        self.capability = capability
 
 
 class ClosedError(QueuertError, RuntimeError):

@@ -6,13 +6,15 @@ import os
 import time
 import uuid
 
+_VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
+"""The digit that says of what kind the UUID is, and has two random bits."""
+
 
 def new_id() -> str:
     """A fresh id: milliseconds since 1970 and 74 random bits, in the usual 36 characters."""
-    noise = int.from_bytes(os.urandom(10), "big")
-    milliseconds = time.time_ns() // 1_000_000 & 0xFFFFFFFFFFFF
-    text = f"{milliseconds:012x}7{noise >> 62 & 0xFFF:03x}{noise & (1 << 62) - 1 | 1 << 63:016x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    noise = os.urandom(10).hex()
+    stamp = f"{time.time_ns() // 1_000_000 & 0xFFFFFFFFFFFF:012x}"
+    return f"{stamp[:8]}-{stamp[8:]}-7{noise[:3]}-{_VARIANT[noise[3]]}{noise[4:7]}-{noise[7:19]}"
 
 
 def new_token() -> str:

@@ -25,6 +25,7 @@ import redis as redis_client
 from queuert.embedded import EmbeddedPostgres, EmbeddedRedis, EmbeddedServerError
 from queuert.testing.databases import TemplateDatabases
 from tests.conformance_table import pytest_terminal_summary
+from tests.invariants import add_checks
 
 __all__ = ["pytest_terminal_summary"]
 
@@ -76,6 +77,7 @@ def _migrate(dsn: str) -> None:
     from queuert import migrations  # a test that needs no migrated database runs without it
 
     migrations.upgrade(dsn)
+    add_checks(dsn)
 
 
 @pytest.fixture

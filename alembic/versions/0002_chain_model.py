@@ -15,9 +15,7 @@ depends_on = None
 COLUMNS = """
 ALTER TABLE job
     ADD COLUMN deduplication_key text COLLATE "C",
-    ADD COLUMN limit_key text COLLATE "C",
-    ADD CONSTRAINT job_continued_by_one CHECK ((status = 'continued') = (continued_by IS NOT NULL)),
-    ADD CONSTRAINT job_deduplication_on_root CHECK (deduplication_key IS NULL OR chain_index = 0)
+    ADD COLUMN limit_key text COLLATE "C"
 """
 
 INDEXES = (
@@ -38,10 +36,16 @@ INDEXES = (
        WHERE status = 'ready' AND limit_key IS NULL""",
     # The sweep.
     "CREATE INDEX job_blocked ON job (id) WHERE status = 'blocked'",
-    # Listings: one entry point a type and status, newest at the end.
-    "CREATE INDEX job_listing ON job (type, status, created_at, id)",
-    # First jobs are those with a chain's status. Said so, the index is no choice for reading chains by their ids.
-    """CREATE INDEX chain_listing ON job (type, chain_status, created_at, id) WHERE chain_status IS NOT NULL""",
+    # Listings: one entry point a type and status, newest at the end, of first jobs and of later ones: so lists of
+    # chains need no index of their own. Running jobs are in `job_running`, and a claim writes no entry here.
+    """CREATE INDEX job_listing_first ON job (type, status, created_at, id)
+       WHERE chain_index = 0 AND status <> 'running'""",
+    """CREATE INDEX job_listing_later ON job (type, status, created_at, id)
+       WHERE chain_index > 0 AND status <> 'running'""",
+    # A first job's own status is that of its chain, until it has continued: only these need an index of chains. First
+    # jobs are those with a chain's status; said so, the index is no choice for reading chains by their ids.
+    """CREATE INDEX chain_listing ON job (type, chain_status, created_at, id)
+       WHERE status = 'continued' AND chain_status IS NOT NULL""",
 )
 
 DEDUPLICATION = """
@@ -113,10 +117,7 @@ def downgrade() -> None:
     for table in ("schedule", "paused_type", "limit_start", "deduplication"):
         op.execute(f"DROP TABLE {table}")
     op.execute("DROP STATISTICS job_type_status")
-    for name in ("chain_listing", "job_listing", "job_blocked", "job_limit_free", "job_limit_ready",
-                 "job_deduplication_open", "job_deduplication", "job_open_tail"):  # fmt: skip
+    for name in ("chain_listing", "job_listing_later", "job_listing_first", "job_blocked", "job_limit_free",
+                 "job_limit_ready", "job_deduplication_open", "job_deduplication", "job_open_tail"):  # fmt: skip
         op.execute(f"DROP INDEX {name}")
-    op.execute(
-        "ALTER TABLE job DROP CONSTRAINT job_continued_by_one, DROP CONSTRAINT job_deduplication_on_root, "
-        "DROP COLUMN deduplication_key, DROP COLUMN limit_key"
-    )
+    op.execute("ALTER TABLE job DROP COLUMN deduplication_key, DROP COLUMN limit_key")

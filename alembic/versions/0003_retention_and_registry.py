@@ -17,17 +17,14 @@ depends_on = None
 RETENTION = (
     """ALTER TABLE job
        ADD COLUMN result_ttl float8,
-       ADD COLUMN expires_at timestamptz,
-       ADD CONSTRAINT job_result_ttl_above_zero CHECK (result_ttl > 0),
-       ADD CONSTRAINT job_expires_when_closed CHECK (expires_at IS NULL OR chain_status <> 'open')""",
+       ADD COLUMN expires_at timestamptz""",
     # Chains with an end of their own. A chain without one has no entry, and its closing writes none.
     "CREATE INDEX job_expiring ON job (expires_at, id) WHERE expires_at IS NOT NULL",
 )
 
 RETENTION_DOWN = (
     "DROP INDEX job_expiring",
-    """ALTER TABLE job DROP CONSTRAINT job_expires_when_closed, DROP CONSTRAINT job_result_ttl_above_zero,
-       DROP COLUMN expires_at, DROP COLUMN result_ttl""",
+    "ALTER TABLE job DROP COLUMN expires_at, DROP COLUMN result_ttl",
 )
 
 # --- attributes and workers: owned by one author, keep it in one block ------------------------------------------------

@@ -1,7 +1,7 @@
 """The raw ceiling: the same work as bare SQL through psycopg, with no library around it.
 
-A table of its own, as small as the work allows: each job has its row, a lease with its holder and token, an attempt
-counter, an output, and a completion that is fenced by the token. Nothing can be asked of it but this work.
+On a table of its own, as small as the work allows, of which nothing can be asked but this work; or, with the option
+``table`` set to ``own``, on the table and indexes of this library.
 """
 
 from __future__ import annotations
@@ -9,68 +9,25 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 import psycopg
 
-from benchmarks.child import Latencies, Meter, Request, now, paced, ready, serve
+from benchmarks.child import Latencies, Meter, Request, nap, now, pace_as_asked, ready, serve
+from benchmarks.contestants.bare_statements import OWN, SMALL, TABLE, USER_TABLE, WRITE, Statements
+from benchmarks.contestants.filling import CLAIM, fill, portions, rows_to_fill, times_of, without_flushes
+from queuert import migrations
 from queuert.ids import new_id, new_token
 
 Connection: TypeAlias = "psycopg.Connection[Any]"
 AsyncConnection: TypeAlias = "psycopg.AsyncConnection[Any]"
+Finish: TypeAlias = Callable[[Statements, "AsyncConnection", "JobRow"], Awaitable[None]]
 
-TABLE = """
-CREATE TABLE bare_job (
-    created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
-    scheduled_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
-    finished_at      timestamptz,
-    lease_expires_at timestamptz,
-    lease_token      uuid,
-    attempt          integer NOT NULL DEFAULT 0,
-    id               text COLLATE "C" PRIMARY KEY,
-    type             text COLLATE "C" NOT NULL,
-    status           text COLLATE "C" NOT NULL DEFAULT 'ready',
-    holder           text,
-    input            jsonb NOT NULL,
-    output           jsonb
-) WITH (fillfactor = 70);
-CREATE INDEX bare_job_ready ON bare_job (type, scheduled_at) WHERE status = 'ready';
-CREATE TABLE user_write (id bigint generated always as identity primary key, value bigint not null);
-"""
 
-INSERT = b"""
-INSERT INTO bare_job (id, type, input)
-SELECT * FROM unnest(%(ids)b::text[], %(types)b::text[], %(inputs)b::jsonb[]) RETURNING id
-"""
-
-INSERT_ONE = b"INSERT INTO bare_job (id, type, input) VALUES (%b, 'noop', %b::jsonb) RETURNING id"
-
-_CLAIM = b"""
-UPDATE bare_job
-SET status = 'running', attempt = attempt + 1, lease_token = %(next)b::uuid, holder = 'bare',
-    lease_expires_at = clock_timestamp() + interval '60 seconds'
-WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM bare_job WHERE type = 'noop' AND status = 'ready' ORDER BY scheduled_at
-    LIMIT %(limit)b::bigint FOR UPDATE SKIP LOCKED))
-RETURNING id, input::text
-"""
-
-_FINISH = b"""
-UPDATE bare_job SET status = 'completed', output = given.output, finished_at = clock_timestamp(),
-    lease_expires_at = NULL
-FROM unnest(%(ids)b::text[], %(outputs)b::jsonb[]) AS given (id, output)
-WHERE bare_job.id = given.id AND lease_token = %(token)b::uuid AND lease_expires_at IS NOT NULL
-"""
-
-_FUSED = b"WITH done AS (" + _FINISH + b")" + _CLAIM
-
-_FINISH_ONE = b"""
-UPDATE bare_job SET status = 'completed', output = %b::jsonb, finished_at = clock_timestamp(), lease_expires_at = NULL
-WHERE id = %b AND lease_token = %b::uuid AND lease_expires_at IS NOT NULL RETURNING id
-"""
-
-_WRITE = b"INSERT INTO user_write (value) VALUES (%b)"
+def _sql(request: Request) -> Statements:
+    """The small table of its own, or this library's."""
+    return OWN if request.option("table") == "own" else SMALL
 
 
 class JobRow:
@@ -89,47 +46,68 @@ class JobRow:
 
 def prepare(request: Request) -> None:
     """The table."""
+    own = request.option("table") == "own"
+    if own:
+        migrations.upgrade(request.server)
     with psycopg.connect(request.server, autocommit=True) as connection:
-        connection.execute(TABLE)
+        connection.execute(USER_TABLE.encode() if own else TABLE.encode())
 
 
 def load(request: Request) -> None:
     """No-op jobs."""
     with _connect(request) as connection:
-        _insert_batches(connection, request.jobs, 1000)
+        _insert_batches(connection, _sql(request).insert, request.jobs, 1000)
+
+
+def load_rows(request: Request) -> None:
+    """A backlog, made by the server itself."""
+    fill(request, _sql(request).fill, rows_to_fill(request))
+
+
+def start_copy(request: Request) -> dict[str, float]:
+    """COPY, a row a job."""
+    with _connect(request) as connection, Meter(request.jobs) as meter, connection.cursor() as cursor:
+        own = request.option("table") == "own"
+        with cursor.copy(_sql(request).copy) as copy:
+            for number in range(request.jobs):
+                id = new_id()
+                copy.write_row((id, "noop", id, "noop", "open", str(number)) if own else (id, "noop", str(number)))
+    return meter.answer()
 
 
 def start_batches(request: Request) -> dict[str, float]:
     """Many rows a statement, their ids back."""
     with _connect(request) as connection, Meter(request.jobs) as meter:
-        _insert_batches(connection, request.jobs, request.option("batch", 1000))
+        _insert_batches(connection, _sql(request).insert, request.jobs, request.option("batch", 1000))
     return meter.answer()
 
 
 def start_single(request: Request) -> dict[str, float]:
     """One row a statement, one after the other."""
+    insert_one = _sql(request).insert_one
     with _connect(request) as connection, Meter(request.jobs) as meter:
         for number in range(request.jobs):
-            connection.execute(INSERT_ONE, [new_id(), str(number)]).fetchall()
+            connection.execute(insert_one, [new_id(), str(number)]).fetchall()
     return meter.answer()
 
 
 def start_in_transaction(request: Request) -> dict[str, float]:
     """A row of the user's and a job in a transaction."""
+    insert_one = _sql(request).insert_one
     with _connect(request, autocommit=False) as connection, Meter(request.jobs) as meter:
         for number in range(request.jobs):
-            connection.execute(_WRITE, [number])
-            connection.execute(INSERT_ONE, [new_id(), str(number)]).fetchall()
+            connection.execute(WRITE, [number])
+            connection.execute(insert_one, [new_id(), str(number)]).fetchall()
             connection.commit()
     return meter.answer()
 
 
-def _insert_batches(connection: Connection, jobs: int, batch: int) -> None:
+def _insert_batches(connection: Connection, insert: bytes, jobs: int, batch: int) -> None:
     for begin in range(0, jobs, batch):
         numbers = range(begin, min(begin + batch, jobs))
         ids = [new_id() for _ in numbers]
         inputs = [json.dumps(number) for number in numbers]
-        connection.execute(INSERT, {"ids": ids, "types": ["noop"] * len(ids), "inputs": inputs}).fetchall()
+        connection.execute(insert, {"ids": ids, "types": ["noop"] * len(ids), "inputs": inputs}).fetchall()
 
 
 def _connect(request: Request, *, autocommit: bool = True) -> Connection:
@@ -140,7 +118,9 @@ def _connect(request: Request, *, autocommit: bool = True) -> Connection:
 
 
 def drain(request: Request) -> dict[str, float]:
-    """All jobs, in one of two ways."""
+    """All jobs, in one of three ways."""
+    if request.option("sleep"):
+        return asyncio.run(_drain_sleeping(request))
     return drain_each(request) if request.option("way") == "each" else drain_fused(request)
 
 
@@ -158,7 +138,7 @@ def drain_fused(request: Request) -> dict[str, float]:
 
 
 def _drain_lane(request: Request) -> None:
-    limit = request.option("batch", 100)
+    limit, fused = request.option("batch", 100), _sql(request).fused
     with _connect(request) as connection:
         cursor = connection.cursor(binary=True)
         held: list[JobRow] = []
@@ -168,10 +148,36 @@ def _drain_lane(request: Request) -> None:
             done = [job.id for job in held]
             outputs = [json.dumps(job.input) for job in held]
             asked = {"ids": done, "outputs": outputs, "token": token, "next": following, "limit": limit}
-            held = [JobRow(row, following) for row in cursor.execute(_FUSED, asked).fetchall()]
+            held = [JobRow(row, following) for row in cursor.execute(fused, asked).fetchall()]
             token = following
             if not held:
                 return
+
+
+async def _drain_sleeping(request: Request) -> dict[str, float]:
+    """Handlers that sleep, so many at once: what has ended is completed by the statement that fills the free places."""
+    running: set[asyncio.Task[JobRow]] = set()
+    token, places, fused = new_token(), request.option("concurrency", 100), _sql(request).fused
+    async with await _async_connect(request) as connection:
+        with Meter(request.jobs) as meter:
+            ended: list[JobRow] = []
+            while True:
+                done = [job.id for job in ended]
+                outputs = [json.dumps(job.input) for job in ended]
+                asked = {"ids": done, "outputs": outputs, "token": token, "next": token, "limit": places - len(running)}
+                rows = await (await connection.execute(fused, asked)).fetchall()
+                running |= {asyncio.create_task(_handle(request, JobRow(row, token))) for row in rows}
+                if not running:
+                    break
+                over, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                ended = [one.result() for one in over]
+    _check_drained(request)
+    return meter.answer()
+
+
+async def _handle(request: Request, job: JobRow) -> JobRow:
+    await nap(request)
+    return job
 
 
 def drain_each(request: Request) -> dict[str, float]:
@@ -184,7 +190,7 @@ def drain_writes(request: Request) -> dict[str, float]:
     return asyncio.run(_drain_each(request, _write_and_finish))
 
 
-async def _drain_each(request: Request, finish: Callable[[AsyncConnection, JobRow], Any]) -> dict[str, float]:
+async def _drain_each(request: Request, finish: Finish) -> dict[str, float]:
     waiting: asyncio.Queue[JobRow | None] = asyncio.Queue(maxsize=200)
     lanes = request.option("lanes", 8)
     with Meter(request.jobs) as meter:
@@ -200,7 +206,7 @@ async def _claim_ahead(request: Request, waiting: asyncio.Queue[JobRow | None], 
         while True:
             token = new_token()
             asked = {"next": token, "limit": request.option("batch", 100)}
-            rows = await (await connection.execute(_CLAIM, asked)).fetchall()
+            rows = await (await connection.execute(_sql(request).claim, asked)).fetchall()
             for row in rows:
                 await waiting.put(JobRow(row, token))
             if not rows:
@@ -210,21 +216,24 @@ async def _claim_ahead(request: Request, waiting: asyncio.Queue[JobRow | None], 
 
 
 async def _finish_lane(
-    request: Request, waiting: asyncio.Queue[JobRow | None], finish: Callable[[AsyncConnection, JobRow], Any]
+    request: Request,
+    waiting: asyncio.Queue[JobRow | None],
+    finish: Callable[[Statements, AsyncConnection, JobRow], Any],
 ) -> None:
+    statements = _sql(request)
     async with await _async_connect(request) as connection:
         while (job := await waiting.get()) is not None:
-            await finish(connection, job)
+            await finish(statements, connection, job)
 
 
-async def _finish_one(connection: AsyncConnection, job: JobRow) -> None:
-    await connection.execute(_FINISH_ONE, [json.dumps(job.input), job.id, job.token])
+async def _finish_one(statements: Statements, connection: AsyncConnection, job: JobRow) -> None:
+    await connection.execute(statements.finish_one, [json.dumps(job.input), job.id, job.token])
 
 
-async def _write_and_finish(connection: AsyncConnection, job: JobRow) -> None:
+async def _write_and_finish(statements: Statements, connection: AsyncConnection, job: JobRow) -> None:
     async with connection.pipeline(), connection.transaction():
-        await connection.execute(_WRITE, [job.input])
-        await connection.execute(_FINISH_ONE, [json.dumps(job.input), job.id, job.token])
+        await connection.execute(WRITE, [job.input])
+        await connection.execute(statements.finish_one, [json.dumps(job.input), job.id, job.token])
 
 
 async def _async_connect(request: Request) -> AsyncConnection:
@@ -233,7 +242,7 @@ async def _async_connect(request: Request) -> AsyncConnection:
 
 def _check_drained(request: Request) -> None:
     with _connect(request) as connection:
-        row = connection.execute("SELECT count(*) FROM bare_job WHERE status <> 'completed'").fetchone()
+        row = connection.execute(_sql(request).unfinished).fetchone()
     if row is None or row[0] != 0:
         raise SystemExit(f"not all jobs have ended: {row}")
 
@@ -250,11 +259,23 @@ def wait_for_jobs(request: Request) -> dict[str, float]:
         while left > 0:
             for _ in listening.notifies(timeout=5, stop_after=1):
                 pass
-            token = new_token()
-            for row in claiming.execute(_CLAIM, {"next": token, "limit": 10}).fetchall():
-                latencies.arrived(JobRow(row, token).input)
-                left -= 1
+            left -= _arrived(claiming, latencies, request.option("batch", 10))
     return latencies.answer()
+
+
+def _arrived(connection: Connection, latencies: Latencies, limit: int) -> int:
+    """Claim all that is due, and complete it; how many there were."""
+    held: list[JobRow] = []
+    token, count = new_token(), 0
+    while True:
+        asked = {"ids": [job.id for job in held], "outputs": ["0"] * len(held), "token": token, "next": token}
+        rows = connection.execute(SMALL.fused, {**asked, "limit": limit}).fetchall()
+        held = [JobRow(row, token) for row in rows]
+        if not held:
+            return count
+        for job in held:
+            latencies.arrived(job.input)
+        count += len(held)
 
 
 def pace(request: Request) -> None:
@@ -267,16 +288,43 @@ async def _pace(request: Request) -> None:
 
         async def start() -> None:
             async with connection.transaction():
-                await connection.execute(INSERT_ONE, [new_id(), str(now())])
+                await connection.execute(SMALL.insert_one, [new_id(), str(now())])
                 await connection.execute("NOTIFY bare_job")
 
-        await paced(request.jobs, start)
+        async def start_many(moments: list[int]) -> None:
+            ids = [new_id() for _ in moments]
+            given = {"ids": ids, "types": ["noop"] * len(ids), "inputs": [str(moment) for moment in moments]}
+            async with connection.transaction():
+                await connection.execute(SMALL.insert, given)
+                await connection.execute("NOTIFY bare_job")
+
+        await pace_as_asked(request, start, start_many)
+
+
+def claim(request: Request) -> dict[str, float]:
+    """How long claims take, after some jobs have come and gone."""
+    statements = _sql(request)
+    without_flushes(request)
+    with _connect(request) as connection:
+
+        def take(limit: int) -> tuple[list[str], str]:
+            token = new_token()
+            rows = connection.execute(statements.claim, {"next": token, "limit": limit}).fetchall()
+            return [row[0] for row in rows], token
+
+        for limit in portions(request):
+            ids, token = take(limit)
+            connection.execute(statements.finish, {"ids": ids, "outputs": ["0"] * len(ids), "token": token})
+        return times_of(lambda: len(take(CLAIM)[0]), request.jobs)
 
 
 ACTIONS: dict[str, Callable[[Request], dict[str, float] | None]] = {
     "prepare": prepare,
     "load": load,
     "load_writes": load,
+    "load_rows": load_rows,
+    "start_copy": start_copy,
+    "claim": claim,
     "start_single": start_single,
     "start_batches": start_batches,
     "start_in_transaction": start_in_transaction,

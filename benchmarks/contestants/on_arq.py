@@ -43,7 +43,7 @@ def drain(request: Request) -> dict[str, float]:
 
 
 async def _drain(request: Request) -> dict[str, float]:
-    countdown = Countdown(request.jobs)
+    countdown = Countdown(request)
     pool = await create_pool(_settings(request))
 
     async def handle(ctx: Any, value: int) -> int:

@@ -8,8 +8,8 @@ from typing import Any
 
 import awa  # type: ignore[import-not-found]
 
-from benchmarks.child import Countdown, Latencies, Meter, Request, now, paced, ready, serve
-from benchmarks.contestants.support import USER_TABLE, batches, run
+from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_asked, ready, serve
+from benchmarks.contestants.support import BATCH, USER_TABLE, batches, run
 
 
 @dataclass
@@ -44,7 +44,7 @@ def start_batches(request: Request) -> dict[str, float]:
 async def _start_batches(request: Request) -> dict[str, float]:
     async with awa.AsyncClient(request.server) as client:
         with Meter(request.jobs) as meter:
-            for numbers in batches(request.jobs):
+            for numbers in batches(request.jobs, request.option("batch_size", BATCH)):
                 await client.insert_many_copy([Noop(number) for number in numbers])
     return meter.answer()
 
@@ -83,10 +83,11 @@ def drain(request: Request) -> dict[str, float]:
 
 
 async def _drain(request: Request) -> dict[str, float]:
-    countdown = Countdown(request.jobs)
+    countdown = Countdown(request)
     async with awa.AsyncClient(request.server) as client:
 
         async def handle(job: Any) -> None:
+            await nap(request)
             countdown.one()
 
         async def ask() -> int:
@@ -128,7 +129,11 @@ def pace(request: Request) -> None:
 
 async def _pace(request: Request) -> None:
     async with awa.AsyncClient(request.server) as client:
-        await paced(request.jobs, lambda: client.insert(Noop(now())))
+        await pace_as_asked(
+            request,
+            lambda: client.insert(Noop(now())),
+            lambda moments: client.insert_many_copy([Noop(moment) for moment in moments]),
+        )
 
 
 def _queues(request: Request) -> list[tuple[str, int]]:
@@ -142,6 +147,7 @@ if __name__ == "__main__":
             "load": load,
             "start_single": start_single,
             "start_batches": start_batches,
+            "start_copy": start_batches,
             "start_in_transaction": start_in_transaction,
             "drain": drain,
             "wait_for_jobs": wait_for_jobs,

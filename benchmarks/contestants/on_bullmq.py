@@ -55,7 +55,7 @@ def drain(request: Request) -> dict[str, float]:
 
 
 async def _drain(request: Request) -> dict[str, float]:
-    countdown = Countdown(request.jobs)
+    countdown = Countdown(request)
     queue = _queue(request)
 
     async def handle(job: Any, token: str) -> int:

@@ -8,16 +8,21 @@ import psycopg
 from chancy import Chancy, Job, Queue, Worker  # type: ignore[import-not-found]
 from psycopg.rows import dict_row
 
-from benchmarks.child import Latencies, Meter, Request, now, paced, ready, serve
-from benchmarks.contestants.support import USER_TABLE, WRITE, batches, remaining, run, until_none
+from benchmarks.child import Latencies, Meter, Request, nap, now, pace_as_asked, ready, serve
+from benchmarks.contestants.support import BATCH, USER_TABLE, WRITE, batches, remaining, run, unfinished, until_none
 
-_UNFINISHED = "select count(*) from chancy_jobs where state not in ('succeeded', 'failed')"
+_UNFINISHED = unfinished("chancy_jobs where state not in ('succeeded', 'failed')")
 _FASTER = {"uvloop": True}
 _latencies: list[Latencies] = []
 
 
+_requests: list[Request] = []
+
+
 async def noop(*, value: int) -> None:
     """The job; it is found by its name."""
+    if _requests:
+        await nap(_requests[0])
 
 
 async def arrive(*, value: int) -> None:
@@ -54,7 +59,7 @@ def start_batches(request: Request) -> dict[str, float]:
 async def _start_batches(request: Request) -> dict[str, float]:
     async with Chancy(request.server) as chancy:
         with Meter(request.jobs) as meter:
-            for numbers in batches(request.jobs):
+            for numbers in batches(request.jobs, request.option("batch_size", BATCH)):
                 async for _ in chancy.push_many([_job("noop", number) for number in numbers]):
                     pass
     return meter.answer()
@@ -103,6 +108,11 @@ def drain(request: Request) -> dict[str, float]:
 
 
 async def _drain(request: Request) -> dict[str, float]:
+    # The worker imports the module by its name: that copy of it is the one that runs.
+    from benchmarks.contestants import on_chancy
+
+    if request.option("sleep"):
+        on_chancy._requests.append(request)
     async with Chancy(request.server) as chancy, remaining(request.server, _UNFINISHED) as ask:
         await chancy.declare(_queue(request))
         with Meter(request.jobs) as meter:
@@ -139,11 +149,16 @@ def pace(request: Request) -> None:
 
 async def _pace(request: Request) -> None:
     async with Chancy(request.server) as chancy:
-        await paced(request.jobs, lambda: chancy.push(_job("arrive", now())))
+
+        async def start_many(moments: list[int]) -> None:
+            async for _ in chancy.push_many([_job("arrive", moment) for moment in moments]):
+                pass
+
+        await pace_as_asked(request, lambda: chancy.push(_job("arrive", now())), start_many)
 
 
 def _quick(request: Request) -> Request:
-    return Request(request.action, request.server, request.jobs, _FASTER)
+    return Request(request.action, request.server, request.jobs, {**request.options, **_FASTER})
 
 
 if __name__ == "__main__":
@@ -153,6 +168,7 @@ if __name__ == "__main__":
             "load": load,
             "start_single": start_single,
             "start_batches": start_batches,
+            "start_copy": start_batches,
             "start_in_transaction": start_in_transaction,
             "drain": drain,
             "wait_for_jobs": wait_for_jobs,

@@ -9,10 +9,10 @@ from typing import Any
 import psycopg
 from dbos import DBOS, DBOSClient  # type: ignore[import-not-found]
 
-from benchmarks.child import Countdown, Latencies, Meter, Request, now, paced, ready, serve
-from benchmarks.contestants.support import USER_TABLE, remaining, run
+from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_asked, ready, serve
+from benchmarks.contestants.support import USER_TABLE, remaining, run, unfinished
 
-_UNFINISHED = "select count(*) from dbos.workflow_status where status not in ('SUCCESS', 'ERROR')"
+_UNFINISHED = unfinished("dbos.workflow_status where status not in ('SUCCESS', 'ERROR')")
 _ENQUEUE = {"queue_name": "default", "workflow_name": "noop", "app_version": "1"}
 
 
@@ -57,9 +57,10 @@ def drain(request: Request) -> dict[str, float]:
 
 
 async def _drain(request: Request) -> dict[str, float]:
-    countdown = Countdown(request.jobs)
+    countdown = Countdown(request)
 
     async def handle(value: int) -> int:
+        await nap(request)
         countdown.one_in_thread()
         return value
 
@@ -97,7 +98,11 @@ def pace(request: Request) -> None:
 
 async def _pace(request: Request) -> None:
     client = await asyncio.to_thread(DBOSClient, system_database_url=request.server)
-    await paced(request.jobs, lambda: client.enqueue_async(_ENQUEUE, now()))
+
+    async def start_many(moments: list[int]) -> None:
+        await asyncio.gather(*(client.enqueue_async(_ENQUEUE, moment) for moment in moments))
+
+    await pace_as_asked(request, lambda: client.enqueue_async(_ENQUEUE, now()), start_many)
     await asyncio.to_thread(client.destroy)
 
 

@@ -9,12 +9,13 @@ import psycopg
 from oban import Oban, worker  # type: ignore[import-not-found]
 from oban.schema import install  # type: ignore[import-not-found]
 
-from benchmarks.child import Countdown, Latencies, Meter, Request, now, paced, ready, serve
-from benchmarks.contestants.support import USER_TABLE, WRITE, batches, remaining, run
+from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_asked, ready, serve
+from benchmarks.contestants.support import BATCH, USER_TABLE, WRITE, batches, remaining, run, unfinished
 
-_UNFINISHED = "select count(*) from oban_jobs where state in ('available', 'executing', 'scheduled', 'retryable')"
+_UNFINISHED = unfinished("oban_jobs where state in ('available', 'executing', 'scheduled', 'retryable')")
 _FASTER = {"uvloop": True}
 _on_job: list[Any] = []
+_requests: list[Request] = []
 
 
 class Noop:
@@ -22,6 +23,8 @@ class Noop:
 
     async def process(self, job: Any) -> None:
         """Tell whoever counts."""
+        if _requests:
+            await nap(_requests[0])
         if _on_job:
             _on_job[0](job.args["value"])
 
@@ -56,7 +59,7 @@ async def _start_batches(request: Request) -> dict[str, float]:
     pool = await Oban.create_pool(request.server)
     oban = Oban(pool=pool)
     with Meter(request.jobs) as meter:
-        for numbers in batches(request.jobs):
+        for numbers in batches(request.jobs, request.option("batch_size", BATCH)):
             await oban.enqueue_many([_Noop.new({"value": number}) for number in numbers])
     await pool.close()
     return meter.answer()
@@ -101,7 +104,9 @@ def drain(request: Request) -> dict[str, float]:
 
 
 async def _drain(request: Request) -> dict[str, float]:
-    countdown = Countdown(request.jobs)
+    countdown = Countdown(request)
+    if request.option("sleep"):
+        _requests.append(request)
     _on_job.append(lambda _: countdown.one())
     pool = await Oban.create_pool(request.server)
     async with remaining(request.server, _UNFINISHED) as ask:
@@ -139,7 +144,11 @@ def pace(request: Request) -> None:
 async def _pace(request: Request) -> None:
     pool = await Oban.create_pool(request.server)
     async with Oban(pool=pool) as oban:
-        await paced(request.jobs, lambda: oban.enqueue(_Noop.new({"value": now()})))
+        await pace_as_asked(
+            request,
+            lambda: oban.enqueue(_Noop.new({"value": now()})),
+            lambda moments: oban.enqueue_many([_Noop.new({"value": moment}) for moment in moments]),
+        )
     await pool.close()
 
 
@@ -148,7 +157,7 @@ def _server(pool: Any, request: Request) -> Any:
 
 
 def _quick(request: Request) -> Request:
-    return Request(request.action, request.server, request.jobs, _FASTER)
+    return Request(request.action, request.server, request.jobs, {**request.options, **_FASTER})
 
 
 if __name__ == "__main__":
@@ -158,6 +167,7 @@ if __name__ == "__main__":
             "load": load,
             "start_single": start_single,
             "start_batches": start_batches,
+            "start_copy": start_batches,
             "start_in_transaction": start_in_transaction,
             "drain": drain,
             "wait_for_jobs": wait_for_jobs,

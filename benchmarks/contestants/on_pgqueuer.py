@@ -11,10 +11,10 @@ from pgqueuer import PgQueuer  # type: ignore[import-not-found]
 from pgqueuer.db import AsyncpgDriver  # type: ignore[import-not-found]
 from pgqueuer.queries import Queries  # type: ignore[import-not-found]
 
-from benchmarks.child import Countdown, Latencies, Meter, Request, now, paced, ready, serve
-from benchmarks.contestants.support import USER_TABLE, batches, run
+from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_asked, ready, serve
+from benchmarks.contestants.support import BATCH, USER_TABLE, batches, run, unfinished
 
-_UNFINISHED = "select count(*) from pgqueuer"
+_UNFINISHED = unfinished("pgqueuer")
 _FASTER = {"uvloop": True}
 
 
@@ -44,7 +44,7 @@ async def _start_batches(request: Request) -> dict[str, float]:
     connection = await asyncpg.connect(request.server)
     queries = Queries(AsyncpgDriver(connection))
     with Meter(request.jobs) as meter:
-        for numbers in batches(request.jobs):
+        for numbers in batches(request.jobs, request.option("batch_size", BATCH)):
             payloads = [b"%d" % number for number in numbers]
             await queries.enqueue(["noop"] * len(payloads), payloads, [0] * len(payloads))
     await connection.close()
@@ -89,10 +89,11 @@ def drain(request: Request) -> dict[str, float]:
 
 
 async def _drain(request: Request) -> dict[str, float]:
-    countdown = Countdown(request.jobs)
+    countdown = Countdown(request)
     asking = await asyncpg.connect(request.server)
 
     async def handle(job: Any) -> None:
+        await nap(request)
         countdown.one()
 
     async def ask() -> int:
@@ -135,7 +136,11 @@ def pace(request: Request) -> None:
 async def _pace(request: Request) -> None:
     connection = await asyncpg.connect(request.server)
     queries = Queries(AsyncpgDriver(connection))
-    await paced(request.jobs, lambda: queries.enqueue("noop", b"%d" % now()))
+
+    async def start_many(moments: list[int]) -> None:
+        await queries.enqueue(["noop"] * len(moments), [b"%d" % moment for moment in moments], [0] * len(moments))
+
+    await pace_as_asked(request, lambda: queries.enqueue("noop", b"%d" % now()), start_many)
     await connection.close()
 
 
@@ -157,7 +162,7 @@ async def _stop(queue: Any, worker: asyncio.Task[None], connection: Any) -> None
 
 
 def _quick(request: Request) -> Request:
-    return Request(request.action, request.server, request.jobs, _FASTER)
+    return Request(request.action, request.server, request.jobs, {**request.options, **_FASTER})
 
 
 if __name__ == "__main__":
@@ -167,6 +172,7 @@ if __name__ == "__main__":
             "load": load,
             "start_single": start_single,
             "start_batches": start_batches,
+            "start_copy": start_batches,
             "start_in_transaction": start_in_transaction,
             "drain": drain,
             "wait_for_jobs": wait_for_jobs,

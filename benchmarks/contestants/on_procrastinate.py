@@ -9,10 +9,10 @@ from typing import Any
 import procrastinate  # type: ignore[import-not-found]
 import psycopg
 
-from benchmarks.child import Countdown, Latencies, Meter, Request, now, paced, ready, serve
-from benchmarks.contestants.support import USER_TABLE, WRITE, batches, remaining, run
+from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_asked, ready, serve
+from benchmarks.contestants.support import BATCH, USER_TABLE, WRITE, batches, remaining, run, unfinished
 
-_UNFINISHED = "select count(*) from procrastinate_jobs where status in ('todo', 'doing')"
+_UNFINISHED = unfinished("procrastinate_jobs where status in ('todo', 'doing')")
 
 
 def _app(request: Request) -> Any:
@@ -49,7 +49,7 @@ def start_batches(request: Request) -> dict[str, float]:
     with _sync_app(request).open() as app:
         task = _task(app, _nothing)
         with Meter(request.jobs) as meter:
-            for numbers in batches(request.jobs):
+            for numbers in batches(request.jobs, request.option("batch_size", BATCH)):
                 task.batch_defer(*({"value": number} for number in numbers))
     return meter.answer()
 
@@ -82,9 +82,10 @@ def drain(request: Request) -> dict[str, float]:
 
 
 async def _drain(request: Request) -> dict[str, float]:
-    countdown = Countdown(request.jobs)
+    countdown = Countdown(request)
 
     async def handle(value: int) -> int:
+        await nap(request)
         countdown.one()
         return value
 
@@ -126,7 +127,11 @@ def pace(request: Request) -> None:
 async def _pace(request: Request) -> None:
     async with _app(request).open_async() as app:
         task = _task(app, _nothing)
-        await paced(request.jobs, lambda: task.defer_async(value=now()))
+        await pace_as_asked(
+            request,
+            lambda: task.defer_async(value=now()),
+            lambda moments: task.batch_defer_async(*({"value": moment} for moment in moments)),
+        )
 
 
 def _worker(app: Any, request: Request) -> asyncio.Task[None]:
@@ -147,6 +152,7 @@ if __name__ == "__main__":
             "load": load,
             "start_single": start_single,
             "start_batches": start_batches,
+            "start_copy": start_batches,
             "start_in_transaction": start_in_transaction,
             "drain": drain,
             "wait_for_jobs": wait_for_jobs,

@@ -37,7 +37,7 @@ def drain(request: Request) -> dict[str, float]:
 
 
 async def _drain(request: Request) -> dict[str, float]:
-    countdown = Countdown(request.jobs)
+    countdown = Countdown(request)
     asking = Queue.from_url(request.server)
 
     async def handle(ctx: Any, *, value: int) -> int:

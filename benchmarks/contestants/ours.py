@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from typing import Any
 
 import psycopg
 
-from benchmarks.child import Latencies, Meter, Request, now, paced, ready, serve
+from benchmarks.child import Latencies, Meter, Request, is_shared, nap, now, pace_as_asked, ready, serve
+from benchmarks.contestants import ours_filled
+from benchmarks.contestants.support import remaining, unfinished, until_none
 from queuert import (
     AsyncClient,
     Attempt,
@@ -40,7 +43,7 @@ whole = JobType("whole", input=int, output=int, blockers=(part, ...))
 job_types = JobTypes(noop, arrive, write, first, second, third, fourth, last, part, whole)
 
 USER_TABLE = "create table user_write (id bigint generated always as identity primary key, value bigint not null)"
-_UNFINISHED = "select count(*) from queuert.job where status not in ('completed', 'continued')"
+_UNFINISHED = unfinished("queuert.job where status in ('ready', 'scheduled', 'running', 'blocked')")
 
 
 def state(server: str) -> StateAdapter:
@@ -134,6 +137,13 @@ def start_in_transaction(request: Request) -> dict[str, float]:
     return meter.answer()
 
 
+def start_copy(request: Request) -> dict[str, float]:
+    """The client's quickest way to start very many."""
+    with Client(state(request.server), job_types) as client, Meter(request.jobs) as meter:
+        _batches(client, noop, request.jobs, 10_000)
+    return meter.answer()
+
+
 def _start_batches(request: Request, job_type: JobType[int, Any], jobs: int | None = None) -> None:
     with Client(state(request.server), job_types) as client:
         _batches(client, job_type, request.jobs if jobs is None else jobs, 1000)
@@ -147,12 +157,20 @@ def _batches(client: Client, job_type: JobType[int, Any], jobs: int, batch: int)
 # --- running ----------------------------------------------------------------------------------------------------------
 
 
-def _processors() -> Processors:
+def _processors(request: Request) -> Processors:
     processors = Processors(job_types)
+    if request.option("sleep"):
 
-    @processors.handles(noop)
-    async def run(attempt: Attempt[int, int]) -> Outcome[int]:
-        return attempt.input
+        @processors.handles(noop)
+        async def run_sleeping(attempt: Attempt[int, int]) -> Outcome[int]:
+            await nap(request)
+            return attempt.input
+
+    else:
+
+        @processors.handles(noop)
+        async def run(attempt: Attempt[int, int]) -> Outcome[int]:
+            return attempt.input
 
     @processors.handles(write)
     async def run_write(attempt: Attempt[int, int]) -> Outcome[int]:
@@ -215,13 +233,31 @@ async def _drain(request: Request, job_type: str, chains: int) -> dict[str, floa
     completions = Completions(chains, job_type)
     observability: list[ObservabilityAdapter] = [LogObservability(), completions]
     async with AsyncClient(state(request.server), job_types, observability=observability) as client:
-        worker = InProcessWorker(client, _processors(), **_worker_options(request))
+        worker = InProcessWorker(client, _processors(request), **_worker_options(request))
         with Meter(request.jobs) as meter:
             await worker.start()
-            await completions.all.wait()
+            # As InProcessWorker.run() does; here the worker shares its event loop with the measuring.
+            gc.collect()
+            gc.freeze()
+            await _all_done(request, completions)
         await worker.stop()
     _check_drained(request.server)
     return meter.answer()
+
+
+async def _all_done(request: Request, completions: Completions) -> None:
+    """One worker hears it; one of several has to ask."""
+    if not is_shared(request):
+        await completions.all.wait()
+        return
+    async with remaining(request.server, _UNFINISHED) as ask:
+        await until_none(ask)
+
+
+def start_and_drain(request: Request) -> dict[str, float]:
+    """No-op jobs, started here beside what is there already."""
+    load(request)
+    return drain(request)
 
 
 def _worker_options(request: Request) -> dict[str, Any]:
@@ -233,7 +269,7 @@ def _check_drained(server: str) -> None:
     if not server.startswith("postgresql://"):
         return
     with psycopg.connect(server) as connection:
-        row = connection.execute(_UNFINISHED).fetchone()
+        row = connection.execute(_UNFINISHED.encode()).fetchone()
     if row is None or row[0] != 0:
         raise SystemExit(f"not all jobs have ended: {row}")
 
@@ -272,7 +308,11 @@ def pace(request: Request) -> None:
 async def _pace(request: Request) -> None:
     async with AsyncClient(state(request.server), job_types) as client:
         await client.open()
-        await paced(request.jobs, lambda: client.start_chain(arrive, now()))
+        await pace_as_asked(
+            request,
+            lambda: client.start_chain(arrive, now()),
+            lambda moments: client.start_chains([NewChain(arrive, moment) for moment in moments]),
+        )
 
 
 ACTIONS: dict[str, Callable[[Request], dict[str, float] | None]] = {
@@ -281,6 +321,11 @@ ACTIONS: dict[str, Callable[[Request], dict[str, float] | None]] = {
     "load_writes": load_writes,
     "load_chains": load_chains,
     "load_join": load_join,
+    "load_rows": ours_filled.load_rows,
+    "load_finished": ours_filled.load_finished,
+    "claim": ours_filled.claim,
+    "start_and_drain": start_and_drain,
+    "start_copy": start_copy,
     "start_single": start_single,
     "start_batches": start_batches,
     "start_in_transaction": start_in_transaction,

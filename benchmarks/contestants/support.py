@@ -26,6 +26,11 @@ def run(request: Request, work: Coroutine[Any, Any, dict[str, float] | None]) ->
     return asyncio.run(work) or {}
 
 
+def unfinished(rows: str) -> str:
+    """Asks whether there are any of these rows: ``TABLE where CONDITION``. 1 or 0, whatever their number."""
+    return f"select count(*) from (select from {rows} limit 1) as unfinished"
+
+
 def batches(jobs: int, size: int = BATCH) -> Iterator[range]:
     """The numbers of so many jobs, a batch at a time."""
     for begin in range(0, jobs, size):
@@ -46,7 +51,7 @@ async def remaining(server: str, statement: str) -> AsyncIterator[Remaining]:
         yield ask
 
 
-async def until_none(ask: Remaining, seconds: float = 0.02) -> None:
+async def until_none(ask: Remaining, seconds: float = 0.03) -> None:
     """Wait until none remains, where handlers cannot tell: they run elsewhere."""
     while await ask() > 0:  # noqa: ASYNC110 - no store tells of it
         await asyncio.sleep(seconds)

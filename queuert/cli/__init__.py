@@ -10,7 +10,23 @@ import os
 import sys
 from collections.abc import Sequence
 
-from queuert.cli import chains, counts, demo, health, jobs, migrate, schedules, types, version, worker, workers
+from queuert.cli import (
+    bench,
+    chains,
+    chaos,
+    counts,
+    demo,
+    events,
+    health,
+    history,
+    jobs,
+    migrate,
+    schedules,
+    types,
+    version,
+    worker,
+    workers,
+)
 from queuert.cli.failures import Exit, exit_code, one_line
 from queuert.cli.options import Parser, debug_option
 
@@ -57,6 +73,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=version.text())
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
-    for command in (migrate, worker, workers, health, chains, jobs, counts, types, schedules, demo, version):
+    operating = (migrate, worker, workers, health, chains, jobs, counts, events, types, schedules)
+    for command in (*operating, history, bench, demo, chaos, version):
         command.add_to(commands, debug)
     return parser

@@ -122,6 +122,14 @@ def moment(text: str) -> datetime:
     return value
 
 
+def age(text: str) -> timedelta:
+    """How long ago: a number and its unit, such as 90m or 30d."""
+    found = _AGO.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text} is not an age such as 90s, 15m, 2h or 30d")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
 # argparse names the function in its message when the text is nothing of the kind.
 page_limit.__name__ = "number"
 moment.__name__ = "time"

@@ -6,10 +6,10 @@ import os
 import weakref
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from queuert.client.middleware import ClientMiddleware
-from queuert.errors import ClosedError
+from queuert.errors import ClosedError, NotPicklableError
 from queuert.job_types import JobTypes
 from queuert.notify.adapter import NotifyAdapter
 from queuert.observability.adapter import ObservabilityAdapter, observers
@@ -73,6 +73,10 @@ class AsyncClientBase:
             middlewares=middlewares,
             connections=connections,
         )
+
+    def __reduce__(self) -> NoReturn:
+        # Pickled by mistake, as a rule: a function for Spark or a process pool mentions a client that is outside of it.
+        raise NotPicklableError(type(self).__name__)
 
     async def open(self) -> None:
         """Connect now rather than at the first use. Idempotent.

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, overload
 from queuert.attributes import GivenAttributes
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_chain import AsyncChain
+from queuert.client.async_events import AsyncClientEvents
 from queuert.client.async_listing import AsyncClientListing
 from queuert.client.async_outside import AsyncClientOutside
 from queuert.client.async_recurrence import AsyncClientRecurrence
@@ -30,7 +31,7 @@ I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
 
 
-class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence, AsyncClientBase):
+class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence, AsyncClientEvents, AsyncClientBase):
     """Starts chains of jobs, awaits them and looks at them. It runs no handler.
 
     It connects when it is first used; close it, or use it as a context manager, to let go of its connections. One

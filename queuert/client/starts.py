@@ -128,9 +128,9 @@ def new_job(job_types: KnownTypes, start: NewChain[Any]) -> NewJob:
         ConfigurationError: its priority or TTL is out of range, it is to attach and has no id of its own, or its
             attributes are too many or of the wrong kind.
     """
-    if not isinstance(start.schedule, Schedule | None):
+    if start.schedule is not None and not isinstance(start.schedule, Schedule):
         raise ConfigurationError(f"schedule is {start.schedule!r}: use after(...) or at(...)")
-    if not isinstance(start.deduplication, Deduplicate | None):
+    if start.deduplication is not None and not isinstance(start.deduplication, Deduplicate):
         raise ConfigurationError(f"deduplication is {start.deduplication!r}: use Deduplicate(key)")
     if start.attach and start.id is None:
         raise ConfigurationError("attach=True needs an id to attach to")

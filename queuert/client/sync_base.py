@@ -7,10 +7,10 @@ import os
 import weakref
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 from queuert.client.middleware import ClientMiddleware
-from queuert.errors import ClosedError
+from queuert.errors import ClosedError, NotPicklableError
 from queuert.job_types import JobTypes
 from queuert.notify.adapter import NotifyAdapter
 from queuert.observability.adapter import ObservabilityAdapter, observers
@@ -74,6 +74,10 @@ class ClientBase:
             middlewares=middlewares,
             connections=connections,
         )
+
+    def __reduce__(self) -> NoReturn:
+        # Pickled by mistake, as a rule: a function for Spark or a process pool mentions a client that is outside of it.
+        raise NotPicklableError(type(self).__name__)
 
     def open(self) -> None:
         """Connect now rather than at the first use. Idempotent.

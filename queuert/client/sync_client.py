@@ -13,6 +13,7 @@ from queuert.client.middleware import wrapped
 from queuert.client.starts import ChainReference, NewChain, chain_ids, checked_chains, new_job, refuse_repeated_ids
 from queuert.client.sync_base import ClientBase
 from queuert.client.sync_chain import Chain
+from queuert.client.sync_events import ClientEvents
 from queuert.client.sync_listing import ClientListing
 from queuert.client.sync_outside import ClientOutside
 from queuert.client.sync_recurrence import ClientRecurrence
@@ -31,7 +32,7 @@ I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
 
 
-class Client(ClientOutside, ClientListing, ClientRecurrence, ClientBase):
+class Client(ClientOutside, ClientListing, ClientRecurrence, ClientEvents, ClientBase):
     """Starts chains of jobs, awaits them and looks at them. It runs no handler.
 
     It connects when it is first used; close it, or use it as a context manager, to let go of its connections. One

@@ -54,13 +54,21 @@ class Watch:
         """Hear no more. Idempotent."""
         self._subscription.close()
 
-    def until_closed(self, ids: Sequence[str]) -> dict[str, ChainRecord]:
-        """Read the chains until all are closed. A hint names those worth a look; now and then all are looked at."""
+    def until_closed(
+        self, ids: Sequence[str], on_closed: Callable[[dict[str, ChainRecord]], None] | None = None
+    ) -> dict[str, ChainRecord]:
+        """Read the chains until all are closed. A hint names those worth a look; now and then all are looked at.
+
+        ``on_closed`` is called with those that were found closed, as they are found.
+        """
         closed: dict[str, ChainRecord] = {}
         self._hinted.look_at(ids)
         while True:
             try:
-                closed |= _closed_of(self._store, [one for one in self._hinted.take() if one not in closed])
+                found = _closed_of(self._store, [one for one in self._hinted.take() if one not in closed])
+                closed |= found
+                if on_closed is not None:
+                    on_closed(found)
             except StateUnavailableError as error:
                 self._observers.emit(StateFailed(worker="client", operation="wait", error=str(error)))
                 self._hinted.look_at_all()

@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, Protocol
 
 from queuert.observability.text import escape
 
@@ -36,13 +36,23 @@ FIELDS = ("worker", "job_id", "chain_id", "type", "attempt")
 
 _NOTHING: Mapping[str, object] = MappingProxyType({})
 
+
+class Running(Protocol):
+    """What runs: its fields are asked for when something is logged."""
+
+    def fields(self) -> Mapping[str, object]:
+        """The fields, by the names in ``FIELDS``."""
+        ...
+
+
 # One variable rather than five: the fields belong together, and are changed and read as one.
-_current: ContextVar[Mapping[str, object]] = ContextVar("queuert_attempt", default=_NOTHING)
+_current: ContextVar[Mapping[str, object] | Running] = ContextVar("queuert_attempt", default=_NOTHING)
 
 
 def current() -> Mapping[str, object]:
     """The fields of the attempt that the current code runs for, by the names in ``FIELDS``; empty outside of one."""
-    return _current.get()
+    found = _current.get()
+    return found if isinstance(found, Mapping) else MappingProxyType(dict(found.fields()))
 
 
 @contextmanager
@@ -56,10 +66,9 @@ def bind(*, worker: str, job_id: str, chain_id: str, type: str, attempt: int) ->
         _current.reset(token)
 
 
-def enter(worker: str, job_id: str, chain_id: str, type: str, attempt: int) -> None:
-    """Set the fields for the rest of a task that runs for nothing else."""
-    values = {"worker": worker, "job_id": job_id, "chain_id": chain_id, "type": type, "attempt": attempt}
-    _current.set(MappingProxyType(values))
+def enter(running: Running) -> None:
+    """Set the fields for the rest of a context that is for nothing else."""
+    _current.set(running)
 
 
 class ContextFilter(logging.Filter):
@@ -72,7 +81,7 @@ class ContextFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> Literal[True]:
         """Add the fields."""
-        fields = {name: _shown(value) for name, value in _current.get().items()}
+        fields = {name: _shown(value) for name, value in current().items()}
         attributes = vars(record)
         for name in FIELDS:
             attributes.setdefault(f"queuert_{name}", fields.get(name))

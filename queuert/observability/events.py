@@ -6,22 +6,33 @@ Names follow the words of the design: a *job* is durable, an *attempt* is one cl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias, TypedDict
+from typing import ClassVar, TypeAlias
 
-from queuert.jobs import AbortReason, ChainStatus, JobError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Event:
-    level: ClassVar[str] = "info"
-    """Of the log entry: debug, info, warning or error."""
-
+from queuert.jobs import ChainStatus
+from queuert.observability.attempt_events import AfterAttemptFailed as AfterAttemptFailed
+from queuert.observability.attempt_events import AttemptAborted as AttemptAborted
+from queuert.observability.attempt_events import AttemptBroken as AttemptBroken
+from queuert.observability.attempt_events import AttemptCancelled as AttemptCancelled
+from queuert.observability.attempt_events import AttemptCompleted as AttemptCompleted
+from queuert.observability.attempt_events import AttemptContinued as AttemptContinued
+from queuert.observability.attempt_events import AttemptFailed as AttemptFailed
+from queuert.observability.attempt_events import AttemptInterrupted as AttemptInterrupted
+from queuert.observability.attempt_events import AttemptRetried as AttemptRetried
+from queuert.observability.attempt_events import AttemptStarted as AttemptStarted
+from queuert.observability.attempt_events import AttemptWaiting as AttemptWaiting
+from queuert.observability.attempt_events import CommitRefused as CommitRefused
+from queuert.observability.attempt_events import ErrorAfterCompletion as ErrorAfterCompletion
+from queuert.observability.attempt_events import HandlerKilled as HandlerKilled
+from queuert.observability.attempt_events import Identity as Identity
+from queuert.observability.attempt_events import SparkProgressed as SparkProgressed
+from queuert.observability.attempt_events import SparkUnreachable as SparkUnreachable
+from queuert.observability.base_event import BaseEvent
 
 # --- worker ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerStarted(_Event):
+class WorkerStarted(BaseEvent):
     """A worker connected and begins to claim."""
 
     worker: str
@@ -30,7 +41,7 @@ class WorkerStarted(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerStopping(_Event):
+class WorkerStopping(BaseEvent):
     """A worker claims no more; what runs may finish within ``grace`` seconds."""
 
     worker: str
@@ -39,7 +50,7 @@ class WorkerStopping(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerStopped(_Event):
+class WorkerStopped(BaseEvent):
     """A worker has stopped; ``abandoned`` handlers (threads that would not end) are left to the end of the process."""
 
     worker: str
@@ -47,7 +58,7 @@ class WorkerStopped(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoopFailed(_Event):
+class LoopFailed(BaseEvent):
     """A loop of a worker raised. It is started again after ``retry_in`` seconds; ``failures`` counts those in a row."""
 
     level: ClassVar[str] = "error"
@@ -59,7 +70,7 @@ class LoopFailed(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoopRecovered(_Event):
+class LoopRecovered(BaseEvent):
     """A loop works again."""
 
     worker: str
@@ -71,7 +82,7 @@ class LoopRecovered(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChainStarted(_Event):
+class ChainStarted(BaseEvent):
     """A client wrote a new chain. On a caller's own connection: it stands if the caller commits."""
 
     level: ClassVar[str] = "debug"
@@ -81,7 +92,7 @@ class ChainStarted(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChainClosed(_Event):
+class ChainClosed(BaseEvent):
     """A chain was closed, by an attempt of one of its jobs or from outside, ``duration`` seconds after it was started.
 
     On a caller's own connection: it stands if the caller commits.
@@ -96,7 +107,7 @@ class ChainClosed(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChainContinued(_Event):
+class ChainContinued(BaseEvent):
     """A client ended a chain's last job by a continuation. On a caller's own connection: it stands if that commits."""
 
     level: ClassVar[str] = "debug"
@@ -108,7 +119,7 @@ class ChainContinued(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChainRetried(_Event):
+class ChainRetried(BaseEvent):
     """A client opened a closed chain again. On a caller's own connection: it stands if the caller commits."""
 
     chain_id: str
@@ -117,7 +128,7 @@ class ChainRetried(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobsTriggered(_Event):
+class JobsTriggered(BaseEvent):
     """A client made scheduled jobs due. On a caller's own connection: it stands if the caller commits."""
 
     level: ClassVar[str] = "debug"
@@ -126,7 +137,7 @@ class JobsTriggered(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChainsDeleted(_Event):
+class ChainsDeleted(BaseEvent):
     """A client deleted chains. On a caller's own connection: it stands if the caller commits."""
 
     count: int
@@ -134,7 +145,7 @@ class ChainsDeleted(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobReaped(_Event):
+class JobReaped(BaseEvent):
     """A lease of ``holder`` had expired: the attempt counts as failed. ``failed`` says that it was the last."""
 
     level: ClassVar[str] = "warning"
@@ -148,7 +159,7 @@ class JobReaped(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobsReleased(_Event):
+class JobsReleased(BaseEvent):
     """A worker gave back jobs that it had claimed and not started."""
 
     worker: str
@@ -156,7 +167,7 @@ class JobsReleased(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobsSwept(_Event):
+class JobsSwept(BaseEvent):
     """``count`` jobs that waited for nothing any more were released: a bug, or a statement by hand, had left them so.
 
     ``job_ids`` names the first ten.
@@ -169,7 +180,7 @@ class JobsSwept(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChainsRetired(_Event):
+class ChainsRetired(BaseEvent):
     """A worker deleted ``count`` chains: they had expired, or the retention of their type does not keep them.
 
     ``chain_ids`` names the first ten.
@@ -180,148 +191,42 @@ class ChainsRetired(_Event):
     chain_ids: tuple[str, ...]
 
 
-class Identity(TypedDict):
-    """The fields that name an attempt, to be handed to its events."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventLogTended(BaseEvent):
+    """A worker made or dropped days of the event log (ISO dates), or deleted ``deleted`` old events that had no day."""
 
     worker: str
-    job_id: str
-    chain_id: str
-    type: str
-    attempt: int
-
-
-# --- attempts --------------------------------------------------------------------------------------------------------
+    made: tuple[str, ...]
+    dropped: tuple[str, ...]
+    deleted: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _AttemptEvent(_Event):
-    worker: str
-    job_id: str
-    chain_id: str
-    type: str
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptStarted(_AttemptEvent):
-    """A job was claimed and its handler begins, ``waited`` seconds after it became due."""
+class EventLogPostponed(BaseEvent):
+    """Days of the event log could not be made or dropped now: a transaction is in the way, which is not waited for."""
 
     level: ClassVar[str] = "debug"
-    waited: float
+    worker: str
+    days: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptCompleted(_AttemptEvent):
-    """The job's output is stored and its chain completed."""
+class EventLogNotTended(BaseEvent):
+    """A worker cannot look after the event log, mostly since its role does not own the tables.
 
-    duration: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptContinued(_AttemptEvent):
-    """The job is done and its chain goes on with ``next_job_id``."""
-
-    duration: float
-    next_type: str
-    next_job_id: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptRetried(_AttemptEvent):
-    """The attempt did not complete the job; the next one is due in ``retry_in`` seconds."""
+    Events are written all the same. Run ``queuert events upkeep`` daily with a role that owns them.
+    """
 
     level: ClassVar[str] = "warning"
-    duration: float
-    error: JobError
-    retry_in: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptFailed(_AttemptEvent):
-    """The job failed for good: a dead letter."""
-
-    level: ClassVar[str] = "error"
-    duration: float
-    error: JobError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptCancelled(_AttemptEvent):
-    """The handler cancelled its chain."""
-
-    duration: float
-    error: JobError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptInterrupted(_AttemptEvent):
-    """The worker stops, the grace is over: the job is given back, and the attempt does not count."""
-
-    level: ClassVar[str] = "warning"
-    duration: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptWaiting(_AttemptEvent):
-    """The job waits for other chains and runs again when they have closed; the attempt does not count."""
-
-    duration: float
-    blockers: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptAborted(_AttemptEvent):
-    """The handler was told to stop, for a lease that is lost or a timeout; nothing of it will be committed."""
-
-    level: ClassVar[str] = "warning"
-    reason: AbortReason
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandlerKilled(_AttemptEvent):
-    """The process of the handler was killed: out of time, or told to stop a moment ago and still there."""
-
-    level: ClassVar[str] = "warning"
-    reason: AbortReason
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitRefused(_AttemptEvent):
-    """An ending was not written, because the lease no longer held the job."""
-
-    level: ClassVar[str] = "warning"
-    reason: AbortReason
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorAfterCompletion(_AttemptEvent):
-    """The handler raised after ``complete()`` had committed. The job stays completed."""
-
-    level: ClassVar[str] = "error"
-    error: JobError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AfterAttemptFailed(_AttemptEvent):
-    """``after_attempt`` raised, or left what cannot be written. The ending is written as it was without it."""
-
-    level: ClassVar[str] = "error"
-    error: JobError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptBroken(_AttemptEvent):
-    """The ending of an attempt could not be written. Its lease will expire, and the job be run again."""
-
-    level: ClassVar[str] = "error"
-    error: JobError
+    worker: str
+    error: str
 
 
 # --- leases, store, notify -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeasesRenewed(_Event):
+class LeasesRenewed(BaseEvent):
     """One statement extended ``count`` leases; ``lost`` more could not be."""
 
     level: ClassVar[str] = "debug"
@@ -331,7 +236,7 @@ class LeasesRenewed(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateFailed(_Event):
+class StateFailed(BaseEvent):
     """The store was out of reach, or refused; the worker tries again."""
 
     level: ClassVar[str] = "warning"
@@ -341,7 +246,7 @@ class StateFailed(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreAtRisk(_Event):
+class StoreAtRisk(BaseEvent):
     """A store may lose what it acknowledged, as its server is set; ``advice`` says what to do. Told at opening."""
 
     level: ClassVar[str] = "warning"
@@ -351,7 +256,7 @@ class StoreAtRisk(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListenerLost(_Event):
+class ListenerLost(BaseEvent):
     """Notifications do not arrive; waiting falls back to polling until they do. Tried again in ``retry_in`` seconds."""
 
     level: ClassVar[str] = "warning"
@@ -361,14 +266,14 @@ class ListenerLost(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListenerRestored(_Event):
+class ListenerRestored(BaseEvent):
     """Notifications arrive again; everybody who waits looks once for what was missed."""
 
     adapter: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HintDropped(_Event):
+class HintDropped(BaseEvent):
     """A notification could not be sent. Whoever waits for it finds out by polling."""
 
     level: ClassVar[str] = "warning"
@@ -377,7 +282,7 @@ class HintDropped(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ObserverFailed(_Event):
+class ObserverFailed(BaseEvent):
     """An observability adapter raised; the others, and the work, go on."""
 
     level: ClassVar[str] = "error"
@@ -386,5 +291,5 @@ class ObserverFailed(_Event):
     error: str
 
 
-Event: TypeAlias = _Event
+Event: TypeAlias = BaseEvent
 """Any of the events of this module."""

@@ -14,7 +14,7 @@ Counters (the attributes in brackets):
 - ``queuert.job.attempt.aborted``, ``.killed``, ``.refused`` (``queuert.job.type``, ``queuert.abort.reason``)
 - ``queuert.job.attempt.broken``, ``.error_after_completion`` (``queuert.job.type``, ``error.type``)
 - ``queuert.lease.renewed``, ``.lost``
-- ``queuert.state_adapter.error`` (``queuert.adapter.operation``)
+- ``queuert.state_adapter.error`` and ``queuert.spark.error`` (``queuert.adapter.operation``)
 - ``queuert.notify_adapter.lost``, ``.restored``, ``.dropped`` and ``queuert.observability_adapter.error``
   (``queuert.adapter.name``)
 
@@ -57,6 +57,7 @@ class OTelObservability:
             **_of_chains(meter),
             **_of_interventions(meter),
             **_of_jobs(meter),
+            **_of_event_log(meter),
             **_of_attempts(meter),
             **_of_lost_leases(meter),
             **_of_odd_endings(meter),
@@ -131,6 +132,17 @@ def _of_interventions(meter: Meter) -> dict[type[events.Event], _Handler]:
         events.ChainsDeleted: lambda event: deleted.add(event.count),
         events.ChainsRetired: lambda event: retired.add(event.count),
         events.JobsTriggered: lambda event: triggered.add(event.count),
+    }
+
+
+def _of_event_log(meter: Meter) -> dict[type[events.Event], _Handler]:
+    tended = _counter(meter, "event_log.tended", "look", "Looks that made or dropped days of the event log")
+    postponed = _counter(meter, "event_log.postponed", "look", "Looks that a transaction was in the way of")
+    failed = _counter(meter, "event_log.not_tended", "look", "Looks that the worker's role has no right to")
+    return {
+        events.EventLogTended: lambda event: tended.add(1),
+        events.EventLogPostponed: lambda event: postponed.add(1),
+        events.EventLogNotTended: lambda event: failed.add(1),
     }
 
 
@@ -224,6 +236,7 @@ def _of_adapters(meter: Meter) -> dict[type[events.Event], _Handler]:
     restored = _counter(meter, "notify_adapter.restored", "connection", "Recoveries of that connection")
     dropped = _counter(meter, "notify_adapter.dropped", "hint", "Notifications that could not be sent")
     broken = _counter(meter, "observability_adapter.error", "error", "Exceptions of observability adapters")
+    unreached = _counter(meter, "spark.error", "error", "Times that Spark could not be asked or told for an attempt")
 
     def count(counter: Counter) -> _Handler:
         return lambda event: counter.add(1, {"queuert.adapter.name": event.adapter})
@@ -235,4 +248,5 @@ def _of_adapters(meter: Meter) -> dict[type[events.Event], _Handler]:
         events.ListenerRestored: count(restored),
         events.HintDropped: count(dropped),
         events.ObserverFailed: count(broken),
+        events.SparkUnreachable: lambda event: unreached.add(1, {"queuert.adapter.operation": event.operation}),
     }

@@ -38,6 +38,8 @@ class Capability(StrEnum):
     """A transaction that holds one job keeps nobody from the others."""
     MULTI_PROCESS = "multi_process"
     """Several processes can share the store."""
+    EVENTS = "events"
+    """What happens to jobs is kept in a log that can be read."""
 
 
 class StateAdapter(Protocol):
@@ -142,7 +144,7 @@ class Lease:
     token: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # One for each job: a frozen one takes three times as long to make.
 class ClaimedJob:
     """A job under a fresh lease."""
 
@@ -221,7 +223,7 @@ class FinishKind(StrEnum):
 _CLOSING = frozenset({FinishKind.COMPLETE, FinishKind.FAIL, FinishKind.CANCEL})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # One for each job: a frozen one takes three times as long to make.
 class Finish:
     """One guarded ending of an attempt. It is written only while the lease is held by its token."""
 
@@ -244,7 +246,7 @@ class Finish:
     """For what closes the chain: seconds that it is kept this time, instead of what its start said."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)  # One for each job: a frozen one takes three times as long to make.
 class FinishResult:
     """Whether the ending was written. Asking again for an ending that this lease has written already says yes."""
 

@@ -20,6 +20,7 @@ from queuert.state.adapter import (
     StartedJob,
     StoreRisk,
 )
+from queuert.state.async_events import AsyncEventStore
 from queuert.state.async_listing import AsyncListingStore
 from queuert.state.async_outside import AsyncOutsideStore
 from queuert.state.async_recurrence import AsyncRecurrenceStore
@@ -57,7 +58,13 @@ class AsyncStoreTransaction(Protocol):
 
 
 class AsyncStore(
-    AsyncOutsideStore, AsyncListingStore, AsyncRecurrenceStore, AsyncRetentionStore, AsyncRegistryStore, Protocol
+    AsyncOutsideStore,
+    AsyncListingStore,
+    AsyncRecurrenceStore,
+    AsyncRetentionStore,
+    AsyncRegistryStore,
+    AsyncEventStore,
+    Protocol,
 ):
     """Jobs in a store, many at a time.
 

@@ -21,6 +21,7 @@ from queuert.state.adapter import (
     StartedJob,
     StoreRisk,
 )
+from queuert.state.sync_events import EventStore
 from queuert.state.sync_listing import ListingStore
 from queuert.state.sync_outside import OutsideStore
 from queuert.state.sync_recurrence import RecurrenceStore
@@ -57,7 +58,15 @@ class StoreTransaction(Protocol):
         ...
 
 
-class Store(OutsideStore, ListingStore, RecurrenceStore, RetentionStore, RegistryStore, Protocol):
+class Store(
+    OutsideStore,
+    ListingStore,
+    RecurrenceStore,
+    RetentionStore,
+    RegistryStore,
+    EventStore,
+    Protocol,
+):
     """Jobs in a store, many at a time.
 
     Every method may raise :class:`~queuert.errors.StateUnavailableError` (the store is out of reach: the outcome of a

@@ -13,6 +13,9 @@ from queuert.jobs import AbortReason
 
 _log = logging.getLogger("queuert.worker")
 
+_lock = threading.Lock()
+"""For all signals: it is taken when one is set or listened to, and most never are."""
+
 
 class AbortSignal:
     """Says whether an attempt must stop. It is set once; the first reason stays.
@@ -24,13 +27,12 @@ class AbortSignal:
             return attempt.retry()          # nobody will hear it; what matters is to stop
     """
 
-    __slots__ = ("_callbacks", "_job_id", "_lock", "_reason")
+    __slots__ = ("_callbacks", "_job_id", "_reason")
 
     def __init__(self, job_id: str) -> None:
         self._job_id = job_id
         self._reason: AbortReason | None = None
-        self._callbacks: list[Callable[[], None]] = []
-        self._lock = threading.Lock()
+        self._callbacks: tuple[Callable[[], None], ...] = ()
 
     @property
     def reason(self) -> AbortReason | None:
@@ -67,8 +69,8 @@ class AbortSignal:
         try:
             yield
         finally:
-            with self._lock, suppress(ValueError):
-                self._callbacks.remove(callback)
+            with _lock:
+                self._callbacks = tuple(one for one in self._callbacks if one is not callback)
 
     def raise_if_set(self) -> None:
         """Raise LeaseLostError with the reason if the attempt must stop."""
@@ -80,24 +82,23 @@ class AbortSignal:
 
         Be quick in it. What it raises goes to the log and disturbs nobody.
         """
-        with self._lock:
+        with _lock:
             if self._reason is None:
-                self._callbacks.append(callback)
+                self._callbacks = (*self._callbacks, callback)
                 return
         _call(callback)
 
     def forget_callbacks(self) -> None:
         """The attempt is over. Its callbacks lead back to it, and would leave it to the garbage collector."""
-        with self._lock:
-            self._callbacks = []
+        self._callbacks = ()
 
     def set(self, reason: AbortReason) -> bool:
         """Set the signal. The worker does; False if it was set before."""
-        with self._lock:
+        with _lock:
             if self._reason is not None:
                 return False
             self._reason = reason
-            callbacks, self._callbacks = self._callbacks, []
+            callbacks, self._callbacks = self._callbacks, ()
         for callback in callbacks:
             _call(callback)
         return True

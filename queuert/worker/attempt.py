@@ -46,7 +46,6 @@ class Attempt(Generic[I, R]):
         worker: the name of the worker that runs it.
         blockers: the chains that the job waited for, in the order in which they were given, with their outputs.
         abort: says whether and why the attempt must stop.
-        context: what middlewares hand inward, under typed keys.
 
     Example::
 
@@ -56,7 +55,8 @@ class Attempt(Generic[I, R]):
     """
 
     __slots__ = (
-        "_blocks", "_job_type", "_middlewares", "_runtime", "abort", "blockers", "claimed", "context", "input", "worker"
+        "_blocks_used", "_context", "_job_type", "_middlewares", "_runtime", "abort", "blockers", "claimed", "input",
+        "worker",
     )  # fmt: skip
 
     def __init__(
@@ -74,13 +74,26 @@ class Attempt(Generic[I, R]):
         self._job_type = job_type
         self._runtime = runtime
         self._middlewares = middlewares
-        self._blocks = AttemptBlocks(abort)
-        self.context = AttemptContext()
+        self._blocks_used: AttemptBlocks | None = None
+        self._context: AttemptContext | None = None
         self.claimed = claimed
         self.input: I = input
         self.worker = worker
         self.abort = abort
         self.blockers = blockers
+
+    @property
+    def context(self) -> AttemptContext:
+        """What middlewares hand inward, under typed keys."""
+        if self._context is None:
+            self._context = AttemptContext()
+        return self._context
+
+    @property
+    def _blocks(self) -> AttemptBlocks:
+        if self._blocks_used is None:
+            self._blocks_used = AttemptBlocks(self.abort)
+        return self._blocks_used
 
     @property
     def job_id(self) -> str:

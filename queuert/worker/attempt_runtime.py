@@ -19,7 +19,7 @@ from queuert.worker import after_attempt, endings
 from queuert.worker.abort import AbortSignal
 from queuert.worker.lease_book import HeldLease
 from queuert.worker.processors import Processor
-from queuert.worker.reports import AttemptReports
+from queuert.worker.reports import Ended
 from queuert.worker.services import Services
 
 
@@ -28,25 +28,38 @@ class AttemptRuntime:
 
     Attributes:
         signal: the abort signal.
-        reports: tells what becomes of the attempt.
+        held: its lease.
+        began: when its handler did (monotonic).
         concluding: its ending is known, so there is nothing left to stop.
         ended: what its own ``complete()`` committed.
     """
 
-    def __init__(self, services: Services, processor: Processor, job: ClaimedJob, sent_at: float) -> None:
+    __slots__ = (
+        "_closing", "_in_doubt", "_job", "_processor", "_services", "_stop", "began", "concluding", "ended", "held",
+        "signal",
+    )  # fmt: skip
+
+    def __init__(
+        self, services: Services, processor: Processor, job: ClaimedJob, sent_at: float, stop: Callable[[], None]
+    ) -> None:
+        """``stop`` is called when the handler is to be stopped, from any thread."""
         self.signal = AbortSignal(job.id)
-        self.reports = AttemptReports(services, job)
+        self.held = HeldLease(job, processor.lease.renewal_interval, sent_at, self)
+        self.began = sent_at
         self.concluding = False
         self.ended: FinishResult | None = None
         self._services = services
         self._processor = processor
         self._job = job
-        self._began = time.monotonic()
+        self._stop = stop
         self._in_doubt: tuple[Finish, FinishResult] | None = None
         """What a child process was about to commit when it was last heard of."""
         self._closing: asyncio.Task[None] | None = None
-        self._event_loop = asyncio.get_running_loop()
-        self._held: HeldLease = services.book.add(job, processor.lease, sent_at, self.abort)
+
+    @property
+    def duration(self) -> float:
+        """Seconds since the handler began."""
+        return time.monotonic() - self.began
 
     @property
     def job_types(self) -> JobTypes:
@@ -56,24 +69,29 @@ class AttemptRuntime:
     def abort(self, reason: AbortReason) -> None:
         """Tell the handler to stop. From any thread."""
         # Once the ending is known there is nothing left to stop: it is written, or refused.
-        if not self.concluding and self.signal.set(reason) and reason is not AbortReason.WORKER_STOPPING:
-            self.reports.aborted(reason)
+        if self.concluding or not self.signal.set(reason):
+            return
+        self._stop()
+        if reason is not AbortReason.WORKER_STOPPING:
+            self._services.reports.aborted(self._job, reason)
 
     def killed(self, reason: AbortReason) -> None:
         """The process of the handler is killed."""
-        self.reports.killed(reason)
+        self._services.reports.killed(self._job, reason)
 
     def over(self) -> None:
         """The attempt is over, however it ended."""
-        self._services.book.remove(self._held)
-        self._held.on_lost = _ignore
+        self._services.book.remove(self.held)
+        # The ways back to the attempt would make cycles of references, and leave it to the garbage collector.
+        self.held.holder = None
         self.signal.forget_callbacks()
+        self._stop = _nothing
 
     # --- asked by the blocks of the attempt ---------------------------------------------------------------------------
 
     def check_event_loop(self) -> None:
         """Raise CompletionMisuseError unless the worker's own event loop runs here."""
-        if asyncio.get_running_loop() is not self._event_loop:
+        if asyncio.get_running_loop() is not self._services.event_loop:
             raise CompletionMisuseError("in an event loop of your own, use: with attempt.complete() as tx, in a thread")
 
     def worker_stopping(self) -> bool:
@@ -97,7 +115,7 @@ class AttemptRuntime:
                 job_type,
                 worker=self._services.worker,
                 max_attempts=self._processor.retry.max_attempts,
-                duration=time.monotonic() - self._began,
+                duration=self.duration,
             )
             await self._call_hook(hook, ended)
             return after_attempt.amended(finish, job_type, ended)
@@ -105,7 +123,7 @@ class AttemptRuntime:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise
-            self.reports.unheeded(error)
+            self._services.reports.unheeded(self._job, error)
             return finish
 
     async def _call_hook(self, hook: after_attempt.AfterAttempt, ended: after_attempt.EndedAttempt) -> None:
@@ -118,7 +136,7 @@ class AttemptRuntime:
         """The same for a thread, which waits for it."""
         if self._processor.after_attempt is None:
             return finish
-        return asyncio.run_coroutine_threadsafe(self.amended(finish), self._event_loop).result()
+        return asyncio.run_coroutine_threadsafe(self.amended(finish), self._services.event_loop).result()
 
     def begin(self) -> AbstractAsyncContextManager[AsyncStoreTransaction]:
         """A transaction that holds the job, for a coroutine."""
@@ -132,7 +150,7 @@ class AttemptRuntime:
 
     def hold(self, cut: Callable[[], None]) -> None:
         """The transaction has the row locked: it can neither be taken nor renewed until it ends."""
-        self._held.cut = cut
+        self.held.cut = cut
 
     def closing(self, task: asyncio.Task[None]) -> None:
         """An asynchronous block ends in this task."""
@@ -148,12 +166,12 @@ class AttemptRuntime:
         self.ended = result
         self.concluding = True
         self.over()
-        self.reports.ended(finish, result)
+        self._services.reports.ended([Ended(finish, result, self.duration)])
 
     def let_go(self) -> None:
         """The transaction is over and the job has no ending: the lease counts again, and is renewed at once."""
         self._in_doubt = None
-        self._held.cut = None
+        self.held.cut = None
         self._services.hasten([self._job.id])
 
     # --- asked by the runner ------------------------------------------------------------------------------------------
@@ -179,5 +197,5 @@ class AttemptRuntime:
             return (await self._services.store.lost_reasons([self._job.lease]))[0] is None
 
 
-def _ignore(reason: AbortReason) -> None:
-    """The lease of an attempt that is over concerns nobody; the way back to it would make a cycle of references."""
+def _nothing() -> None:
+    """An attempt that is over is not stopped."""

@@ -24,8 +24,9 @@ _Member = tuple[Attempt[Any, Any], "asyncio.Future[Any]"]
 class Batches:
     """The batched handlers of one worker."""
 
-    def __init__(self, threads: HandlerThreads) -> None:
+    def __init__(self, threads: HandlerThreads, more_to_come: Callable[[], bool]) -> None:
         self._threads = threads
+        self._more_to_come = more_to_come
         self._collectors: dict[str, BatchCollector] = {}
 
     async def call(self, processor: Processor, attempt: Attempt[Any, Any]) -> Any:
@@ -33,7 +34,9 @@ class Batches:
         name = processor.job_type.name
         if name not in self._collectors:
             assert processor.batch_size is not None
-            self._collectors[name] = BatchCollector(name, processor.batch_size, self._caller(processor))
+            self._collectors[name] = BatchCollector(
+                name, processor.batch_size, self._caller(processor), self._more_to_come
+            )
         return await self._collectors[name].join(attempt)
 
     def _caller(self, processor: Processor) -> BatchCall:
@@ -50,10 +53,11 @@ class Batches:
 class BatchCollector:
     """Gathers the attempts of one job type in one worker into calls of at most ``size``."""
 
-    def __init__(self, job_type: str, size: int, call: BatchCall) -> None:
+    def __init__(self, job_type: str, size: int, call: BatchCall, more_to_come: Callable[[], bool]) -> None:
         self._job_type = job_type
         self._size = size
         self._call = call
+        self._more_to_come = more_to_come
         self._waiting: list[_Member] = []
         self._calls: set[asyncio.Task[None]] = set()
 
@@ -68,11 +72,17 @@ class BatchCollector:
         future: asyncio.Future[Any] = loop.create_future()
         self._waiting.append((attempt, future))
         if len(self._waiting) == 1:
-            # The attempts of one claim begin in one round of the event loop, and come here in the next.
-            loop.call_soon(loop.call_soon, self._go)
+            loop.call_soon(self._go_when_all_are_here)
         elif len(self._waiting) >= self._size:
             self._go()
         return await future
+
+    def _go_when_all_are_here(self) -> None:
+        # The attempts of one claim begin one after the other, each when the one before waits.
+        if self._more_to_come():
+            asyncio.get_running_loop().call_soon(self._go_when_all_are_here)
+        else:
+            self._go()
 
     def _go(self) -> None:
         members = [one for one in self._waiting[: self._size] if not one[1].done()]

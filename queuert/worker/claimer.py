@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from queuert.errors import StateUnavailableError
@@ -19,7 +19,6 @@ from queuert.state.adapter import ClaimedJob, ClaimRequest
 from queuert.state.async_store import AsyncStore
 from queuert.worker.prefetch import Prefetch
 from queuert.worker.runner import AttemptRunner
-from queuert.worker.slots import Slots
 from queuert.worker.supervisor import SupervisedLoop
 
 POLL_WITH_NOTIFY = 60.0
@@ -40,9 +39,8 @@ class Claimer:
         self,
         store: AsyncStore,
         notify: NotifyAdapter,
-        slots: Slots,
         prefetch: Prefetch[AttemptRunner],
-        make: Callable[[ClaimedJob, float], AttemptRunner],
+        make: Callable[[Sequence[ClaimedJob], float], list[AttemptRunner]],
         *,
         leases: Mapping[str, float],
         limits: Mapping[str, Limits] | None = None,
@@ -52,7 +50,6 @@ class Claimer:
     ) -> None:
         self._store = store
         self._notify = notify
-        self._slots = slots
         self._prefetch = prefetch
         self._make = make
         self._leases = dict(leases)
@@ -85,7 +82,7 @@ class Claimer:
     async def stop(self) -> None:
         """Claim no more. A claim under way is waited for; what it took and nobody started is given back."""
         self._subscription.close()
-        self._slots.stop_waiting()
+        self._prefetch.slots.stop_waiting()
         self._woken.set()
         await self.loop.stop(cancel=False)
         await self._give_back_waiting()
@@ -117,8 +114,8 @@ class Claimer:
         if self.loop.stopping:
             self._in_doubt.append(request)
             return len(jobs)
-        for job in jobs:
-            self._prefetch.put(self._make(job, sent_at))
+        if jobs:
+            self._prefetch.put(self._make(jobs, sent_at))
         if any(job.lease_expirations for job in jobs):
             # It has cost a lease, and perhaps its worker's life: if it does again, none that only waits goes with it.
             await self._give_back_waiting()
@@ -131,7 +128,7 @@ class Claimer:
             return
         for runner in waiting:
             runner.forget()
-        count = await self._store.release([runner.lease for runner in waiting])
+        count = await self._store.release([runner.held.lease for runner in waiting])
         self._observers.emit(JobsReleased(worker=self._holder, count=count))
 
     async def _settle_doubts(self) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from weakref import WeakKeyDictionary
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from queuert.errors import StateUnavailableError
 from queuert.observability.adapter import Observers
@@ -20,24 +20,72 @@ _LARGEST_BATCH = 500
 _LANES = 2
 """Statements under way at once: the client prepares one while the server works on the other."""
 
-_Pending = tuple[Finish, "asyncio.Future[FinishResult]"]
+
+class Author(Protocol):
+    """Whoever has an ending to be written, and does not wait for it."""
+
+    def refused(self, finish: Finish, error: Exception) -> None:
+        """The store refuses this very ending, or the worker stopped first (StateUnavailableError)."""
+        ...
 
 
-class Completer:
+A = TypeVar("A", bound=Author)
+
+
+class Written(NamedTuple, Generic[A]):
+    """An ending about which the store has decided, and whose it is."""
+
+    author: A
+    finish: Finish
+    result: FinishResult
+
+
+class _Pending(Generic[A]):
+    """An ending to be written."""
+
+    __slots__ = ("author", "decided", "finish", "future", "put_offs")
+
+    def __init__(self, finish: Finish, author: A | None, future: asyncio.Future[FinishResult] | None = None) -> None:
+        self.finish = finish
+        self.author = author
+        self.future = future
+        self.put_offs = 0
+        self.decided = False
+
+    @property
+    def asked_for(self) -> bool:
+        """Whether anybody still wants to know of it."""
+        return not self.decided and (self.future is None or not self.future.done())
+
+    def fail(self, error: Exception) -> None:
+        """It is not written."""
+        self.decided = True
+        if self.author is not None:
+            self.author.refused(self.finish, error)
+        elif self.future is not None and not self.future.done():
+            self.future.set_exception(error)
+
+
+class Completer(Generic[A]):
     """Groups endings without waiting for more: what came in while a statement was under way goes with the next.
 
     An ending is asked for until the store has answered: a broken connection leaves its outcome open, and asking again
     is safe, since it is written only while the lease holds, and said to be written if it was.
+
+    ``tell`` hears of the endings of authors that were decided together.
     """
 
-    def __init__(self, store: AsyncStore, *, worker: str, observers: Observers) -> None:
+    def __init__(
+        self, store: AsyncStore, tell: Callable[[Sequence[Written[A]]], None], *, worker: str, observers: Observers
+    ) -> None:
         self._store = store
+        self._tell = tell
         self._worker = worker
         self._observers = observers
-        self._pending: deque[_Pending] = deque()
+        self._event_loop = asyncio.get_running_loop()
+        self._pending: deque[_Pending[A]] = deque()
         self._arrived = asyncio.Event()
         self._stopped = False
-        self._put_offs: WeakKeyDictionary[asyncio.Future[FinishResult], int] = WeakKeyDictionary()
         self._locked = Backoff(initial=0.05, maximum=1.0)
         self._backoff = Backoff(initial=0.05, maximum=2.0)
         self.loops = [
@@ -56,8 +104,16 @@ class Completer:
         for loop in self.loops:
             await loop.stop()
         while self._pending:
-            _, future = self._pending.popleft()
-            _fail(future, _too_late())
+            self._pending.popleft().fail(_too_late())
+
+    def submit(self, finish: Finish, author: A) -> None:
+        """Write one ending; its author is told, in the event loop, never from within this call."""
+        one = _Pending(finish, author)
+        if self._stopped:
+            self._event_loop.call_soon(one.fail, _too_late())
+        else:
+            self._pending.append(one)
+            self._arrived.set()
 
     async def finish(self, finish: Finish) -> FinishResult:
         """Write one ending and wait until it is durable, or known to be lost.
@@ -68,14 +124,14 @@ class Completer:
         """
         if self._stopped:
             raise _too_late()
-        future: asyncio.Future[FinishResult] = asyncio.get_running_loop().create_future()
-        self._add((finish, future))
+        future: asyncio.Future[FinishResult] = self._event_loop.create_future()
+        self._add(_Pending(finish, None, future))
         return await future
 
-    def _add(self, one: _Pending) -> None:
+    def _add(self, one: _Pending[A]) -> None:
         if self._stopped:
-            _fail(one[1], _too_late())
-        elif not one[1].done():
+            one.fail(_too_late())
+        elif one.asked_for:
             self._pending.append(one)
             self._arrived.set()
 
@@ -89,15 +145,15 @@ class Completer:
         try:
             await self._write(batch)
         except BaseException:
-            self._pending.extendleft(reversed([one for one in batch if not one[1].done()]))
+            self._pending.extendleft(reversed([one for one in batch if one.asked_for]))
             self._arrived.set()
             raise
 
-    async def _write(self, batch: Sequence[_Pending]) -> None:
+    async def _write(self, batch: Sequence[_Pending[A]]) -> None:
         failures = 0
         while True:
             try:
-                results = await self._store.finish([finish for finish, _ in batch], wait=False)
+                results = await self._store.finish([one.finish for one in batch], wait=False)
             except StateUnavailableError as error:
                 failures += 1
                 self._report(error)
@@ -107,26 +163,33 @@ class Completer:
                 return
             else:
                 if failures:
-                    results = [_presumed(one[0], result) for one, result in zip(batch, results, strict=True)]
-                self._tell(batch, results)
+                    results = [_presumed(one.finish, result) for one, result in zip(batch, results, strict=True)]
+                self._decide(batch, results)
                 return
 
-    def _tell(self, batch: Sequence[_Pending], results: Sequence[FinishResult]) -> None:
+    def _decide(self, batch: Sequence[_Pending[A]], results: Sequence[FinishResult]) -> None:
+        written: list[Written[A]] = []
         for one, result in zip(batch, results, strict=True):
             if result.pending:
                 self._put_off(one)
-            elif not one[1].done():
-                one[1].set_result(result)
+            elif one.asked_for:
+                one.decided = True
+                if one.author is not None:
+                    written.append(Written(one.author, one.finish, result))
+                elif one.future is not None:
+                    one.future.set_result(result)
+        if written:
+            self._tell(written)
 
-    def _put_off(self, one: _Pending) -> None:
+    def _put_off(self, one: _Pending[A]) -> None:
         """Ask for an ending again after a pause: a caller's transaction has its rows, and may have them for long."""
-        tries = self._put_offs[one[1]] = self._put_offs.get(one[1], 0) + 1
-        asyncio.get_running_loop().call_later(self._locked.delay(tries), self._add, one)
+        one.put_offs += 1
+        self._event_loop.call_later(self._locked.delay(one.put_offs), self._add, one)
 
-    async def _write_apart(self, batch: Sequence[_Pending], error: Exception) -> None:
+    async def _write_apart(self, batch: Sequence[_Pending[A]], error: Exception) -> None:
         # One of them is refused: alone, it harms only itself.
         if len(batch) == 1:
-            _fail(batch[0][1], error)
+            batch[0].fail(error)
             return
         for one in batch:
             await self._write([one])
@@ -148,8 +211,3 @@ def _presumed(finish: Finish, result: FinishResult) -> FinishResult:
 
 def _too_late() -> StateUnavailableError:
     return StateUnavailableError("the worker stopped before the ending could be written")
-
-
-def _fail(future: asyncio.Future[FinishResult], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)

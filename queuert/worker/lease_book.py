@@ -5,38 +5,57 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import Protocol
 
 from queuert.jobs import AbortReason
-from queuert.policies import LeasePolicy
 from queuert.state.adapter import ClaimedJob, Lease, Renewal
 
 
-@dataclass(slots=True, eq=False)
-class HeldLease:
-    """One lease, and what to do when it is lost."""
+class Holder(Protocol):
+    """Whoever holds a lease."""
 
-    lease: Lease
-    type: str
-    seconds: float
-    interval: float
-    renew_at: float
-    deadline: float
-    """By then it must have been renewed. Counted from before the claim or renewal was sent, so that it is never later
-    than the store's own."""
-    on_lost: Callable[[AbortReason], None]
-    cut: Callable[[], None] | None = None
-    """Set while a transaction has the row locked: ends its connection. Such a lease is not renewed, only looked after:
-    nobody can take the job, unless the server has ended the transaction and we were not told."""
+    def abort(self, reason: AbortReason) -> None:
+        """The lease is lost. From any thread."""
+        ...
+
+
+class HeldLease:
+    """One lease, and whom to tell when it is lost.
+
+    Attributes:
+        job: the job, with the lease's token.
+        interval: seconds from one renewal to the next.
+        renew_at: when to ask for the next renewal (monotonic).
+        deadline: by then it must have been renewed. Counted from before the claim or renewal was sent, so that it is
+            never later than the store's own.
+        holder: None once its attempt is over.
+        cut: set while a transaction has the row locked: ends its connection. Such a lease is not renewed, only looked
+            after: nobody can take the job, unless the server has ended the transaction and we were not told.
+    """
+
+    __slots__ = ("cut", "deadline", "holder", "interval", "job", "renew_at")
+
+    def __init__(self, job: ClaimedJob, interval: float, sent_at: float, holder: Holder) -> None:
+        self.job = job
+        self.interval = interval
+        self.renew_at = sent_at + interval
+        self.deadline = sent_at + job.lease_seconds
+        self.holder: Holder | None = holder
+        self.cut: Callable[[], None] | None = None
+
+    @property
+    def lease(self) -> Lease:
+        """What the store knows it by."""
+        return self.job.lease
 
     def renewal(self) -> Renewal:
         """What to ask the store."""
-        return Renewal(self.lease, self.seconds)
+        return Renewal(self.lease, self.job.lease_seconds)
 
     def renewed(self, sent_at: float) -> None:
         """The store has extended it."""
         self.renew_at = sent_at + self.interval
-        self.deadline = sent_at + self.seconds
+        self.deadline = sent_at + self.job.lease_seconds
 
 
 class LeaseBook:
@@ -49,22 +68,10 @@ class LeaseBook:
     def __len__(self) -> int:
         return len(self._held)
 
-    def add(
-        self, job: ClaimedJob, policy: LeasePolicy, sent_at: float, on_lost: Callable[[AbortReason], None]
-    ) -> HeldLease:
-        """Note a lease that was granted to a claim sent at ``sent_at`` (monotonic)."""
-        held = HeldLease(
-            lease=job.lease,
-            type=job.type,
-            seconds=job.lease_seconds,
-            interval=policy.renewal_interval,
-            renew_at=sent_at + policy.renewal_interval,
-            deadline=sent_at + job.lease_seconds,
-            on_lost=on_lost,
-        )
+    def add(self, granted: Iterable[HeldLease]) -> None:
+        """Note leases that were granted."""
         with self._lock:
-            self._held.add(held)
-        return held
+            self._held.update(granted)
 
     def remove(self, held: HeldLease) -> None:
         """Forget a lease: its attempt has ended, one way or the other. Idempotent."""
@@ -77,7 +84,9 @@ class LeaseBook:
             known = held in self._held
             self._held.discard(held)
         if known:
-            held.on_lost(reason)
+            holder = held.holder
+            if holder is not None:
+                holder.abort(reason)
             cut = held.cut
             if cut is not None:
                 cut()
@@ -98,7 +107,7 @@ class LeaseBook:
         wanted = None if job_ids is None else set(job_ids)
         now = time.monotonic()
         with self._lock:
-            chosen = [held for held in self._held if wanted is None or held.lease.job_id in wanted]
+            chosen = [held for held in self._held if wanted is None or held.job.id in wanted]
             for held in chosen:
                 held.renew_at = now
         return bool(chosen)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from queuert.client import AsyncClient, Client
 from queuert.errors import StateError
@@ -12,11 +13,11 @@ from queuert.ids import new_id
 from queuert.jobs import AbortReason
 from queuert.notify.adapter import Hint, Subscription, Topic
 from queuert.observability.events import WorkerStarted, WorkerStopped, WorkerStopping
-from queuert.state.adapter import ClaimedJob
+from queuert.state.adapter import Capability, ClaimedJob
 from queuert.state.async_store import AsyncStore
 from queuert.worker.batches import Batches
 from queuert.worker.claimer import Claimer
-from queuert.worker.completer import Completer
+from queuert.worker.completer import Completer, Written
 from queuert.worker.health import Health
 from queuert.worker.lease_book import LeaseBook
 from queuert.worker.lease_keeper import LeaseKeeper
@@ -25,9 +26,9 @@ from queuert.worker.process_executor import HandlerProcesses
 from queuert.worker.processors import Processor
 from queuert.worker.reaper import Reaper
 from queuert.worker.registration import Registration, Subject
+from queuert.worker.reports import Ended, Reports
 from queuert.worker.runner import AttemptRunner
 from queuert.worker.services import Services
-from queuert.worker.slots import Slots
 from queuert.worker.supervisor import SupervisedLoop
 from queuert.worker.sweeper import Sweeper
 from queuert.worker.threads import HandlerThreads
@@ -35,6 +36,9 @@ from queuert.worker.ticker import Ticker
 
 _AFTER_CANCEL = 2.0
 """Seconds that a cancelled handler has to end before its job is given back over its head."""
+
+_MOST_CONCLUDING = 1_000
+"""Attempts whose handler has ended and whose ending is not written yet; with more, none begins."""
 
 
 class WorkerParts:
@@ -63,22 +67,28 @@ class WorkerParts:
         self._hurry = hurry
         self._stopping = False
         self._runners: set[AttemptRunner] = set()
-        self._concluding: dict[int, datetime] = {}
+        self._concluding: dict[AttemptRunner, datetime] = {}
         """When the attempts were claimed whose handlers have ended and whose endings are not written yet."""
+        self._idle = asyncio.Event()
+        self._asides: set[asyncio.Task[None]] = set()
         self._subscription: Subscription | None = None
         self.book = LeaseBook()
-        self.slots = Slots(concurrency)
         # What is claimed ahead takes the places that limits leave, and lets nobody else have them.
         self.prefetch: Prefetch[AttemptRunner] = Prefetch(
-            self.slots, self._begin, enabled=not self._limits, may_start=self._may_begin
+            concurrency, self._begin, enabled=not self._limits, may_start=self._may_begin
         )
-        self.completer = Completer(store, worker=self.holder, observers=self._observers)
+        self.completer: Completer[AttemptRunner] = Completer(
+            store, self._written, worker=self.holder, observers=self._observers
+        )
         self.registration = self._new_registration(name)
         self.keeper = self._new_keeper()
         self.reaper = self._new_reaper()
         self.claimer = self._new_claimer(poll_interval)
         self.ticker = Ticker(store, self._notify, tuple(processors), worker=self.holder, observers=self._observers)
         self.sweeper = self._new_sweeper()
+        self.reports = Reports(
+            self.holder, self._observers, self._notify, self.claimer.on_readied, frozenset(self._limits)
+        )
         self._services = self._new_services()
 
     @property
@@ -122,7 +132,6 @@ class WorkerParts:
         return Claimer(
             self._store,
             self._notify,
-            self.slots,
             self.prefetch,
             self._made,
             leases={name: processor.lease.seconds for name, processor in self._processors.items()},
@@ -134,28 +143,37 @@ class WorkerParts:
 
     def _new_sweeper(self) -> Sweeper:
         kept = {name: policy for name, one in self._processors.items() if (policy := one.retention) is not None}
-        return Sweeper(self._store, self._notify, kept, worker=self.holder, observers=self._observers)
+        return Sweeper(
+            self._store,
+            self._notify,
+            kept,
+            has_events=Capability.EVENTS in self._client.state.capabilities,
+            worker=self.holder,
+            observers=self._observers,
+        )
 
     def _new_services(self) -> Services:
         threads = HandlerThreads(f"queuert-{self.holder}")
         return Services(
             worker=self.holder,
+            event_loop=asyncio.get_running_loop(),
             state=self._client.state,
             store=self._store,
             job_types=self._client.job_types,
             notify=self._notify,
             observers=self._observers,
+            reports=self.reports,
             book=self.book,
-            completer=self.completer,
+            submit=self.completer.submit,
             threads=threads,
-            batches=Batches(threads),
+            batches=Batches(threads, lambda: self.prefetch.more_to_start),
             processes=HandlerProcesses(self.holder, self._client.state, self._client.job_types.names),
             thread_connections=min(self._concurrency, 20),
             stopping=lambda: self._stopping,
             hasten=self.keeper.look_at,
-            wake_claimer=self.claimer.on_readied,
             handled=self._handled,
-            limited=frozenset(self._limits),
+            spawn=self._spawn,
+            over=self._over,
         )
 
     @property
@@ -179,13 +197,14 @@ class WorkerParts:
         if len(self.book):
             self.keeper.look_at(None if hint.keys is None else list(hint.keys))
 
-    def _made(self, job: ClaimedJob, sent_at: float) -> AttemptRunner:
-        return AttemptRunner(self._services, self._processors[job.type], job, sent_at)
+    # --- attempts -----------------------------------------------------------------------------------------------------
 
-    def _handled(self, job: ClaimedJob, seconds: float) -> None:
-        self.prefetch.pace.note(seconds)
-        self._concluding[id(job)] = job.started_at
-        self.slots.vacate()
+    def _made(self, jobs: Sequence[ClaimedJob], sent_at: float) -> list[AttemptRunner]:
+        """Attempts of claimed jobs; from here on their leases are looked after."""
+        processors, services = self._processors, self._services
+        runners = [AttemptRunner(services, processors[job.type], job, sent_at) for job in jobs]
+        self.book.add(runner.held for runner in runners)
+        return runners
 
     def _may_begin(self, runner: AttemptRunner) -> bool:
         """With one place, what an attempt may have started, or seen start, begins when its own ending is written.
@@ -193,27 +212,49 @@ class WorkerParts:
         So a job that starts its successor is over when that one looks for it. Endings are in the order of their claims:
         the first is the oldest.
         """
-        if self._concurrency > 1 or not self._concluding:
+        concluding = self._concluding
+        if len(concluding) >= _MOST_CONCLUDING:
+            return False
+        if self._concurrency > 1 or not concluding:
             return True
-        return runner.job.created_at < next(iter(self._concluding.values()))
+        return runner.job.created_at < next(iter(concluding.values()))
 
-    def _begin(self, runner: AttemptRunner) -> None:
+    def _begin(self, runner: AttemptRunner) -> Coroutine[Any, Any, bool]:
         self._runners.add(runner)
-        self.slots.start(self._run(runner))
+        return runner.run()
 
-    async def _run(self, runner: AttemptRunner) -> None:
+    def _handled(self, runner: AttemptRunner) -> None:
+        self.prefetch.pace.note(runner.duration)
+        self._concluding[runner] = runner.job.started_at
+
+    def _written(self, written: Sequence[Written[AttemptRunner]]) -> None:
+        """The store has decided about these endings."""
         try:
-            await runner.run()
+            self.reports.ended([Ended(finish, result, runner.duration) for runner, finish, result in written])
         finally:
-            self._runners.discard(runner)
-            self._concluding.pop(id(runner.job), None)
+            for runner, _, _ in written:
+                runner.over()
+            self.prefetch.slots.fill()
+
+    def _over(self, runner: AttemptRunner) -> None:
+        self._runners.discard(runner)
+        self._concluding.pop(runner, None)
+        if not self._runners:
+            self._idle.set()
+
+    def _spawn(self, aside: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(aside)
+        self._asides.add(task)
+        task.add_done_callback(self._asides.discard)
+
+    # --- the end ------------------------------------------------------------------------------------------------------
 
     async def stop(self, grace: float) -> None:
         """Stop the loops: first what begins work, last what guards it."""
         self._stopping = True
         self.keeper.tell()
         self._services.processes.tell_stopping()
-        self._observers.emit(WorkerStopping(worker=self.holder, running=self.slots.running, grace=grace))
+        self._observers.emit(WorkerStopping(worker=self.holder, running=self.running, grace=grace))
         try:
             await self._stop_claiming(grace)
             await self._drain(grace)
@@ -231,10 +272,10 @@ class WorkerParts:
 
     async def _drain(self, grace: float) -> None:
         """Let the running finish; then tell them to stop; then give their jobs back over their heads."""
-        await self._wait_until_empty(grace)
+        await self._wait_until_idle(grace, self._hurry)
         for runner in list(self._runners):
             runner.abort(AbortReason.WORKER_STOPPING)
-        if await self.slots.wait_until_empty(_AFTER_CANCEL):
+        if await self._wait_until_idle(_AFTER_CANCEL):
             return
         left = list(self._runners)
         self.abandoned = len(left)
@@ -244,12 +285,16 @@ class WorkerParts:
         except (TimeoutError, StateError):
             return
 
-    async def _wait_until_empty(self, grace: float) -> None:
-        empty = asyncio.ensure_future(self.slots.wait_until_empty(None))
-        hurry = asyncio.ensure_future(self._hurry.wait())
-        await asyncio.wait({empty, hurry}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
-        for waiter in (empty, hurry):
-            waiter.cancel()
+    async def _wait_until_idle(self, seconds: float, hurry: asyncio.Event | None = None) -> bool:
+        """Wait until no attempt is left, or ``hurry`` is set; whether none is."""
+        self._idle.clear()
+        if self._runners:
+            events = [self._idle] if hurry is None else [self._idle, hurry]
+            waiters = [asyncio.ensure_future(event.wait()) for event in events]
+            await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            for waiter in waiters:
+                waiter.cancel()
+        return not self._runners
 
     async def _close(self) -> None:
         if self._subscription is not None:
@@ -261,15 +306,22 @@ class WorkerParts:
         # Whoever still waits for an answer from the store will not get one.
         await self._store.aclose()
         await asyncio.wait(stops)
-        self.slots.cancel()
+        self.prefetch.slots.cancel()
+        for aside in self._asides:
+            aside.cancel()
         await self._services.processes.close()
         self._services.threads.close()
         closing = (self.keeper.stop, self._services.close_thread_store, self._notify.close)
         await asyncio.gather(*(asyncio.to_thread(close) for close in closing))
+
+    @property
+    def running(self) -> int:
+        """Attempts that run, or whose ending is yet to be written."""
+        return len(self._runners)
 
     def health(self) -> Health:
         """Whether the loops make progress."""
         failing = [loop.name for loop in (*self._loops, *self.completer.loops) if loop.failing]
         if self.keeper.failing:
             failing.append("leases")
-        return Health(self.holder, self.slots.running, self._stopping, tuple(failing))
+        return Health(self.holder, self.running, self._stopping, tuple(failing))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Generic, TypeVar
 
 from queuert.worker.slots import Slots
 
@@ -48,44 +48,55 @@ class Pace:
 
 
 class Prefetch(Generic[T]):
-    """What was claimed, in the order in which it is to be started.
+    """What was claimed, in the order in which it is to be run by ``run`` in one of ``places``.
 
-    ``start`` is called for each when there is a place for it and ``may_start`` says so. With ``enabled`` false there is
-    never more than places.
+    With ``enabled`` false there is never more than places. ``may_start`` is asked for the next one; when its answer may
+    have changed, call ``slots.fill``.
     """
 
     def __init__(
         self,
-        slots: Slots,
-        start: Callable[[T], None],
+        places: int,
+        run: Callable[[T], Coroutine[Any, Any, bool]],
         *,
         enabled: bool,
         may_start: Callable[[T], bool] = lambda one: True,
     ) -> None:
-        self._slots = slots
-        self._start = start
+        self.slots: Slots[T] = Slots(places, self._take, run)
         self._may_start = may_start
         self._enabled = enabled
         self._waiting: deque[T] = deque()
         self._most = 0
+        self._low_water = 0
+        """With so many left, whoever claims should know."""
         self._last_start = time.monotonic()
         self.pace = Pace()
-        slots.on_free = self._start_next
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, one: T) -> None:
-        """Start it if there is a place, else let it wait for one. When nobody should claim any more it waits."""
-        self._waiting.append(one)
-        self._start_next()
+    @property
+    def more_to_start(self) -> bool:
+        """Whether another begins without anything else having to happen first."""
+        if self.slots.about_to_begin:
+            return True
+        can_begin = bool(self._waiting) and self.slots.free > 0 and not self.slots.closed
+        return can_begin and self._may_start(self._waiting[0])
 
-    def _start_next(self) -> None:
-        while self._waiting and self._slots.free > 0 and not self._slots.closed:
-            if not self._may_start(self._waiting[0]):
-                return
-            self._last_start = time.monotonic()
-            self._start(self._waiting.popleft())
+    def put(self, claimed: Iterable[T]) -> None:
+        """Start as many as there are places for; let the others wait. When nobody should claim any more, all wait."""
+        self._waiting.extend(claimed)
+        self.slots.fill()
+
+    def _take(self) -> T | None:
+        waiting = self._waiting
+        if not waiting or not self._may_start(waiting[0]):
+            return None
+        self._last_start = time.monotonic()
+        one = waiting.popleft()
+        if len(waiting) <= self._low_water:
+            self.slots.tell()
+        return one
 
     def take_back(self) -> list[T]:
         """All that wait: they are not started."""
@@ -98,7 +109,7 @@ class Prefetch(Generic[T]):
 
     async def room(self) -> int:
         """Wait until a claim is worth while; for how many jobs. 0: nobody should claim any more, or it is stale."""
-        while not self._slots.closed:
+        while not self.slots.closed:
             wanted = self._wanted()
             if wanted > 0:
                 return wanted
@@ -106,18 +117,19 @@ class Prefetch(Generic[T]):
                 return 0
             try:
                 async with asyncio.timeout(STALE_SECONDS if self._waiting else None):
-                    await self._slots.changed()
+                    await self.slots.changed()
             except TimeoutError:
                 continue
         return 0
 
     def _wanted(self) -> int:
-        waiting, free = len(self._waiting), self._slots.free
-        allowed = self.pace.ahead(self._slots.size) if self._enabled else 0
-        if waiting > min(allowed, self._most) // 2:
+        waiting, free = len(self._waiting), self.slots.free
+        allowed = self.pace.ahead(self.slots.size) if self._enabled else 0
+        self._low_water = min(allowed, self._most) // 2
+        if waiting > self._low_water:
             return 0
         # Twice as many each time, at most: one quick handler says little about the next.
-        self._most = min(allowed, 2 * max(self._most, self._slots.size))
+        self._most = min(allowed, 2 * max(self._most, self.slots.size))
         return max(0, free + self._most - waiting)
 
     @property

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from queuert.jobs import AbortReason, ChainStatus, JobError
-from queuert.notify.adapter import Topic
+from queuert.notify.adapter import NotifyAdapter, Topic
 from queuert.observability import events
+from queuert.observability.adapter import Observers
 from queuert.state.adapter import ClaimedJob, Finish, FinishKind, FinishResult
 from queuert.worker.endings import error_of
-from queuert.worker.services import Services
 
 _CHAIN_STATUS = {
     FinishKind.COMPLETE: ChainStatus.COMPLETED,
@@ -32,88 +32,109 @@ _ENDING_EVENTS: dict[FinishKind, type[events.Event]] = {
 _UNKNOWN = JobError("unknown", "no reason was given")
 
 
-class AttemptReports:
-    """The reports of one attempt."""
+class Ended(NamedTuple):
+    """An ending that was written, or refused."""
 
-    __slots__ = ("_began", "_job", "_observers", "_services")
+    finish: Finish
+    result: FinishResult
+    duration: float
+    """Seconds from the beginning of the handler to its end."""
 
-    def __init__(self, services: Services, job: ClaimedJob) -> None:
-        self._services = services
-        self._observers = services.observers
-        self._job = job
-        self._began = time.monotonic()
 
-    @property
-    def _identity(self) -> events.Identity:
-        job = self._job
+class Reports:
+    """The reports of the attempts of one worker.
+
+    ``wake_claimer`` is told of types whose jobs became due here. Of those in ``limited`` one may be when one ends.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        observers: Observers,
+        notify: NotifyAdapter,
+        wake_claimer: Callable[[Iterable[str]], None],
+        limited: frozenset[str] = frozenset(),
+    ) -> None:
+        self._worker = worker
+        self._observers = observers
+        self._notify = notify
+        self._wake_claimer = wake_claimer
+        self._limited = limited
+
+    def _identity(self, job: ClaimedJob) -> events.Identity:
         return {
-            "worker": self._services.worker,
+            "worker": self._worker,
             "job_id": job.id,
             "chain_id": job.chain_id,
             "type": job.type,
             "attempt": job.attempt,
         }
 
-    @property
-    def duration(self) -> float:
-        """Seconds since the handler began."""
-        return time.monotonic() - self._began
-
-    def started(self) -> None:
+    def started(self, job: ClaimedJob) -> None:
         """The handler begins."""
-        self._began = time.monotonic()
-        if not self._observers.want(events.AttemptStarted):
-            return
-        waited = (self._job.started_at - self._job.scheduled_at).total_seconds()
-        self._observers.emit(events.AttemptStarted(**self._identity, waited=max(0.0, waited)))
+        if self._observers.want(events.AttemptStarted):
+            waited = (job.started_at - job.scheduled_at).total_seconds()
+            self._observers.emit(events.AttemptStarted(**self._identity(job), waited=max(0.0, waited)))
 
-    def aborted(self, reason: AbortReason) -> None:
+    def aborted(self, job: ClaimedJob, reason: AbortReason) -> None:
         """The handler was told to stop."""
-        self._observers.emit(events.AttemptAborted(**self._identity, reason=reason))
+        self._observers.emit(events.AttemptAborted(**self._identity(job), reason=reason))
 
-    def killed(self, reason: AbortReason) -> None:
+    def killed(self, job: ClaimedJob, reason: AbortReason) -> None:
         """The process of the handler was killed."""
-        self._observers.emit(events.HandlerKilled(**self._identity, reason=reason))
+        self._observers.emit(events.HandlerKilled(**self._identity(job), reason=reason))
 
-    def refused(self, reason: AbortReason) -> None:
+    def refused(self, job: ClaimedJob, reason: AbortReason) -> None:
         """An ending was not written."""
-        self._observers.emit(events.CommitRefused(**self._identity, reason=reason))
+        self._observers.emit(events.CommitRefused(**self._identity(job), reason=reason))
 
-    def ignored(self, error: BaseException) -> None:
+    def ignored(self, job: ClaimedJob, error: BaseException) -> None:
         """The handler raised after its job was completed."""
-        self._observers.emit(events.ErrorAfterCompletion(**self._identity, error=error_of(error)))
+        self._observers.emit(events.ErrorAfterCompletion(**self._identity(job), error=error_of(error)))
 
-    def unheeded(self, error: BaseException) -> None:
+    def unheeded(self, job: ClaimedJob, error: BaseException) -> None:
         """The hook after the attempt raised, or left what cannot be written."""
-        self._observers.emit(events.AfterAttemptFailed(**self._identity, error=error_of(error)))
+        self._observers.emit(events.AfterAttemptFailed(**self._identity(job), error=error_of(error)))
 
-    def broken(self, error: Exception) -> None:
+    def broken(self, job: ClaimedJob, error: Exception) -> None:
         """The ending could not be written."""
-        self._observers.emit(events.AttemptBroken(**self._identity, error=error_of(error, "store")))
+        self._observers.emit(events.AttemptBroken(**self._identity(job), error=error_of(error, "store")))
 
-    def ended(self, finish: Finish, result: FinishResult) -> None:
-        """The ending was written, or refused."""
-        if result.lost is not None:
-            self.refused(result.lost)
-            return
-        self._hint(finish, result)
-        if self._observers.want(_ENDING_EVENTS[finish.kind]):
-            self._observers.emit(self._ending_event(finish))
-        if finish.kind.closes_chain and self._observers.want(events.ChainClosed):
-            self._observers.emit(self._chain_event(finish))
+    def ended(self, endings: Sequence[Ended]) -> None:
+        """Endings were written, or refused: one hint for all, and events for each."""
+        written = [one for one in endings if one.result.lost is None]
+        self._hint(written)
+        told = {kind for kind, event in _ENDING_EVENTS.items() if self._observers.want(event)}
+        chains = self._observers.want(events.ChainClosed)
+        if told or chains:
+            for finish, _, duration in written:
+                if finish.kind in told:
+                    self._observers.emit(self._ending_event(finish, duration))
+                if chains and finish.kind.closes_chain:
+                    self._observers.emit(self._chain_event(finish))
+        if len(written) < len(endings):
+            for finish, result, _ in endings:
+                if result.lost is not None:
+                    self.refused(finish.job, result.lost)
 
-    def _hint(self, finish: Finish, result: FinishResult) -> None:
-        readied: Iterable[str] = result.readied
-        if self._job.type in self._services.limited:
-            readied = {*readied, self._job.type}
+    def _hint(self, written: Sequence[Ended]) -> None:
+        readied: set[str] = set()
+        closed: list[str] = []
+        for finish, result, _ in written:
+            if result.readied:
+                readied.update(result.readied)
+            if finish.kind.closes_chain:
+                closed.append(finish.job.chain_id)
+        if self._limited:
+            readied.update(self._limited.intersection(one.finish.job.type for one in written))
         if readied:
-            self._services.wake_claimer(readied)
-            self._services.notify.publish(Topic.JOBS, readied)
-        if finish.kind.closes_chain:
-            self._services.notify.publish(Topic.CHAINS, (self._job.chain_id,))
+            self._wake_claimer(readied)
+            self._notify.publish(Topic.JOBS, readied)
+        if closed:
+            self._notify.publish(Topic.CHAINS, closed)
 
-    def _ending_event(self, finish: Finish) -> events.Event:
-        identity, duration, error = self._identity, self.duration, finish.error or _UNKNOWN
+    def _ending_event(self, finish: Finish, duration: float) -> events.Event:
+        identity, error = self._identity(finish.job), finish.error or _UNKNOWN
         match finish.kind:
             case FinishKind.COMPLETE:
                 return events.AttemptCompleted(**identity, duration=duration)
@@ -133,7 +154,7 @@ class AttemptReports:
                 return events.AttemptWaiting(**identity, duration=duration, blockers=len(finish.blockers))
 
     def _chain_event(self, finish: Finish) -> events.Event:
-        job = self._job
+        job = finish.job
         # Only of a chain of one job is the beginning known here.
         lasted = (datetime.now(UTC) - job.created_at).total_seconds() if job.chain_index == 0 else None
         return events.ChainClosed(

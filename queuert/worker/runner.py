@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from queuert.errors import LeaseLostError, StateUnavailableError
-from queuert.job_types import JobType
 from queuert.jobs import AbortReason, Blocker
 from queuert.observability import context
-from queuert.state.adapter import ClaimedJob, Finish, Lease
+from queuert.state.adapter import ClaimedJob, Finish
 from queuert.worker import blockers, endings
 from queuert.worker.attempt import Attempt
 from queuert.worker.attempt_runtime import AttemptRuntime
 from queuert.worker.executors import Executor, HandlerCrashedError, HandlerKilledError
+from queuert.worker.lease_book import HeldLease
 from queuert.worker.middleware import wrapped
 from queuert.worker.processors import Processor
 from queuert.worker.services import Services
@@ -23,32 +24,45 @@ from queuert.worker.timeouts import timer
 
 
 class AttemptRunner:
-    """One attempt: decode, run the handler inside its middlewares, write the ending, tell."""
+    """One attempt: decode, run the handler inside its middlewares, have the ending written, tell."""
+
+    __slots__ = (
+        "_abort", "_cancelled", "_given_up", "_handler", "_in_thread", "_processor", "_refused", "_runtime",
+        "_services", "duration", "job",
+    )  # fmt: skip
 
     def __init__(self, services: Services, processor: Processor, job: ClaimedJob, sent_at: float) -> None:
+        self.job = job
+        """As it was claimed."""
+        self.duration = 0.0
+        """Seconds that the handler ran."""
         self._services = services
         self._processor = processor
-        self._job = job
-        self._job_type: JobType[Any, Any] = processor.job_type
-        self._runtime = AttemptRuntime(services, processor, job, sent_at)
+        self._runtime = AttemptRuntime(services, processor, job, sent_at, self._stop)
         self._abort = self._runtime.signal
-        self._reports = self._runtime.reports
         self._given_up = False
         self._in_thread = False
-        self._handler: asyncio.Task[None] | None = None
+        self._refused = False
+        self._cancelled = False
+        """Its task was cancelled, by an abort or from within."""
+        self._handler: asyncio.Task[Any] | None = None
         """This attempt's task, while its handler runs in it."""
-        self._event_loop = asyncio.get_running_loop()
-        self._abort.on_abort(self._on_abort)
 
     @property
-    def job(self) -> ClaimedJob:
-        """The job, as it was claimed."""
-        return self._job
-
-    @property
-    def lease(self) -> Lease:
+    def held(self) -> HeldLease:
         """What it holds its job by."""
-        return self._job.lease
+        return self._runtime.held
+
+    def fields(self) -> dict[str, object]:
+        """What log records of its handler say."""
+        job = self.job
+        return {
+            "worker": self._services.worker,
+            "job_id": job.id,
+            "chain_id": job.chain_id,
+            "type": job.type,
+            "attempt": job.attempt,
+        }
 
     def forget(self) -> None:
         """It is not to be started: its lease is looked after no more."""
@@ -61,13 +75,14 @@ class AttemptRunner:
         """Tell the handler to stop. From any thread."""
         self._runtime.abort(reason)
 
-    def _on_abort(self) -> None:
+    def _stop(self) -> None:
         with suppress(RuntimeError):  # The loop is closed, and the handler with it.
-            self._event_loop.call_soon_threadsafe(self._cancel_handler)
+            self._services.event_loop.call_soon_threadsafe(self._cancel_handler)
 
     def _cancel_handler(self) -> None:
         # A thread cannot be stopped: its slot is taken until it ends by itself, since it has been told.
         if self._handler is not None and not self._in_thread:
+            self._cancelled = True
             self._handler.cancel()
 
     def _out_of_time(self) -> None:
@@ -79,24 +94,39 @@ class AttemptRunner:
     def give_up(self) -> Finish:
         """Let go of an attempt that does not end, when the worker stops: its ending, to be written over its head."""
         self._runtime.concluding = self._given_up = True
-        return self._timed_out() if self._abort.reason is AbortReason.TIMEOUT else endings.interrupted(self._job)
+        return self._timed_out() if self._abort.reason is AbortReason.TIMEOUT else endings.interrupted(self.job)
 
     # --- the attempt --------------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Run the attempt. Whatever happens in it, this does not raise."""
-        job = self._job
-        context.enter(self._services.worker, job.id, job.chain_id, job.type, job.attempt)
+    async def run(self) -> bool:
+        """Run the attempt, until its handler has ended. Whatever happens in it, this does not raise.
+
+        Its ending is written later. Returns whether its task may run another attempt.
+        """
+        context.enter(self)
         try:
-            self._reports.started()
+            self._runtime.began = time.monotonic()
+            self._services.reports.started(self.job)
             finish = await self._outcome()
-            self._services.handled(job, self._reports.duration)
+            self.duration = self._runtime.duration
+            self._services.handled(self)
             await self._conclude(finish)
         except Exception as error:
             # Nothing is lost by it: the lease expires and the job is run again.
-            self._reports.broken(error)
-        finally:
-            self._runtime.over()
+            self._break(error)
+        except BaseException:
+            self.over()
+            raise
+        return not self._cancelled
+
+    def _break(self, error: Exception) -> None:
+        self._services.reports.broken(self.job, error)
+        self.over()
+
+    def over(self) -> None:
+        """Nothing is left to be done."""
+        self._runtime.over()
+        self._services.over(self)
 
     async def _outcome(self) -> Finish | None:
         """What the attempt comes to; None where nothing is left to be written."""
@@ -123,35 +153,40 @@ class AttemptRunner:
         finally:
             self._handler = None
             while task is not None and task.cancelling():
+                self._cancelled = True
                 task.uncancel()
 
     async def _handle(self) -> Any:
         """Decode, and run the handler. Its exceptions pass, except those that would end the event loop."""
+        middlewares = self._processor.middlewares
         try:
             self._abort.raise_if_set()
-            attempt = await self._prepared()
-            return await wrapped(self._processor.middlewares, attempt, lambda: self._call(attempt))()
+            attempt = self._prepared(await self._blockers() if self.job.blocker_count else ())
+            if middlewares:
+                return await wrapped(middlewares, attempt, lambda: self._call(attempt))()
+            return await self._call(attempt)
         except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
             raise RuntimeError(f"the handler raised {type(error).__name__}: {error}") from error
 
-    async def _prepared(self) -> Attempt[Any, Any]:
+    def _prepared(self, waited_for: Sequence[Blocker]) -> Attempt[Any, Any]:
+        processor, job = self._processor, self.job
         return Attempt(
-            job_type=self._job_type,
-            claimed=self._job,
-            input=self._job_type.decode_input(self._job.input),
+            job_type=processor.job_type,
+            claimed=job,
+            input=processor.job_type.decode_input(job.input),
             worker=self._services.worker,
             abort=self._abort,
-            blockers=await self._blockers(),
+            blockers=waited_for,
             runtime=self._runtime,
-            middlewares=self._processor.middlewares,
+            middlewares=processor.middlewares,
         )
 
     async def _blockers(self) -> Sequence[Blocker]:
-        records = await self._services.store.get_blockers(self._job.id) if self._job.blocker_count else ()
-        blockers.check_there(records, self._job.blocker_count)
+        records = await self._services.store.get_blockers(self.job.id)
+        blockers.check_there(records, self.job.blocker_count)
         if not self._processor.runs_on_blocker_failure:
             blockers.check_completed(records)
-        return blockers.decoded(self._services.job_types, self._job_type, records)
+        return blockers.decoded(self._services.job_types, self._processor.job_type, records)
 
     async def _call(self, attempt: Attempt[Any, Any]) -> Any:
         handler = self._processor.handler
@@ -178,7 +213,7 @@ class AttemptRunner:
         if self._runtime.ended is not None:
             return None
         if self._abort.reason is AbortReason.WORKER_STOPPING:
-            return endings.interrupted(self._job)
+            return endings.interrupted(self.job)
         if self._abort.reason is AbortReason.TIMEOUT:
             return self._timed_out()
         if self._abort.reason is not None:
@@ -188,10 +223,10 @@ class AttemptRunner:
 
     def _after_error(self, error: BaseException) -> Finish | None:
         if self._runtime.ended is not None:
-            self._reports.ignored(error)
+            self._services.reports.ignored(self.job, error)
             return None
         if self._abort.reason is AbortReason.WORKER_STOPPING:
-            return endings.interrupted(self._job)
+            return endings.interrupted(self.job)
         if self._abort.reason is AbortReason.TIMEOUT and not _is_loss(error):
             return self._failure(error) if isinstance(error, HandlerCrashedError) else self._timed_out(error)
         if self._abort.reason is not None or isinstance(error, LeaseLostError):
@@ -201,15 +236,15 @@ class AttemptRunner:
     def _timed_out(self, error: BaseException | None = None) -> Finish:
         killed = isinstance(error, HandlerKilledError)
         seconds = self._processor.hard_timeout if killed else self._processor.timeout
-        return endings.timed_out(self._job, self._processor.retry, seconds or 0.0, killed=killed)
+        return endings.timed_out(self.job, self._processor.retry, seconds or 0.0, killed=killed)
 
     def _after_loss(self, error: BaseException) -> Finish | None:
         if isinstance(error, LeaseLostError):
-            self._reports.refused(AbortReason(error.reason))
+            self._services.reports.refused(self.job, AbortReason(error.reason))
         return None
 
     def _failure(self, error: BaseException) -> Finish:
-        return endings.failed(self._job, self._processor.retry, error)
+        return endings.failed(self.job, self._processor.retry, error)
 
     def _ending_or_failure(self, outcome: Any) -> Finish:
         try:
@@ -218,21 +253,30 @@ class AttemptRunner:
             return self._failure(error)
 
     async def _conclude(self, finish: Finish | None) -> None:
-        if await self._runtime.resolve_doubt() or finish is None or self._runtime.concluding:
+        runtime = self._runtime
+        if await runtime.resolve_doubt() or finish is None or runtime.concluding:
+            self.over()
             return
-        self._runtime.concluding = True
-        finish = await self._runtime.amended(finish)
+        runtime.concluding = True
+        finish = await runtime.amended(finish)
         if self._given_up:
-            return
+            self.over()
+        else:
+            self._services.submit(finish, self)
+
+    def refused(self, finish: Finish, error: Exception) -> None:
+        """The ending was not written: the store does not take what the handler returned. That is a failed attempt."""
+        if isinstance(error, StateUnavailableError) or self._refused or self._given_up:
+            self._break(error)
+        else:
+            self._refused = True
+            self._services.spawn(self._fail_instead(error))
+
+    async def _fail_instead(self, error: Exception) -> None:
         try:
-            result = await self._services.completer.finish(finish)
-        except StateUnavailableError:
-            raise
-        except Exception as error:
-            # The store refuses what the handler returned: that is a failed attempt.
-            finish = await self._runtime.amended(self._failure(error))
-            result = await self._services.completer.finish(finish)
-        self._reports.ended(finish, result)
+            self._services.submit(await self._runtime.amended(self._failure(error)), self)
+        except Exception as unwritable:
+            self._break(unwritable)
 
 
 def _is_loss(error: BaseException) -> bool:

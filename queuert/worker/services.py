@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from queuert.job_types import JobTypes
 from queuert.notify.adapter import NotifyAdapter
 from queuert.observability.adapter import Observers
-from queuert.state.adapter import ClaimedJob, StateAdapter
+from queuert.state.adapter import Finish, StateAdapter
 from queuert.state.async_store import AsyncStore
 from queuert.state.sync_store import Store
 from queuert.worker.batches import Batches
-from queuert.worker.completer import Completer
 from queuert.worker.lease_book import LeaseBook
 from queuert.worker.process_executor import HandlerProcesses
+from queuert.worker.reports import Reports
 from queuert.worker.threads import HandlerThreads
 
 
@@ -24,13 +26,16 @@ class Services:
     """The parts of a running worker, as its attempts see them."""
 
     worker: str
+    event_loop: asyncio.AbstractEventLoop
     state: StateAdapter
     store: AsyncStore
     job_types: JobTypes
     notify: NotifyAdapter
     observers: Observers
+    reports: Reports
     book: LeaseBook
-    completer: Completer
+    submit: Callable[[Finish, Any], None]
+    """Have this ending of an attempt written, and tell its runner."""
     threads: HandlerThreads
     processes: HandlerProcesses
     batches: Batches
@@ -38,12 +43,12 @@ class Services:
     stopping: Callable[[], bool]
     hasten: Callable[[Sequence[str]], None]
     """Renew the leases of these jobs at once."""
-    wake_claimer: Callable[[Iterable[str]], None]
-    """Jobs of these types became due. From any thread."""
-    handled: Callable[[ClaimedJob, float], None]
-    """The handler of the attempt of this job, which calls this, has ended after so many seconds: its place is free."""
-    limited: frozenset[str] = frozenset()
-    """The job types of which a slot is free for other workers when an attempt has ended."""
+    handled: Callable[[Any], None]
+    """The handler of this attempt, which calls this, has ended: its place is free."""
+    spawn: Callable[[Coroutine[Any, Any, None]], None]
+    """Run this beside everything else."""
+    over: Callable[[Any], None]
+    """Nothing of this attempt is left to be done."""
     _thread_store: Store | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 

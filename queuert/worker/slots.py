@@ -1,66 +1,106 @@
-"""The places in which attempts run: as many at once as the worker's concurrency."""
+"""The places in which attempts run: as many at once as the worker's concurrency.
+
+A place is a task that runs one attempt after the other. So an attempt that never waits costs no task and no turn of the
+event loop; when one does wait, another place takes over. Each attempt has a context of its own: what a handler sets in
+context variables ends with it.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
+from typing import Any, Generic, TypeVar
 
-_MOST_CONCLUDING = 1_000
-"""Attempts whose handler has ended and whose ending is not written yet; with more, they keep their places."""
+T = TypeVar("T")
+
+_TURN = 128
+"""Attempts that never wait, one after the other, before the event loop has its turn."""
 
 
-class Slots:
+class Slots(Generic[T]):
     """Counts free places and keeps the tasks that fill them.
 
-    A place is taken while a handler runs. What is left to do then, the writing of its ending, goes on beside the next
-    attempt.
+    ``take`` gives what may run next, or None. ``run`` runs it; it does not raise, and says whether its task may run
+    another: one that was cancelled meanwhile may not. A place is taken while a handler runs. What is left to do then,
+    the writing of its ending, goes on beside the next attempt.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, take: Callable[[], T | None], run: Callable[[T], Coroutine[Any, Any, bool]]) -> None:
         self.size = size
+        self._take = take
+        self._run = run
+        self._context = copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._placed: set[asyncio.Task[None]] = set()
+        self._looking = False
         self._changed = asyncio.Event()
         self._closed = False
-        self.on_free: Callable[[], None] = lambda: None
-        """Called whenever a place became free, or an ending was written."""
 
     @property
     def running(self) -> int:
-        """Attempts that run now, or whose ending is yet to be written."""
+        """Places that are taken."""
         return len(self._tasks)
 
     @property
     def free(self) -> int:
         """Places that are free."""
-        return self.size - len(self._placed)
+        return self.size - len(self._tasks)
 
-    def start(self, attempt: Coroutine[Any, Any, None]) -> None:
-        """Run an attempt in a free place."""
-        task = asyncio.create_task(attempt)
-        self._tasks.add(task)
-        self._placed.add(task)
-        task.add_done_callback(self._end)
+    @property
+    def about_to_begin(self) -> bool:
+        """Whether a place begins with something, or looks for it, in the next turn of the event loop."""
+        return self._looking
 
-    def vacate(self) -> None:
-        """The handler of the attempt that calls this has ended: its place is free for the next."""
-        task = asyncio.current_task()
-        if task in self._placed and len(self._tasks) - len(self._placed) < _MOST_CONCLUDING:
-            self._placed.discard(task)
-            self._freed()
+    def fill(self) -> None:
+        """There may be something to run: begin with it in a free place, unless one is about to look anyway."""
+        if self._looking or len(self._tasks) >= self.size:
+            return
+        one = self._next()
+        if one is not None:
+            self._looking = True
+            task = asyncio.create_task(self._work(one), context=self._context.copy())
+            self._tasks.add(task)
+            task.add_done_callback(self._end)
+
+    def _next(self) -> T | None:
+        return None if self._closed else self._take()
+
+    async def _work(self, one: T | None) -> None:
+        turn = 0
+        while one is not None:
+            self._looking = False
+            attempt, context = self._run(one), self._context.copy()
+            try:
+                waits_for = context.run(attempt.send, None)
+            except StopIteration as end:
+                again = end.value
+                turn += 1
+            else:
+                turn = 0
+                self.fill()
+                again = await _Rest(attempt, context, waits_for)
+            if not again:
+                # What cancelled the attempt may reach the task only now: it must not meet the next one.
+                return
+            if turn == _TURN:
+                turn = 0
+                self._looking = True
+                await asyncio.sleep(0)
+            one = self._next()
+        self._looking = False
 
     def _end(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._placed.discard(task)
-        self._freed()
+        self._looking = False  # It may have been cancelled while it was about to look. One task too many does no harm.
+        self.tell()
+        self.fill()
 
-    def _freed(self) -> None:
-        self.on_free()
+    def tell(self) -> None:
+        """Something changed for whoever waits: a place became free, or less waits for one."""
         self._changed.set()
 
     async def changed(self) -> None:
-        """Wait until a place became free, or nobody should wait any more."""
+        """Wait until something changed, or nobody should wait any more."""
         self._changed.clear()
         if not self._closed:
             await self._changed.wait()
@@ -71,18 +111,36 @@ class Slots:
         return self._closed
 
     def stop_waiting(self) -> None:
-        """Let ``changed`` return, now and from now on."""
+        """Let ``changed`` return, now and from now on; nothing more is run."""
         self._closed = True
         self._changed.set()
-
-    async def wait_until_empty(self, timeout: float | None) -> bool:
-        """Wait until nothing runs, at most ``timeout`` seconds; whether nothing does."""
-        tasks = list(self._tasks)
-        if tasks:
-            await asyncio.wait(tasks, timeout=timeout)
-        return not self._tasks
 
     def cancel(self) -> None:
         """Cancel what still runs."""
         for task in list(self._tasks):
             task.cancel()
+
+
+class _Rest:
+    """What is left of a coroutine after its first step, in the context in which that ran."""
+
+    __slots__ = ("_context", "_coroutine", "_waits_for")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, bool], context: Context, waits_for: Any) -> None:
+        self._coroutine = coroutine
+        self._context = context
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, bool]:
+        step, waits_for = self._context.run, self._waits_for
+        send, throw = self._coroutine.send, self._coroutine.throw
+        try:
+            while True:
+                try:
+                    value = yield waits_for
+                except BaseException as error:
+                    waits_for = step(throw, error)
+                else:
+                    waits_for = step(send, value)
+        except StopIteration as end:
+            return bool(end.value)

@@ -1,13 +1,24 @@
-"""Looks for blocked jobs that wait for nothing (a bug, a statement by hand), and for chains that need not be kept."""
+"""Looks for blocked jobs that wait for nothing (a bug, a statement by hand), and for chains that need not be kept.
+
+And looks after the days of the event log.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Mapping
 
+from queuert.errors import StateError, StateUnavailableError
+from queuert.job_events import EventUpkeep
 from queuert.notify.adapter import NotifyAdapter, Topic
 from queuert.observability.adapter import Observers
-from queuert.observability.events import ChainsRetired, JobsSwept
+from queuert.observability.events import (
+    ChainsRetired,
+    EventLogNotTended,
+    EventLogPostponed,
+    EventLogTended,
+    JobsSwept,
+)
 from queuert.policies import Retention
 from queuert.state.async_store import AsyncStore
 from queuert.state.retention import RetireRequest
@@ -22,7 +33,10 @@ _NAMED = 10
 
 
 class Sweeper:
-    """Walks through the blocked jobs and then the closed chains, a page at a time, with pauses between."""
+    """Walks through the blocked jobs and then the closed chains, a page at a time, with pauses between.
+
+    Then it looks after the event log of a store that has one.
+    """
 
     def __init__(
         self,
@@ -30,12 +44,16 @@ class Sweeper:
         notify: NotifyAdapter,
         policies: Mapping[str, Retention],
         *,
+        has_events: bool,
         worker: str,
         observers: Observers,
     ) -> None:
         self._store = store
         self._notify = notify
         self._policies = policies
+        self._has_events = has_events
+        self._log_trouble: str | None = None
+        """What was told of the event log last: it is told once."""
         self._worker = worker
         self._observers = observers
         self._cursor: str | None = None
@@ -55,6 +73,8 @@ class Sweeper:
         if self._cursor is not None:
             return _BETWEEN_PAGES
         self._retiring = False
+        if self._has_events:
+            await self._tend_events()
         return SWEEP_EVERY * random.uniform(0.5, 1.5)
 
     async def _sweep(self) -> str | None:
@@ -71,3 +91,24 @@ class Sweeper:
             named = tuple(result.chain_ids[:_NAMED])
             self._observers.emit(ChainsRetired(worker=self._worker, count=len(result.chain_ids), chain_ids=named))
         return result.cursor
+
+    async def _tend_events(self) -> None:
+        try:
+            done = await self._store.tend_events()
+        except StateUnavailableError:
+            raise
+        except StateError as error:
+            # A role that may not do it can do all else: chains are swept and retired as ever.
+            if str(error) != self._log_trouble:
+                self._log_trouble = str(error)
+                self._observers.emit(EventLogNotTended(worker=self._worker, error=str(error)))
+            return
+        self._log_trouble = None
+        self._tell_tended(done)
+
+    def _tell_tended(self, done: EventUpkeep) -> None:
+        made, dropped, postponed = (tuple(map(str, days)) for days in (done.made, done.dropped, done.postponed))
+        if made or dropped or done.deleted:
+            self._observers.emit(EventLogTended(worker=self._worker, made=made, dropped=dropped, deleted=done.deleted))
+        if postponed:
+            self._observers.emit(EventLogPostponed(worker=self._worker, days=postponed))

@@ -187,7 +187,7 @@ class InProcessWorker:
     @property
     def running(self) -> int:
         """Attempts that run now."""
-        return 0 if self._parts is None else self._parts.slots.running
+        return 0 if self._parts is None else self._parts.running
 
     @property
     def abandoned(self) -> int:

@@ -20,9 +20,15 @@ def outcome(*series: Series, name: str = "drain", more_is_better: bool = True, m
     return Outcome(scenario, list(series))
 
 
-def series(contestant: Contestant, *rates: float, label: str | None = None, error: str | None = None) -> Series:
+def series(
+    contestant: Contestant,
+    *rates: float,
+    label: str | None = None,
+    error: str | None = None,
+    options: dict[str, int] | None = None,
+) -> Series:
     """What a contestant achieved, a rate a round."""
-    entry = Entry(contestant, label or contestant.name, f"{contestant.name} as it is")
+    entry = Entry(contestant, label or contestant.name, f"{contestant.name} as it is", options or {})
     samples = {number: {"rate": rate, "cpu_us": 1e6 / rate} for number, rate in enumerate(rates)}
     return Series(entry, 100, samples, error)
 

@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.arithmetic import Spread, paired_ratios, shown, spread
-from benchmarks.targets import Target, across, figure, to, to_best_peer, to_label, verdicts
+from benchmarks.targets import (
+    Place,
+    Target,
+    Verdict,
+    across,
+    between,
+    figure,
+    to,
+    to_best_peer,
+    to_label,
+    to_sparest_peer,
+    verdicts,
+)
 from tests.benchmarks.building import BARE, OURS, PEER, outcome, series
 
 
@@ -52,7 +64,7 @@ def test_targets_are_judged_by_the_ratios() -> None:
             Target("to itself", across(("drain", "best"), ("drain", "bare")), least=0.5),
         ],
     )
-    assert [(one.title, round(one.value, 2), one.reached) for one in judged] == [
+    assert [(one.title, one.value and round(one.value.median, 2), one.reached) for one in judged] == [
         ("ceiling", 0.8, False),
         ("rival", 1.25, True),
         ("one of its entries", 2.0, True),
@@ -61,7 +73,34 @@ def test_targets_are_judged_by_the_ratios() -> None:
     ]
 
 
-def test_what_was_not_measured_is_not_judged() -> None:
+def test_a_verdict_has_the_spread_of_the_rounds_and_its_median_counts() -> None:
+    drain = outcome(series(OURS, 100.0, 300.0, 200.0), series(BARE, 200.0, 200.0, 200.0))
+    [judged] = verdicts([drain], [Target("ceiling", to("drain", "bare"), least=1.0)])
+    assert (judged.value, judged.reached) == (Spread(1.0, 0.5, 1.5), True)
+
+
+def test_the_sparest_peer_is_found_by_another_number() -> None:
+    drain = outcome(series(OURS, 100.0), series(PEER, 400.0, label="quick"), series(PEER, 50.0, label="slow"))
+    measure = to_sparest_peer("drain", "cpu_us")
+    [judged] = verdicts([drain], [Target("processor", measure, least=1.0)])
+    assert judged.value is not None
+    assert judged.value.median == pytest.approx(0.25)
+    assert verdicts([drain], [Target("none", to_sparest_peer("drain", "cpu_us", without=["rival"]), least=1.0)]) == [
+        Verdict("none", None, ">= 1", reached=False)
+    ]
+
+
+def test_entries_are_found_by_their_options() -> None:
+    drain = outcome(
+        *(series(OURS, rate, label=f"{rows}", options={"rows": rows}) for rows, rate in ((10, 50.0), (1000, 40.0)))
+    )
+    measure = between(Place("drain", {}, greatest="rows"), Place("drain", {"rows": 10}), "rate")
+    [judged] = verdicts([drain], [Target("the most to the fewest", measure, least=0.9)])
+    assert judged.value == Spread(0.8, 0.8, 0.8)
+    assert not judged.reached
+
+
+def test_what_nobody_asked_for_is_not_judged_and_what_failed_was_not_reached() -> None:
     failed = outcome(series(OURS, 100.0), series(PEER, error="it broke"))
     targets = [Target("rival", to_best_peer("drain"), least=1.0), Target("other", to("elsewhere", "bare"), least=1.0)]
-    assert verdicts([failed], targets) == []
+    assert verdicts([failed], targets) == [Verdict("rival", None, ">= 1", reached=False)]

@@ -8,12 +8,16 @@ import socket
 from xml.etree import ElementTree
 
 from benchmarks import report_html, report_text
+from benchmarks.arithmetic import Spread
 from benchmarks.machine import machine
 from benchmarks.results import Run, as_json
 from benchmarks.targets import Verdict
 from tests.benchmarks.building import BARE, OURS, PEER, outcome, run_of, series
 
-_VERDICTS = [Verdict("ours <to> the ceiling", 0.5, ">= 0.6", reached=False)]
+_VERDICTS = [
+    Verdict("ours <to> the ceiling", Spread(0.5, 0.4, 0.7), ">= 0.6", reached=False),
+    Verdict("ours to whoever failed", None, ">= 1", reached=False),
+]
 
 
 def _run() -> Run:
@@ -27,17 +31,22 @@ def test_the_text_has_medians_spreads_and_ratios() -> None:
     assert rows["queuert"].split()[1:3] == ["200", "100-300"]
     assert rows["bare"].split()[1:5] == ["200", "200-200", "1", "(0.5-1.5)"]
     assert "FAILED: <no> such module" in rows["broken"]
-    assert "not reached" in text
+    targets = text.partition("Targets")[2]
+    assert [line.split() for line in targets.splitlines()[1:3]] == [
+        ["not", "reached", "0.5", "(0.4-0.7)", "(>=", "0.6)", "ours", "<to>", "the", "ceiling"],
+        ["not", "measured", "-", "(>=", "1)", "ours", "to", "whoever", "failed"],
+    ]
 
 
 def test_the_json_can_be_read_back() -> None:
-    read = json.loads(json.dumps(as_json(_run())))
+    read = json.loads(json.dumps(as_json(_run(), _VERDICTS)))
     ours, _bare, rival, broken = read["scenarios"][0]["results"]
     assert ours["rate"] == {"median": 200.0, "low": 100.0, "high": 300.0}
     assert [one["rate"] for one in ours["rounds"]] == [100.0, 300.0]
     assert rival["ours_to_this"] == {"median": 3.5, "low": 2.0, "high": 5.0}
     assert broken["error"] == "<no> such module"
     assert broken["rounds"] == []
+    assert [one["value"] for one in read["targets"]] == [{"median": 0.5, "low": 0.4, "high": 0.7}, None]
 
 
 def test_the_page_stands_alone() -> None:

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.child import Request
 from benchmarks.environments import EnvironmentFailed, Environments
 from benchmarks.model import Contestant, Entry, Kind, Scenario, Series, Store
-from benchmarks.process import ContestantFailed, ask
+from benchmarks.process import ContestantFailed, ask, ask_together
 from benchmarks.roster import BARE as BARE_POSTGRES
 from benchmarks.roster import BARE_REDIS, QUEUERT
 from benchmarks.runner import Runner, Servers, rotated
@@ -128,3 +128,55 @@ def test_a_paced_contestant_is_started_first_and_answers_last(databases: Postgre
     [measured] = _run(Servers(databases), scenario, rounds=1)
     assert measured.error is None
     assert measured.samples[0] == {"p50_ms": 1.5, "p99_ms": 2.5}
+
+
+def test_several_processes_begin_together_and_are_counted_together() -> None:
+    request = Request("share", "nowhere", 100, {"processes": 3})
+    answer = ask_together(sys.executable, MODULE, request, 3, timeout=_TIMEOUT)
+    assert (answer["cpu_us"], answer["rss_mib"]) == (6.0, 9.0)
+    assert answer["rate"] == pytest.approx(100 / answer["seconds"])
+
+
+def test_one_of_several_that_fails_has_them_all_fail() -> None:
+    with pytest.raises(ContestantFailed, match="this contestant is broken"):
+        ask_together(sys.executable, MODULE, Request("fail", "nowhere", 1, {"processes": 2}), 2, timeout=_TIMEOUT)
+
+
+@pytest.mark.timeout(120)
+def test_half_of_what_was_drained_is_offered(databases: PostgresServer) -> None:
+    scenario = Scenario(
+        "load", "load", Store.POSTGRES, "await_rate", (Entry(OURS, "ours"),), metric="p50_ms", paced=True, load=0.5
+    )
+    [measured] = _run(Servers(databases), scenario, rounds=1)
+    assert measured.samples[0] == {"p50_ms": 150.0, "p99_ms": 50.0, "offered_rate": 50.0}
+
+
+@pytest.mark.timeout(120)
+def test_a_snapshot_is_held_and_a_kept_database_is_used_again(databases: PostgresServer) -> None:
+    entries = [Entry(OURS, "held", snapshot=True), Entry(OURS, "kept", options={"rows": 1}, kept=True)]
+    held, kept = _run(Servers(databases), _scenario("look", *entries, loaded="load"))
+    assert [(one["snapshots"], one["looks"]) for one in held.samples.values()] == [(1, 0), (1, 0)]
+    assert [(one["snapshots"], one["looks"]) for one in kept.samples.values()] == [(0, 0), (0, 1)]
+
+
+@pytest.mark.timeout(180)
+def test_ours_and_the_ceiling_are_timed_in_a_backlog(databases: PostgresServer) -> None:
+    entries = [Entry(one, one.name, options={"rows": 50, "passed": 5}) for one in (QUEUERT, BARE_POSTGRES)]
+    scenario = Scenario(
+        "claim", "claim", Store.POSTGRES, "claim", tuple(entries), loaded="load_rows", metric="p50_ms", observed=False
+    )
+    for one in _run(Servers(databases), scenario, rounds=1):
+        assert one.error is None
+        assert set(one.samples[0]) == {"p50_ms", "p99_ms"}
+
+
+@pytest.mark.timeout(180)
+def test_the_ceiling_is_measured_on_our_own_table(databases: PostgresServer) -> None:
+    own = {"table": "own", "prepare": "own", "batch": 5}
+    for scenario in (
+        _scenario("drain", Entry(BARE_POSTGRES, "bare", options=own), loaded="load"),
+        _scenario("start_copy", Entry(BARE_POSTGRES, "bare", options=own)),
+        _scenario("start_single", Entry(BARE_POSTGRES, "bare", options=own)),
+    ):
+        [measured] = _run(Servers(databases), scenario, rounds=1)
+        assert measured.error is None

@@ -10,7 +10,10 @@ from queuert.cli.failures import Exit, PrerequisiteError, UsageError, exit_code,
 from queuert.errors import ConfigurationError, MigrationError, SchemaMissingError, StateUnavailableError
 from queuert.spark.java import JavaMissingError
 
-COMMANDS = ("migrate", "worker", "health", "chains", "jobs", "counts", "types", "schedules", "demo", "version")
+COMMANDS = (
+    "migrate", "worker", "health", "chains", "jobs", "counts", "types", "schedules",
+    "history", "bench", "demo", "chaos", "version",
+)  # fmt: skip
 
 
 def test_version_is_one_line_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:

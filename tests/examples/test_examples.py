@@ -12,8 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 NO_PROGRAMS = ("__init__", "media", "processes_work")
 """What other examples import."""
-BY_ADDRESS = ("redis_", "guild_", "federation_")
-"""How the names of those begin that ``test_examples_by_address.py`` runs."""
+BY_ADDRESS = ("redis_", "guild_", "federation_", "spark_")
+"""How the names of those begin that ``test_examples_by_address.py`` and ``tests/spark`` run."""
 EXAMPLES = sorted(
     path.stem
     for path in (ROOT / "examples").glob("*.py")

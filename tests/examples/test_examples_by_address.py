@@ -9,7 +9,11 @@ import pytest
 from queuert.ids import new_id
 from tests.examples.test_examples import BY_ADDRESS, ROOT, run
 
-EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem.startswith(BY_ADDRESS))
+EXAMPLES = sorted(
+    path.stem
+    for path in (ROOT / "examples").glob("*.py")
+    if path.stem.startswith(BY_ADDRESS) and not path.stem.startswith("spark_")
+)
 
 OF_REDIS = ("redis_queues",)
 """They use namespaces."""

@@ -14,7 +14,7 @@ from tests.faults.ground import COLOURS, WAIT, Ground, until
 
 pytestmark = pytest.mark.fault
 
-ENDING = b"asked AS MATERIALIZED"
+ENDING = b"jsonb_object_keys"
 CLAIM = b"shares AS"
 """In the text of one statement only."""
 

@@ -18,7 +18,7 @@ from queuert.observability.text import MAX_LENGTH, escape
 EVENTS = [
     value
     for _, value in inspect.getmembers(events, inspect.isclass)
-    if issubclass(value, events.Event) and not value.__name__.startswith("_")
+    if issubclass(value, events.Event) and value is not events.Event
 ]
 VALUES: dict[str, Any] = {
     "types": ("resize", "publish"),

@@ -149,7 +149,7 @@ def test_lost_leases_say_why(metrics: Metrics) -> None:
     ]
 
 
-UNCOUNTED = {events.LoopRecovered}
+UNCOUNTED = {events.LoopRecovered, events.SparkProgressed}
 
 
 @pytest.mark.parametrize("kind", EVENTS)

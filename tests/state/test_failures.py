@@ -262,7 +262,7 @@ async def test_rollback_on_a_broken_connection(store: AsyncStore, proxy: FaultPr
 async def test_finish_is_asked_again(store: AsyncStore, proxy: FaultProxy, done: bool) -> None:
     """After an ending whose answer was lost, or which was never received, asking again settles it."""
     [held] = await started_and_claimed(store)
-    (proxy.lose_answer if done else proxy.lose_request)(b"asked AS MATERIALIZED")
+    (proxy.lose_answer if done else proxy.lose_request)(b"jsonb_object_keys")
     with pytest.raises(StateUnavailableError):
         await store.finish([complete(held, "1")])
     assert proxy.fired.is_set()

@@ -136,7 +136,11 @@ def released_by(
     explained: Callable[..., Plan], connection: psycopg.Connection[Any], chains: list[str], statement: bytes
 ) -> Plan:
     with connection.transaction(force_rollback=True):
-        connection.execute("UPDATE queuert.job SET chain_status = 'completed' WHERE id = ANY (%s)", [chains])
+        connection.execute(
+            "UPDATE queuert.job SET status = 'completed', chain_status = 'completed', lease_expires_at = NULL "
+            "WHERE id = ANY (%s)",
+            [chains],
+        )
         return explained(statement, {"chains": chains})
 
 
@@ -171,7 +175,11 @@ def test_the_last_one_releases_the_parent(connection: psycopg.Connection[Any], s
     with connection.transaction(force_rollback=True):
         connection.execute("UPDATE queuert.job_blocker SET closed = true WHERE blocker_chain_id <> %s", [child.id])
         connection.execute("UPDATE queuert.job SET open_blockers = 1 WHERE id = 'parent'")
-        connection.execute("UPDATE queuert.job SET chain_status = 'completed' WHERE id = %s", [child.id])
+        connection.execute(
+            "UPDATE queuert.job SET status = 'completed', chain_status = 'completed', lease_expires_at = NULL "
+            "WHERE id = %s",
+            [child.id],
+        )
         released = connection.execute(SQL.unblock, {"chains": [child.id]}).fetchall()
         assert released == [("parent", JobStatus.READY)]
         assert parent_of(connection) == (JobStatus.READY, 0, CHILDREN)

@@ -102,7 +102,7 @@ def explained(request: pytest.FixtureRequest, connection: psycopg.Connection[Any
     return run
 
 
-def check_page(plan: Plan, *, stretches: int, limit: int = LIMIT, types: int = 0, buffers: int = 2000) -> None:
+def check_page(plan: Plan, *, stretches: int, limit: int = LIMIT, types: int = 0, buffers: int = 2500) -> None:
     """The plan reads the head of each stretch, a page of those that matter, and the rows of the page."""
     assert plan.scanned() == set()
     assert plan.rows_of("job") <= types + stretches + (limit + 1) * min(stretches, limit + 1) + 3 * (limit + 1)
@@ -137,7 +137,8 @@ def test_list_jobs(explained: Callable[..., Plan], asked: tuple[JobFilter, int],
     filter, stretches = asked
     plan = explained(pages.in_order(SQL.list_jobs, page.oldest_first), pages.by_time(filter, page))
     types = 0 if filter.types else len(TYPES) + 1
-    check_page(plan, stretches=stretches, limit=page.limit, types=types, buffers=2000 if page.limit == LIMIT else 8000)
+    buffers = 2500 if page.limit == LIMIT else 8000
+    check_page(plan, stretches=stretches, limit=page.limit, types=types, buffers=buffers)
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
@@ -157,7 +158,7 @@ def test_list_chains(
     # The view looks for the last job of each chain.
     found = len(TYPES) + 1 + 3 * (page.limit + 1)
     check_page(
-        plan, stretches=stretches, limit=page.limit, types=found, buffers=2000 if page.limit == LIMIT else 20_000
+        plan, stretches=stretches, limit=page.limit, types=found, buffers=2500 if page.limit == LIMIT else 20_000
     )
 
 

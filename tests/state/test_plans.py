@@ -34,7 +34,8 @@ SQL = Statements("queuert")
 ROWS = """
     INSERT INTO queuert.job
         (id, type, chain_id, chain_type, chain_status, status, priority, scheduled_at, input, {more})
-    SELECT {name} || n, 'type' || n %% %(types)s, {name} || n, 'type' || n %% %(types)s, 'open', {status},
+    SELECT {name} || n, 'type' || n %% %(types)s, {name} || n, 'type' || n %% %(types)s,
+        CASE {status} WHEN 'completed' THEN 'completed' ELSE 'open' END, {status},
         {priority}, {due}, '{{"n": 1}}', {values}
     FROM generate_series(1, %(count)s) AS n
 """
@@ -223,7 +224,10 @@ def test_fail_expired(explained: Callable[..., Plan], connection: psycopg.Connec
 
 def test_unblock(explained: Callable[..., Plan], connection: psycopg.Connection[Any]) -> None:
     with connection.transaction(force_rollback=True):
-        connection.execute("UPDATE queuert.job SET chain_status = 'completed' WHERE id = 'held1'")
+        connection.execute(
+            "UPDATE queuert.job SET status = 'completed', chain_status = 'completed', lease_expires_at = NULL "
+            "WHERE id = 'held1'"
+        )
         plan = explained(SQL.unblock, {"chains": ["held1"]})
     check(plan, rows=6, blockers=4, indexes=["job_pkey", "job_blocker_chain"])
 

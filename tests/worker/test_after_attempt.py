@@ -298,7 +298,7 @@ async def test_a_worker_that_stops_while_it_is_called(stage: Stage, monkeypatch:
     endings: list[FinishKind] = []
     write = Completer.finish
 
-    async def finish(self: Completer, ending: Finish) -> FinishResult:
+    async def finish(self: Completer[Any], ending: Finish) -> FinishResult:
         endings.append(ending.kind)
         # Just when the job is given back over its head, the hook ends.
         leave.set()

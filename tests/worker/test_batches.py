@@ -195,7 +195,7 @@ async def test_cancelled_from_within_is_an_error_of_all() -> None:
     async def cancels(attempts: Sequence[Any]) -> Any:
         raise asyncio.CancelledError
 
-    collector = BatchCollector("number", 2, cancels)
+    collector = BatchCollector("number", 2, cancels, _no_more)
     results: Any = await asyncio.gather(collector.join(_any()), collector.join(_any()), return_exceptions=True)
     assert [str(result) for result in results] == ["the batched handler was cancelled from within"] * 2
 
@@ -204,12 +204,16 @@ async def test_mismatch_names_the_numbers() -> None:
     async def one(attempts: Sequence[Any]) -> Any:
         return [1]
 
-    collector = BatchCollector("number", 5, one)
+    collector = BatchCollector("number", 5, one, _no_more)
     results = await asyncio.gather(*(collector.join(_any()) for _ in range(3)), return_exceptions=True)
     assert {str(result) for result in results} == {
         "the batched handler of 'number' got 3 attempts and returned 1 outcomes"
     }
     assert all(isinstance(result, BatchMismatchError) for result in results)
+
+
+def _no_more() -> bool:
+    return False
 
 
 def _any() -> Any:

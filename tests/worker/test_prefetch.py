@@ -7,7 +7,6 @@ import asyncio
 import pytest
 
 from queuert.worker.prefetch import MOST_AHEAD, Pace, Prefetch
-from queuert.worker.slots import Slots
 
 
 class TestPace:
@@ -36,39 +35,38 @@ class TestPace:
 
 
 class Handlers:
-    """Starts what the prefetch says, in slots; each runs until it is let go."""
+    """What the prefetch starts; each runs until it is let go."""
 
     def __init__(self, places: int, *, enabled: bool = True) -> None:
-        self.slots = Slots(places)
         self.started: list[int] = []
         self.gates: dict[int, asyncio.Event] = {}
-        self.prefetch: Prefetch[int] = Prefetch(self.slots, self._start, enabled=enabled)
+        self.began: asyncio.Queue[int] = asyncio.Queue()
+        self.prefetch: Prefetch[int] = Prefetch(places, self._run, enabled=enabled)
 
-    def _start(self, number: int) -> None:
+    async def _run(self, number: int) -> bool:
         self.started.append(number)
-        self.gates[number] = asyncio.Event()
-        self.slots.start(self._run(number))
+        gate = self.gates[number] = asyncio.Event()
+        self.began.put_nowait(number)
+        await gate.wait()
+        return True
 
-    async def _run(self, number: int) -> None:
-        await self.gates[number].wait()
-
-    async def end(self, number: int) -> None:
-        """Let a handler end, and wait until its place is free."""
-        self.gates[number].set()
-        await self.slots.changed()
+    async def begin(self, *numbers: int) -> None:
+        """Wait until these have begun."""
+        for number in numbers:
+            assert await self.began.get() == number
 
     def put(self, *numbers: int) -> None:
-        for number in numbers:
-            self.prefetch.put(number)
+        self.prefetch.put(numbers)
 
 
 async def test_started_in_order_as_places_become_free() -> None:
     handlers = Handlers(2)
     handlers.put(1, 2, 3, 4)
-    assert handlers.started == [1, 2]
-    await handlers.end(2)
-    assert handlers.started == [1, 2, 3]
-    await handlers.end(1)
+    await handlers.begin(1, 2)
+    handlers.gates[2].set()
+    await handlers.begin(3)
+    handlers.gates[1].set()
+    await handlers.begin(4)
     assert handlers.started == [1, 2, 3, 4]
     assert len(handlers.prefetch) == 0
 
@@ -94,10 +92,12 @@ async def test_no_room_while_more_than_half_of_it_waits() -> None:
     room = await handlers.prefetch.room()
     assert room == 3
     handlers.put(*range(room))
+    await handlers.begin(0)
     waiting = asyncio.ensure_future(handlers.prefetch.room())
     await asyncio.sleep(0)
     assert not waiting.done()
-    await handlers.end(0)
+    handlers.gates[0].set()
+    await handlers.begin(1)
     assert await waiting == 3  # One waits still, of four that may.
 
 
@@ -106,26 +106,31 @@ async def test_without_leave_only_for_the_places() -> None:
     handlers.prefetch.pace.note(0.0001)
     assert await handlers.prefetch.room() == 2
     handlers.put(1, 2)
+    await handlers.begin(1, 2)
     waiting = asyncio.ensure_future(handlers.prefetch.room())
-    await handlers.end(1)
+    handlers.gates[1].set()
     assert await waiting == 1
 
 
 async def test_what_is_taken_back_is_not_started() -> None:
     handlers = Handlers(1)
     handlers.put(1, 2, 3)
+    await handlers.begin(1)
     assert handlers.prefetch.take_back() == [2, 3]
-    await handlers.end(1)
+    handlers.gates[1].set()
+    assert await handlers.prefetch.room() == 1
     assert handlers.started == [1]
 
 
 async def test_nothing_is_started_after_the_end() -> None:
     handlers = Handlers(1)
     handlers.put(1, 2)
-    handlers.slots.stop_waiting()
+    await handlers.begin(1)
+    handlers.prefetch.slots.stop_waiting()
     handlers.put(3)
     handlers.gates[1].set()
-    assert await handlers.slots.wait_until_empty(5)
+    while handlers.prefetch.slots.running:  # noqa: ASYNC110
+        await asyncio.sleep(0)
     assert handlers.started == [1]
     assert handlers.prefetch.take_back() == [2, 3]
     assert await handlers.prefetch.room() == 0

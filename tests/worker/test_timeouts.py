@@ -219,7 +219,7 @@ async def test_a_commit_that_has_begun_is_carried_through(stage: Stage) -> None:
 async def test_what_goes_on_after_its_commit_is_cancelled_and_stays_completed(stage: Stage) -> None:
     effects = effects_of(stage)
 
-    @stage.processors.handles(number, timeout=SOON)
+    @stage.processors.handles(number, timeout=1.0)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.complete() as tx:
             await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))

@@ -22,6 +22,10 @@ from queuert.notify.times import ListenerTimes
 _SEND = """SELECT set_config('synchronous_commit', 'off', true), pg_notify(channel, payload)
 FROM unnest($1::text[], $2::text[]) AS hint (channel, payload)"""
 
+# After a silence a hint goes out at once. While they come one upon the other, those of so many seconds go together:
+# each sending is a transaction, on the processors that should be running jobs.
+_GATHER = 0.002
+
 # Read-only transaction: this is a standby, or became one. Another connection may lead to the primary.
 _READ_ONLY = "25006"
 
@@ -83,6 +87,7 @@ class Session:
         self._test: _Test | None = None
         self._retest_at = 0.0
         self._tidy_at: float | None = None
+        self._next_send_at = 0.0
         self.began_at = time.monotonic()
 
     @property
@@ -104,7 +109,8 @@ class Session:
         self._keep_listening()
         if self.healthy:
             self._owner.works()
-        self.send(self._times.answer)
+        if time.monotonic() >= self._next_send_at:
+            self.send(self._times.answer)
         if time.monotonic() >= self._wire.heard_at + self._times.probe:
             self._wire.ask("SELECT 1", limit=self._times.answer)
         self._wire.wait(self._next_deadline() - time.monotonic())
@@ -126,6 +132,7 @@ class Session:
             raise
         except Exception as error:
             self._owner.dropped(str(error))
+        self._next_send_at = time.monotonic() + _GATHER
 
     def _send(self, batch: Batch, limit: float) -> None:
         texts = [(channel_of(self._schema, topic), text) for topic, keys in batch.items() for text in encode(keys)]
@@ -174,6 +181,8 @@ class Session:
         deadlines = [self._wire.heard_at + self._times.probe]
         if self._tidy_at is not None:
             deadlines.append(self._tidy_at)
+        if self._pending:
+            deadlines.append(self._next_send_at)
         if not self.healthy:
             deadlines.append(self._retest_at if self._test is None else self._test.deadline)
         return min(deadlines)

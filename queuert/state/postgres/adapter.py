@@ -41,7 +41,9 @@ class PostgresState:
         print(state)
     """
 
-    capabilities = frozenset({Capability.USER_TRANSACTIONS, Capability.ROW_LOCKS, Capability.MULTI_PROCESS})
+    capabilities = frozenset(
+        {Capability.USER_TRANSACTIONS, Capability.ROW_LOCKS, Capability.MULTI_PROCESS, Capability.EVENTS}
+    )
 
     def __init__(
         self,

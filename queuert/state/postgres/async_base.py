@@ -50,9 +50,11 @@ class AsyncPostgresBase:
         """Let go of all connections."""
         await self._connections.aclose()
 
-    async def _fetch(self, statement: bytes, values: parameters.Parameters | None = None) -> list[Row]:
+    async def _fetch(
+        self, statement: bytes, values: parameters.Parameters | None = None, *, binary: bool = False
+    ) -> list[Row]:
         async with self._connections.connection() as connection:
-            return await fetch(connection, statement, values)
+            return await fetch(connection, statement, values, binary=binary)
 
     @asynccontextmanager
     async def _transaction(self, callers: Any = None) -> AsyncIterator[AsyncConnection[Any]]:

@@ -28,11 +28,18 @@ from queuert.state.postgres.statements import Statements
 
 
 async def fetch(
-    connection: AsyncConnection[Any], statement: bytes, values: parameters.Parameters | None = None
+    connection: AsyncConnection[Any],
+    statement: bytes,
+    values: parameters.Parameters | None = None,
+    *,
+    binary: bool = False,
 ) -> list[Row]:
-    """Run one statement and return its rows as tuples, whatever row factory the connection has."""
+    """Run one statement and return its rows as tuples, whatever row factory the connection has.
+
+    ``binary`` asks for them in a form that is read in half the time; worth while for many.
+    """
     async with AsyncCursor(connection, row_factory=tuple_row) as cursor:
-        await cursor.execute(statement, values)
+        await cursor.execute(statement, values, binary=binary)
         return await cursor.fetchall()
 
 
@@ -89,6 +96,11 @@ async def insert_jobs(
     awaited: bool = False,
 ) -> dict[str, StartedJob]:
     """Write the first jobs of new chains by ``start_jobs`` or ``start_missing``; those that were written, by id."""
+    if not jobs:
+        return {}
+    plain = parameters.plain_start(jobs, awaited=awaited) if statement is sql.start_jobs else None
+    if plain is not None:
+        return {row[0]: rows.started_job(row) for row in await fetch(connection, sql.start_plain, plain)}
     written = {}
     if any(job.attributes for job in jobs):
         statement = indexing(sql.index_attributes, statement)

@@ -25,6 +25,7 @@ from queuert.state.checks import check_endings
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_claiming import AsyncPostgresClaiming
+from queuert.state.postgres.async_events import AsyncPostgresEvents
 from queuert.state.postgres.async_listing import AsyncPostgresListing
 from queuert.state.postgres.async_outside import AsyncPostgresOutside
 from queuert.state.postgres.async_recurrence import AsyncPostgresRecurrence
@@ -33,7 +34,7 @@ from queuert.state.postgres.async_retention import AsyncPostgresRetention
 from queuert.state.postgres.async_starting import AsyncPostgresStarting
 from queuert.state.postgres.async_steps import fetch, finish_and_release, lock_rows
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
-from queuert.state.postgres.finishing import DUE, finish_results, releases_dependents
+from queuert.state.postgres.finishing import DUE, are_plain, completed, finish_results, releases_dependents
 from queuert.state.postgres.rows import LeaseState, Row
 
 _SOON = b"SELECT set_config('lock_timeout', '50ms', true)"
@@ -51,6 +52,7 @@ class AsyncPostgresStore(
     AsyncPostgresRecurrence,
     AsyncPostgresRetention,
     AsyncPostgresRegistry,
+    AsyncPostgresEvents,
     AsyncPostgresBase,
 ):
     """Jobs in Postgres: see :class:`queuert.state.AsyncStore` for what each operation promises."""
@@ -89,6 +91,8 @@ class AsyncPostgresStore(
                 if release_dependents:
                     left = await self._settle(connection, left, results)
                     results |= await self._release_round(connection, left, wait=wait)
+                elif are_plain(left):
+                    results |= completed(left, await fetch(connection, self._sql.complete, parameters.complete(left)))
                 else:
                     found = await fetch(connection, self._sql.finish, parameters.finish(left, closes_awaited=False))
                     results |= finish_results(left, found)

@@ -12,13 +12,14 @@ from psycopg.pq import TransactionStatus
 
 from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
-from queuert.state.adapter import ClaimedJob, Finish, FinishResult
+from queuert.state.adapter import ClaimedJob, Finish, FinishResult, Lease
 from queuert.state.checks import check_endings
 from queuert.state.pauses import async_pauses
-from queuert.state.postgres import rows
+from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.async_steps import fetch, finish_and_release
 from queuert.state.postgres.connections import AsyncConnections
 from queuert.state.postgres.failures import BROKEN, mapped
+from queuert.state.postgres.finishing import are_plain, completed
 from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.watchdog import cut
@@ -65,12 +66,23 @@ class AsyncPostgresTransaction:
         """Write the ending inside the transaction."""
         check_endings([finish])
         with self._connections.limited(self.connection):
-            results = await finish_and_release(self.connection, self._sql, [finish])
+            results = await self._finish(self.connection, finish)
         if finish.job.lease not in results:
             # Held by our lock since the beginning: only the caller's own SQL can have taken it.
             raise LeaseLostError(finish.job.id, AbortReason.TAKEN_BY_ANOTHER_WORKER)
         self._written = True
         return results[finish.job.lease]
+
+    async def _finish(self, connection: AsyncConnection[Any], finish: Finish) -> dict[Lease, FinishResult]:
+        """The job's row is locked, so most completions need no other: nobody can have begun to wait for their chain.
+
+        Nobody but the caller in this very transaction, which the lean statement finds out.
+        """
+        if are_plain([finish]):
+            found = await fetch(connection, self._sql.complete, parameters.complete([finish]))
+            if found:
+                return completed([finish], found)
+        return await finish_and_release(connection, self._sql, [finish])
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:

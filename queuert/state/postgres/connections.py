@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Any
+from weakref import WeakSet
 
 from psycopg import AsyncConnection, AsyncCursor, BaseConnection, Connection, Cursor, errors
 from psycopg.rows import tuple_row
@@ -17,12 +18,17 @@ from queuert.state.postgres.watchdog import Watchdog, cut
 
 _REMINDER = 1.0
 
+_PLAN_ONCE = b"SET plan_cache_mode = force_generic_plan"
+"""Our statements have one good plan, whatever their values. Left to itself Postgres makes a new one each time, since it
+takes a limit that it does not know for a tenth of the table: a millisecond a claim, more than the claim itself."""
+
 
 class _Base:
     def __init__(self, settings: PostgresSettings, size: int) -> None:
         self._settings = settings
         self._watchdog = Watchdog(settings.answer_timeout)
         self._in_use: set[BaseConnection[Any]] = set()
+        self._plans_once: WeakSet[BaseConnection[Any]] = WeakSet()
         self._pool_arguments: dict[str, Any] = {
             "conninfo": settings.dsn,
             "kwargs": settings.connection_arguments(),
@@ -34,6 +40,13 @@ class _Base:
             "open": False,
             "name": settings.application_name,
         }
+
+    def _is_new(self, connection: BaseConnection[Any]) -> bool:
+        """Whether it is yet to be told to plan once. Without prepared statements there is nothing to be kept."""
+        if self._settings.prepare_threshold is None or connection in self._plans_once:
+            return False
+        self._plans_once.add(connection)
+        return True
 
     def _waits(self) -> Iterator[tuple[float, bool]]:
         """How long to wait for a connection at a time, and whether that is the last time.
@@ -104,6 +117,8 @@ class AsyncConnections(_Base):
         """A connection for some statements: driver errors are mapped, and waiting is limited."""
         async with self.bare_connection() as connection:
             with self._limited(connection):
+                if self._is_new(connection):
+                    await connection.execute(_PLAN_ONCE)
                 yield connection
 
     @asynccontextmanager
@@ -171,6 +186,8 @@ class Connections(_Base):
     def connection(self) -> Iterator[Connection[Any]]:
         """A connection for some statements: driver errors are mapped, and waiting is limited."""
         with self.bare_connection() as connection, self._limited(connection):
+            if self._is_new(connection):
+                connection.execute(_PLAN_ONCE)
             yield connection
 
     @contextmanager

@@ -27,6 +27,35 @@ def releases_dependents(finish: Finish) -> bool:
     return finish.kind.closes_chain and finish.job.has_dependents
 
 
+_PLAIN_CHARACTERS = 8 * 1024 * 1024
+"""What the outputs of plain completions may be long together: a JSON object of Postgres has a limit of 256 MB."""
+
+
+def is_plain(finish: Finish) -> bool:
+    """Whether this ending is a completion that needs nothing but its own row, as far as the claim knew."""
+    job = finish.job
+    return (
+        finish.kind is FinishKind.COMPLETE
+        and job.chain_index == 0
+        and not job.has_dependents
+        and finish.result_ttl is None
+    )
+
+
+def are_plain(finishes: Sequence[Finish]) -> bool:
+    """Whether the lean statement will do for all of these."""
+    return all(map(is_plain, finishes)) and sum(len(one.output or "") for one in finishes) <= _PLAIN_CHARACTERS
+
+
+def completed(finishes: Sequence[Finish], found: Sequence[Row]) -> dict[Lease, FinishResult]:
+    """The results of the plain completions that were written, from the rows of ``complete``.
+
+    Of two that name one job, with different tokens, the statement sees the last.
+    """
+    asked = {one.job.id: one.job.lease for one in finishes}
+    return {asked[row[0]]: FinishResult(row[0]) for row in found}
+
+
 def waiting_jobs(finishes: Sequence[Finish]) -> list[NewJob]:
     """The jobs that must wait for chains: continuations, and those that wait again."""
     found = []

@@ -14,6 +14,7 @@ from queuert.attributes import attributes_text, pairs_of
 from queuert.jobs import JobError
 from queuert.schedules import Schedule
 from queuert.state.adapter import ClaimRequest, Finish, Lease, NewJob, ReapRequest, Renewal
+from queuert.state.postgres.head_bounds import HEAD, Place
 
 Parameters = dict[str, Any]
 
@@ -73,6 +74,31 @@ def start_chunks(jobs: Sequence[NewJob], *, awaited: bool = False) -> Iterator[P
         size += len(row)
     if rows:
         yield {"jobs": array(rows)}
+
+
+def plain_start(jobs: Sequence[NewJob], *, awaited: bool = False) -> Parameters | None:
+    """Parameters of ``start_plain``, or None where these jobs need more than it does, or more than one statement."""
+    first = jobs[0]
+    shared = (first.type, first.priority, first.trace_context, first.limit_key, first.result_ttl)
+    size = 0
+    for job in jobs:
+        if job.schedule is not None or job.deduplication is not None or job.attributes:
+            return None
+        if (job.type, job.priority, job.trace_context, job.limit_key, job.result_ttl) != shared:
+            return None
+        size += len(job.input)
+    if size > MAX_STATEMENT_CHARACTERS:
+        return None
+    return {
+        "type": first.type,
+        "priority": first.priority,
+        "trace_context": first.trace_context,
+        "limit_key": first.limit_key,
+        "result_ttl": first.result_ttl,
+        "awaited": awaited,
+        "ids": [job.id for job in jobs],
+        "inputs": [job.input for job in jobs],
+    }
 
 
 def is_large(jobs: Sequence[NewJob]) -> bool:
@@ -135,11 +161,20 @@ def finish(finishes: Sequence[Finish], *, closes_awaited: bool) -> Parameters:
     }
 
 
-def claim(request: ClaimRequest) -> Parameters:
-    """Parameters of ``claim``."""
+def complete(finishes: Sequence[Finish]) -> Parameters:
+    """Parameters of ``complete``."""
+    rows = (f'{quoted(one.job.id)}:["{one.job.token}",{one.output or "null"}]' for one in finishes)
+    return {"asked": f"{{{','.join(rows)}}}"}
+
+
+def claim(request: ClaimRequest, places: Sequence[Place] | None = None) -> Parameters:
+    """Parameters of ``claim``; it looks at the head, or begins at these places, one for each type."""
+    begin = [HEAD] * len(request.leases) if places is None else places
     return {
         "types": list(request.leases),
         "leases": list(request.leases.values()),
+        "first_ranks": [rank for rank, _ in begin],
+        "first_times": [when for _, when in begin],
         "limit": request.limit,
         "token": request.token,
         "holder": request.holder,

@@ -19,9 +19,10 @@ _MIRRORED = {b"<=": b">=", b"> (": b"< (", b"ASC": b"DESC", b"DESC": b"ASC", b"%
 @cache
 def indexing(index: bytes, start: bytes) -> bytes:
     """A statement that starts chains, such as ``start_jobs``, and writes the entries of their attributes."""
-    head, opening, rest = index.partition(b"AS (\n")
-    _, closing, tail = rest.partition(b"\n),")
-    return head + opening + start.strip() + b", attributes" + closing + tail
+    _, _, rest = index.partition(b"entry AS (\n")
+    entry, _, _ = rest.partition(b"\n)\nSELECT")
+    written, returned, tail = start.rpartition(b"\nSELECT id, type, status, created_at")
+    return written + b",\nentry AS (\n" + entry + b"\n)" + returned + tail
 
 
 @cache

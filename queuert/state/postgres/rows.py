@@ -29,6 +29,10 @@ def started_job(row: Row) -> StartedJob:
     return StartedJob(row[0], row[1], JobStatus(row[2]), row[3])
 
 
+LOOK_SECONDS = 18
+"""Where a row of ``claim`` says how long the look for ready jobs took."""
+
+
 def claimed_job(row: Row, token: str) -> ClaimedJob:
     """A row of ``claim``."""
     return ClaimedJob(

@@ -17,6 +17,7 @@ class Statements:
             setattr(self, name, text.replace("{schema}", f'"{schema}"').encode())
 
     start_jobs: bytes
+    start_plain: bytes
     start_missing: bytes
     take_keys: bytes
     find_duplicates: bytes
@@ -34,6 +35,7 @@ class Statements:
     release: bytes
     release_claim: bytes
     finish: bytes
+    complete: bytes
     hold: bytes
     reap: bytes
     fail_expired: bytes
@@ -87,6 +89,48 @@ class Statements:
     sweep_workers: bytes
     forget_worker: bytes
     list_workers: bytes
+    list_events: bytes
+    event_levels: bytes
+    set_event_default: bytes
+    set_event_levels: bytes
+    forget_event_levels: bytes
+    event_days: bytes
+    try_event_upkeep: bytes
+    forget_events: bytes
+    bulk_count: bytes
+    bulk_chain_ids: bytes
+    bulk_make_stage: bytes
+    bulk_note_stage: bytes
+    bulk_touch_stage: bytes
+    bulk_copy: bytes
+    bulk_drop_stage: bytes
+    bulk_forget_stage: bytes
+    bulk_idle_stages: bytes
+    bulk_find_write: bytes
+    bulk_note_write: bytes
+    bulk_note_started: bytes
+    bulk_count_staged: bytes
+    bulk_hold_fence: bytes
+    bulk_conflicts: bytes
+    bulk_take_keys: bytes
+    bulk_drop_duplicates: bytes
+    bulk_awaited: bytes
+    bulk_waiting: bytes
+    bulk_start: bytes
+    stream_find: bytes
+    stream_note_batch: bytes
+    stream_forget_staged: bytes
+    stream_sweep: bytes
+    read_horizon: bytes
+    read_blocks: bytes
+    read_id_bounds: bytes
+    read_days: bytes
+    read_first_event: bytes
+    read_nth_event: bytes
+    history_facts: bytes
+    history_dates: bytes
+    history_lock: bytes
+    history_kept: bytes
     notify: bytes
     schema_revision: bytes
 

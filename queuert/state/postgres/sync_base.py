@@ -51,9 +51,11 @@ class PostgresBase:
         """Let go of all connections."""
         self._connections.close()
 
-    def _fetch(self, statement: bytes, values: parameters.Parameters | None = None) -> list[Row]:
+    def _fetch(
+        self, statement: bytes, values: parameters.Parameters | None = None, *, binary: bool = False
+    ) -> list[Row]:
         with self._connections.connection() as connection:
-            return fetch(connection, statement, values)
+            return fetch(connection, statement, values, binary=binary)
 
     @contextmanager
     def _transaction(self, callers: Any = None) -> Iterator[Connection[Any]]:

@@ -10,6 +10,7 @@ from psycopg import Connection
 
 from queuert.state.adapter import ClaimedJob, ClaimRequest
 from queuert.state.postgres import limiting, parameters, rows
+from queuert.state.postgres.head_bounds import HeadBounds, Place
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
@@ -27,6 +28,7 @@ class PostgresClaiming(PostgresBase):
         super().__init__(settings, statements, connections)
         self._cursors: dict[str, str] = {}
         """Where the next walk over the keys of a job type begins, if it has too many for one."""
+        self._bounds = HeadBounds()
 
     def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
         """Lease due jobs, best first."""
@@ -34,9 +36,18 @@ class PostgresClaiming(PostgresBase):
             return []
         if limiting.limits_of(request):
             found = self._claim_limited(request)
-        else:
-            found = self._fetch(self._sql.claim, parameters.claim(request))
-        return rows.best_first([rows.claimed_job(row, request.token) for row in found])
+            return rows.best_first([rows.claimed_job(row, request.token) for row in found])
+        places = self._bounds.places(list(request.leases))
+        if places is not None and (jobs := self._claim_from(request, places)):
+            return jobs
+        return self._claim_from(request, None)
+
+    def _claim_from(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[ClaimedJob]:
+        found = self._fetch(self._sql.claim, parameters.claim(request, places), binary=True)
+        jobs = [rows.claimed_job(row, request.token) for row in found]
+        if found:
+            self._bounds.note(jobs, found[0][rows.LOOK_SECONDS], at_head=places is None)
+        return rows.best_first(jobs)
 
     def _claim_limited(self, request: ClaimRequest) -> list[Row]:
         with self._transaction() as connection:

@@ -28,10 +28,19 @@ from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
 
 
-def fetch(connection: Connection[Any], statement: bytes, values: parameters.Parameters | None = None) -> list[Row]:
-    """Run one statement and return its rows as tuples, whatever row factory the connection has."""
+def fetch(
+    connection: Connection[Any],
+    statement: bytes,
+    values: parameters.Parameters | None = None,
+    *,
+    binary: bool = False,
+) -> list[Row]:
+    """Run one statement and return its rows as tuples, whatever row factory the connection has.
+
+    ``binary`` asks for them in a form that is read in half the time; worth while for many.
+    """
     with Cursor(connection, row_factory=tuple_row) as cursor:
-        cursor.execute(statement, values)
+        cursor.execute(statement, values, binary=binary)
         return cursor.fetchall()
 
 
@@ -88,6 +97,11 @@ def insert_jobs(
     awaited: bool = False,
 ) -> dict[str, StartedJob]:
     """Write the first jobs of new chains by ``start_jobs`` or ``start_missing``; those that were written, by id."""
+    if not jobs:
+        return {}
+    plain = parameters.plain_start(jobs, awaited=awaited) if statement is sql.start_jobs else None
+    if plain is not None:
+        return {row[0]: rows.started_job(row) for row in fetch(connection, sql.start_plain, plain)}
     written = {}
     if any(job.attributes for job in jobs):
         statement = indexing(sql.index_attributes, statement)

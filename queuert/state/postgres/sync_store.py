@@ -24,10 +24,11 @@ from queuert.state.adapter import (
 )
 from queuert.state.checks import check_endings
 from queuert.state.postgres import parameters, rows
-from queuert.state.postgres.finishing import DUE, finish_results, releases_dependents
+from queuert.state.postgres.finishing import DUE, are_plain, completed, finish_results, releases_dependents
 from queuert.state.postgres.rows import LeaseState, Row
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_claiming import PostgresClaiming
+from queuert.state.postgres.sync_events import PostgresEvents
 from queuert.state.postgres.sync_listing import PostgresListing
 from queuert.state.postgres.sync_outside import PostgresOutside
 from queuert.state.postgres.sync_recurrence import PostgresRecurrence
@@ -52,6 +53,7 @@ class PostgresStore(
     PostgresRecurrence,
     PostgresRetention,
     PostgresRegistry,
+    PostgresEvents,
     PostgresBase,
 ):
     """Jobs in Postgres: see :class:`queuert.state.Store` for what each operation promises."""
@@ -90,6 +92,8 @@ class PostgresStore(
                 if release_dependents:
                     left = self._settle(connection, left, results)
                     results |= self._release_round(connection, left, wait=wait)
+                elif are_plain(left):
+                    results |= completed(left, fetch(connection, self._sql.complete, parameters.complete(left)))
                 else:
                     found = fetch(connection, self._sql.finish, parameters.finish(left, closes_awaited=False))
                     results |= finish_results(left, found)

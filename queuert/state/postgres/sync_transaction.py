@@ -13,12 +13,13 @@ from psycopg.pq import TransactionStatus
 
 from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
-from queuert.state.adapter import ClaimedJob, Finish, FinishResult
+from queuert.state.adapter import ClaimedJob, Finish, FinishResult, Lease
 from queuert.state.checks import check_endings
 from queuert.state.pauses import sync_pauses
-from queuert.state.postgres import rows
+from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.connections import Connections
 from queuert.state.postgres.failures import BROKEN, mapped
+from queuert.state.postgres.finishing import are_plain, completed
 from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_steps import fetch, finish_and_release
@@ -66,12 +67,23 @@ class PostgresTransaction:
         """Write the ending inside the transaction."""
         check_endings([finish])
         with self._connections.limited(self.connection):
-            results = finish_and_release(self.connection, self._sql, [finish])
+            results = self._finish(self.connection, finish)
         if finish.job.lease not in results:
             # Held by our lock since the beginning: only the caller's own SQL can have taken it.
             raise LeaseLostError(finish.job.id, AbortReason.TAKEN_BY_ANOTHER_WORKER)
         self._written = True
         return results[finish.job.lease]
+
+    def _finish(self, connection: Connection[Any], finish: Finish) -> dict[Lease, FinishResult]:
+        """The job's row is locked, so most completions need no other: nobody can have begun to wait for their chain.
+
+        Nobody but the caller in this very transaction, which the lean statement finds out.
+        """
+        if are_plain([finish]):
+            found = fetch(connection, self._sql.complete, parameters.complete([finish]))
+            if found:
+                return completed([finish], found)
+        return finish_and_release(connection, self._sql, [finish])
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:

@@ -19,14 +19,21 @@ from typing import Any
 import psycopg
 from psycopg import BaseConnection
 
+_IDLE = 60.0
+"""Seconds without anything to watch after which the thread ends."""
+
 
 class Watchdog:
-    """Cuts connections that have been waited for longer than ``seconds``."""
+    """Cuts connections that have been waited for longer than ``seconds``, or a twentieth more.
+
+    The thread is not told of a wait, which would cost each statement a switch to it and back. It looks now and then.
+    """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
+        self._pause = seconds / 20
         self._waits: deque[_Wait] = deque()  # Each lasts equally long, so the first to begin is the first to expire.
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     @contextmanager
@@ -40,42 +47,40 @@ class Watchdog:
 
     def _begin(self, connection: BaseConnection[Any]) -> _Wait:
         wait = _Wait(connection, time.monotonic() + self.seconds)
-        with self._changed:
-            idle = not self._waits
+        with self._lock:
             self._waits.append(wait)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._watch, name="queuert-watchdog", daemon=True)
                 self._thread.start()
-            elif idle:
-                self._changed.notify()
         return wait
 
     def _end(self, wait: _Wait) -> None:
-        with self._changed:
+        with self._lock:
             wait.connection = None
             while self._waits and self._waits[0].connection is None:
                 self._waits.popleft()
 
     def _watch(self) -> None:
+        ends_at = time.monotonic() + _IDLE
         while True:
-            with self._changed:
-                if not self._waits and not self._changed.wait(timeout=60) and not self._waits:
+            with self._lock:
+                now = time.monotonic()
+                if self._waits:
+                    ends_at = now + _IDLE
+                elif now >= ends_at:
                     self._thread = None
                     return
-                late = self._late_connection()
+                late = self._late_connection(now)
+                pause = self._waits[0].deadline - now if self._waits else self._pause
             if late is not None:
                 cut(late)
+            elif pause > 0:
+                time.sleep(pause)
 
-    def _late_connection(self) -> BaseConnection[Any] | None:
-        if not self._waits:
+    def _late_connection(self, now: float) -> BaseConnection[Any] | None:
+        if not self._waits or self._waits[0].deadline > now:
             return None
-        first = self._waits[0]
-        remaining = first.deadline - time.monotonic()
-        if remaining > 0:
-            self._changed.wait(timeout=remaining)
-            return None
-        self._waits.popleft()
-        return first.connection
+        return self._waits.popleft().connection
 
 
 class _Wait:

@@ -18,6 +18,7 @@ from queuert.state.adapter import (
     Renewal,
     StartedJob,
 )
+from queuert.state.async_no_events import AsyncNoEvents
 from queuert.state.redis import requests, rows
 from queuert.state.redis.async_base import refuse_connection
 from queuert.state.redis.async_listing import AsyncRedisListing
@@ -29,7 +30,7 @@ from queuert.state.redis.async_transaction import AsyncRedisTransaction
 
 
 class AsyncRedisStore(
-    AsyncRedisOutside, AsyncRedisListing, AsyncRedisRecurrence, AsyncRedisRetention, AsyncRedisRegistry
+    AsyncRedisOutside, AsyncRedisListing, AsyncRedisRecurrence, AsyncRedisRetention, AsyncRedisRegistry, AsyncNoEvents
 ):
     """Jobs in Redis: see :class:`queuert.state.AsyncStore` for what each operation promises.
 

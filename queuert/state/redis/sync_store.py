@@ -27,9 +27,10 @@ from queuert.state.redis.sync_recurrence import RedisRecurrence
 from queuert.state.redis.sync_registry import RedisRegistry
 from queuert.state.redis.sync_retention import RedisRetention
 from queuert.state.redis.sync_transaction import RedisTransaction
+from queuert.state.sync_no_events import NoEvents
 
 
-class RedisStore(RedisOutside, RedisListing, RedisRecurrence, RedisRetention, RedisRegistry):
+class RedisStore(RedisOutside, RedisListing, RedisRecurrence, RedisRetention, RedisRegistry, NoEvents):
     """Jobs in Redis: see :class:`queuert.state.Store` for what each operation promises.
 
     Every operation is one script: it runs alone on the server, and looks at everything before it writes anything.

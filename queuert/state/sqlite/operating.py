@@ -18,9 +18,10 @@ from queuert.state.retention import RetireRequest, RetireResult
 from queuert.state.sqlite import listing, outside, recurring, registering, retiring, rows
 from queuert.state.sqlite.base import SQLiteBase
 from queuert.state.sqlite.link import run
+from queuert.state.sync_no_events import NoEvents
 
 
-class SQLiteOperating(SQLiteBase):
+class SQLiteOperating(NoEvents, SQLiteBase):
     """What operators and schedulers do."""
 
     # --- lists --------------------------------------------------------------------------------------------------------

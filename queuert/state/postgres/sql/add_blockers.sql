@@ -39,11 +39,25 @@ counted AS (
         SELECT job_id, 0, 1 FROM reopened
     ) AS entry
     GROUP BY job_id
+),
+waiting AS (
+    UPDATE {schema}.job
+    SET blocker_count = blocker_count + counted.total,
+        open_blockers = open_blockers + counted.open,
+        status = CASE WHEN open_blockers + counted.open > 0 THEN 'blocked' ELSE status END
+    FROM counted
+    WHERE job.id = counted.job_id
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
+        job.started_at
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
+    SELECT 'blocked', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
+        NULL, NULL
+    FROM waiting
+    WHERE status = 'blocked'
+        AND coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = waiting.type),
+                   (SELECT level FROM {schema}.event_log)) = 'all'
 )
-UPDATE {schema}.job
-SET blocker_count = blocker_count + counted.total,
-    open_blockers = open_blockers + counted.open,
-    status = CASE WHEN open_blockers + counted.open > 0 THEN 'blocked' ELSE status END
-FROM counted
-WHERE job.id = counted.job_id
-RETURNING job.id, job.status
+SELECT id, status FROM waiting

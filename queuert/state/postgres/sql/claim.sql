@@ -4,21 +4,27 @@
 -- those, passing over what others hold; make up for what is missing then from any type. All steps read at most `limit`
 -- entries a type from an index, whatever the backlog. Paused types are left out. statement_timestamp() is stable, so that
 -- it can bound the index scan; leases are dated by clock_timestamp(), since the statement may have waited.
+--
+-- The look begins at a rank and a time for each type: at the head of the index, unless an old snapshot of somebody's
+-- keeps the entries of all jobs that were there before (see head_bounds.py). How long it took goes with every row.
 WITH wanted AS MATERIALIZED (
-    SELECT * FROM unnest(%(types)s::text[], %(leases)s::float8[]) AS w (type, lease_seconds)
+    SELECT *
+    FROM unnest(%(types)s::text[], %(leases)s::float8[], %(first_ranks)s::int[], %(first_times)s::timestamptz[])
+        AS w (type, lease_seconds, first_rank, first_time)
 ),
 -- Apart from them, since the plan of the update hangs on how many types are expected there.
 unpaused AS MATERIALIZED (
-    SELECT wanted.type FROM wanted
+    SELECT wanted.type, wanted.first_rank, wanted.first_time FROM wanted
     WHERE NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = wanted.type)
 ),
 best AS MATERIALIZED (
-    SELECT unpaused.type, head.due
+    SELECT unpaused.type, unpaused.first_rank, unpaused.first_time, head.due
     FROM unpaused
     CROSS JOIN LATERAL (
         (SELECT false AS due, attempt - uncounted - lease_expirations - priority AS rank, scheduled_at
          FROM {schema}.job
          WHERE job.type = unpaused.type AND status = 'ready'
+             AND (attempt - uncounted - lease_expirations - priority, scheduled_at) >= (unpaused.first_rank, unpaused.first_time)
          ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT %(limit)s)
         UNION ALL
         (SELECT true, attempt - uncounted - lease_expirations - priority, scheduled_at
@@ -30,7 +36,12 @@ best AS MATERIALIZED (
     LIMIT %(limit)s
 ),
 shares AS (
-    SELECT type, count(*) FILTER (WHERE NOT due) AS ready, count(*) FILTER (WHERE due) AS due FROM best GROUP BY type
+    SELECT type, first_rank, first_time, count(*) FILTER (WHERE NOT due) AS ready, count(*) FILTER (WHERE due) AS due
+    FROM best GROUP BY type, first_rank, first_time
+),
+looked AS MATERIALIZED (
+    -- The count comes first, so that the clock is read when the look is over.
+    SELECT count(*), extract(epoch FROM clock_timestamp() - statement_timestamp())::float8 AS seconds FROM best
 ),
 locked AS MATERIALIZED (
     SELECT ready.tid
@@ -39,6 +50,7 @@ locked AS MATERIALIZED (
         SELECT job.ctid AS tid
         FROM {schema}.job
         WHERE job.type = shares.type AND status = 'ready'
+            AND (attempt - uncounted - lease_expirations - priority, scheduled_at) >= (shares.first_rank, shares.first_time)
         ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT shares.ready FOR UPDATE SKIP LOCKED
     ) AS ready
     UNION ALL
@@ -62,21 +74,39 @@ spare AS (
         SELECT job.ctid AS tid
         FROM {schema}.job
         WHERE job.type = unpaused.type AND status = 'ready' AND job.ctid <> ALL (ARRAY(SELECT tid FROM locked))
+            AND (attempt - uncounted - lease_expirations - priority, scheduled_at) >= (unpaused.first_rank, unpaused.first_time)
         ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT short.missing FOR UPDATE SKIP LOCKED
     ) AS other
     LIMIT (SELECT missing FROM short)
+),
+claimed AS (
+    UPDATE {schema}.job
+    SET status = 'running',
+        attempt = attempt + 1,
+        started_at = clock_timestamp(),
+        lease_expires_at = clock_timestamp() + wanted.lease_seconds * interval '1 second',
+        lease_token = %(token)s::uuid,
+        holder = %(holder)s
+    FROM wanted
+    WHERE job.ctid = ANY (ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare))
+        AND job.type = wanted.type
+    RETURNING job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
+        job.uncounted, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
+        job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context,
+        job.result_ttl
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker)
+    SELECT 'started', 'running', id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
+        %(holder)s
+    FROM claimed
+    -- The level of each type, looked up once for all rows.
+    WHERE CASE WHEN (SELECT level FROM {schema}.event_log) = 'all'
+        THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'all'))
+        ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'all')) END
 )
-UPDATE {schema}.job
-SET status = 'running',
-    attempt = attempt + 1,
-    started_at = clock_timestamp(),
-    lease_expires_at = clock_timestamp() + wanted.lease_seconds * interval '1 second',
-    lease_token = %(token)s::uuid,
-    holder = %(holder)s
-FROM wanted
-WHERE job.ctid = ANY (ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare))
-    AND job.type = wanted.type
-RETURNING job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
-    job.uncounted, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
-    job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context,
-    job.result_ttl
+SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,
+    has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context,
+    result_ttl, (SELECT seconds FROM looked)
+FROM claimed

@@ -11,6 +11,7 @@ done AS (
     UPDATE {schema}.job
     SET status = CASE WHEN asked.next_id IS NULL THEN 'completed' ELSE 'continued' END,
         finished_at = clock_timestamp(),
+        completed_tx = pg_current_xact_id(),
         chain_status = CASE WHEN chain_index > 0 THEN NULL WHEN asked.next_id IS NULL THEN 'completed' ELSE 'open' END,
         chain_closed_at = CASE WHEN chain_index = 0 AND asked.next_id IS NULL THEN clock_timestamp() END,
         expires_at = CASE WHEN chain_index = 0 AND asked.next_id IS NULL
@@ -22,11 +23,12 @@ done AS (
         lease_expires_at = NULL
     FROM asked
     WHERE job.id = asked.id
-    RETURNING job.id, job.chain_id, job.chain_type, job.chain_index, job.continued_by, job.result_ttl
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
+        job.started_at, job.continued_by, job.result_ttl
 ),
 closed AS (
     UPDATE {schema}.job
-    SET chain_status = 'completed', chain_closed_at = clock_timestamp(),
+    SET chain_status = 'completed', chain_closed_at = clock_timestamp(), completed_tx = pg_current_xact_id(),
         expires_at = clock_timestamp() + job.result_ttl * interval '1 second'
     FROM done
     WHERE job.id = done.chain_id AND done.chain_index > 0 AND done.continued_by IS NULL
@@ -45,5 +47,22 @@ continued AS (
         SELECT greatest(coalesce(following.moment, clock_timestamp() + following.delay * interval '1 second'),
                         clock_timestamp()) AS at
     ) AS due
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
+        job.started_at
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
+    SELECT kind, status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, NULL, NULL
+    FROM (
+        SELECT status AS kind, status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
+            'terminal' AS level
+        FROM done
+        UNION ALL
+        SELECT 'created', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, 'all'
+        FROM continued
+    ) AS event
+    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = event.type),
+                   (SELECT level FROM {schema}.event_log)) IN ('all', event.level)
 )
 SELECT id FROM done

@@ -2,10 +2,28 @@
 -- the oldest. Of the statuses that no index has by age, rows are looked at, where there are at most a thousand.
 -- The orders are those of the indexes: they keep the planner from reading the table until it has found enough.
 WITH RECURSIVE known (type) AS (
-    (SELECT type FROM {schema}.job WHERE %(types)s::text[] IS NULL ORDER BY type LIMIT 1)
+    (
+        SELECT first.type FROM (
+            (SELECT type FROM {schema}.job WHERE chain_index = 0 AND status <> 'running' ORDER BY type LIMIT 1)
+            UNION ALL
+            (SELECT type FROM {schema}.job WHERE chain_index > 0 AND status <> 'running' ORDER BY type LIMIT 1)
+            UNION ALL
+            (SELECT type FROM {schema}.job WHERE status = 'running' ORDER BY type LIMIT 1)
+        ) AS first
+        WHERE %(types)s::text[] IS NULL ORDER BY first.type LIMIT 1
+    )
     UNION ALL
     SELECT next.type FROM known
-    CROSS JOIN LATERAL (SELECT type FROM {schema}.job WHERE job.type > known.type ORDER BY type LIMIT 1) AS next
+    CROSS JOIN LATERAL (
+        SELECT following.type FROM (
+            (SELECT type FROM {schema}.job WHERE chain_index = 0 AND status <> 'running' AND job.type > known.type ORDER BY type LIMIT 1)
+            UNION ALL
+            (SELECT type FROM {schema}.job WHERE chain_index > 0 AND status <> 'running' AND job.type > known.type ORDER BY type LIMIT 1)
+            UNION ALL
+            (SELECT type FROM {schema}.job WHERE status = 'running' AND job.type > known.type ORDER BY type LIMIT 1)
+        ) AS following
+        ORDER BY following.type LIMIT 1
+    ) AS next
 ),
 asked AS MATERIALIZED (SELECT unnest(%(types)s::text[]) AS type UNION ALL SELECT type FROM known)
 SELECT asked.type, found.status, found.due, found.number, extract(epoch FROM clock_timestamp() - found.oldest)::float8
@@ -13,17 +31,40 @@ FROM asked CROSS JOIN LATERAL (
     SELECT status, false AS due, counted.number, CASE WHEN status = 'ready' THEN ready.oldest ELSE age.oldest END AS oldest
     FROM unnest(%(statuses)s::text[]) AS status
     CROSS JOIN LATERAL (
-        SELECT count(*) AS number FROM (
-            SELECT FROM {schema}.job WHERE job.type = asked.type AND job.status = status.status
-            ORDER BY created_at, id LIMIT %(cap)s::bigint + 1
+        SELECT least(count(*), %(cap)s::bigint + 1) AS number FROM (
+            (SELECT FROM {schema}.job
+             WHERE status.status <> 'running' AND chain_index = 0 AND job.status <> 'running'
+                AND job.type = asked.type AND job.status = status.status
+             ORDER BY created_at, id LIMIT %(cap)s::bigint + 1)
+            UNION ALL
+            (SELECT FROM {schema}.job
+             WHERE status.status <> 'running' AND chain_index > 0 AND job.status <> 'running'
+                AND job.type = asked.type AND job.status = status.status
+             ORDER BY created_at, id LIMIT %(cap)s::bigint + 1)
+            UNION ALL
+            (SELECT FROM {schema}.job
+             WHERE status.status = 'running' AND job.status = 'running' AND job.type = asked.type
+             ORDER BY type LIMIT %(cap)s::bigint + 1)
         ) AS entry
     ) AS counted
     CROSS JOIN LATERAL (
         SELECT min(seen.since) AS oldest FROM (
-            SELECT coalesce(finished_at, scheduled_at) AS since FROM {schema}.job
-            WHERE job.type = asked.type AND job.status = status.status AND status.status <> 'ready'
+            (SELECT coalesce(finished_at, scheduled_at) AS since FROM {schema}.job
+             WHERE status.status NOT IN ('ready', 'running') AND chain_index = 0 AND job.status <> 'running'
+                AND job.type = asked.type AND job.status = status.status
                 AND counted.number <= least(1000, %(cap)s::bigint)
-            ORDER BY created_at, id LIMIT 1000
+             ORDER BY created_at, id LIMIT 1000)
+            UNION ALL
+            (SELECT coalesce(finished_at, scheduled_at) AS since FROM {schema}.job
+             WHERE status.status NOT IN ('ready', 'running') AND chain_index > 0 AND job.status <> 'running'
+                AND job.type = asked.type AND job.status = status.status
+                AND counted.number <= least(1000, %(cap)s::bigint)
+             ORDER BY created_at, id LIMIT 1000)
+            UNION ALL
+            (SELECT coalesce(finished_at, scheduled_at) AS since FROM {schema}.job
+             WHERE status.status = 'running' AND job.status = 'running' AND job.type = asked.type
+                AND counted.number <= least(1000, %(cap)s::bigint)
+             ORDER BY type LIMIT 1000)
         ) AS seen
     ) AS age
     -- Ready jobs are in the order of their age within each rank that there is: a few priorities and numbers of failures.

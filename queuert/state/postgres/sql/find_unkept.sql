@@ -9,8 +9,17 @@ WITH stretch AS MATERIALIZED (
         AS asked (type, status, age, count, low, low_id, place)
     CROSS JOIN LATERAL (SELECT statement_timestamp() - age * interval '1 second' AS at) AS cut
     LEFT JOIN LATERAL (
-        SELECT created_at, id FROM {schema}.job
-        WHERE asked.count IS NOT NULL AND job.type = asked.type AND job.chain_status = asked.status
+        SELECT created_at, id FROM (
+            (SELECT created_at, id FROM {schema}.job
+             WHERE asked.count IS NOT NULL AND chain_index = 0 AND job.status <> 'running'
+                AND job.type = asked.type AND job.status = asked.status
+             ORDER BY created_at DESC, id DESC LIMIT coalesce(asked.count, 0) + 1)
+            UNION ALL
+            (SELECT created_at, id FROM {schema}.job
+             WHERE asked.count IS NOT NULL AND job.status = 'continued'
+                AND job.type = asked.type AND job.chain_status = asked.status
+             ORDER BY created_at DESC, id DESC LIMIT coalesce(asked.count, 0) + 1)
+        ) AS newest
         ORDER BY created_at DESC, id DESC OFFSET coalesce(asked.count, 0) LIMIT 1
     ) AS beyond ON true
 )
@@ -21,10 +30,19 @@ CROSS JOIN LATERAL (
         expires_at IS NULL
             AND coalesce(chain_closed_at <= stretch.cut OR (created_at, id) <= (stretch.mark, stretch.mark_id), false)
             AS unkept
-    FROM {schema}.job
-    WHERE job.type = stretch.type AND job.chain_status = stretch.status
-        AND (created_at, id) > (stretch.low, stretch.low_id)
-        AND created_at <= greatest(stretch.cut, stretch.mark)
+    FROM (
+        (SELECT id, created_at, chain_closed_at, expires_at FROM {schema}.job
+         WHERE chain_index = 0 AND job.status <> 'running' AND job.type = stretch.type AND job.status = stretch.status
+            AND (created_at, id) > (stretch.low, stretch.low_id)
+            AND created_at <= greatest(stretch.cut, stretch.mark)
+         ORDER BY created_at, id LIMIT %(limit)s)
+        UNION ALL
+        (SELECT id, created_at, chain_closed_at, expires_at FROM {schema}.job
+         WHERE job.status = 'continued' AND job.type = stretch.type AND job.chain_status = stretch.status
+            AND (created_at, id) > (stretch.low, stretch.low_id)
+            AND created_at <= greatest(stretch.cut, stretch.mark)
+         ORDER BY created_at, id LIMIT %(limit)s)
+    ) AS entry
     ORDER BY created_at, id LIMIT %(limit)s
 ) AS found
 ORDER BY stretch.place, found.created_at, found.id LIMIT %(limit)s

@@ -32,6 +32,7 @@ done AS (
         expires_at = CASE WHEN chain_index = 0 AND asked.kind IN ('complete', 'fail', 'cancel')
             THEN clock_timestamp() + coalesce(asked.ttl, result_ttl) * interval '1 second' END,
         finished_at = CASE WHEN asked.kind NOT IN ('retry', 'interrupt', 'wait') THEN clock_timestamp() END,
+        completed_tx = CASE WHEN asked.kind NOT IN ('retry', 'interrupt', 'wait') THEN pg_current_xact_id() END,
         scheduled_at = CASE asked.kind WHEN 'retry' THEN clock_timestamp() + asked.delay * interval '1 second'
                                        WHEN 'wait' THEN clock_timestamp()
                                        ELSE scheduled_at END,
@@ -47,11 +48,11 @@ done AS (
         AND (asked.kind IN ('continue', 'retry', 'interrupt', 'wait')
              OR coalesce(asked.root, asked.id) IN (SELECT id FROM closable))
     RETURNING job.id, job.lease_token, job.type, job.status, job.chain_id, job.chain_type, job.chain_index, job.priority,
-        job.result_ttl, asked.ttl
+        job.result_ttl, asked.ttl, asked.kind, job.attempt, job.scheduled_at, job.started_at, job.holder, job.error
 ),
 closed AS (
     UPDATE {schema}.job
-    SET chain_status = done.status, chain_closed_at = clock_timestamp(),
+    SET chain_status = done.status, chain_closed_at = clock_timestamp(), completed_tx = pg_current_xact_id(),
         expires_at = clock_timestamp() + coalesce(done.ttl, job.result_ttl) * interval '1 second'
     FROM done
     WHERE job.id = done.chain_id AND done.chain_index > 0 AND done.status IN ('completed', 'failed', 'cancelled')
@@ -71,6 +72,23 @@ continued AS (
                         clock_timestamp()) AS at
     ) AS due
     WHERE done.status = 'continued'
-    RETURNING id
+    RETURNING id, status, chain_id, chain_index, type, chain_type, scheduled_at
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
+    SELECT CASE event.kind WHEN 'retry' THEN 'retried' WHEN 'interrupt' THEN 'interrupted' WHEN 'wait' THEN 'waiting'
+                           WHEN 'create' THEN 'created' ELSE status END,
+        status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, holder, error
+    FROM (
+        SELECT kind, status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, holder, error
+        FROM done
+        UNION ALL
+        SELECT 'create', status, id, chain_id, chain_index, type, chain_type, 0, scheduled_at, NULL, NULL, NULL
+        FROM continued
+    ) AS event
+    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = event.type),
+                   (SELECT level FROM {schema}.event_log))
+        IN ('all', CASE WHEN event.kind IN ('complete', 'continue', 'fail', 'cancel') THEN 'terminal' END)
 )
 SELECT id, lease_token::text, status FROM done

@@ -1,5 +1,5 @@
--- Write the entries by which chains can be found that are written in the same statement: a start takes the place of the first
--- query. Only batches with attributes take it, in one round trip as any other start.
+-- Write the entries by which chains can be found that are written in the same statement: `entry` becomes a part of a start, which
+-- has its own `written`. Only batches with attributes take it, in one round trip as any other start.
 WITH written AS (
     SELECT id, type, status, created_at, attributes FROM {schema}.job WHERE false
 ),

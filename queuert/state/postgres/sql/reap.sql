@@ -32,7 +32,17 @@ returned AS (
             'the lease of worker ' || coalesce(judged.holder, '?') || ' expired: it crashed, froze or lost the database')
     FROM judged
     WHERE job.id = judged.id AND NOT judged.spent
-    RETURNING job.id, job.status
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
+        job.started_at, job.holder, job.error
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
+    SELECT 'lease_expired', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
+        holder, error
+    FROM returned
+    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = returned.type),
+                   (SELECT level FROM {schema}.event_log)) = 'all'
 ),
 following AS (
     -- Of the leases that are left; one that has expired is locked by somebody just now.

@@ -1,6 +1,19 @@
 -- Give back jobs that were claimed and not started. The attempt never was.
-UPDATE {schema}.job
-SET status = 'ready', attempt = attempt - 1, lease_token = NULL, lease_expires_at = NULL
-FROM unnest(%(ids)s::text[], %(tokens)s::uuid[]) AS asked (id, token)
-WHERE job.id = asked.id AND job.lease_token = asked.token AND job.lease_expires_at IS NOT NULL
-RETURNING job.id
+WITH done AS (
+    UPDATE {schema}.job
+    SET status = 'ready', attempt = attempt - 1, lease_token = NULL, lease_expires_at = NULL
+    FROM unnest(%(ids)s::text[], %(tokens)s::uuid[]) AS asked (id, token)
+    WHERE job.id = asked.id AND job.lease_token = asked.token AND job.lease_expires_at IS NOT NULL
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
+        job.started_at, job.holder
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
+    SELECT 'released', status, id, chain_id, chain_index, type, chain_type, attempt + 1, scheduled_at, started_at,
+        holder, NULL
+    FROM done
+    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
+                   (SELECT level FROM {schema}.event_log)) = 'all'
+)
+SELECT id FROM done

@@ -11,14 +11,25 @@ WITH done AS (
         uncounted = attempt,
         lease_expirations = 0,
         open_blockers = 0,
-        lease_token = NULL
+        lease_token = NULL,
+        completed_tx = NULL
     WHERE id = ANY (%(tails)s::text[])
-    RETURNING id, chain_id, chain_index, blocker_count
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
+        job.started_at, job.blocker_count
 ),
 opened AS (
     UPDATE {schema}.job
-    SET chain_status = 'open', expires_at = NULL, chain_closed_at = NULL
+    SET chain_status = 'open', expires_at = NULL, chain_closed_at = NULL, completed_tx = NULL
     FROM done
     WHERE job.id = done.chain_id AND done.chain_index > 0
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
+    SELECT 'retried_by_hand', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
+        NULL, NULL
+    FROM done
+    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
+                   (SELECT level FROM {schema}.event_log)) <> 'off'
 )
 SELECT id FROM done WHERE blocker_count > 0

@@ -15,9 +15,22 @@ open AS (
         SELECT job_id FROM reopened
     ) AS waiting
     GROUP BY job_id
+),
+waiting AS (
+    UPDATE {schema}.job
+    SET open_blockers = open.count, status = 'blocked'
+    FROM open
+    WHERE job.id = open.job_id
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
+        job.started_at
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
+    SELECT 'blocked', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
+        NULL, NULL
+    FROM waiting
+    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = waiting.type),
+                   (SELECT level FROM {schema}.event_log)) = 'all'
 )
-UPDATE {schema}.job
-SET open_blockers = open.count, status = 'blocked'
-FROM open
-WHERE job.id = open.job_id
-RETURNING job.id
+SELECT id FROM waiting

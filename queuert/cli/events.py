@@ -1,0 +1,153 @@
+"""``queuert events``: what happened to jobs, and how much of it is written and kept."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from time import sleep
+from typing import Any
+
+from queuert.cli.failures import Exit
+from queuert.cli.operating import command_with_actions, operator, page_options, type_option
+from queuert.cli.options import Commands
+from queuert.cli.output import print_fields, print_json, print_page, print_table
+from queuert.client import Client
+from queuert.job_events import EventKind, EventLevel, JobEvent
+from queuert.state.listing import MAX_PAGE
+
+_DESCRIPTION = """What happened to jobs: the event log, which Postgres keeps.
+
+Each transition of a job is an event, durable with it. Levels say how much is written: all of it, the
+ends of jobs (terminal), or nothing (off). Workers make the days of the log and drop old ones.
+"""
+
+_COLUMNS = ("happened_at", "kind", "status", "type", "job_id", "chain_id", "attempt", "worker", "error")
+_POLL_SECONDS = 1.0
+_DEFAULT = "default"
+
+
+def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
+    """Add the command and its actions."""
+    actions = command_with_actions(
+        commands, debug, "events", help="show what happened to jobs", description=_DESCRIPTION
+    )
+    listed = actions.add("list", run_list, "list events, the newest first")
+    _filter_options(listed)
+    page_options(listed)
+    listed.add_argument("--oldest-first", action="store_true", help="the oldest first (default: the newest)")
+    tail = actions.add("tail", run_tail, "show events as they become durable, until it is interrupted")
+    _filter_options(tail)
+    tail.add_argument("--once", action="store_true", help="show what there is and end")
+    actions.add("status", run_status, "show the levels, how long events are kept, and the days")
+    level = actions.add("level", run_level, "say how much is written from now on")
+    level.add_argument("level", choices=[*EventLevel, _DEFAULT], help="default: what holds for all types")
+    type_option(level, "of this job type; again for more (without: of all that have no level of their own)")
+    keep = actions.add("keep", run_keep, "say for how many days events are kept")
+    keep.add_argument("days", type=int, metavar="DAYS")
+    actions.add("upkeep", run_upkeep, "make the days to come and drop old ones, where workers may not")
+
+
+def _filter_options(parser: argparse.ArgumentParser) -> None:
+    type_option(parser)
+    parser.add_argument("--kind", action="append", choices=list(EventKind), dest="kinds", help="again for more")
+    parser.add_argument("--chain", metavar="ID", help="only of this chain")
+
+
+def run_list(args: argparse.Namespace) -> int:
+    """Print a page."""
+    with operator(args) as client:
+        page = client.list_events(
+            job_types=args.types,
+            kinds=args.kinds,
+            chain=args.chain,
+            limit=args.limit,
+            cursor=args.cursor,
+            oldest_first=args.oldest_first,
+        )
+    print_page(map(_shown, page), _COLUMNS, as_json=args.json, next_cursor=page.next_cursor)
+    return Exit.DONE
+
+
+def run_tail(args: argparse.Namespace) -> int:
+    """Print what there is, then what comes."""
+    with operator(args) as client:
+        cursor: str | None = None
+        while True:
+            events, cursor = _following(client, args, cursor)
+            _print_lines(events, as_json=args.json)
+            if not events and args.once:
+                return Exit.DONE
+            if not events:
+                sleep(_POLL_SECONDS)
+
+
+def _following(client: Client, args: argparse.Namespace, cursor: str | None) -> tuple[Sequence[JobEvent], str | None]:
+    """The next events that fit, and where to go on. Stretches without any are passed over."""
+    while True:
+        page = client.list_events(
+            job_types=args.types, kinds=args.kinds, chain=args.chain, limit=MAX_PAGE, cursor=cursor, oldest_first=True
+        )
+        if page.items:
+            return page.items, page.next_cursor or page.items[-1].cursor
+        if page.next_cursor is None:
+            return (), cursor
+        cursor = page.next_cursor
+
+
+def _print_lines(events: Iterable[JobEvent], *, as_json: bool) -> None:
+    rows = [_shown(event) for event in events]
+    if as_json:
+        for row in rows:
+            print_json(row)
+    elif rows:
+        print_table(rows, _COLUMNS)
+
+
+def run_status(args: argparse.Namespace) -> int:
+    """Print the levels and the days."""
+    with operator(args) as client:
+        log = client.event_log()
+    if args.json:
+        print_json({**asdict(log), "levels": dict(log.levels)})
+        return Exit.DONE
+    print_fields({"level": log.level, "keep_days": log.keep_days})
+    print_table([{"type": type, "level": level} for type, level in log.levels.items()], ("type", "level"))
+    print_table([asdict(one) for one in log.partitions], ("name", "day", "size"))
+    return Exit.DONE
+
+
+def run_level(args: argparse.Namespace) -> int:
+    """Set a level."""
+    level = None if args.level == _DEFAULT else EventLevel(args.level)
+    with operator(args) as client:
+        client.set_event_level(level, job_types=args.types)
+    return _say(args, {"level": args.level, "types": args.types})
+
+
+def run_keep(args: argparse.Namespace) -> int:
+    """Set the retention."""
+    with operator(args) as client:
+        client.keep_events(args.days)
+    return _say(args, {"keep_days": args.days})
+
+
+def run_upkeep(args: argparse.Namespace) -> int:
+    """Look after the days, once."""
+    with operator(args) as client:
+        done = client.tend_events()
+    return _say(
+        args, {name: [*map(str, value)] if isinstance(value, tuple) else value for name, value in asdict(done).items()}
+    )
+
+
+def _say(args: argparse.Namespace, values: dict[str, Any]) -> int:
+    if args.json:
+        print_json(values)
+    else:
+        print_fields(values)
+    return Exit.DONE
+
+
+def _shown(event: JobEvent) -> dict[str, Any]:
+    return asdict(event) | {"error": event.error}

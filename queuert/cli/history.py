@@ -1,0 +1,172 @@
+"""``queuert history``: rollups of what happened, an archive of closed chains, and a report, by Spark."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import timedelta
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from queuert.cli.failures import Exit, PrerequisiteError
+from queuert.cli.operating import age, command_with_actions, type_option
+from queuert.cli.options import Commands, positive_int, postgres
+from queuert.cli.output import print_fields, print_json
+
+if TYPE_CHECKING:
+    from queuert.spark.history import Progress
+
+_DESCRIPTION = """The history of a queue as files, by a Spark of this process.
+
+run does all of it, every night: rollups by type and hour, closed chains older than --older-than into
+Parquet by date, counted there, then deleted from the database, and report.html. What is done is not
+done again; a run that died is carried on by the next one. Needs queuert[spark], a Java, and Postgres.
+"""
+
+
+def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
+    """Add the command and its actions."""
+    actions = command_with_actions(
+        commands, debug, "history", help="roll up, archive and report, by Spark", description=_DESCRIPTION
+    )
+    whole = actions.add("run", run_all, "roll up, archive, delete what is archived, and report")
+    only_rollup = actions.add("rollup", run_rollup, "write what happened by type and hour, of hours that are over")
+    only_archive = actions.add("archive", run_archive, "archive chains that closed long ago, and delete them")
+    only_report = actions.add("report", run_report, "write report.html anew, from the rollups")
+    for parser in (whole, only_rollup, only_archive, only_report):
+        _common_options(parser)
+    for parser in (whole, only_archive):
+        _archive_options(parser)
+    for parser in (whole, only_report):
+        parser.add_argument(
+            "--days", type=positive_int, default=14, metavar="N", help="that the report shows (default: %(default)s)"
+        )
+    for parser in (whole, only_rollup, only_archive):
+        parser.add_argument(
+            "--partitions", type=positive_int, default=4, metavar="N", help="to read tables in (default: %(default)s)"
+        )
+
+
+def _common_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--output", required=True, metavar="PATH", help="a directory or URL for this database and schema alone"
+    )
+    parser.add_argument("--cores", type=positive_int, metavar="N", help="for Spark (default: all)")
+    parser.add_argument("--quiet", action="store_true", help="do not tell of each step")
+
+
+def _archive_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--older-than",
+        required=True,
+        type=age,
+        metavar="AGE",
+        help="archive chains that closed so long ago: 30d, 12h, 90m or 0s",
+    )
+    type_option(parser, "only chains whose first job is of this type; again for more")
+    parser.add_argument("--no-events", action="store_true", help="do not archive the events of the chains")
+    parser.add_argument(
+        "--batch",
+        type=positive_int,
+        default=1_000,
+        metavar="N",
+        help="chains to delete at a time (default: %(default)s)",
+    )
+
+
+def run_all(args: argparse.Namespace) -> int:
+    """Do all of it."""
+    address = _address(args)
+    with _session(args) as spark:
+        from queuert.spark.history import run_history
+
+        done = run_history(spark, output=args.output, days=args.days, **address, **_archiving(args), **_shared(args))
+    _print(args, asdict(done))
+    return Exit.DONE
+
+
+def run_rollup(args: argparse.Namespace) -> int:
+    """Write the rollups."""
+    address = _address(args)
+    with _session(args) as spark:
+        from queuert.spark.history import run_rollup
+
+        done = run_rollup(spark, output=args.output, **address, **_shared(args))
+    _print(args, asdict(done))
+    return Exit.DONE
+
+
+def run_archive(args: argparse.Namespace) -> int:
+    """Archive and delete."""
+    address = _address(args)
+    with _session(args) as spark:
+        from queuert.spark.history import run_archive
+
+        done = run_archive(spark, output=args.output, **address, **_archiving(args), **_shared(args))
+    _print(args, {"archives": [asdict(one) for one in done]})
+    return Exit.DONE
+
+
+def run_report(args: argparse.Namespace) -> int:
+    """Write the report."""
+    with _session(args) as spark:
+        from queuert.spark.history import run_report
+
+        path = run_report(spark, args.output, days=args.days, on_progress=_teller(args))
+    _print(args, {"report": path})
+    return Exit.DONE
+
+
+@contextmanager
+def _session(args: argparse.Namespace) -> Iterator[Any]:
+    """A Spark of this process, stopped at the end."""
+    try:
+        for name in ("pyspark", "pyarrow"):
+            import_module(name)
+    except ModuleNotFoundError as error:
+        raise PrerequisiteError(f"there is no {error.name} here: pip install 'queuert[spark]'") from error
+    from queuert.spark.session import local_session
+
+    spark = local_session("*" if args.cores is None else args.cores, app_name="queuert history")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _address(args: argparse.Namespace) -> dict[str, Any]:
+    dsn, schema = postgres(args)
+    return {"url": dsn, "schema": schema}
+
+
+def _shared(args: argparse.Namespace) -> dict[str, Any]:
+    return {"partitions": args.partitions, "on_progress": _teller(args)}
+
+
+def _archiving(args: argparse.Namespace) -> dict[str, Any]:
+    older_than: timedelta = args.older_than
+    return {"older_than": older_than, "types": args.types, "events": not args.no_events, "batch": args.batch}
+
+
+def _teller(args: argparse.Namespace) -> Any:
+    def tell(progress: Progress) -> None:
+        if not args.quiet:
+            of = "" if progress.total is None else f" (of {progress.total:,})"
+            print(f"{progress.text}{of}", file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _print(args: argparse.Namespace, values: Mapping[str, Any]) -> None:
+    if args.json:
+        print_json(values)
+        return
+    for name, value in values.items():
+        entries = value if isinstance(value, list | tuple) else [value]
+        for entry in entries:
+            print_fields(
+                {f"{name} {key}": one for key, one in entry.items()} if isinstance(entry, dict) else {name: entry}
+            )

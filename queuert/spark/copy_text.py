@@ -1,0 +1,79 @@
+"""Columns of Arrow as the text that Postgres' COPY reads, without a loop over rows."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from queuert.spark.arrow import holds_any, pc
+
+_SPECIAL = b"\\\n\r\t"
+_ESCAPES = (("\\", "\\\\"), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
+_NULL = "\\N"
+
+
+def copy_text(columns: Sequence[Any]) -> memoryview:
+    """The rows of these columns as COPY's text: tabs between, a newline after each, ``\\N`` for null."""
+    texts = [pc.fill_null(_column_text(column), _NULL) for column in columns]
+    ended = pc.binary_join_element_wise(texts[-1], "\n", "")
+    rows = pc.binary_join_element_wise(*texts[:-1], ended, "\t") if len(texts) > 1 else ended
+    # A column of strings is one text, end to end, and the offsets into it.
+    offsets, data = rows.buffers()[1:]
+    view = memoryview(offsets).cast("i")
+    return memoryview(data)[view[rows.offset] : view[rows.offset + len(rows)]]
+
+
+def _column_text(array: Any) -> Any:
+    kind = array.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return escaped(pc.cast(array, pa.string()))
+    if pa.types.is_timestamp(kind):
+        moments = pc.cast(array, pa.timestamp("us", "UTC"))
+        return pc.binary_join_element_wise(pc.strftime(moments, "%Y-%m-%d %H:%M:%S"), "+00", "")
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return escaped(_array_text(array))
+    return pc.cast(array, pa.string())
+
+
+def escaped(array: Any) -> Any:
+    """Texts with what COPY has a meaning for written in its own way."""
+    if holds_any(array, _SPECIAL):
+        for plain, written in _ESCAPES:
+            array = pc.replace_substring(array, plain, written)
+    return array
+
+
+def _array_text(array: Any) -> Any:
+    """Lists of strings as Postgres writes arrays, each element in quotes."""
+    values = pc.cast(array.values, pa.string())
+    for special in ("\\", '"'):
+        values = pc.replace_substring(values, special, "\\" + special)
+    quoted = pc.fill_null(pc.binary_join_element_wise('"', values, '"', ""), "NULL")
+    offsets = pc.cast(array.offsets, pa.int32())
+    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, quoted), ",")
+    return pc.if_else(pc.is_valid(array), pc.binary_join_element_wise("{", joined, "}", ""), None)
+
+
+def new_ids(count: int) -> Any:
+    """Fresh ids, as :func:`queuert.ids.new_id` makes them, but for a counter: neighbours in the index."""
+    head = f"{time.time_ns() // 1_000_000 & 0xFFFFFFFFFFFF:012x}"
+    counted, noise = _counter(count), os.urandom(8 * count).hex().encode()
+    # Letter by letter, each for all ids at once: some twenty times as fast as id by id.
+    ids = bytearray(f"{head[:8]}-{head[8:]}-7000-8000-000000000000".encode() * count)
+    for place in range(3):
+        ids[15 + place :: 36] = counted[place::3]
+    for place, at in enumerate((20, 21, 22, *range(24, 36))):
+        ids[at::36] = noise[place::16]
+    buffers = [None, pa.py_buffer(bytes(ids))]
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(36), count, buffers).cast(pa.binary()).cast(pa.string())
+
+
+@lru_cache(maxsize=8)
+def _counter(count: int) -> bytes:
+    """So many numbers from 0 to 4095 in their order, three hexadecimal digits each."""
+    return "".join(f"{place * 4096 // count:03x}" for place in range(count)).encode()

@@ -1,0 +1,87 @@
+"""The data source ``queuert``: what Spark finds by ``format("queuert")``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from queuert.spark.errors import SparkOptionError
+from queuert.spark.options import WriteOptions, parse_options
+from queuert.spark.read_options import ReadOptions, StreamReadOptions
+
+
+class QueuertDataSource(DataSource):
+    """Jobs as DataFrames and DataFrames as jobs. Options are in :mod:`queuert.spark.options`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format(...)`` calls it."""
+        return "queuert"
+
+    def schema(self) -> StructType:
+        """The columns of what is read."""
+        from queuert.spark.reading_schemas import schema_of
+
+        # Others are those of a batch or of a stream; Spark does not say for which of them it asks.
+        chosen = {name: value for name, value in self.options.items() if name.lower() in ("table", "columns")}
+        return schema_of(parse_options(ReadOptions, chosen).selected())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader of one table."""
+        from queuert.spark.reading import TableReader
+
+        return TableReader(parse_options(ReadOptions, self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """A reader of the event log, as it grows."""
+        from queuert.spark.stream_reading import EventStreamReader
+
+        return EventStreamReader(parse_options(StreamReadOptions, self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A writer of one DataFrame."""
+        from queuert.spark.writing import JobBatchWriter
+
+        if overwrite:
+            raise SparkOptionError("jobs are never overwritten: use mode('append')")
+        return JobBatchWriter(parse_options(WriteOptions, self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """A writer of a stream's micro-batches."""
+        from queuert.spark.stream_writing import JobStreamWriter
+
+        if overwrite:
+            raise SparkOptionError("a stream of jobs has no output mode 'complete': use outputMode('append')")
+        return JobStreamWriter(parse_options(WriteOptions, self.options), schema)
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("queuert")`` known to a session, and the session to this thread. Call it in each that writes.
+
+    A classic session finds Python data sources for ``df.write`` only in the thread that made it, which is not the one
+    that a handler runs in. Cheap, and does no harm when repeated.
+
+    Example::
+
+        register(spark)
+        df.write.format("queuert").option("jobType", "resize").mode("append").save()
+    """
+    use_in_this_thread(spark)
+    spark.dataSource.register(QueuertDataSource)
+
+
+def use_in_this_thread(spark: SparkSession) -> None:
+    """Let ``df.write`` find Python data sources in this thread. A session of Spark Connect does so anyway."""
+    jvm: Any = getattr(spark, "_jvm", None)
+    session: Any = getattr(spark, "_jsparkSession", None)
+    if jvm is not None and session is not None:
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)

@@ -1,0 +1,131 @@
+"""``enqueue``: a DataFrame as jobs, in one call."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from queuert.job_types import JobType
+from queuert.spark.columns import find_columns
+from queuert.spark.datasource import register
+from queuert.spark.errors import found_in
+from queuert.spark.options import ConnectionOptions, WriteOptions, option_name, parse_options
+from queuert.spark.staging import settings_of
+from queuert.spark.writing import job_type_of
+from queuert.state.postgres.bulk import bulk_session
+from queuert.state.postgres.bulk import sweep_staging as sweep
+from queuert.state.postgres.bulk_commit import find_write
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """What a write has done.
+
+    Attributes:
+        write_id: its idempotency key; the jobs carry it.
+        rows: the valid rows of the DataFrame.
+        started: the chains that it started. For the other rows a chain was there already: of the same id with
+            ``on_conflict="nothing"``, or of the same deduplication key.
+        rejected: the rows that went to the path of ``rejects``.
+    """
+
+    write_id: str
+    rows: int
+    started: int
+    rejected: int
+
+
+def enqueue(
+    df: DataFrame,
+    job_type: str | JobType[Any, Any],
+    *,
+    write_id: str | None = None,
+    partitions: int | None = None,
+    **options: Any,
+) -> WriteResult:
+    """Start a chain for each row of a DataFrame: all of them, or none.
+
+    It works from any thread. With the same ``write_id`` it does nothing the second time, and returns what the first one
+    did: a program that repeats itself after a crash gives one that says what is written, such as ``orders-2026-05``.
+
+    Args:
+        df: columns as ``docs/spark.md`` says: the fields of the input (or one column ``input``), and settings of jobs.
+        job_type: the name of the job type; or the job type, by whose model each row is then checked.
+        write_id: the idempotency key; a new UUID by default.
+        partitions: at most so many tasks load at once. Twice the cores of the database are enough.
+        options: those of the data source, in Python's spelling: ``url=...``, ``on_conflict="nothing"``.
+
+    Raises:
+        SparkOptionError: an option is unknown or makes no sense.
+        SparkColumnError: a column cannot be taken.
+        BadRowsError: rows are no valid jobs; nothing was written.
+        JobIdConflictError: ids exist already; nothing was written.
+        ChainNotFoundError: a chain in ``blocked_by`` does not exist; nothing was written.
+        FenceLostError: the attempt that is fenced by has lost its job; nothing was written.
+        StagingLostError: what was staged is gone; nothing was written. Write again.
+        StateUnavailableError: the database could not be reached. Write again under the same ``write_id``.
+
+    Example::
+
+        enqueue(orders, "bill", write_id="orders-2026-05", url="postgresql://db/app")
+    """
+    name = job_type if isinstance(job_type, str) else job_type.name
+    given = {option_name(key): _text(value) for key, value in options.items() if value is not None}
+    given |= {"jobType": name, "writeId": write_id or str(uuid.uuid4())}
+    if not isinstance(job_type, str):
+        given["jobTypeObject"] = _pickled(job_type)
+    checked = parse_options(WriteOptions, given)
+    find_columns(df.schema, job_type_of(checked))
+    session = df.sparkSession
+    register(session)
+    writer = (df if partitions is None else df.coalesce(partitions)).write.format("queuert").options(**given)
+    try:
+        writer.mode("append").save()
+    except Exception as error:
+        found = found_in(error)
+        if found is None:
+            raise
+        raise found from error
+    return _result(checked)
+
+
+def _result(options: WriteOptions) -> WriteResult:
+    assert options.write_id is not None
+    with bulk_session(settings_of(options)) as session:
+        found = find_write(session, options.write_id, options.job_type)
+    assert found is not None
+    return WriteResult(options.write_id, found.rows, found.started, found.rejected)
+
+
+def sweep_staging(*, older_than: float = 86_400.0, **options: Any) -> list[str]:
+    """Drop what writes have staged and their dead drivers have left; every write does it too.
+
+    Args:
+        older_than: seconds for which nobody has touched it.
+        options: where the database is: ``url``, ``url_env`` or ``service``, ``schema`` and timeouts.
+
+    Returns:
+        The names of the staging tables that were dropped.
+
+    Raises:
+        SparkOptionError: an option is unknown or makes no sense.
+        StateUnavailableError: the database cannot be reached.
+    """
+    given = {option_name(key): _text(value) for key, value in options.items() if value is not None}
+    with bulk_session(settings_of(parse_options(ConnectionOptions, given))) as session:
+        return sweep(session, older_than=older_than)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _pickled(job_type: JobType[Any, Any]) -> str:
+    from pyspark import cloudpickle
+
+    dumps: Any = cloudpickle.dumps
+    return base64.b64encode(dumps(job_type)).decode()

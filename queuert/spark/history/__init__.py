@@ -1,0 +1,54 @@
+"""The history of a queue: rollups of the event log, an archive of closed chains, and a report, by Spark.
+
+:func:`run_history` does all of it; ``queuert history`` is the same from a shell. Importing the package needs no
+pyspark: each name is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from queuert.spark.history.errors import HistoryBusyError as HistoryBusyError
+    from queuert.spark.history.errors import HistoryOutputError as HistoryOutputError
+    from queuert.spark.history.pipeline import HistoryResult as HistoryResult
+    from queuert.spark.history.pipeline import run_archive as run_archive
+    from queuert.spark.history.pipeline import run_history as run_history
+    from queuert.spark.history.pipeline import run_report as run_report
+    from queuert.spark.history.pipeline import run_rollup as run_rollup
+    from queuert.spark.history.progress import Progress as Progress
+    from queuert.spark.history.results import ArchiveResult as ArchiveResult
+    from queuert.spark.history.results import RollupResult as RollupResult
+
+_HOME = {
+    "ArchiveResult": "results",
+    "HistoryBusyError": "errors",
+    "HistoryOutputError": "errors",
+    "HistoryResult": "pipeline",
+    "Progress": "progress",
+    "RollupResult": "results",
+    "run_archive": "pipeline",
+    "run_report": "pipeline",
+    "run_rollup": "pipeline",
+    "run_history": "pipeline",
+}
+
+__all__ = [
+    "ArchiveResult",
+    "HistoryBusyError",
+    "HistoryOutputError",
+    "HistoryResult",
+    "Progress",
+    "RollupResult",
+    "run_archive",
+    "run_report",
+    "run_rollup",
+    "run_history",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

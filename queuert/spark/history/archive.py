@@ -1,0 +1,170 @@
+"""What a run of the archive writes: closed chains, their jobs and their events, as Parquet by the day of the closing.
+
+The files of a run lie in directories of its own (``date=2026-01-31/run=...``), so that a run which is repeated replaces
+what it wrote, and never what others did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as f
+
+from queuert.spark.errors import EventsLostError, found_in
+from queuert.spark.history.errors import ArchiveCountError
+from queuert.spark.history.place import Place
+from queuert.spark.history.records import Counts, Manifest
+from queuert.spark.reading_schemas import CHAINS_SCHEMA, EVENTS_SCHEMA, JOBS_SCHEMA
+from queuert.state.postgres.history import ArchivedChain
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ARCHIVE = "archive"
+STAGED = "archive/_staged"
+SCHEMAS = {"chains": CHAINS_SCHEMA, "jobs": JOBS_SCHEMA, "events": EVENTS_SCHEMA}
+TABLES = tuple(SCHEMAS)
+_CHAIN = {"chains": "id", "jobs": "chain_id", "events": "chain_id"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TRIES = 3
+"""How often the log is read when retention takes a day of it meanwhile."""
+
+
+def write_run(place: Place, run: Manifest) -> tuple[Counts, list[str]]:
+    """Write what a run is to archive, and count it there; with the chains that changed while they were read.
+
+    Raises:
+        ArchiveCountError: what is read back is not what was written.
+    """
+    remove_run(place, run)
+    chains = place.read("chains", to_tx=run.to_tx, closed_to=run.cut.isoformat(), types=run.types)
+    _write(place, run, "chains", chains.withColumn("date", f.date_format("closed_at", "yyyy-MM-dd")))
+    if written(place, run, "chains").isEmpty():
+        return Counts(), []
+    jobs = place.read("jobs", to_tx=run.to_tx, created_to=run.cut.isoformat())
+    _write(place, run, "jobs", _of_chains(place, run, jobs))
+    if run.with_events:
+        _write_events(place, run)
+    return count_tables(place, run, written), _torn(place, run)
+
+
+def _write_events(place: Place, run: Manifest) -> None:
+    """The events may be those of other days than the chains: from the first start to the last closing."""
+    first = written(place, run, "chains").agg(f.min(f.unix_micros("created_at")).alias("first")).first()
+    assert first is not None
+    bounds = {
+        "happened_from": moment(first["first"]).isoformat(),
+        "happened_to": (run.cut + timedelta(days=1)).isoformat(),
+    }
+    for left in reversed(range(_TRIES)):
+        try:
+            events = place.read("events", to_tx=run.to_tx, **bounds)
+            _write(place, run, "events", _of_chains(place, run, events))
+            break
+        except Exception as error:
+            if not left or not isinstance(found_in(error), EventsLostError):
+                raise
+            place.step("archive.again", "retention took a day of the log while it was read: reading what is left")
+
+
+def _of_chains(place: Place, run: Manifest, frame: DataFrame) -> DataFrame:
+    chains = written(place, run, "chains").select(f.col("id").alias("chain_id"), "date")
+    return frame.join(chains, "chain_id").select(*frame.columns, "date").coalesce(place.partitions)
+
+
+def _write(place: Place, run: Manifest, table: str, frame: DataFrame) -> None:
+    """Write a table of a run, and make sure that as many rows are there as went in."""
+    count = Observation()
+    counted = frame.withColumn("run", f.lit(run.run)).observe(count, f.count(f.lit(1)).alias("rows"))
+    writer: Any = counted.write.partitionBy("date", "run").mode("overwrite")
+    writer.option("partitionOverwriteMode", "dynamic").parquet(place.path(f"{ARCHIVE}/{table}"))
+    rows: int = count.get["rows"]
+    check_count(table, rows, written(place, run, table).count())
+    place.step(f"archive.{table}", f"{rows:,} {table} written and counted")
+
+
+def check_count(table: str, wrote: int, found: int) -> None:
+    """Make sure that what was read back is what was written.
+
+    Raises:
+        ArchiveCountError: it is not.
+    """
+    if wrote != found:
+        raise ArchiveCountError(f"{wrote:,} rows of {table} were written, {found:,} are there")
+
+
+def remove_run(place: Place, run: Manifest) -> None:
+    """Remove what a run has written so far: nothing of it counts before it is counted."""
+    for table in TABLES:
+        place.files.remove(f"{ARCHIVE}/{table}/date=*/run={run.run}")
+
+
+def written(place: Place, run: Manifest, table: str) -> DataFrame:
+    """What is there of a table of a run, with the columns ``date`` and ``run``."""
+    return _parquet(place, table, f"{ARCHIVE}/{table}", run)
+
+
+def staged(place: Place, run: Manifest, table: str) -> DataFrame:
+    """What is staged of it."""
+    return _parquet(place, table, f"{STAGED}/{run.run}/{table}", run)
+
+
+def _parquet(place: Place, table: str, base: str, run: Manifest) -> DataFrame:
+    schema = f"{SCHEMAS[table].toDDL()}, date string, run string"
+    days = [name for name in place.files.names(base) if name.startswith("date=")]
+    paths = [f"{base}/{day}/run={run.run}" for day in days if f"run={run.run}" in place.files.names(f"{base}/{day}")]
+    if not paths:
+        return place.spark.createDataFrame([], schema)
+    return place.spark.read.schema(schema).option("basePath", place.path(base)).parquet(*map(place.path, paths))
+
+
+def count_tables(place: Place, run: Manifest, read: Callable[[Place, Manifest, str], DataFrame]) -> Counts:
+    """How many rows of a run are there: what :func:`written` reads, or :func:`staged`."""
+    days = read(place, run, "chains").groupBy("date").agg(f.count("*").alias("rows")).orderBy("date").collect()
+    dates: dict[str, int] = {row["date"]: row["rows"] for row in days}
+    jobs, events = (read(place, run, table).count() for table in ("jobs", "events"))
+    return Counts(chains=sum(dates.values()), jobs=jobs, events=events, dates=dates)
+
+
+def _whole(place: Place, run: Manifest) -> DataFrame:
+    """The chains of a run, with the number of jobs that are there."""
+    jobs = written(place, run, "jobs").groupBy("chain_id").agg(f.count("*").alias("jobs"))
+    chains = written(place, run, "chains")
+    return chains.join(jobs, chains["id"] == jobs["chain_id"], "left").withColumn("jobs", f.coalesce("jobs", f.lit(0)))
+
+
+def _torn(place: Place, run: Manifest) -> list[str]:
+    rows = _whole(place, run).where("jobs <> length").select("id").orderBy("id").collect()
+    return [row["id"] for row in rows]
+
+
+def archived_chains(place: Place, run: Manifest) -> Iterator[list[ArchivedChain]]:
+    """The chains that may be deleted, the oldest first, in batches."""
+    # As numbers: Spark hands out moments in the time of this machine, without saying so.
+    moments = [f.unix_micros(name).alias(name) for name in ("created_at", "closed_at", "expires_at")]
+    rows = _whole(place, run).where("jobs = length").select("id", *moments, "jobs").orderBy("created_at", "id")
+    batch: list[ArchivedChain] = []
+    for id, created, closed, expires, jobs in rows.toLocalIterator(prefetchPartitions=True):
+        end = None if expires is None else moment(expires)
+        batch.append(ArchivedChain(id, moment(created), moment(closed), end, jobs))
+        if len(batch) == run.batch:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def moment(micros: int) -> datetime:
+    """A moment from microseconds since 1970, in UTC."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def without(place: Place, frame: DataFrame, table: str, chains: list[str]) -> DataFrame:
+    """The rows of all chains but these."""
+    if not chains:
+        return frame
+    excluded = place.spark.createDataFrame([(id,) for id in chains], "excluded string")
+    return frame.join(excluded, frame[_CHAIN[table]] == excluded["excluded"], "left_anti").coalesce(place.partitions)

@@ -1,0 +1,157 @@
+"""How a run ends: what it archived leaves the database, and what stays there leaves the archive.
+
+Nothing is removed from the archive before a copy of what is to stay there is written and counted, since the database
+has it no more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import Observation
+from pyspark.sql import functions as f
+
+from queuert.spark.history.archive import (
+    ARCHIVE,
+    STAGED,
+    TABLES,
+    archived_chains,
+    check_count,
+    count_tables,
+    remove_run,
+    staged,
+    without,
+    write_run,
+    written,
+)
+from queuert.spark.history.place import Place
+from queuert.spark.history.records import Counts, Manifest, Step, new_run, save_manifest, unfinished
+from queuert.spark.history.results import ArchiveResult
+from queuert.state.postgres.history import ArchivedChain, delete_archived, kept_chains
+
+_WAIT_BATCH = 100
+_SHOWN = 100
+
+
+def resume_runs(place: Place) -> list[ArchiveResult]:
+    """Go on with the runs that ended before they were done."""
+    results = []
+    for run in unfinished(place.files):
+        place.step("archive.resumed", f"run {run.run} goes on after step {run.step.name.lower()}")
+        results.append(_result(carry_on(place, run), resumed=True))
+    return results
+
+
+def start_run(place: Place, cut: datetime, suffix: str, **settings: Any) -> ArchiveResult:
+    """Archive what closed before a moment."""
+    now = datetime.now(UTC)
+    run = Manifest(run=new_run(now, suffix), step=Step.PLANNED, to_tx=place.facts.tx, cut=cut, begun_at=now, **settings)
+    save_manifest(place.files, run)
+    place.step("archive.planned", f"run {run.run}: chains that closed before {cut:%Y-%m-%d %H:%M:%S}Z")
+    return _result(carry_on(place, run))
+
+
+def carry_on(place: Place, run: Manifest) -> Manifest:
+    """Do the steps that are left of a run."""
+    if run.step < Step.WRITTEN:
+        counts, torn = write_run(place, run)
+        run = _done(place, run, Step.WRITTEN, written=counts, torn=tuple(torn))
+    if run.step < Step.DELETED:
+        run = _done(place, run, Step.DELETED, kept=_delete(place, run))
+    if run.step < Step.STAGED and run.excluded:
+        run = _done(place, run, Step.STAGED, archived=_stage(place, run))
+    if run.step == Step.STAGED:
+        _replace(place, run)
+        run = _done(place, run, Step.REPLACED)
+    if run.step < Step.DONE:
+        # Only now: until then a restart needs it.
+        place.files.remove(f"{STAGED}/{run.run}")
+        counts = run.archived if run.excluded else run.written
+        run = _done(place, run, Step.DONE, archived=counts, done_at=datetime.now(UTC))
+    return run
+
+
+def _done(place: Place, run: Manifest, step: Step, **values: Any) -> Manifest:
+    run = run.model_copy(update={"step": step, **values})
+    save_manifest(place.files, run)
+    place.step(f"archive.{step.name.lower()}", f"run {run.run}: {step.name.lower()}")
+    return run
+
+
+def _delete(place: Place, run: Manifest) -> dict[str, str]:
+    """Delete what is archived; what stays, and why."""
+    total, done = run.written.chains - len(run.torn), 0
+    left: list[ArchivedChain] = []
+    for batch in archived_chains(place, run):
+        gone = set(delete_archived(place.session, batch) or ())
+        left += [one for one in batch if one.id not in gone]
+        done += len(batch)
+        place.step("archive.deleting", f"{done - len(left):,} chains deleted", done, total)
+    kept = _kept(place, left)
+    # Whoever held them may have let go, or deleted them: to know what is left in the end, wait.
+    held = [one for one in left if kept.get(one.id) == "busy"]
+    for few in _batches(held, _WAIT_BATCH):
+        delete_archived(place.session, few, wait=True)
+    return _kept(place, left) if held else kept
+
+
+def _kept(place: Place, chains: Iterable[ArchivedChain]) -> dict[str, str]:
+    kept: dict[str, str] = {}
+    for few in _batches(list(chains), 1_000):
+        kept |= kept_chains(place.session, few)
+    return kept
+
+
+def _batches(chains: list[ArchivedChain], size: int) -> Iterator[list[ArchivedChain]]:
+    for start in range(0, len(chains), size):
+        yield chains[start : start + size]
+
+
+def _stage(place: Place, run: Manifest) -> Counts:
+    """Write beside the archive what is to be in it, and count it there."""
+    for table in TABLES:
+        path = f"{STAGED}/{run.run}/{table}"
+        place.files.remove(path)
+        rows = _copy(without(place, written(place, run, table), table, run.excluded), place.path(path))
+        check_count(f"staged {table}", rows, staged(place, run, table).count())
+    return count_tables(place, run, staged)
+
+
+def _replace(place: Place, run: Manifest) -> None:
+    """Put what is staged in the place of what the run wrote at first, if all of it is there."""
+    for table in TABLES:
+        check_count(f"staged {table}", getattr(run.archived, table), staged(place, run, table).count())
+    remove_run(place, run)
+    place.step("archive.replacing", f"run {run.run}: {len(run.excluded):,} chains leave the archive")
+    for table in TABLES:
+        rows = _copy(staged(place, run, table), place.path(f"{ARCHIVE}/{table}"))
+        check_count(table, rows, written(place, run, table).count())
+
+
+def _copy(frame: Any, path: str) -> int:
+    count = Observation()
+    counted = frame.observe(count, f.count(f.lit(1)).alias("rows"))
+    writer = counted.write.partitionBy("date", "run").mode("overwrite")
+    writer.option("partitionOverwriteMode", "dynamic").parquet(path)
+    rows: int = count.get["rows"]
+    return rows
+
+
+def _result(run: Manifest, *, resumed: bool = False) -> ArchiveResult:
+    kept = Counter(run.kept.values())
+    torn = [id for id in run.torn if id not in run.kept]
+    if torn:
+        kept["torn"] = len(torn)
+    return ArchiveResult(
+        run=run.run,
+        chains=run.archived.chains,
+        jobs=run.archived.jobs,
+        events=run.archived.events,
+        kept=dict(kept),
+        kept_ids=run.excluded[:_SHOWN],
+        dates=dict(run.archived.dates),
+        resumed=resumed,
+    )

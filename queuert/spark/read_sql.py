@@ -1,0 +1,250 @@
+"""The SQL of a read, as pure functions: a query and its parameters for each part. No value is put into the text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date
+from typing import Any
+
+from queuert.spark.read_columns import Column
+from queuert.spark.read_options import ReadOptions
+
+ENDINGS = ("completed", "continued", "retried", "failed", "cancelled", "interrupted", "waiting", "lease_expired")
+"""The kinds of events that end an attempt."""
+
+_EVENT = (
+    "tx, seq, happened_at, kind, status, job_id, attempt, chain_id, chain_index, type, chain_type, scheduled_at, "
+    "started_at, worker, error"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A statement and the values of its parameters."""
+
+    text: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A condition that picks one part of a table's rows, with its parameters."""
+
+    condition: str = "true"
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """A partition of the event log: its table, the day that it holds (None: whatever has no day), and its size."""
+
+    table: str
+    day: date | None
+    blocks: int
+
+
+def block_ranges(blocks: int, parts: int) -> list[Part]:
+    """A table in ranges of blocks. The last has no end, since a table grows; on a snapshot nothing comes twice."""
+    parts = max(1, min(parts, blocks))
+    starts = [blocks * at // parts for at in range(parts)]
+    return [
+        Part(f"job.ctid >= '({start},0)'" + ("" if end is None else f" AND job.ctid < '({end},0)'"))
+        for start, end in zip(starts, [*starts[1:], None], strict=True)
+    ]
+
+
+def id_ranges(bounds: Sequence[str]) -> list[Part]:
+    """A table in ranges of ids. Ids do not change, wherever an update puts a row: each comes once."""
+    ids = sorted(set(bounds))
+    parts = []
+    for low, high in zip([None, *ids], [*ids, None], strict=True):
+        tests = ["job.id >= %(low)s"] * (low is not None) + ["job.id < %(high)s"] * (high is not None)
+        given = {name: value for name, value in (("low", low), ("high", high)) if value is not None}
+        parts.append(Part(" AND ".join(tests) or "true", given))
+    return parts
+
+
+def job_queries(options: ReadOptions, columns: Sequence[Column], schema: str, parts: Sequence[Part]) -> list[Query]:
+    """Jobs or chains: a query for each part."""
+    source = f'"{schema}".job AS job'
+    tests = list(_filters(options, schema))
+    if options.table == "chains":
+        tests.append("job.chain_index = 0")
+        source += f"""
+            LEFT JOIN LATERAL (
+                SELECT last.id, last.type, last.chain_index, last.output, last.error
+                FROM "{schema}".job AS last
+                WHERE job.status = 'continued' AND last.chain_id = job.id AND last.chain_index > 0
+                ORDER BY last.chain_index DESC LIMIT 1
+            ) AS tail ON true"""
+    if options.settled:
+        tests.append(_settled_chain(schema))
+    given = _values(options)
+    return [
+        Query(f"SELECT {_list(columns)} FROM {source} WHERE {' AND '.join([part.condition, *tests])}",
+              {**given, **part.parameters})
+        for part in parts
+    ]  # fmt: skip
+
+
+def event_queries(options: ReadOptions, columns: Sequence[Column], schema: str, days: Sequence[Day]) -> list[Query]:
+    """Events: some blocks of some days for each part. A row of the log never moves."""
+    tests = list(_filters(options, schema))
+    if options.settled:
+        tests.append(_settled("event.tx"))
+    given = _values(options)
+    queries = []
+    for ranges in day_ranges(_days_within(options, days), options.num_partitions):
+        rows = " UNION ALL ".join(f'SELECT {_EVENT} FROM "{schema}"."{table}" WHERE {test}' for table, test in ranges)
+        where = " AND ".join(tests) or "true"
+        queries.append(Query(f"SELECT {_list(columns)} FROM ({rows}) AS event WHERE {where}", given))
+    return queries
+
+
+def day_ranges(days: Sequence[Day], parts: int) -> Iterator[list[tuple[str, str]]]:
+    """The blocks of all days in parts of one size: tables, and the condition for each; no day's last has an end."""
+    sizes = [max(1, day.blocks) for day in days]
+    parts = max(1, min(parts, sum(sizes)))
+    for at in range(parts):
+        low, high = sum(sizes) * at // parts, sum(sizes) * (at + 1) // parts
+        ranges, first = [], 0
+        for day, size in zip(days, sizes, strict=True):
+            start, end = max(low - first, 0), min(high - first, size)
+            first += size
+            if start < end:
+                upper = "" if end == size else f" AND ctid < '({end},0)'"
+                ranges.append((day.table, f"ctid >= '({start},0)'{upper}"))
+        yield ranges
+
+
+def attempt_queries(options: ReadOptions, columns: Sequence[Column], schema: str) -> list[Query]:
+    """Attempts: the event that began each, and the one that ended it. A job's events are all in one part."""
+    tests = list(_filters(options, schema))
+    if options.settled:
+        tests.append(_settled("event.tx"))
+    where = "".join(f" AND {test}" for test in tests)
+    given = {**_values(options), "endings": list(ENDINGS), "parts": options.num_partitions}
+    text = f"""
+        WITH noted AS (
+            SELECT {_EVENT}, lag(kind) OVER own AS before, lead(kind) OVER own AS next,
+                lead(happened_at) OVER own AS next_at, lead(status) OVER own AS next_status,
+                lead(error) OVER own AS next_error
+            FROM "{schema}".job_event AS event
+            WHERE attempt > 0 AND kind = ANY (%(endings)s::text[] || '{{started, released}}'::text[])
+                AND mod(hashtext(job_id)::bigint + 2147483648, %(parts)s::bigint) = %(part)s::bigint{where}
+            WINDOW own AS (PARTITION BY job_id, attempt ORDER BY seq)
+        ),
+        attempt AS (
+            SELECT job_id, attempt, chain_id, chain_index, type, chain_type, worker, scheduled_at AS due_at, started_at,
+                next_at AS ended_at, coalesce(next, 'running') AS outcome, coalesce(next_status, status) AS status,
+                next_error AS error
+            FROM noted WHERE kind = 'started' AND next IS DISTINCT FROM 'released'
+            UNION ALL
+            -- Of types whose log has the endings only. One that has another attempt no longer knows when it was due.
+            SELECT job_id, attempt, chain_id, chain_index, type, chain_type, worker,
+                CASE WHEN status IN ('completed', 'continued', 'failed', 'cancelled') THEN scheduled_at END, started_at,
+                happened_at, kind, status, error
+            FROM noted
+            WHERE kind <> ALL ('{{started, released}}'::text[]) AND worker IS NOT NULL
+                AND before IS DISTINCT FROM 'started'
+        )
+        SELECT {_list(columns)} FROM attempt"""
+    return [Query(text, {**given, "part": part}) for part in range(options.num_partitions)]
+
+
+def worker_queries(columns: Sequence[Column], schema: str) -> list[Query]:
+    """Workers: few, and as they are now."""
+    return [Query(f'SELECT {_list(columns)} FROM "{schema}".worker AS worker')]
+
+
+def stream_query(
+    columns: Sequence[Column], schema: str, filters: Mapping[str, Sequence[str] | None], bounds: Mapping[str, Any]
+) -> Query:
+    """The events of one part of a micro-batch, in their order. ``filters`` has lists of values by column."""
+    given = any_of(filters)
+    tests = [f"{name} = ANY (%({name}_any)s::text[])" for name in filters if given[f"{name}_any"] is not None]
+    where = " AND ".join(
+        [
+            "(tx, seq) >= (%(start_tx)s::xid8, %(start_seq)s::bigint)",
+            "(tx, seq) < (%(end_tx)s::xid8, %(end_seq)s::bigint)",
+            *tests,
+        ]
+    )
+    return Query(
+        f'SELECT {_list(columns)} FROM "{schema}".job_event AS event WHERE {where} ORDER BY tx, seq',
+        {**given, **bounds},
+    )
+
+
+def any_of(filters: Mapping[str, Sequence[str] | None]) -> dict[str, list[str] | None]:
+    """Lists of values by column as parameters."""
+    return {f"{name}_any": None if values is None else list(values) for name, values in filters.items()}
+
+
+def _list(columns: Sequence[Column]) -> str:
+    return ", ".join(column.sql for column in columns)
+
+
+_MOMENTS = {
+    "jobs": {"created": "job.created_at", "closed": "job.finished_at"},
+    "chains": {"created": "job.created_at", "closed": "job.chain_closed_at"},
+    "attempts": {"started": "event.started_at"},
+    "events": {"happened": "event.happened_at"},
+}
+_OWN = {"jobs": ("job.type", "job.status"), "chains": ("job.type", "job.chain_status")}
+
+
+def _filters(options: ReadOptions, schema: str) -> Iterator[str]:
+    type_name, status = _OWN.get(options.table, ("event.type", "event.status"))
+    chain = {"jobs": "job.chain_id", "chains": "job.id"}.get(options.table, "event.chain_id")
+    for given, what in ((options.types, type_name), (options.statuses, status), (options.kinds, "event.kind"),
+                        (options.chain_ids, chain)):  # fmt: skip
+        if given is not None:
+            name = {type_name: "types", status: "statuses", chain: "chain_ids"}.get(what, "kinds")
+            yield f"{what} = ANY (%({name})s::text[])"
+    for name, moment in _MOMENTS[options.table].items():
+        if getattr(options, f"{name}_from") is not None:
+            yield f"{moment} >= %({name}_from)s::timestamptz"
+        if getattr(options, f"{name}_to") is not None:
+            yield f"{moment} < %({name}_to)s::timestamptz"
+    if options.started_from is not None:
+        # An attempt's events come after its start: older days are not read.
+        yield "event.happened_at >= %(started_from)s::timestamptz"
+    if options.write_id is not None:
+        yield f'{chain} IN (SELECT id FROM "{schema}".job WHERE write_id = %(write_id)s)'
+
+
+def _values(options: ReadOptions) -> dict[str, Any]:
+    """The parameters: values of filters as the driver takes them, transactions as text."""
+    values: dict[str, Any] = {}
+    for name in ("types", "statuses", "kinds", "chain_ids"):
+        if getattr(options, name) is not None:
+            values[name] = list(getattr(options, name))
+    for name in ("created", "closed", "started", "happened"):
+        values |= {f"{name}_{end}": getattr(options, f"{name}_{end}") for end in ("from", "to")}
+    values |= {"write_id": options.write_id, "from_tx": str(options.from_tx or 0), "to_tx": str(options.to_tx or 0)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _settled(tx: str) -> str:
+    return f"{tx} >= %(from_tx)s::xid8 AND {tx} < %(to_tx)s::xid8"
+
+
+def _settled_chain(schema: str) -> str:
+    # What had closed before the column was there has none.
+    closed = "{0}.chain_status <> 'open' AND " + _settled("coalesce({0}.completed_tx, '0')")
+    return (
+        f"CASE WHEN job.chain_index = 0 THEN {closed.format('job')} "
+        f'ELSE EXISTS (SELECT FROM "{schema}".job AS root WHERE root.id = job.chain_id AND {closed.format("root")}) END'
+    )
+
+
+def _days_within(options: ReadOptions, days: Sequence[Day]) -> list[Day]:
+    low = options.happened_from and options.happened_from.astimezone(UTC).date()
+    high = options.happened_to and options.happened_to.astimezone(UTC).date()
+    return [
+        one
+        for one in days
+        if one.day is None or ((low is None or one.day >= low) and (high is None or one.day <= high))
+    ]

@@ -1,0 +1,176 @@
+"""The batch reader: what is read is settled when the DataFrame is made, and each task reads one part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from queuert.spark.csv_arrow import DELIMITER, QUOTE, CsvDecoder
+from queuert.spark.errors import EventsLostError, SnapshotGoneError, SparkOptionError
+from queuert.spark.read_options import ReadOptions
+from queuert.spark.read_sql import (
+    Day,
+    Part,
+    Query,
+    attempt_queries,
+    block_ranges,
+    event_queries,
+    id_ranges,
+    job_queries,
+    worker_queries,
+)
+from queuert.spark.reading_schemas import check_schema
+from queuert.spark.staging import settings_of
+from queuert.state.postgres.bulk import BulkSession
+from queuert.state.postgres.exporting import (
+    SnapshotReleased,
+    TableDropped,
+    copy_out,
+    export_session,
+    fetch_plainly,
+)
+
+SAMPLED_BLOCKS = 300
+"""From how many blocks of a table the ids are taken that cut it into parts."""
+
+
+class Slice(InputPartition):
+    """What one task reads.
+
+    Args:
+        query: the statement, with the values of its parameters.
+        log_from: the transaction from which on the query needs all of the event log; None: it reads none of it.
+    """
+
+    def __init__(self, query: Query, log_from: int | None = None) -> None:
+        super().__init__(None)
+        self.query = query
+        self.log_from = log_from
+
+
+@dataclass(frozen=True, slots=True)
+class Horizon:
+    """How far transactions are over.
+
+    Attributes:
+        tx: all below it are over.
+        dropped: the newest of which retention has taken events.
+        system: the identifier of the cluster.
+    """
+
+    tx: int
+    dropped: int
+    system: str
+
+
+def horizon(session: BulkSession) -> Horizon:
+    """How far transactions are over just now."""
+    tx, dropped, system = fetch_plainly(session, session.sql.read_horizon)[0]
+    return Horizon(int(tx), int(dropped), system)
+
+
+class TableReader(DataSourceReader):
+    """Reads one table.
+
+    Args:
+        options: see :class:`~queuert.spark.read_options.ReadOptions`.
+        schema: of what is read; the user may have asked for some columns by it.
+
+    Raises:
+        SparkOptionError: the schema has a column or a type that the table has not.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self.options = options
+        self._schema = schema
+        self._columns = options.selected(schema.fieldNames())
+        check_schema(self._columns, schema)
+
+    def partitions(self) -> list[InputPartition]:
+        """What each task reads. Spark asks once for a DataFrame, however often that is used."""
+        with export_session(settings_of(self.options)) as session:
+            session.check_schema()
+            now = horizon(session)
+            options = self._bounded(now)
+            queries = self._queries(session, options)
+        if options.table not in ("events", "attempts"):
+            return [Slice(query) for query in queries]
+        return [Slice(query, max(now.dropped + 1, options.from_tx or 0)) for query in queries]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of one part, as batches of Arrow."""
+        assert isinstance(partition, Slice)
+        decoder = CsvDecoder(self._columns, to_arrow_schema(self._schema, timezone="UTC"))
+        with export_session(settings_of(self.options)) as session:
+            yield from decoder.decode(copied(session, partition.query, self.options.snapshot))
+            if partition.log_from is not None:
+                check_log(session, partition.log_from)
+
+    def _bounded(self, now: Horizon) -> ReadOptions:
+        options = self.options
+        if not options.settled:
+            return options
+        if options.to_tx is not None and options.to_tx > now.tx:
+            raise SparkOptionError(
+                f"toTx: not all transactions below {options.to_tx} are over, only those below {now.tx}"
+            )
+        if options.from_tx is not None and options.table in ("events", "attempts") and options.from_tx <= now.dropped:
+            raise EventsLostError(f"fromTx: retention has taken events up to transaction {now.dropped}")
+        return options if options.to_tx is not None else options.model_copy(update={"to_tx": now.tx})
+
+    def _queries(self, session: BulkSession, options: ReadOptions) -> list[Query]:
+        schema = session.settings.schema
+        if options.table == "workers":
+            return worker_queries(self._columns, schema)
+        if options.table == "attempts":
+            return attempt_queries(options, self._columns, schema)
+        if options.table == "events":
+            days = [Day(*row) for row in fetch_plainly(session, session.sql.read_days)]
+            return event_queries(options, self._columns, schema, days)
+        return job_queries(options, self._columns, schema, _job_parts(session, options))
+
+
+def _job_parts(session: BulkSession, options: ReadOptions) -> list[Part]:
+    if options.num_partitions == 1:
+        return [Part()]
+    blocks = int(fetch_plainly(session, session.sql.read_blocks)[0][0])
+    if options.snapshot is not None:
+        return block_ranges(blocks, options.num_partitions)
+    shares = [at / options.num_partitions for at in range(1, options.num_partitions)]
+    percent = 100.0 if blocks <= SAMPLED_BLOCKS else 100.0 * SAMPLED_BLOCKS / blocks
+    given = {"shares": shares, "percent": percent}
+    bounds = fetch_plainly(session, session.sql.read_id_bounds, given)[0][0]
+    return id_ranges([bound for bound in bounds or [] if bound is not None])
+
+
+def copied(session: BulkSession, query: Query, snapshot: str | None = None) -> Iterator[bytes]:
+    """The rows of a query as text for :class:`~queuert.spark.csv_arrow.CsvDecoder`.
+
+    Raises:
+        SnapshotGoneError: the snapshot is held no more.
+        EventsLostError: a partition of the event log is gone.
+    """
+    try:
+        yield from copy_out(session, query.text, query.parameters, delimiter=DELIMITER, quote=QUOTE, snapshot=snapshot)
+    except SnapshotReleased:
+        raise SnapshotGoneError(
+            "the snapshot is held no more, or belongs to another database: read inside the block that holds it"
+        ) from None
+    except TableDropped as error:
+        raise EventsLostError(f"retention took a part of the event log while it was read ({error})") from None
+
+
+def check_log(session: BulkSession, log_from: int) -> None:
+    """Make sure, after reading, that retention took nothing of what was to be read.
+
+    Raises:
+        EventsLostError: it did.
+    """
+    dropped = horizon(session).dropped
+    if dropped >= log_from:
+        raise EventsLostError(f"retention took events up to transaction {dropped} before or while they were read")

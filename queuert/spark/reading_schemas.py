@@ -1,0 +1,86 @@
+"""The schemas of the tables that can be read, as Spark has them. Every column may be null; moments are in UTC."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from queuert.spark.errors import SparkOptionError
+from queuert.spark.read_columns import ATTEMPTS, CHAINS, EVENTS, JOBS, WORKERS, Column, Kind
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_TYPES: dict[Kind, DataType] = {
+    Kind.TEXT: StringType(),
+    Kind.JSON: StringType(),
+    Kind.INT: IntegerType(),
+    Kind.LONG: LongType(),
+    Kind.MOMENT: TimestampType(),
+    Kind.TEXTS: ArrayType(StringType()),
+}
+
+
+def schema_of(columns: Sequence[Column]) -> StructType:
+    """The schema of some columns."""
+    return StructType([StructField(column.name, _TYPES[column.kind]) for column in columns])
+
+
+JOBS_SCHEMA: StructType = schema_of(JOBS)
+"""The table ``jobs``: a row for each job. ``input``, ``output``, ``error`` and ``attributes`` are JSON."""
+
+CHAINS_SCHEMA: StructType = schema_of(CHAINS)
+"""The table ``chains``: a row for each chain, with the input of its first job and the output of its last."""
+
+ATTEMPTS_SCHEMA: StructType = schema_of(ATTEMPTS)
+"""The table ``attempts``: a row for each attempt that is in the event log."""
+
+EVENTS_SCHEMA: StructType = schema_of(EVENTS)
+"""The table ``events``: a row for each transition of a job; also what a stream gives."""
+
+WORKERS_SCHEMA: StructType = schema_of(WORKERS)
+"""The table ``workers``: a row for each worker that is known to be at work, or was until now."""
+
+
+def check_schema(columns: Sequence[Column], given: StructType) -> None:
+    """Refuse a schema that a user asked for if its types are not those of the columns.
+
+    Raises:
+        SparkOptionError: a type differs.
+    """
+    for column, asked in zip(columns, given.fields, strict=True):
+        if asked.dataType != _TYPES[column.kind]:
+            raise SparkOptionError(
+                f"schema: {column.name} is {_TYPES[column.kind].simpleString()}, not {asked.dataType.simpleString()}: "
+                "cast it after reading"
+            )
+
+
+def with_variants(df: DataFrame, *names: str) -> DataFrame:
+    """Columns of JSON text as VARIANT, by ``try_parse_json``: null where it is no JSON that Spark can hold.
+
+    Without names: those of ``input``, ``output``, ``error`` and ``attributes`` that are there. Numbers lose trailing
+    zeros (``1.50`` becomes 1.5); keep the text where that matters. VARIANT cannot be grouped, sorted or compared: take
+    what you need out of it by ``variant_get``.
+
+    Example::
+
+        jobs = with_variants(spark.read.format("queuert").load(), "input")
+        jobs.selectExpr("id", "variant_get(input, '$.width', 'int') AS width")
+    """
+    from pyspark.sql import functions
+
+    parse: Any = functions.try_parse_json
+    chosen = names or [name for name in ("input", "output", "error", "attributes") if name in df.columns]
+    return df.withColumns({name: parse(functions.col(name)) for name in chosen})

@@ -1,0 +1,205 @@
+"""The batch writer: staging by the tasks, one commit by the driver, which makes all rows visible at once or none."""
+
+from __future__ import annotations
+
+import base64
+import importlib
+import pickle
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from queuert.errors import StateUnavailableError
+from queuert.job_types import JobType, JobTypes
+from queuert.spark.checking import RowChecker
+from queuert.spark.columns import Columns, find_columns
+from queuert.spark.errors import (
+    BadRowsError,
+    FenceLostError,
+    SparkOptionError,
+    StagingLostError,
+    WriteConflictError,
+    shown_offenders,
+)
+from queuert.spark.options import WriteOptions
+from queuert.spark.rejects import remove_others
+from queuert.spark.staging import SHOWN, Staged, Staging, settings_of
+from queuert.state.postgres.bulk import BulkSession, bulk_session, drop_stage, make_stage, sweep_staging
+from queuert.state.postgres.bulk_commit import (
+    BulkResult,
+    BulkStart,
+    FenceBroken,
+    Part,
+    StagedRowsMissing,
+    WriteTaken,
+    commit_write,
+    find_write,
+    is_broken,
+)
+
+T = TypeVar("T")
+
+_COMMITS = 3
+
+
+def job_type_of(options: WriteOptions) -> JobType[Any, Any] | None:
+    """The declared job type, if the options say where it is.
+
+    Raises:
+        SparkOptionError: it is not there.
+    """
+    if options.job_type_object is not None:
+        found: Any = pickle.loads(base64.b64decode(options.job_type_object))
+    elif options.job_types is not None:
+        found = _imported(options.job_types)
+    else:
+        return None
+    if isinstance(found, JobType):
+        found = JobTypes(found) if not found.continuations else {found.name: found}
+    if not isinstance(found, JobTypes | dict):
+        raise SparkOptionError(f"jobTypes: {options.job_types} is no JobTypes and no JobType")
+    job_type = found.get(options.job_type)
+    if job_type is None:
+        raise SparkOptionError(f"jobType: {options.job_types} declares no job type {options.job_type!r}")
+    return job_type
+
+
+def _imported(place: str) -> Any:
+    module, _, name = place.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise SparkOptionError(f"jobTypes: {error}; driver and executors must be able to import it") from None
+
+
+def bulk_start(options: WriteOptions, columns: Columns, write_id: str, parts: Sequence[Staged]) -> BulkStart:
+    """What becomes of the rows that tasks have staged."""
+    fence = options.parsed_fence
+    return BulkStart(
+        type=options.job_type,
+        write_id=write_id,
+        parts=[Part(part.tag, part.rows) for part in parts],
+        fence=None if fence is None else (fence.job_id, fence.attempt, fence.token),
+        trace_context=options.trace_context,
+        notify=options.notify,
+        has_ids="id" in columns.settings,
+        has_keys="deduplication_key" in columns.settings,
+        has_blockers="blocked_by" in columns.settings,
+        skip_existing=options.on_conflict == "nothing",
+        scope=options.deduplication_scope,
+        window=options.deduplication_window,
+    )
+
+
+def winners(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    """What the tasks tell, in the order of the partitions."""
+    return sorted((one for one in messages if isinstance(one, Staged)), key=lambda one: one.partition)
+
+
+def refuse_bad_rows(options: WriteOptions, parts: Sequence[Staged]) -> None:
+    """Fail the write if there are bad rows, and nowhere to put them.
+
+    Raises:
+        BadRowsError: there are.
+    """
+    bad = sum(part.bad for part in parts)
+    if bad and options.rejects == "fail":
+        offenders = [offender for part in parts for offender in part.offenders][:SHOWN]
+        rows = sum(part.seen for part in parts)
+        raise BadRowsError(shown_offenders(bad, rows, offenders))
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """What the commit raises, as the errors that users know."""
+    try:
+        yield
+    except StagedRowsMissing as error:
+        raise StagingLostError(f"{error}: nothing was written; write again") from None
+    except FenceBroken as error:
+        raise FenceLostError(f"{error}: the write was refused") from None
+    except WriteTaken as error:
+        raise WriteConflictError(str(error)) from None
+
+
+def committed(options: WriteOptions, commit: Callable[[BulkSession], T]) -> T:
+    """Commit on a new connection, and again if that broke: perhaps it did so after the commit, which then finds out."""
+    for left in reversed(range(_COMMITS)):
+        try:
+            with bulk_session(settings_of(options), application_name="queuert spark commit") as session, told():
+                return commit(session)
+        except StateUnavailableError as error:
+            if not left or not is_broken(error):
+                raise
+    raise AssertionError("the last round returns or raises")
+
+
+class JobBatchWriter(DataSourceArrowWriter):
+    """Writes one DataFrame. Made on the driver, before any task begins, and sent to the tasks and to the commit."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        job_type = job_type_of(options)
+        self._options = options
+        self._columns = find_columns(schema, job_type)
+        self._write_id = options.write_id or str(uuid.uuid4())
+        rejects = None if options.rejects == "fail" else options.rejects
+        checker = RowChecker(self._columns, options.job_type, job_type)
+        self._staging: Staging | None = None
+        stage = self._begin()
+        if stage is not None:
+            self._staging = Staging(options, stage, checker, rejects, self._write_id, {})
+
+    def _begin(self) -> str | None:
+        """Make the staging table; None if there is nothing to do, since this write was committed before."""
+        with bulk_session(settings_of(self._options)) as session, told():
+            session.check_schema()
+            if find_write(session, self._write_id, self._options.job_type) is not None:
+                return None
+            sweep_staging(session, older_than=self._options.staging_ttl)
+            return make_stage(session, self._write_id)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Stage the rows of a partition; what another attempt has staged does not count."""
+        if self._staging is None:
+            for _ in iterator:
+                pass
+            return Staged("", 0, 0, 0, [])
+        return self._staging.run(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make jobs of all rows, in one transaction."""
+        if self._staging is None:
+            return
+        parts = winners(messages)
+        refuse_bad_rows(self._options, parts)
+        result = self._commit(parts)
+        self._tidy(result)
+
+    def _commit(self, parts: Sequence[Staged]) -> BulkResult:
+        assert self._staging is not None
+        files = [part.reject_file for part in parts if part.reject_file is not None]
+        start = bulk_start(self._options, self._columns, self._write_id, parts)
+        stage, rejected = self._staging.stage, sum(part.bad for part in parts)
+        return committed(
+            self._options,
+            lambda session: commit_write(session, stage, start, rejected=rejected, reject_files=files),
+        )
+
+    def _tidy(self, result: BulkResult | None) -> None:
+        """Drop what is staged, and the files of attempts that did not win. What cannot be done now, the sweep does."""
+        assert self._staging is not None
+        if self._options.rejects != "fail" and result is not None:
+            remove_others(self._options.rejects, self._write_id, result.reject_files)
+        with suppress(StateUnavailableError), bulk_session(settings_of(self._options)) as session:
+            drop_stage(session, self._staging.stage)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Drop what is staged. Tasks may still run: they find the table gone, and do not make it anew."""
+        if self._staging is not None:
+            if self._options.rejects != "fail":
+                remove_others(self._options.rejects, self._write_id, ())
+            self._tidy(None)

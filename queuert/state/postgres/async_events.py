@@ -1,0 +1,87 @@
+"""The event log on Postgres. ``sync_events.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+
+from psycopg import AsyncConnection
+from psycopg.errors import CheckViolation, LockNotAvailable
+
+from queuert.job_events import EventFilter, EventLevel, EventLog, EventUpkeep, JobEvent, checked_keep
+from queuert.state.listing import Page, PageRequest
+from queuert.state.postgres import event_days, event_rows, pages
+from queuert.state.postgres.async_base import AsyncPostgresBase
+from queuert.state.postgres.async_steps import fetch
+from queuert.state.postgres.event_days import Step, Task
+
+
+class AsyncPostgresEvents(AsyncPostgresBase):
+    """What happened to jobs, and how long that is remembered."""
+
+    async def list_events(self, filter: EventFilter, page: PageRequest) -> Page[JobEvent]:
+        """Events by ``(tx, seq)``; the oldest first only those before which no other can come in any more."""
+        statement = pages.in_order(self._sql.list_events, page.oldest_first)
+        return event_rows.events(await self._fetch(statement, event_rows.page(filter, page)), page.limit)
+
+    async def event_log(self) -> EventLog:
+        """What is written to the log, and how long it is kept."""
+        levels = await self._fetch(self._sql.event_levels)
+        return event_rows.log(levels, await self._fetch(self._sql.event_days))
+
+    async def set_event_level(self, level: EventLevel | None, types: Sequence[str] | None = None) -> None:
+        """Set the level of types, or that of all others; None takes away that of the types."""
+        if types is None:
+            await self._fetch(self._sql.set_event_default, {"level": level, "days": None})
+        elif level is None:
+            await self._fetch(self._sql.forget_event_levels, {"types": list(types)})
+        else:
+            await self._fetch(self._sql.set_event_levels, {"level": level, "types": sorted(set(types))})
+
+    async def keep_events(self, days: int) -> None:
+        """Set for how many days events are kept."""
+        await self._fetch(self._sql.set_event_default, {"level": None, "days": checked_keep(days)})
+
+    async def tend_events(self) -> EventUpkeep:
+        """Make the days to come and drop those that are too old; each step in a transaction of its own."""
+        done: dict[Task, list[date]] = {task: [] for task in Task}
+        postponed: list[date] = []
+        async with self._connections.connection() as connection:
+            for _ in range(event_days.STEPS):
+                try:
+                    step = await self._tend(connection, postponed)
+                except (LockNotAvailable, CheckViolation):
+                    # The one that was next: somebody's transaction holds it, or the default partition has some of it.
+                    step = event_days.next_step(await fetch(connection, self._sql.event_days), postponed)
+                    postponed += [step.day] if step else []
+                    continue
+                if step is None:
+                    break
+                done[step.task].append(step.day)
+            deleted = await self._forget_strays(connection)
+        return EventUpkeep(tuple(done[Task.MAKE]), tuple(done[Task.DROP]), tuple(postponed), deleted)
+
+    async def _tend(self, connection: AsyncConnection[Any], postponed: Sequence[date]) -> Step | None:
+        """Do the next step; None if there is none, or if somebody else is at it."""
+        async with connection.transaction():
+            [(mine, _)] = await fetch(connection, self._sql.try_event_upkeep)
+            step = event_days.next_step(await fetch(connection, self._sql.event_days), postponed) if mine else None
+            for statement in step.statements(self._settings.schema) if step else ():
+                await connection.execute(statement)
+            return step
+
+    async def _forget_strays(self, connection: AsyncConnection[Any]) -> int:
+        """Delete old events that have no day, if somebody else is not at it."""
+        if not event_days.has_strays(await fetch(connection, self._sql.event_days)):
+            return 0
+        deleted = 0
+        for _ in range(event_days.STEPS):
+            async with connection.transaction():
+                [(mine, _)] = await fetch(connection, self._sql.try_event_upkeep)
+                asked = {"limit": event_days.CHUNK}
+                found = await fetch(connection, self._sql.forget_events, asked) if mine else []
+            deleted += len(found)
+            if len(found) < event_days.CHUNK:
+                break
+        return deleted

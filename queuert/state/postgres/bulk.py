@@ -1,0 +1,167 @@
+"""Bulk writes: connections for tasks and drivers, and the staging of rows that are not jobs yet.
+
+Whoever writes whole DataFrames loads rows into a staging table by COPY, from many processes, and then makes jobs of
+them in one transaction (:mod:`queuert.state.postgres.bulk_commit`). Nothing here knows of Spark.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from psycopg import Connection, errors
+
+from queuert.errors import SchemaMissingError, StateUnavailableError
+from queuert.state.postgres.failures import mapped_errors
+from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
+from queuert.state.postgres.statements import Statements
+from queuert.state.postgres.sync_steps import fetch
+
+_PREFIX = "bulk_stage_"
+STREAM_STAGE = "stream_stage"
+"""Where rows of micro-batches are staged, of all streams."""
+
+_DROP_TIMEOUT = 2.0
+"""Seconds to wait for tasks that still load a staging table; after that it is left to the sweep."""
+
+
+@dataclass(frozen=True, slots=True)
+class BulkSettings:
+    """Where the database is, and the limits of each transaction, in seconds; 0 for none."""
+
+    dsn: str = field(repr=False)
+    schema: str
+    statement_timeout: float = 0.0
+    lock_timeout: float = 10.0
+    connection_check_interval: float = 1.0
+
+    def limits(self) -> dict[str, float]:
+        """The limits by the names that Postgres has for them."""
+        return {
+            "statement_timeout": self.statement_timeout,
+            "lock_timeout": self.lock_timeout,
+            "client_connection_check_interval": self.connection_check_interval,
+        }
+
+
+class BulkSession:
+    """One connection for a bulk write. Each transaction sets its own limits, as a pooler may change servers."""
+
+    def __init__(self, connection: Connection[Any], settings: BulkSettings, sql: Statements) -> None:
+        self.connection = connection
+        self.settings = settings
+        self.sql = sql
+
+    @contextmanager
+    def transaction(self, **limits: float) -> Iterator[Connection[Any]]:
+        """A transaction; errors of the driver are mapped. ``limits`` go before those of the settings."""
+        chosen = {**self.settings.limits(), **limits}
+        with mapped_errors(), self.connection.transaction():
+            for name, seconds in chosen.items():
+                self.connection.execute(
+                    "SELECT set_config(%s, %s, true)", (name, str(round(seconds * 1000)) if seconds > 0 else "0")
+                )
+            yield self.connection
+
+    def check_schema(self) -> None:
+        """Refuse a schema that is older than this version.
+
+        Raises:
+            SchemaMissingError: it is.
+        """
+        with self.transaction() as connection:
+            found = fetch(connection, self.sql.schema_revision)
+        if not found or found[0][0] < REQUIRED_REVISION:
+            raise SchemaMissingError(f"schema {self.settings.schema!r} is out of date: run queuert migrate up")
+
+
+@contextmanager
+def bulk_session(settings: BulkSettings, *, application_name: str = "queuert bulk write") -> Iterator[BulkSession]:
+    """A connection for the block, closed at its end.
+
+    Raises:
+        StateUnavailableError: the database cannot be reached.
+    """
+    arguments = PostgresSettings(
+        settings.dsn, settings.schema, prepare_threshold=None, application_name=application_name
+    ).connection_arguments()
+    with mapped_errors():
+        connection = Connection.connect(settings.dsn, **arguments)
+    try:
+        yield BulkSession(connection, settings, Statements(settings.schema))
+    finally:
+        connection.close()
+
+
+def staged(statement: bytes, stage: str, **parts: str) -> bytes:
+    """A statement with the name of its staging table, and other parts of its text, put in."""
+    for name, text in {"stage": f'"{stage}"', **parts}.items():
+        statement = statement.replace(b"{%s}" % name.encode(), text.encode())
+    return statement
+
+
+def make_stage(session: BulkSession, write_id: str) -> str:
+    """Make the staging table of a bulk write; its name."""
+    name = _PREFIX + uuid.uuid4().hex
+    with session.transaction() as connection:
+        connection.execute(staged(session.sql.bulk_make_stage, name))
+        connection.execute(session.sql.bulk_note_stage, {"name": name, "write_id": write_id})
+    return name
+
+
+def touch_stage(session: BulkSession, stage: str) -> bool:
+    """Say that a staging table is in use, so that no sweep takes it; False where it was dropped."""
+    with session.transaction() as connection:
+        return bool(fetch(connection, session.sql.bulk_touch_stage, {"name": stage}))
+
+
+def copy_rows(session: BulkSession, stage: str, columns: Sequence[str], chunks: Iterable[bytes | memoryview]) -> None:
+    """Load rows into a staging table, in one transaction: all or none. ``chunks`` are COPY's text, whole rows.
+
+    Raises:
+        StateError: the database refused a row; nothing of these was staged.
+    """
+    statement = staged(session.sql.bulk_copy, stage, columns=", ".join(columns))
+    with session.transaction() as connection, connection.cursor() as cursor, cursor.copy(statement) as copy:
+        for chunk in chunks:
+            copy.write(chunk)
+
+
+def drop_stage(session: BulkSession, stage: str) -> bool:
+    """Drop the staging table of a bulk write. False: tasks still load it, and the sweep will drop it later."""
+    try:
+        with session.transaction(lock_timeout=_DROP_TIMEOUT) as connection:
+            connection.execute(session.sql.bulk_forget_stage, {"name": stage})
+            connection.execute(staged(session.sql.bulk_drop_stage, stage))
+    except StateUnavailableError as error:
+        if not isinstance(error.__cause__, errors.LockNotAvailable):
+            raise
+        return False
+    return True
+
+
+def sweep_staging(session: BulkSession, *, older_than: float) -> list[str]:
+    """Drop the staging tables, and remove the staged rows of streams, that nobody has touched for so many seconds.
+
+    They are those of drivers that died. A table that a task is loading is locked, and stays. The names of those that
+    went are returned. Only the role that made a table can drop it; those of others stay.
+    """
+    dropped = []
+    for name in _idle_stages(session, older_than):
+        try:
+            if drop_stage(session, name):
+                dropped.append(name)
+        except Exception as error:
+            if not isinstance(error.__cause__, errors.InsufficientPrivilege):
+                raise
+    with session.transaction() as connection:
+        connection.execute(session.sql.stream_sweep, {"seconds": older_than})
+    return dropped
+
+
+def _idle_stages(session: BulkSession, older_than: float) -> list[str]:
+    with session.transaction() as connection:
+        return [row[0] for row in fetch(connection, session.sql.bulk_idle_stages, {"seconds": older_than})]

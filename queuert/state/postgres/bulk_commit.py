@@ -1,0 +1,288 @@
+"""The one transaction that makes jobs of staged rows: fence, write id, count, chains, hints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import Connection
+
+from queuert.deduplication import DeduplicationScope
+from queuert.errors import ChainNotFoundError, JobIdConflictError, StateUnavailableError
+from queuert.notify import payloads
+from queuert.notify.adapter import Topic
+from queuert.state.postgres.bulk import BulkSession, staged
+from queuert.state.postgres.failures import BROKEN, was_deadlock
+from queuert.state.postgres.parameters import array, quoted
+from queuert.state.postgres.sync_retention import delete_expired
+from queuert.state.postgres.sync_steps import fetch
+
+T = TypeVar("T")
+
+_ROUNDS = 5
+_FIRST_PAUSE = 0.1
+_BLOCKED_AT_ONCE = 5_000
+_EXPIRED_AT_ONCE = 1_000
+
+
+class StagedRowsMissing(Exception):
+    """There are other staged rows than the tasks told of."""
+
+    def __init__(self, found: int, expected: int) -> None:
+        super().__init__(f"{found} rows are staged, and tasks told of {expected}")
+
+
+class FenceBroken(Exception):
+    """The attempt that the write belongs to does not hold its job any more."""
+
+
+class WriteTaken(Exception):
+    """The write's id is that of another write; the message says of which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The rows that one task staged: under its own tag, so many."""
+
+    tag: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class BulkStart:
+    """What becomes of staged rows.
+
+    Attributes:
+        type: the job type.
+        write_id: what the jobs carry as such.
+        parts: those of the tasks that won, in the order of the DataFrame.
+        fence: job id, attempt and token of an attempt that must still hold its job, if there is one.
+        has_ids: whether ids were chosen, and so may exist.
+        has_keys: whether rows may have deduplication keys.
+        has_blockers: whether rows may wait for chains.
+        skip_existing: whether rows with ids that exist are passed over.
+        scope: which chains of a key stand in for a row.
+        window: seconds within which they were started; None for all.
+    """
+
+    type: str
+    write_id: str
+    parts: Sequence[Part]
+    fence: tuple[str, int, str] | None = None
+    trace_context: str | None = None
+    notify: bool = True
+    has_ids: bool = False
+    has_keys: bool = False
+    has_blockers: bool = False
+    skip_existing: bool = False
+    scope: DeduplicationScope = DeduplicationScope.OPEN
+    window: float | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows were staged."""
+        return sum(part.rows for part in self.parts)
+
+    def parameters(self) -> dict[str, Any]:
+        """Parameters of all statements."""
+        ends = list(accumulate(part.rows for part in self.parts))
+        return {
+            "type": self.type,
+            "write_id": self.write_id,
+            "trace_context": self.trace_context,
+            "tags": [part.tag for part in self.parts],
+            "firsts": [end - part.rows for end, part in zip(ends, self.parts, strict=True)],
+            "only_open": self.scope is DeduplicationScope.OPEN,
+            "window": self.window,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BulkResult:
+    """What a bulk write has done.
+
+    Attributes:
+        rows: those that were valid.
+        started: the chains that it started; for the other rows a chain was there already.
+        rejected: rows that were set aside.
+        reject_files: where they are.
+        repeated: whether it had been committed before, so that nothing was done now.
+    """
+
+    rows: int
+    started: int
+    rejected: int = 0
+    reject_files: tuple[str, ...] = ()
+    repeated: bool = False
+
+
+def find_write(session: BulkSession, write_id: str, type: str) -> BulkResult | None:
+    """What a bulk write of this id has done, if it was committed.
+
+    Raises:
+        WriteTaken: it was of another job type.
+    """
+    with session.transaction() as connection:
+        return _written(session, connection, write_id, type)
+
+
+def _written(session: BulkSession, connection: Connection[Any], write_id: str, type: str) -> BulkResult | None:
+    for known, rows, started, rejected, files in fetch(connection, session.sql.bulk_find_write, {"write_id": write_id}):
+        if known != type:
+            raise WriteTaken(f"the write {write_id!r} was one of job type {known!r}")
+        return BulkResult(rows, started, rejected, tuple(files), repeated=True)
+    return None
+
+
+def commit_write(
+    session: BulkSession, stage: str, start: BulkStart, *, rejected: int = 0, reject_files: Sequence[str] = ()
+) -> BulkResult:
+    """Make jobs of the rows in a bulk write's staging table, unless a write of this id was committed before.
+
+    Raises:
+        WriteTaken: that one was of another job type.
+        StagedRowsMissing: rows are gone; nothing was written.
+        FenceBroken: the attempt has lost its job; nothing was written.
+        JobIdConflictError: ids exist already; nothing was written.
+        ChainNotFoundError: a chain that a row is to wait for does not exist; nothing was written.
+        StateUnavailableError: the database could not be reached, after some rounds. Whether the last one was committed
+            may be unknown: repeat the write under the same id.
+    """
+    noted = {"rows": start.rows, "rejected": rejected, "reject_files": list(reject_files)}
+
+    def once() -> BulkResult:
+        with session.transaction() as connection:
+            if not fetch(connection, session.sql.bulk_note_write, {**start.parameters(), **noted}):
+                found = _written(session, connection, start.write_id, start.type)
+                assert found is not None
+                return found
+            started = start_staged(session, connection, stage, start)
+            connection.execute(session.sql.bulk_note_started, {"started": started, "write_id": start.write_id})
+            finish(session, connection, start, started)
+        return BulkResult(start.rows, started, rejected, tuple(reject_files))
+
+    return in_rounds(session, stage, start, once)
+
+
+def in_rounds(session: BulkSession, stage: str, start: BulkStart, once: Callable[[], T]) -> T:
+    """Run a transaction, again after deadlocks, and once more after expired chains have made room for its ids."""
+    if start.skip_existing:
+        _make_room(session, stage, start)
+    for left in reversed(range(_ROUNDS)):
+        try:
+            return once()
+        except JobIdConflictError:
+            if not _make_room(session, stage, start):
+                raise JobIdConflictError(_conflicts(session, stage, start, limit=10)) from None
+            if not left:
+                raise
+        except StateUnavailableError as error:
+            if not left or not was_deadlock(error):
+                raise
+            time.sleep(_FIRST_PAUSE * 2 ** (_ROUNDS - left))
+    raise AssertionError("the last round returns or raises")
+
+
+def _make_room(session: BulkSession, stage: str, start: BulkStart) -> bool:
+    """Delete expired chains that have ids of staged rows; whether some went."""
+    if not start.has_ids:
+        return False
+    gone = False
+    while ids := _conflicts(session, stage, start, limit=_EXPIRED_AT_ONCE, expired=True):
+        with session.transaction() as connection:
+            if not delete_expired(connection, session.sql, ids):
+                break
+        gone = True
+    return gone
+
+
+def _conflicts(session: BulkSession, stage: str, start: BulkStart, *, limit: int, expired: bool = False) -> list[str]:
+    asked = {"tags": [part.tag for part in start.parts], "limit": limit, "expired": expired}
+    with session.transaction() as connection:
+        return [row[0] for row in fetch(connection, staged(session.sql.bulk_conflicts, stage), asked)]
+
+
+def start_staged(session: BulkSession, connection: Connection[Any], stage: str, start: BulkStart) -> int:
+    """Make jobs of the staged rows of the winners, inside the connection's transaction; how many were started."""
+    values = start.parameters()
+    sql = session.sql
+    [(found,)] = fetch(connection, staged(sql.bulk_count_staged, stage), values)
+    if found != start.rows:
+        raise StagedRowsMissing(found, start.rows)
+    if start.has_keys:
+        connection.execute(staged(sql.bulk_take_keys, stage), values)
+        connection.execute(staged(sql.bulk_drop_duplicates, stage), values)
+    awaited = _lock_awaited(session, connection, stage, values) if start.has_blockers else False
+    conflict = "ON CONFLICT (id) DO NOTHING" if start.skip_existing else ""
+    [(started,)] = fetch(connection, staged(sql.bulk_start, stage, conflict=conflict), values)
+    if awaited:
+        for entries in _blockers(session, connection, stage, values):
+            fetch(connection, sql.add_blockers, {"blockers": array(entries)})
+    return int(started)
+
+
+def _lock_awaited(session: BulkSession, connection: Connection[Any], stage: str, values: dict[str, Any]) -> bool:
+    """Lock the chains that rows will wait for, as a client's start does; whether there are any."""
+    awaited = [row[0] for row in fetch(connection, staged(session.sql.bulk_awaited, stage), values)]
+    if not awaited:
+        return False
+    asked: dict[str, list[str]] = {"rows": awaited, "awaited": awaited, "closing": []}
+    found = {row[0] for row in fetch(connection, session.sql.lock_rows, asked)}
+    missing = sorted(set(awaited) - found)
+    if missing:
+        raise ChainNotFoundError(missing[0])
+    return True
+
+
+def _blockers(
+    session: BulkSession, connection: Connection[Any], stage: str, values: dict[str, Any]
+) -> Iterator[list[str]]:
+    """The rows of ``add_blockers``, some thousands of jobs at a time."""
+    entries: list[str] = []
+    for count, (id, chains) in enumerate(fetch(connection, staged(session.sql.bulk_waiting, stage), values), 1):
+        entries += (
+            f'{{"job_id":{quoted(id)},"chain_id":{quoted(chain)},"position":{position}}}'
+            for position, chain in enumerate(chains)
+        )
+        if count % _BLOCKED_AT_ONCE == 0:
+            yield entries
+            entries = []
+    if entries:
+        yield entries
+
+
+def finish(session: BulkSession, connection: Connection[Any], start: BulkStart, started: int) -> None:
+    """What comes last in the transaction: hints, and the fence, so that its lock is held for a moment only."""
+    if start.notify and started:
+        texts = payloads.encode(frozenset({start.type}))
+        channel = f"{session.settings.schema}_{Topic.JOBS.value}"
+        connection.execute(session.sql.notify, {"channel": channel, "payloads": texts})
+    hold_fence(session, connection, start)
+
+
+def hold_fence(session: BulkSession, connection: Connection[Any], start: BulkStart) -> None:
+    """Let nobody take the fence's job from its attempt before the transaction ends.
+
+    Raises:
+        FenceBroken: somebody has.
+    """
+    if start.fence is None:
+        return
+    job_id, attempt, token = start.fence
+    if not fetch(connection, session.sql.bulk_hold_fence, {"job_id": job_id, "attempt": attempt, "token": token}):
+        raise FenceBroken(f"attempt {attempt} no longer holds job {job_id!r}")
+
+
+def is_broken(error: BaseException) -> bool:
+    """Whether a connection was lost, so that the outcome of a commit is unknown."""
+    cause = error.__cause__
+    return isinstance(error, StateUnavailableError) and isinstance(cause, BROKEN) and _ended(cause)
+
+
+def _ended(cause: BaseException | None) -> bool:
+    state = getattr(cause, "sqlstate", None)
+    return state is None or str(state).startswith(("08", "57P")) or not isinstance(cause, psycopg.Error)

@@ -1,0 +1,180 @@
+"""Reading much at once: the rows of a query as the text of COPY, on a snapshot that others share.
+
+Every transaction sets what it needs, as a pooler may change servers, and none writes anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from psycopg import ClientCursor, Connection, InterfaceError, IsolationLevel, OperationalError, errors
+from psycopg.pq import ConnStatus, ExecStatus
+from psycopg.pq.abc import PGresult
+
+from queuert.errors import StateError
+from queuert.state.postgres.bulk import BulkSession, BulkSettings, bulk_session
+from queuert.state.postgres.failures import mapped_errors
+from queuert.state.postgres.rows import Row
+from queuert.state.postgres.sync_steps import fetch
+
+CHUNK_BYTES = 1024 * 1024
+"""About how much is handed out at a time."""
+
+_TEXT = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, YMD",
+    "client_encoding": "UTF8",
+    "IntervalStyle": "postgres",
+    "jit": "off",
+}
+
+
+class SnapshotReleased(StateError):
+    """The snapshot is held no more."""
+
+
+class TableDropped(StateError):
+    """A table that was there when the read was planned is there no more."""
+
+
+@contextmanager
+def export_session(settings: BulkSettings) -> Iterator[BulkSession]:
+    """A connection for the block, on which nothing is written.
+
+    Raises:
+        StateUnavailableError: the database cannot be reached.
+    """
+    with bulk_session(settings, application_name="queuert spark read") as session:
+        session.connection.read_only = True
+        yield session
+
+
+@contextmanager
+def _on_snapshot(session: BulkSession, snapshot: str | None) -> Iterator[Connection[Any]]:
+    connection = session.connection
+    connection.isolation_level = IsolationLevel.REPEATABLE_READ
+    limits = {name: str(round(seconds * 1000)) for name, seconds in session.settings.limits().items()}
+    with mapped_errors(), connection.transaction():
+        if snapshot is not None:
+            # Before anything else, as the server wants it; it takes no parameter there.
+            connection.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
+        for name, value in {**limits, **_TEXT}.items():
+            connection.execute("SELECT set_config(%s, %s, true)", (name, value))
+        yield connection
+
+
+def copy_out(
+    session: BulkSession,
+    query: str,
+    parameters: Mapping[str, Any],
+    *,
+    delimiter: str,
+    quote: str,
+    snapshot: str | None = None,
+) -> Iterator[bytes]:
+    """The rows of a query as CSV without a header, whole rows at a time. Null is empty; an empty text is quoted.
+
+    Args:
+        session: see :func:`export_session`.
+        query: with parameters as ``%(name)s``.
+        parameters: their values, which are quoted here: COPY takes none.
+        delimiter: one character between two fields.
+        quote: one character around fields that need it.
+        snapshot: the name of an exported one.
+
+    Raises:
+        SnapshotReleased: the snapshot is held no more.
+        TableDropped: a table of the query is gone.
+        StateError: the query failed.
+    """
+    text = f"COPY ({query}) TO STDOUT (FORMAT csv, DELIMITER E'\\x{ord(delimiter):02x}', QUOTE E'\\x{ord(quote):02x}')"
+    try:
+        with _on_snapshot(session, snapshot) as connection:
+            yield from _chunks(connection, text, parameters)
+    except StateError as error:
+        raise _explained(error) from error.__cause__
+
+
+def _chunks(connection: Connection[Any], text: str, parameters: Mapping[str, Any]) -> Iterator[bytes]:
+    # libpq's own calls: a row by the driver's iterator costs as much as all else that is done with it.
+    merged = ClientCursor(connection).mogrify(text.encode(), parameters)
+    pgconn = connection.pgconn
+    _check(pgconn.exec_(merged.encode()), ExecStatus.COPY_OUT)
+    ended = False
+    try:
+        rows: list[Any] = []
+        size = 0
+        while (length := (got := pgconn.get_copy_data(0))[0]) > 0:
+            rows.append(got[1])
+            size += length
+            if size >= CHUNK_BYTES:
+                yield b"".join(rows)
+                rows, size = [], 0
+        ended = True
+        _check(pgconn.get_result(), ExecStatus.COMMAND_OK)
+        if rows:
+            yield b"".join(rows)
+    finally:
+        if not ended:
+            _abandon(connection)
+        _drain(connection)
+
+
+def _check(result: PGresult | None, wanted: ExecStatus) -> None:
+    if result is None or result.status != wanted:
+        raise errors.error_from_result(result) if result is not None else InterfaceError("the server gave no result")
+
+
+def _abandon(connection: Connection[Any]) -> None:
+    """Stop a COPY that nobody reads to its end."""
+    with suppress(OperationalError):
+        connection.cancel_safe()
+        while connection.pgconn.get_copy_data(0)[0] > 0:
+            pass
+
+
+def _drain(connection: Connection[Any]) -> None:
+    while connection.pgconn.status == ConnStatus.OK and connection.pgconn.get_result() is not None:
+        pass
+
+
+def _explained(error: StateError) -> StateError:
+    cause = error.__cause__
+    if isinstance(cause, errors.UndefinedTable):
+        return TableDropped(str(error))
+    if isinstance(cause, errors.InvalidParameterValue | errors.UndefinedObject) and "snapshot" in str(cause):
+        return SnapshotReleased(str(error))
+    return error
+
+
+def fetch_plainly(session: BulkSession, query: str | bytes, parameters: dict[str, Any] | None = None) -> list[Row]:
+    """The rows of a query in a transaction of its own, which sees what is committed now."""
+    session.connection.isolation_level = IsolationLevel.READ_COMMITTED
+    statement = query.encode() if isinstance(query, str) else query
+    with session.transaction() as connection:
+        return fetch(connection, statement, parameters)
+
+
+@contextmanager
+def exported_snapshot(settings: BulkSettings) -> Iterator[str]:
+    """Hold a snapshot for the block; its name, under which other connections to the same database may share it.
+
+    Raises:
+        StateUnavailableError: the database cannot be reached.
+    """
+    with export_session(settings) as session, _on_snapshot(session, None) as connection:
+        # Held idle on purpose; a limit that the server has for that would take it away.
+        connection.execute("SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
+        yield fetch(connection, b"SELECT pg_export_snapshot()")[0][0]
+
+
+__all__: Sequence[str] = (
+    "SnapshotReleased",
+    "TableDropped",
+    "copy_out",
+    "export_session",
+    "exported_snapshot",
+    "fetch_plainly",
+)

@@ -1,0 +1,2 @@
+-- Load staged rows.
+COPY {schema}.{stage} ({columns}) FROM STDIN

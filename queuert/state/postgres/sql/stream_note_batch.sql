@@ -1,0 +1,8 @@
+-- Take the next micro-batch of a sink, for the transaction that commits it. Who comes second waits here, and gets no row
+-- if the batch, or a later one, was committed, or if the sink is another query's.
+INSERT INTO {schema}.stream_write AS known (sink, query, batch, rows)
+VALUES (%(sink)s, %(query)s, %(batch)s, %(rows)s)
+ON CONFLICT (sink) DO UPDATE
+SET batch = excluded.batch, rows = excluded.rows, committed_at = clock_timestamp()
+WHERE known.query = excluded.query AND known.batch < excluded.batch
+RETURNING batch

@@ -1,0 +1,26 @@
+"""The processes of a run: workers and clients, by role."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from typing import Any
+
+
+def run(role: str, settings: dict[str, Any]) -> int:
+    """Be a worker or a client, until it is over; the exit code."""
+    from queuert.testing.chaos import client, worker
+
+    return {"worker": worker.main, "client": client.main}[role](settings)
+
+
+def preload() -> None:
+    """Import what either of them needs, so that forks have it."""
+    importlib.import_module("queuert.testing.chaos.client")
+    importlib.import_module("queuert.testing.chaos.worker")
+
+
+def main() -> int:
+    """Be what the arguments say: a role, and its settings as JSON."""
+    return run(sys.argv[1], json.loads(sys.argv[2]))

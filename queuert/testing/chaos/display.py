@@ -1,0 +1,37 @@
+"""What a run shows while it lasts: one line that changes on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+_EVERY = 5.0
+
+
+class Display:
+    """Shows progress; ``quiet`` shows nothing."""
+
+    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
+        self._stream = stream or sys.stderr
+        self._quiet = quiet
+        self._live = not quiet and self._stream.isatty()
+        self._said = 0.0
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if not self._quiet:
+            self._stream.write(f"{self._wipe()}{text}\n")
+            self._stream.flush()
+
+    def progress(self, text: str) -> None:
+        """How it stands: in place, or now and then."""
+        if self._live:
+            self._stream.write(f"{self._wipe()}{text}")
+            self._stream.flush()
+        elif not self._quiet and time.monotonic() - self._said > _EVERY:
+            self._said = time.monotonic()
+            self.say(text)
+
+    def _wipe(self) -> str:
+        return "\r\x1b[K" if self._live else ""

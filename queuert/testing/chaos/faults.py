@@ -1,0 +1,357 @@
+"""How each kind of fault is done. A function does one fault and returns what there is to say of it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from queuert.testing.chaos.fleet import GRACE, Fleet, Missed, Place
+from queuert.testing.chaos.handlers import EVERY
+from queuert.testing.chaos.outsider import Outsider
+from queuert.testing.chaos.plan import Fault
+from queuert.testing.chaos.records import Records, Tail
+from queuert.testing.chaos.stores import OwnedStore
+from queuert.testing.chaos.workload import LEASE, Task, blocking, effect, poison
+from queuert.testing.fault_proxy import FaultProxy
+
+TRACE_SECONDS = 12.0
+
+
+@dataclass
+class Scene:
+    """All that faults are done to."""
+
+    store: OwnedStore
+    fleet: Fleet
+    outsider: Outsider
+    traces: Tail
+    gates: Path
+    stops: Records
+    serving: list[float] = field(default_factory=list)
+    server: threading.RLock = field(default_factory=threading.RLock)
+    """Held while the server is broken, and by those who need it to be there."""
+
+    def worker(self, fault: Fault) -> Place:
+        """The worker that is meant."""
+        return self.fleet.workers[fault.target % len(self.fleet.workers)]
+
+    def client(self, fault: Fault) -> Place:
+        """The client that is meant, or another that has not finished."""
+        for offset in range(len(self.fleet.clients)):
+            place = self.fleet.clients[(fault.target + offset) % len(self.fleet.clients)]
+            if not place.finished:
+                return place
+        raise Missed("all clients have finished")
+
+
+Inject = Callable[[Scene, Fault], str]
+INJECTORS: dict[str, Inject] = {}
+
+
+def injector(*kinds: str) -> Callable[[Inject], Inject]:
+    """Register a function for kinds of fault."""
+
+    def register(inject: Inject) -> Inject:
+        INJECTORS.update(dict.fromkeys(kinds, inject))
+        return inject
+
+    return register
+
+
+def proxy_of(place: Place) -> FaultProxy:
+    """The proxy before a place."""
+    assert place.proxy is not None
+    return place.proxy
+
+
+def waited(event: threading.Event, what: str, timeout: float = 6.0) -> None:
+    """Wait for a signal of a proxy.
+
+    Raises:
+        Missed: it did not come.
+    """
+    if not event.wait(timeout):
+        raise Missed(f"not within {timeout:g} s: {what}")
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
+@injector("kill worker")
+def kill_worker(scene: Scene, fault: Fault) -> str:
+    """At any moment."""
+    place = scene.worker(fault)
+    with place.held() as child:
+        child.kill()
+        place.wait_for_successor(child)
+    return f"process {child.pid}"
+
+
+@injector("kill worker in handler")
+def kill_in_handler(scene: Scene, fault: Fault) -> str:
+    """While a handler waits, whoever runs it."""
+    [id] = scene.outsider.start(effect, [Task(gated=True)])
+    place = place_of(scene, id, 1)
+    with place.held() as child:
+        child.kill()
+        open_gate(scene, id)
+        place.wait_for_successor(child)
+    return f"process {child.pid}, job {id}"
+
+
+def place_of(scene: Scene, id: str, attempt: int) -> Place:
+    """Where an attempt of a job runs; it has begun.
+
+    Raises:
+        Missed: it does not begin.
+    """
+    line = scene.traces.wait_for(("began", id, attempt), TRACE_SECONDS)
+    if line is None:
+        open_gate(scene, id)
+        raise Missed(f"attempt {attempt} of {id} did not begin")
+    return scene.fleet.workers[line["slot"]]
+
+
+def open_gate(scene: Scene, id: str, which: int | str = EVERY) -> None:
+    """Let one attempt of a job go on, or those that a word names."""
+    (scene.gates / f"{id}-{which}").touch()
+
+
+@injector("freeze worker")
+def freeze_worker(scene: Scene, fault: Fault) -> str:
+    """For longer than the lease."""
+    seconds = LEASE.seconds * (1.2 + fault.measure)
+    with scene.worker(fault).held() as child:
+        child.send(signal.SIGSTOP)
+        time.sleep(seconds)
+        child.send(signal.SIGCONT)
+    return f"for {seconds:.1f} s"
+
+
+@injector("kill client")
+def kill_client(scene: Scene, fault: Fault) -> str:
+    """At any moment."""
+    place = scene.client(fault)
+    with place.held() as child:
+        child.kill()
+        place.wait_for_successor(child)
+    return f"process {child.pid}"
+
+
+@injector("stop worker", "hurry worker")
+def stop_worker(scene: Scene, fault: Fault) -> str:
+    """Ask it to stop, once or twice; the server is there meanwhile."""
+    place = scene.worker(fault)
+    with scene.server, place.held() as child:
+        began = time.time()
+        child.send(signal.SIGTERM)
+        if fault.kind == "hurry worker":
+            time.sleep(0.05 + 0.2 * fault.measure)
+            child.send(signal.SIGTERM)
+        if not child.wait(GRACE + 10.0):
+            child.kill()
+        leases = scene.store.leases_of(child.pid)
+        scene.stops.add(
+            slot=place.number,
+            pid=child.pid,
+            code=child.code,
+            leases=leases,
+            kind=fault.kind,
+            began=began,
+            ended=time.time(),
+        )
+        place.wait_for_successor(child)
+    return f"process {child.pid}, exit code {child.code}"
+
+
+@injector("stop worker at start")
+def stop_at_start(scene: Scene, fault: Fault) -> str:
+    """Kill it, and ask its successor to stop as soon as it is there."""
+    place = scene.worker(fault)
+    with scene.server, place.held() as child:
+        child.kill()
+        successor = place.wait_for_successor(child)
+        time.sleep(0.3 * fault.measure)
+        successor.send(signal.SIGTERM)
+        if not successor.wait(GRACE + 10.0):
+            successor.kill()
+        place.wait_for_successor(successor)
+    return f"process {successor.pid}, exit code {successor.code}"
+
+
+@injector("worker with a wrong clock")
+def wrong_clock(scene: Scene, fault: Fault) -> str:
+    """Two hours ahead, or behind, for some seconds of work."""
+    place = scene.worker(fault)
+    shift = 7200.0 if fault.measure < 0.5 else -7200.0
+    with place.held() as child:
+        place.kept = False
+        try:
+            child.kill()
+            shifted = scene.fleet.start_with_clock(place, shift)
+            time.sleep(4.0)
+            shifted.kill()
+        finally:
+            place.kept = True
+        place.wait_for_successor(place.child or child)
+    return f"{shift / 3600:+.0f} h"
+
+
+# --- the server and the network ---------------------------------------------------------------------------------------
+
+
+@injector(
+    "kill postgres", "crash postgres", "kill backend", "restart postgres", "terminate backends", "cancel statements",
+    "terminate listeners", "lock rows", "lock table", "kill redis", "restart redis", "pause redis",
+    "kill redis clients", "flush scripts", "lock file",
+)  # fmt: skip
+def break_server(scene: Scene, fault: Fault) -> str:
+    """What the store itself knows how to do."""
+    with scene.server:
+        serving, told = scene.store.break_it(fault.kind, fault.measure)
+    if serving is not None:
+        scene.serving.append(serving)
+    if told.startswith("no "):
+        raise Missed(told)
+    return told
+
+
+@injector("black hole", "short black hole", "deaf worker", "latency", "refuse connections", "reset connections")
+def break_network(scene: Scene, fault: Fault) -> str:
+    """Of one worker, for a while."""
+    seconds = LEASE.seconds * (0.3 if fault.kind == "short black hole" else 1.2 + fault.measure)
+    with scene.worker(fault).held():
+        proxy = proxy_of(scene.worker(fault))
+        match fault.kind:
+            case "black hole" | "short black hole":
+                proxy.black_hole()
+            case "deaf worker":
+                proxy.black_hole("to_client")
+            case "latency":
+                proxy.delay(0.05)
+            case "reset connections":
+                return f"{proxy.reset()} connections"
+            case _:
+                proxy.refuse()
+                proxy.reset()
+        time.sleep(seconds)
+        proxy.heal()
+    return f"for {seconds:.1f} s"
+
+
+@injector("cut in a message")
+def cut_in_message(scene: Scene, fault: Fault) -> str:
+    """After some bytes of an answer."""
+    count = int(20 + 2_000 * fault.measure)
+    with scene.worker(fault).held():
+        proxy = proxy_of(scene.worker(fault))
+        proxy.cut_after(count)
+        try:
+            waited(proxy.fired, "an answer")
+        finally:
+            proxy.heal()
+    return f"after {count} bytes"
+
+
+@injector("cut listeners")
+def cut_listeners(scene: Scene, fault: Fault) -> str:
+    """Hints are lost for a while, and polling has to do."""
+    proxy = scene.fleet.listeners
+    assert proxy is not None
+    proxy.refuse()
+    count = proxy.reset()
+    time.sleep(1.5 + fault.measure)
+    proxy.heal()
+    return f"{count} listeners"
+
+
+def give_work(scene: Scene) -> None:
+    """So many transactions that every worker has one."""
+    scene.outsider.start(effect, [Task(inside=0.05)] * 24)
+
+
+@injector("lose answer to commit", "lose commit")
+def lose_commit(scene: Scene, fault: Fault) -> str:
+    """The next COMMIT of a worker is in doubt."""
+    with scene.worker(fault).held():
+        proxy = proxy_of(scene.worker(fault))
+        (proxy.lose_answer if fault.kind == "lose answer to commit" else proxy.lose_request)(b"COMMIT")
+        try:
+            give_work(scene)
+            waited(proxy.fired, "a COMMIT")
+        finally:
+            proxy.heal()
+    return ""
+
+
+@injector("kill worker in commit")
+def kill_in_commit(scene: Scene, fault: Fault) -> str:
+    """Its COMMIT arrived, and it never learned of it."""
+    place = scene.worker(fault)
+    with place.held() as child:
+        proxy = proxy_of(place)
+        proxy.lose_answer(b"COMMIT")
+        try:
+            give_work(scene)
+            waited(proxy.fired, "a COMMIT")
+            child.kill()
+        finally:
+            proxy.heal()
+        place.wait_for_successor(child)
+    return f"process {child.pid}"
+
+
+@injector("lose answer to client", "lose request of client")
+def lose_start(scene: Scene, fault: Fault) -> str:
+    """The next request of a client with a job in it."""
+    place = scene.client(fault)
+    with place.held():
+        proxy = proxy_of(place)
+        (proxy.lose_answer if fault.kind == "lose answer to client" else proxy.lose_request)(b"chaos.")
+        try:
+            waited(proxy.fired, "a start")
+        finally:
+            proxy.heal()
+    return ""
+
+
+# --- the work, and from outside ---------------------------------------------------------------------------------------
+
+
+@injector("block event loop")
+def block_event_loop(scene: Scene, fault: Fault) -> str:
+    """For longer than the lease."""
+    seconds = LEASE.seconds * (1.2 + fault.measure)
+    return ", ".join(scene.outsider.start(blocking, [Task(pause=seconds)]))
+
+
+@injector("exhaust pool")
+def exhaust_pool(scene: Scene, fault: Fault) -> str:
+    """More transactions that stay open than any worker has connections."""
+    task = Task(inside=round(0.3 + 0.3 * fault.measure, 3))
+    return f"{len(scene.outsider.start(effect, [task] * 40))} jobs"
+
+
+@injector("poison")
+def poison_job(scene: Scene, fault: Fault) -> str:
+    """A job that ends its process."""
+    [id] = scene.outsider.start(poison, [Task(how=fault.payload)])
+    return f"{fault.payload}, job {id}"
+
+
+@injector("cancel chains", "retry chains", "trigger jobs", "delete chains", "complete chains")
+def intervene(scene: Scene, fault: Fault) -> str:
+    """From outside."""
+    act = {
+        "cancel chains": scene.outsider.cancel,
+        "retry chains": scene.outsider.retry,
+        "trigger jobs": scene.outsider.trigger,
+        "delete chains": scene.outsider.delete,
+        "complete chains": scene.outsider.complete,
+    }[fault.kind]
+    return act(Random(f"{fault.number}:{fault.measure}"))

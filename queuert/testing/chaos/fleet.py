@@ -1,0 +1,187 @@
+"""The workers and clients of a run, each behind a proxy of its own. Whoever dies gets a successor at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from queuert.testing.chaos.plan import Plan
+from queuert.testing.chaos.processes import Child, Nursery
+from queuert.testing.chaos.profiles import ChaosSettings
+from queuert.testing.chaos.stores import OwnedStore
+from queuert.testing.fault_proxy import FaultProxy
+
+_KEEP = 0.02
+_PATIENCE = 15.0
+_LIBRARIES = (
+    "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1",
+    "/usr/lib/faketime/libfaketime.so.1", "/usr/local/lib/faketime/libfaketime.so.1",
+)  # fmt: skip
+
+GRACE = 3.0
+
+
+class Missed(Exception):
+    """A fault did not happen: what it waits for did not come. It does not count."""
+
+
+class Place:
+    """Where one worker or client runs, and its successors."""
+
+    def __init__(self, role: str, number: int, settings: dict[str, Any], proxy: FaultProxy | None) -> None:
+        self.role = role
+        self.number = number
+        self.settings = settings
+        self.proxy = proxy
+        self.child: Child | None = None
+        self.kept = True
+        """Whether a successor is started when the process ends."""
+        self.finished = False
+        self.codes: list[int] = []
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def held(self, timeout: float = _PATIENCE) -> Iterator[Child]:
+        """Be the only one who does something to it.
+
+        Raises:
+            Missed: somebody else is at it for too long, or it has finished.
+        """
+        if not self._lock.acquire(timeout=timeout):
+            raise Missed(f"{self.role} {self.number} is busy")
+        try:
+            child = self.child
+            if self.finished or child is None:
+                raise Missed(f"{self.role} {self.number} has finished")
+            yield child
+        finally:
+            self._lock.release()
+
+    def wait_for_successor(self, of: Child) -> Child:
+        """The process that follows one that has ended."""
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline:
+            child = self.child
+            if child is not None and child is not of and child.alive:
+                return child
+            time.sleep(_KEEP / 2)
+        raise Missed(f"{self.role} {self.number} has no successor")
+
+
+class Fleet:
+    """All places of a run."""
+
+    def __init__(self, settings: ChaosSettings, plan: Plan, store: OwnedStore, directory: Path) -> None:
+        self._directory = directory
+        self._stack = ExitStack()
+        self._nursery = Nursery()
+        self._stack.callback(self._nursery.close)
+        self._stopped = threading.Event()
+        self.began = time.time()
+        self.listeners = self._proxy(store)
+        """What the hints of all workers go through."""
+        common = {"store": store.name, "directory": str(directory), "workload": settings.workload}
+        self.workers = [self._worker(number, store, common) for number in range(settings.profile.workers)]
+        self.clients = [self._client(number, store, common, plan) for number in range(settings.profile.clients)]
+        self._keeper = threading.Thread(target=self._keep, name="queuert-chaos-keeper", daemon=True)
+
+    def _proxy(self, store: OwnedStore) -> FaultProxy | None:
+        return self._stack.enter_context(store.proxy()) if store.has_server else None
+
+    def _worker(self, number: int, store: OwnedStore, common: dict[str, Any]) -> Place:
+        proxy = self._proxy(store)
+        url = store.url if proxy is None else store.address_in(proxy)
+        listen = None if self.listeners is None else store.address_in(self.listeners)
+        own = {"slot": number, "url": url, "listen_url": listen, "connections": 6, "grace": GRACE}
+        return Place("worker", number, common | own, proxy)
+
+    def _client(self, number: int, store: OwnedStore, common: dict[str, Any], plan: Plan) -> Place:
+        proxy = self._proxy(store)
+        url = store.url if proxy is None else store.address_in(proxy)
+        own = {"client": number, "url": url, "listen_url": store.url, "ops": [asdict(op) for op in plan.ops[number]]}
+        return Place("client", number, common | own, proxy)
+
+    def start(self) -> None:
+        """Start all processes, and keep them."""
+        self.began = time.time()
+        for place in (*self.workers, *self.clients):
+            self._start(place)
+        self._keeper.start()
+
+    @property
+    def clients_are_done(self) -> bool:
+        """Whether all starts are made."""
+        return all(place.finished for place in self.clients)
+
+    def start_with_clock(self, place: Place, shift: float) -> Child:
+        """Start a worker whose clock is ``shift`` seconds ahead.
+
+        Raises:
+            Missed: libfaketime is not there.
+        """
+        library = faketime_library()
+        if library is None:
+            raise Missed("libfaketime is not installed")
+        environment = {"LD_PRELOAD": library, "FAKETIME": f"{shift:+.0f}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        log = self._directory / f"worker-{place.number}.log"
+        place.child = self._nursery.start_apart("worker", place.settings | {"shift": shift}, log, environment)
+        return place.child
+
+    def heal(self) -> None:
+        """Let everything pass, and everybody go on."""
+        for place in (*self.workers, *self.clients):
+            if place.proxy is not None:
+                place.proxy.heal()
+            if place.child is not None:
+                place.child.send(signal.SIGCONT)
+        if self.listeners is not None:
+            self.listeners.heal()
+
+    def stop_workers(self) -> list[tuple[Place, Child]]:
+        """Ask all workers to stop, and wait; those that were stopped."""
+        stopped = []
+        for place in self.workers:
+            place.kept = False
+            if place.child is not None:
+                place.child.send(signal.SIGTERM)
+        for place in self.workers:
+            if place.child is not None:
+                place.child.wait(2 * _PATIENCE)
+                stopped.append((place, place.child))
+        return stopped
+
+    def close(self) -> None:
+        """End everything."""
+        self._stopped.set()
+        if self._keeper.is_alive():
+            self._keeper.join()
+        self._stack.close()
+
+    def _start(self, place: Place) -> None:
+        log = self._directory / f"{place.role}-{place.number}.log"
+        place.child = self._nursery.start(place.role, place.settings | {"began": self.began}, log)
+
+    def _keep(self) -> None:
+        while not self._stopped.wait(_KEEP):
+            for place in (*self.workers, *self.clients):
+                child = place.child
+                if child is None or child.alive or place.finished or not place.kept:
+                    continue
+                place.codes.append(child.code or 0)
+                if place.role == "client" and child.code == 0:
+                    place.finished = True
+                else:
+                    self._start(place)
+
+
+def faketime_library() -> str | None:
+    """Where libfaketime is: what ``QUEUERT_FAKETIME`` names, or where packages put it."""
+    given = os.environ.get("QUEUERT_FAKETIME")
+    return next((path for path in ([given] if given else _LIBRARIES) if Path(path).exists()), None)

@@ -1,0 +1,99 @@
+"""The history of a run as tables of a small database in memory, so that invariants are queries, whatever the store.
+
+| table | what | from |
+|---|---|---|
+| `a` | what clients called, and what they were told | their log |
+| `c` | every change of a job's status or token, in order | a trigger; of Redis, its append-only file |
+| `e` | effects, written in the transaction that ended the job | handlers |
+| `x` | the beginning and end of handlers, outside of any transaction | handlers |
+| `s` | jobs as they are at the end | the store |
+| `b` | who waited for whom | the store |
+| `business` | rows that clients wrote in the transaction of a start | clients |
+| `p` | events of workers | their observability |
+| `stops` | how workers that were asked to stop ended | the conductor |
+| `f` | faults | the conductor |
+
+Times are seconds since 1970, by the clock of the one machine.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "a": (
+        "client", "op", "how", "id", "outcome", "result_id", "deduplicated", "key", "began", "ended", "try", "type",
+        "error",
+    ),
+    "c": (
+        "number", "job_id", "chain_id", "type", "kind", "at", "committed", "began", "tx", "old_status", "new_status",
+        "old_token", "new_token", "old_attempt", "new_attempt", "old_lease", "new_lease", "old_scheduled",
+        "new_scheduled", "old_uncounted", "new_uncounted", "old_expirations", "new_expirations", "chain_index",
+        "holder", "output",
+    ),
+    "e": ("job_id", "attempt", "token", "tx", "at"),
+    "x": ("job_id", "attempt", "mark", "at", "pid", "slot", "detail"),
+    "s": (
+        "id", "type", "chain_id", "chain_index", "status", "chain_status", "attempt", "uncounted",
+        "lease_expirations", "open_blockers", "created_at", "scheduled_at", "finished_at", "chain_closed_at", "key",
+        "continued_by", "output", "holder",
+    ),
+    "b": ("job_id", "chain_id", "closed"),
+    "business": ("id",),
+    "p": ("worker", "name", "at", "job_id", "attempt", "pid", "slot", "holder", "detail"),
+    "stops": ("slot", "pid", "code", "leases", "kind", "began", "ended"),
+    "f": ("number", "kind", "began", "ended", "happened", "detail", "target"),
+    "serving": ("at",),
+    "facts": ("name", "value"),
+}  # fmt: skip
+"""The columns of each table."""
+
+_INDEXES = (
+    "CREATE INDEX c_job ON c (job_id, number)", "CREATE INDEX e_job ON e (job_id)", "CREATE INDEX s_id ON s (id)",
+    "CREATE INDEX a_id ON a (id)", "CREATE INDEX s_chain ON s (chain_id, chain_index)", "CREATE INDEX c_tx ON c (tx)",
+    "CREATE INDEX x_job ON x (job_id, attempt)", "CREATE INDEX b_job ON b (job_id)", "CREATE INDEX p_name ON p (name)",
+    "CREATE INDEX b_chain ON b (chain_id)", "CREATE INDEX a_key ON a (key) WHERE key <> ''",
+    "CREATE INDEX c_chain ON c (chain_id, number)", "CREATE INDEX p_job ON p (job_id, attempt)",
+)  # fmt: skip
+
+
+class History:
+    """The tables, and the queries on them."""
+
+    def __init__(self, store: str = "postgres") -> None:
+        self.store = store
+        self._database = sqlite3.connect(":memory:")
+        self._database.row_factory = sqlite3.Row
+        for table, columns in COLUMNS.items():
+            self._database.execute(f"CREATE TABLE {table} ({', '.join(f'{name!r}' for name in columns)})")
+        for index in _INDEXES:
+            self._database.execute(index)
+
+    def add(self, table: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add rows; columns that a row lacks are NULL, those that the table lacks are passed over."""
+        columns = COLUMNS[table]
+        statement = f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})"
+        self._database.executemany(statement, ([row.get(name) for name in columns] for row in rows))
+
+    def rows(self, query: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+        """The rows of a query."""
+        return self._database.execute(query, values).fetchall()
+
+    def one(self, query: str, values: Sequence[Any] = ()) -> Any:
+        """The only value of a query."""
+        return self.rows(query, values)[0][0]
+
+    def numbers(self, query: str) -> list[float]:
+        """The first column of a query, without what is NULL, sorted."""
+        return sorted(float(row[0]) for row in self.rows(query) if row[0] is not None)
+
+    def fact(self, name: str, default: Any = None) -> Any:
+        """What was noted under a name."""
+        found = self.rows("SELECT value FROM facts WHERE name = ?", (name,))
+        return found[0][0] if found else default
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._database.close()

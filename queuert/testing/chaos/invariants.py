@@ -1,0 +1,311 @@
+"""What must never be seen in a history: one function an invariant, each a query over the tables of a history.
+
+A function returns what contradicts it, a sentence each; nothing means that it holds. Those that concern what does not
+exist here are in :data:`NOT_APPLICABLE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from queuert.testing.chaos.history import History
+from queuert.testing.chaos.workload import PATIENT, WITH_EFFECT
+
+Check = Callable[[History], list[str]]
+
+INVARIANTS: dict[str, Check] = {}
+"""By id, such as ``I1``."""
+
+TITLES: dict[str, str] = {}
+"""What each says."""
+
+NOT_APPLICABLE: Mapping[str, str] = {
+    "I22": "there are no webhooks",
+    "I23": "there is no stream of server-sent events in this run",
+    "I30": "starts from Spark are not part of this run",
+}
+"""Why some have no check here."""
+
+_FINAL = "('continued', 'completed', 'failed', 'cancelled')"
+_EPSILON = 0.001
+_SHOWN = 20
+
+
+def invariant(id: str, title: str) -> Callable[[Callable[[History], Iterator[str]]], Check]:
+    """Register a check under its id."""
+
+    def register(check: Callable[[History], Iterator[str]]) -> Check:
+        def all_of(history: History) -> list[str]:
+            return list(check(history))
+
+        all_of.__doc__ = check.__doc__
+        INVARIANTS[id], TITLES[id] = all_of, title
+        return all_of
+
+    return register
+
+
+def check_all(history: History) -> dict[str, list[str]]:
+    """What contradicts each invariant."""
+    return {id: check(history) for id, check in INVARIANTS.items()}
+
+
+def _names(types: frozenset[str]) -> str:
+    return "(" + ", ".join(f"'{name}'" for name in sorted(types)) + ")"
+
+
+def _told(history: History, query: str, sentence: str) -> Iterator[str]:
+    for row in history.rows(query):
+        yield sentence.format(*row)
+
+
+_DELETED = "SELECT job_id FROM c WHERE kind = 'delete'"
+
+# --- starts -----------------------------------------------------------------------------------------------------------
+
+
+@invariant("I1", "no start that was acknowledged is lost")
+def nothing_is_lost(history: History) -> Iterator[str]:
+    """Acknowledged ids that are not in the store, and were not deleted."""
+    yield from _told(
+        history,
+        f"""SELECT DISTINCT result_id FROM a WHERE outcome = 'ack' AND how NOT IN ('outside', 'rollback')
+            AND result_id NOT IN (SELECT id FROM s) AND result_id NOT IN ({_DELETED})""",
+        "{} was acknowledged and is not there",
+    )
+
+
+@invariant("I2", "a start commits with the caller's own rows, or not at all")
+def starts_commit_with_rows(history: History) -> Iterator[str]:
+    """A row without its chain, a chain without its row, and anything of a transaction that was rolled back."""
+    ids = "SELECT id FROM a WHERE how IN ('transaction', 'rollback')"
+    there = f"SELECT id FROM s UNION {_DELETED}"
+    yield from _told(
+        history, f"SELECT id FROM business WHERE id NOT IN ({there})", "{}: the row is there, and not its chain"
+    )
+    yield from _told(
+        history,
+        f"SELECT id FROM s WHERE id IN ({ids}) AND id NOT IN (SELECT id FROM business)",
+        "{}: the chain is there, and not its row",
+    )
+    yield from _told(
+        history,
+        f"SELECT DISTINCT id FROM a WHERE how = 'rollback' AND id IN ({there})",
+        "{} was rolled back, and is there",
+    )
+
+
+@invariant("I3", "nothing is there that no client asked for; a repeated start adds nothing")
+def nothing_is_invented(history: History) -> Iterator[str]:
+    """Chains that nobody started, and chains that a client was told had been refused."""
+    asked = "SELECT id FROM a WHERE outcome IN ('ack', 'unknown') UNION SELECT result_id FROM a WHERE outcome = 'ack'"
+    yield from _told(
+        history,
+        f"""SELECT id FROM s WHERE chain_index = 0 AND id NOT IN (SELECT id FROM ({asked}) WHERE id IS NOT NULL)
+            AND NOT (key <> '' AND key IN (SELECT key FROM a WHERE outcome = 'unknown'))""",
+        "{} is there, and no client had an answer, or a doubt, about it",
+    )
+    yield from _told(history, "SELECT id FROM s GROUP BY id HAVING count(*) > 1", "{} is there twice")
+
+
+@invariant("I14", "chains of one deduplication key are never open at the same time")
+def keys_are_unique(history: History) -> Iterator[str]:
+    """Windows of one key that overlap. A reopened chain's window is not known, so those are left out."""
+    yield from _told(
+        history,
+        """SELECT one.key, one.id, other.id FROM s AS one JOIN s AS other
+               ON one.key = other.key AND one.type = other.type AND one.id <> other.id
+           WHERE one.key <> '' AND one.chain_index = 0 AND other.chain_index = 0
+               AND (one.created_at < other.created_at OR one.created_at = other.created_at AND one.id < other.id)
+               AND (one.chain_closed_at IS NULL OR other.created_at < one.chain_closed_at)
+               AND one.id NOT IN (SELECT id FROM a WHERE how = 'outside' AND op = 'retry')
+               AND other.id NOT IN (SELECT id FROM a WHERE how = 'outside' AND op = 'retry')""",
+        "key {}: {} was open when {} was started",
+    )
+
+
+@invariant("I15", "a start that another stood in for got a chain that stands")
+def stand_ins_stand(history: History) -> Iterator[str]:
+    """Ids that callers got from deduplication and that are not there."""
+    yield from _told(
+        history,
+        f"""SELECT result_id, key FROM a WHERE outcome = 'ack' AND deduplicated = 1
+            AND result_id NOT IN (SELECT id FROM s) AND result_id NOT IN ({_DELETED})""",
+        "{} stood in for a start of key {}, and is not there",
+    )
+
+
+# --- leases and attempts ----------------------------------------------------------------------------------------------
+
+
+@invariant("I4", "every job ends once the faults have stopped")
+def everything_ends(history: History) -> Iterator[str]:
+    """Jobs that have not ended, but for those that nobody handles; and patient ones that failed."""
+    yield from _told(
+        history,
+        f"SELECT id, type, status FROM s WHERE status NOT IN {_FINAL} AND type <> 'chaos.nobody'",
+        "{} ({}) is still {}",
+    )
+    yield from _told(
+        history,
+        f"""SELECT s.id, s.type FROM s WHERE status = 'failed' AND type IN {_names(PATIENT)}
+            AND NOT EXISTS (SELECT 1 FROM b JOIN s AS chain ON chain.id = b.chain_id
+                            WHERE b.job_id = s.id AND (chain.chain_status IN ('failed', 'cancelled') OR chain.id IN (
+                                SELECT id FROM a WHERE how = 'outside' AND op = 'retry')))""",
+        "{} ({}) failed, and never should",
+    )
+
+
+@invariant("I5", "a job has one live lease at a time")
+def leases_do_not_overlap(history: History) -> Iterator[str]:
+    """Claims of a job that was under a lease, and claims of what was not due to be claimed."""
+    yield from _told(
+        history,
+        """SELECT job_id, new_attempt, old_status FROM c
+           WHERE kind = 'update' AND new_status = 'running' AND old_status NOT IN ('ready', 'scheduled')""",
+        "{}: attempt {} was claimed while the job was {}",
+    )
+
+
+@invariant("I6", "only the newest attempt writes")
+def only_the_holder_writes(history: History) -> Iterator[str]:
+    """Endings under another token than the lease's; effects of another attempt than the one that ended the job."""
+    yield from _told(
+        history,
+        """SELECT job_id, new_attempt FROM c WHERE kind = 'update' AND old_status = 'running'
+               AND new_status IN ('completed', 'continued') AND new_token IS NOT NULL AND old_token <> new_token""",
+        "{}: attempt {} was ended by another than its holder",
+    )
+    yield from _told(
+        history,
+        """SELECT e.job_id, e.attempt, c.new_attempt FROM e JOIN c ON c.job_id = e.job_id AND c.kind = 'update'
+               AND c.old_status = 'running' AND c.new_status IN ('completed', 'continued')
+           WHERE c.new_token IS NOT NULL AND (e.token <> c.new_token OR e.attempt <> c.new_attempt)""",
+        "{}: an effect of attempt {} stands, and attempt {} ended the job",
+    )
+
+
+@invariant("I7", "the effect of a completion stands exactly once")
+def effects_stand_once(history: History) -> Iterator[str]:
+    """Two effects of a job, an effect without a completion, a completion without an effect."""
+    yield from _told(
+        history,
+        f"""SELECT job_id, count(*) FROM e WHERE job_id NOT IN ({_DELETED})
+            GROUP BY job_id HAVING count(*) > 1""",
+        "{} has {} effects",
+    )
+    yield from _told(
+        history,
+        """SELECT e.job_id, s.status FROM e JOIN s ON s.id = e.job_id
+           WHERE s.status NOT IN ('completed', 'continued')""",
+        "{} has an effect and is {}",
+    )
+    if history.store != "redis":
+        by_hand = "SELECT job_id FROM c WHERE new_status IN ('completed', 'continued') AND new_token IS NULL"
+        yield from _told(
+            history,
+            f"""SELECT id, status FROM s WHERE type IN {_names(WITH_EFFECT)} AND status IN ('completed', 'continued')
+                AND id NOT IN (SELECT job_id FROM e) AND id NOT IN ({by_hand})""",
+            "{} is {} and has no effect",
+        )
+
+
+@invariant("I8", "what has ended stays as it is")
+def endings_are_final(history: History) -> Iterator[str]:
+    """Changes after the end that no client asked for, and outputs that are not those of the completion."""
+    reopened = "SELECT id FROM a WHERE how = 'outside' AND op = 'retry' AND outcome IN ('ack', 'unknown')"
+    yield from _told(
+        history,
+        f"""SELECT job_id, old_status, new_status FROM c WHERE kind = 'update' AND old_status IN {_FINAL}
+            AND NOT (old_status IN ('failed', 'cancelled') AND new_status IN ('ready', 'blocked', 'scheduled')
+                     AND chain_id IN ({reopened}))""",
+        "{} was {} and became {}",
+    )
+    yield from _told(
+        history,
+        """SELECT s.id FROM s JOIN c ON c.job_id = s.id AND c.new_status = 'completed' AND c.kind = 'update'
+           WHERE c.output IS NOT s.output""",
+        "{} has another output than it was completed with",
+    )
+
+
+@invariant("I9", "attempts count up by one")
+def attempts_count_up(history: History) -> Iterator[str]:
+    """Claims that skip a number or use one twice, and jobs whose number is not that of their claims."""
+    yield from _told(
+        history,
+        """SELECT job_id, old_attempt, new_attempt FROM c
+           WHERE kind = 'update' AND new_status = 'running' AND new_attempt <> old_attempt + 1""",
+        "{}: attempt {} was followed by {}",
+    )
+    yield from _told(
+        history,
+        f"""SELECT s.id, s.attempt, count(c.job_id) AS claims FROM s
+           JOIN (SELECT job_id, CASE WHEN new_status = 'running' THEN 1 ELSE -1 END AS step FROM c
+                 WHERE kind = 'update' AND (new_status = 'running'
+                     OR old_status = 'running' AND new_attempt = old_attempt - 1)) AS c ON c.job_id = s.id
+           WHERE s.id NOT IN ({_DELETED}) GROUP BY s.id HAVING sum(c.step) <> s.attempt""",
+        "{} counts {} attempts, of {} claims and releases",
+    )
+    yield from _told(
+        history,
+        "SELECT id, attempt, uncounted FROM s WHERE type = 'chaos.poison' AND attempt - uncounted > 2",
+        "{} is at attempt {} ({} uncounted), of 2",
+    )
+
+
+@invariant("I10", "the death of a process counts as an attempt")
+def deaths_count(history: History) -> Iterator[str]:
+    """Poisonous jobs that ended otherwise than in a dead letter, after all their attempts."""
+    yield from _told(
+        history,
+        """SELECT id, status, attempt - uncounted FROM s WHERE type = 'chaos.poison'
+           AND status NOT IN ('cancelled') AND (status <> 'failed' OR attempt - uncounted <> 2)
+           AND id NOT IN (SELECT id FROM a WHERE how = 'outside' AND outcome IN ('ack', 'unknown'))""",
+        "{} is {} after {} attempts that counted",
+    )
+
+
+@invariant("I16", "a lease is reaped after its end, by the store's clock, and never when it was renewed")
+def reaped_after_the_end(history: History) -> Iterator[str]:
+    """Leases that were taken away before they had expired."""
+    # The clock of Redis' file ticks in seconds.
+    slack = 1.0 if history.store == "redis" else _EPSILON
+    yield from _told(
+        history,
+        f"""SELECT job_id, old_attempt, round(old_lease - at, 3) FROM c WHERE kind = 'update'
+            AND old_status = 'running' AND new_expirations > old_expirations AND new_token IS NULL
+            AND old_lease > at + {slack}""",
+        "{}: the lease of attempt {} was reaped {} s before its end",
+    )
+
+
+@invariant("I18", "no job is claimed before its time")
+def nothing_is_early(history: History) -> Iterator[str]:
+    """Claims before the moment that the job was scheduled at."""
+    yield from _told(
+        history,
+        f"""SELECT job_id, round(old_scheduled - at, 3) FROM c
+            WHERE kind = 'update' AND new_status = 'running' AND at < old_scheduled - {_EPSILON}""",
+        "{} was claimed {} s before its time",
+    )
+
+
+@invariant("I19", "the pause before a retry is kept")
+def pauses_are_kept(history: History) -> Iterator[str]:
+    """Pauses after failures of the flaky jobs that are shorter than their policy says."""
+    # A trigger's clock is read when its statement ends, that of the transaction when it begins.
+    slack = {"postgres": 0.0, "redis": 1.2}.get(history.store, 0.05)
+    yield from _told(
+        history,
+        f"""SELECT job_id, round(new_scheduled - coalesce(began, at), 3) FROM c
+            WHERE kind = 'update' AND type = 'chaos.flaky' AND old_status = 'running' AND new_status = 'scheduled'
+                AND new_scheduled - coalesce(began, at) < 0.2 - {slack}""",
+        "{} was to pause for {} s alone",
+    )
+    yield from _told(
+        history,
+        """SELECT job_id FROM c WHERE kind = 'update' AND type = 'chaos.flaky' AND old_status = 'running'
+               AND new_status = 'ready' AND new_uncounted = old_uncounted AND new_attempt = old_attempt""",
+        "{} failed and was due at once",
+    )

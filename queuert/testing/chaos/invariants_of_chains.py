@@ -1,0 +1,201 @@
+"""The invariants of chains, interventions and workers; see :mod:`queuert.testing.chaos.invariants`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from queuert.testing.chaos.history import History
+from queuert.testing.chaos.invariants import _told, invariant
+
+_UNREACHABLE = """('kill postgres', 'crash postgres', 'kill backend', 'restart postgres', 'terminate backends',
+    'cancel statements', 'kill redis', 'restart redis', 'pause redis', 'kill redis clients', 'lock rows', 'lock table',
+    'lock file', 'black hole', 'short black hole', 'deaf worker', 'refuse connections', 'reset connections',
+    'cut in a message', 'lose answer to commit', 'lose commit')"""
+_AFTERWARDS = 5.0
+"""Seconds in which a worker may still wait for connections, or for answers that do not come."""
+_ASKED = "SELECT id FROM a WHERE how = 'outside' AND op = '{}' AND outcome IN ('ack', 'unknown')"
+_DETAIL = 20
+
+
+@invariant("I11", "a chain goes on in the transaction that ends its last job")
+def chains_are_whole(history: History) -> Iterator[str]:
+    """Gaps, jobs before the last that did not continue, and continuations of another transaction."""
+    yield from _told(
+        history,
+        """SELECT chain_id, count(*), max(chain_index) FROM s GROUP BY chain_id
+           HAVING max(chain_index) + 1 <> count(*) OR min(chain_index) <> 0""",
+        "{} has {} jobs, and the last has the index {}",
+    )
+    yield from _told(
+        history,
+        """SELECT one.id, one.status FROM s AS one JOIN s AS next
+               ON next.chain_id = one.chain_id AND next.chain_index = one.chain_index + 1
+           WHERE one.status <> 'continued' OR one.continued_by <> next.id""",
+        "{} is {}, and a job follows it that it did not continue with",
+    )
+    yield from _told(
+        history,
+        """SELECT ended.job_id FROM c AS ended JOIN s AS one ON one.id = ended.job_id
+           JOIN c AS born ON born.job_id = one.continued_by AND born.kind = 'insert'
+           WHERE ended.new_status = 'continued' AND ended.kind = 'update' AND ended.tx <> born.tx""",
+        "{} was continued in another transaction than its successor was made in",
+    )
+    yield from _told(
+        history,
+        """SELECT s.id, s.chain_status, last.status FROM s
+           JOIN (SELECT chain_id, status, max(chain_index) FROM s GROUP BY chain_id) AS last ON last.chain_id = s.id
+           WHERE s.chain_index = 0 AND last.status IN ('completed', 'failed', 'cancelled')
+               AND s.chain_status <> last.status""",
+        "chain {} is {}, and its last job {}",
+    )
+
+
+@invariant("I12", "a job has one successor at most")
+def one_successor(history: History) -> Iterator[str]:
+    """Two jobs at one place of a chain, or made there one after the other."""
+    yield from _told(
+        history,
+        """SELECT chain_id, chain_index, count(DISTINCT job_id) FROM c WHERE kind = 'insert'
+               AND chain_id NOT IN (SELECT chain_id FROM c WHERE kind = 'delete')
+           GROUP BY chain_id, chain_index HAVING count(DISTINCT job_id) > 1""",
+        "chain {} got {}. jobs: {} of them",
+    )
+
+
+@invariant("I13", "a job waits for all its blockers, and never when they have closed")
+def blockers_are_waited_for(history: History) -> Iterator[str]:
+    """Blocked jobs of closed chains, claims before a blocker had closed, counters that are not what there is."""
+    yield from _told(
+        history,
+        """SELECT id FROM s WHERE status = 'blocked' AND id NOT IN (
+               SELECT b.job_id FROM b JOIN s AS chain ON chain.id = b.chain_id WHERE chain.chain_status = 'open')""",
+        "{} is blocked, and all that it waits for has closed",
+    )
+    yield from _told(
+        history,
+        """SELECT s.id, s.open_blockers FROM s WHERE s.open_blockers <> (
+               SELECT count(*) FROM b JOIN s AS chain ON chain.id = b.chain_id
+               WHERE b.job_id = s.id AND chain.chain_status = 'open')""",
+        "{} counts {} open blockers, and has another number",
+    )
+    yield from _told(
+        history,
+        f"""SELECT claim.job_id, b.chain_id FROM b
+            JOIN (SELECT job_id, min(number) AS number FROM c WHERE new_status = 'running' AND kind = 'update'
+                  GROUP BY job_id) AS claim ON claim.job_id = b.job_id
+            JOIN (SELECT chain_id, min(number) AS number FROM c
+                  WHERE new_status IN ('completed', 'failed', 'cancelled') AND kind = 'update' GROUP BY chain_id)
+                AS closed ON closed.chain_id = b.chain_id
+            WHERE claim.number < closed.number AND b.chain_id NOT IN ({_ASKED.format("retry")})""",
+        "{} was claimed before {} had closed",
+    )
+
+
+@invariant("I17", "what was cancelled before it began never begins, and no effect of it stands")
+def cancelled_is_cancelled(history: History) -> Iterator[str]:
+    """Cancelled jobs that were claimed later, or with an effect."""
+    reopened = _ASKED.format("retry")
+    yield from _told(
+        history,
+        f"""SELECT claim.job_id FROM c AS claim JOIN c AS over ON over.job_id = claim.job_id
+            WHERE over.new_status = 'cancelled' AND over.kind = 'update' AND claim.new_status = 'running'
+                AND claim.kind = 'update' AND claim.number > over.number AND claim.chain_id NOT IN ({reopened})""",
+        "{} was claimed after it was cancelled",
+    )
+    yield from _told(
+        history,
+        "SELECT s.id FROM s JOIN e ON e.job_id = s.id WHERE s.status = 'cancelled'",
+        "{} is cancelled and has an effect",
+    )
+
+
+@invariant("I20", "jobs that nobody handles stop nobody")
+def unknown_types_wait(history: History) -> Iterator[str]:
+    """Jobs without a handler that were touched; that all others have ended is said by I4."""
+    yield from _told(
+        history,
+        """SELECT id, status, attempt FROM s WHERE type = 'chaos.nobody' AND (attempt > 0 OR status <> 'ready')
+               AND id NOT IN (SELECT id FROM a WHERE how = 'outside')""",
+        "{} has no handler, and is {} after {} attempts",
+    )
+
+
+@invariant("I21", "notifications are nothing but hints")
+def hints_are_hints(history: History) -> Iterator[str]:
+    """Where hints were cut off, jobs went on all the same: an attempt began in each such time that had due jobs."""
+    yield from _told(
+        history,
+        """SELECT f.number FROM f WHERE f.kind = 'cut listeners' AND f.happened = 1
+               AND NOT EXISTS (SELECT 1 FROM p WHERE p.name = 'AttemptStarted' AND p.at > f.began)
+               AND EXISTS (SELECT 1 FROM c WHERE c.kind = 'insert' AND c.new_status = 'ready' AND c.at > f.began)""",
+        "nothing began after fault {} had cut the hints off",
+    )
+
+
+@invariant("I24", "events tell of what is stored, and of nothing else")
+def events_are_true(history: History) -> Iterator[str]:
+    """A completion that a worker told of, and that does not stand as that attempt's."""
+    yield from _told(
+        history,
+        """SELECT p.job_id, p.attempt FROM p WHERE p.name = 'AttemptCompleted' AND NOT EXISTS (
+               SELECT 1 FROM c WHERE c.job_id = p.job_id AND c.new_attempt = p.attempt AND c.kind = 'update'
+                   AND c.new_status = 'completed')""",
+        "a worker told that attempt {1} of {0} had completed it, and it had not",
+    )
+
+
+@invariant("I25", "a worker that is asked to stop ends cleanly, and leaves no lease")
+def stops_are_clean(history: History) -> Iterator[str]:
+    """Exit codes other than 0, but for 4 where a handler insisted on going on, and leases that were left."""
+    yield from _told(
+        history,
+        # A process that is frozen in a transaction holds SQLite's one write lock, and everybody's handlers wait for it.
+        f"""SELECT pid, code FROM stops WHERE code <> 0 AND NOT (code = 4 AND ({int(history.store == "sqlite")}
+                OR EXISTS (SELECT 1 FROM x WHERE x.pid = stops.pid AND mark = 'told')))""",
+        "worker {} was asked to stop, and ended with {}",
+    )
+    yield from _told(
+        history,
+        f"""SELECT pid, leases FROM stops WHERE leases > 0 AND NOT EXISTS (
+                SELECT 1 FROM f WHERE f.kind IN {_UNREACHABLE} AND f.ended > stops.began - {_AFTERWARDS}
+                    AND f.began < stops.ended)""",
+        "worker {} stopped with its store in reach, and left {} leases",
+    )
+
+
+@invariant("I26", "no transaction is left idle, and no connection of the dead")
+def connections_are_let_go(history: History) -> Iterator[str]:
+    """Transactions that idle when the run has drained, and connections when all processes are gone."""
+    idle = history.fact("idle transactions", 0)
+    if idle:
+        yield f"{idle} transactions idle after the drain"
+    left = history.fact("connections left", 0)
+    if left:
+        yield f"{left} connections are left when everybody is gone"
+
+
+@invariant("I27", "only what has closed is cleaned up")
+def only_the_closed_go(history: History) -> Iterator[str]:
+    """Open chains that went without anybody's asking."""
+    yield from _told(
+        history,
+        f"""SELECT job_id, old_status FROM c WHERE kind = 'delete'
+                AND old_status NOT IN ('continued', 'completed', 'failed', 'cancelled')
+                AND chain_id NOT IN ({_ASKED.format("delete")})""",
+        "{} was {} and went, and nobody had asked for it",
+    )
+
+
+@invariant("I28", "migrations at the same time are one migration")
+def one_migration(history: History) -> Iterator[str]:
+    """Migrations that failed because of others."""
+    failed = history.fact("migrations that failed", 0)
+    if failed:
+        yield f"{failed} of the migrations that ran at the same time failed"
+
+
+@invariant("I29", "in Redis a job is in exactly one place")
+def places_are_right(history: History) -> Iterator[str]:
+    """What the scan of all keys found."""
+    for row in history.rows("SELECT value FROM facts WHERE name = 'fault of a key'"):
+        yield str(row[0])

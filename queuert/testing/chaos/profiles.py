@@ -1,0 +1,134 @@
+"""How much is broken, and what must have happened for a run to count."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from queuert.errors import ConfigurationError
+
+STORES = ("postgres", "redis", "sqlite")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A size of run with its gates: what must have happened at least, and figures that must not be exceeded."""
+
+    name: str
+    jobs: int
+    """Starts that clients make."""
+    faults: int
+    seconds: float
+    """Over which starts and faults are spread; the run takes longer where the machine does."""
+    workers: int
+    clients: int
+    lanes: int
+    """Faults that happen at the same time at most."""
+    durable: bool
+    """Whether the server flushes to the disk."""
+    gates: Mapping[str, int]
+    """Probes, and how often each must have fired."""
+
+
+_POSTGRES = {
+    "acknowledged starts": 2_000, "faults": 60, "kinds of fault": 8, "workers killed": 15, "server crashes": 2,
+    "endings refused by the fence": 3, "leases reaped of workers that lived": 3,
+    "commits in doubt that stood": 1, "commits in doubt that did not": 1,
+    "blockers that closed in overlap": 20, "starts of one key within 5 ms": 20,
+    "listeners restored": 2, "jobs found by polling alone": 1, "kinds of poison buried": 4,
+}  # fmt: skip
+_FULL = {
+    "acknowledged starts": 25_000, "faults": 1_000, "kinds of fault": 20, "workers killed": 300, "server crashes": 25,
+    "endings refused by the fence": 100, "leases reaped of workers that lived": 100,
+    "commits in doubt that stood": 20, "commits in doubt that did not": 20,
+    "blockers that closed in overlap": 1_000, "starts of one key within 5 ms": 1_000,
+    "listeners restored": 30, "jobs found by polling alone": 50, "kinds of poison buried": 4,
+}  # fmt: skip
+_OF_POSTGRES_ALONE = ("blockers that closed in overlap",)
+_OF_SERVERS_ALONE = (
+    *_OF_POSTGRES_ALONE, "server crashes", "commits in doubt that stood", "commits in doubt that did not",
+    "listeners restored", "jobs found by polling alone",
+)  # fmt: skip
+_OF_TRANSACTIONS = ("commits in doubt that stood", "commits in doubt that did not")
+
+PROFILES: Mapping[str, Profile] = {
+    profile.name: profile
+    for profile in (
+        Profile("smoke", 2_200, 72, 25.0, 4, 2, 3, False, _POSTGRES),
+        Profile("full", 27_500, 1_150, 600.0, 5, 3, 5, True, _FULL),
+        Profile(
+            "soak", 550_000, 22_500, 7_200.0, 6, 4, 6, True,
+            {name: number * 20 if number > 30 else number for name, number in _FULL.items()},
+        ),
+    )
+}  # fmt: skip
+"""By name: ``smoke`` for each change, ``full`` for a release, ``soak`` for a night."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChaosSettings:
+    """A run: what is broken how often, and what must have happened.
+
+    Args:
+        profile: the size, and the gates.
+        seed: of the schedule of faults and of the payloads; the interleaving of the processes is not repeated by it.
+        store: ``postgres``, ``redis`` or ``sqlite``; the run owns its server.
+        jobs: starts, instead of the profile's; the gates shrink with them.
+        faults: likewise.
+        seconds: over which they are spread, instead of the profile's.
+        workload: ``MODULE:ATTRIBUTE`` of a :class:`~queuert.testing.chaos.workload.Workload` that takes part.
+        directory: where logs and records go, and stay; by default a temporary one that goes with the run.
+
+    Raises:
+        ConfigurationError: a value is out of range.
+    """
+
+    profile: Profile
+    seed: int = 1
+    store: str = "postgres"
+    jobs: int | None = None
+    faults: int | None = None
+    seconds: float | None = None
+    workload: str | None = None
+    directory: Path | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.store not in STORES:
+            raise ConfigurationError(f"chaos knows no store {self.store!r}: {', '.join(STORES)}")
+        for name in ("jobs", "faults"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ConfigurationError(f"{name} is {value}: at least 0")
+        if self.seconds is not None and not 0 < self.seconds <= 86_400 * 7:
+            raise ConfigurationError(f"seconds is {self.seconds}: above 0, and at most a week")
+
+    @property
+    def job_count(self) -> int:
+        """Starts."""
+        return self.profile.jobs if self.jobs is None else self.jobs
+
+    @property
+    def fault_count(self) -> int:
+        """Faults."""
+        return self.profile.faults if self.faults is None else self.faults
+
+    @property
+    def duration(self) -> float:
+        """Seconds over which starts and faults are spread."""
+        return self.profile.seconds if self.seconds is None else self.seconds
+
+    @property
+    def gates(self) -> dict[str, int]:
+        """What must have happened, for this store and this size."""
+        absent = {"postgres": (), "redis": (*_OF_POSTGRES_ALONE, *_OF_TRANSACTIONS), "sqlite": _OF_SERVERS_ALONE}
+        known = {name: number for name, number in self.profile.gates.items() if name not in absent[self.store]}
+        return {name: self._scaled(name, number) for name, number in known.items()}
+
+    def _scaled(self, name: str, number: int) -> int:
+        if name in ("kinds of fault", "kinds of poison buried"):
+            return min(number, self.fault_count) if name == "kinds of fault" else number
+        by_jobs = ("acknowledged starts", "blockers that closed in overlap", "starts of one key within 5 ms")
+        share = self.job_count / self.profile.jobs if name in by_jobs else self.fault_count / self.profile.faults
+        return math.floor(number * share) if share < 1 else number

@@ -1,0 +1,237 @@
+"""A run: start everything, break it by plan, let it drain, stop it, read the history, and judge it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import queuert.testing.chaos.invariants_of_chains
+import queuert.testing.chaos.zombies  # noqa: F401  (both register what they hold)
+from queuert.embedded.workspace import Workspace
+from queuert.errors import QueuertError
+from queuert.testing.chaos.display import Display
+from queuert.testing.chaos.faults import INJECTORS, Scene
+from queuert.testing.chaos.figures import figures, probes
+from queuert.testing.chaos.fleet import Fleet, Missed
+from queuert.testing.chaos.handlers import EVERY
+from queuert.testing.chaos.history import History
+from queuert.testing.chaos.invariants import check_all
+from queuert.testing.chaos.loading import load_records
+from queuert.testing.chaos.outsider import Outsider
+from queuert.testing.chaos.plan import Fault, Plan, make_plan
+from queuert.testing.chaos.profiles import ChaosSettings
+from queuert.testing.chaos.records import Records, Tail
+from queuert.testing.chaos.report import ChaosReport
+from queuert.testing.chaos.stores import OwnedStore, owned_store
+from queuert.testing.chaos.timeline import timeline
+from queuert.testing.chaos.worker import state_for
+from queuert.testing.chaos.workload import job_types_of, load
+
+DRAIN_SECONDS = 60.0
+_LOOK = 0.2
+_TRIES = 3
+_CLIENTS_SECONDS = 120.0
+
+
+def run_chaos(
+    settings: ChaosSettings, *, display: Display | None = None, timeline_file: Path | None = None
+) -> ChaosReport:
+    """Break a store, its workers and its clients by a seeded plan, and judge what became of the jobs.
+
+    The processes, the servers and the files of a run are its own, and gone when this returns, but for the directory
+    that the settings name.
+
+    Args:
+        settings: what is broken how often.
+        display: who is told how it goes; by default nobody.
+        timeline_file: where to write a page of HTML with all faults, claims and completions.
+
+    Raises:
+        EmbeddedServerError: there is no server to run.
+        ChaosError: a part of the run itself failed.
+        ConfigurationError: there is no such workload.
+    """
+    plan = make_plan(settings)
+    shown = display or Display(quiet=True)
+    with _directory(settings) as directory, ExitStack() as stack:
+        store = owned_store(settings.store, directory, durable=settings.profile.durable)
+        stack.callback(store.close)
+        store.start()
+        conductor = Conductor(settings, plan, store, directory, shown)
+        began = time.time()
+        try:
+            conductor.play()
+            drained = time.time()
+            conductor.stop()
+        finally:
+            conductor.close()
+        history = History(settings.store)
+        stack.callback(history.close)
+        history.add("facts", ({"name": name, "value": value} for name, value in conductor.facts.items()))
+        history.add("serving", ({"at": at} for at in conductor.scene.serving))
+        store.collect(history)
+        load_records(history, directory)
+        if timeline_file is not None:
+            timeline_file.write_text(timeline(history, began, drained), encoding="utf-8")
+        return _report(settings, plan, history, drained - began, conductor.drain_seconds)
+
+
+@contextmanager
+def _directory(settings: ChaosSettings) -> Iterator[Path]:
+    if settings.directory is not None:
+        settings.directory.mkdir(parents=True, exist_ok=True)
+        yield settings.directory.absolute()
+        return
+    workspace = Workspace(in_memory=not settings.profile.durable)
+    try:
+        yield workspace.path
+    finally:
+        workspace.remove()
+
+
+class Conductor:
+    """Does the faults of a plan at their moments."""
+
+    def __init__(
+        self, settings: ChaosSettings, plan: Plan, store: OwnedStore, directory: Path, display: Display
+    ) -> None:
+        self._settings = settings
+        self._plan = plan
+        self._store = store
+        self._display = display
+        self._stack = ExitStack()
+        self._done: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self.facts: dict[str, Any] = {}
+        self.drain_seconds = 0.0
+        gates = directory / "gates"
+        gates.mkdir(exist_ok=True)
+        self._records = Records(directory / "faults.jsonl")
+        self._fleet = Fleet(settings, plan, store, directory)
+        self._stack.callback(self._fleet.close)
+        traces = Tail(directory / "traces.jsonl", lambda line: (line["m"], line["job"], line["attempt"]))
+        self._stack.callback(traces.close)
+        workload = None if settings.workload is None else load(settings.workload)
+        state = state_for({"url": store.url, "listen_url": store.url})
+        outsider = Outsider(state, job_types_of(workload), directory, settings.seed)
+        self._stack.callback(outsider.close)
+        self.scene = Scene(store, self._fleet, outsider, traces, gates, Records(directory / "stops.jsonl"))
+
+    def play(self) -> None:
+        """Do everything until the last job has ended, or will not."""
+        self._display.say(f"plan {self._plan.digest}: {len(self._plan.faults)} faults, {self._settings.store}")
+        self._fleet.start()
+        with ThreadPoolExecutor(self._settings.profile.lanes, thread_name_prefix="queuert-chaos") as lanes:
+            futures = list(self._at_their_moments(lanes))
+            for future in futures:
+                while not wait([future], _LOOK).done:
+                    self._show()
+                future.result()
+        self._fleet.heal()
+        (self.scene.gates / EVERY).touch()
+        self._wait_for_clients()
+        self._drain()
+
+    def _at_their_moments(self, lanes: ThreadPoolExecutor) -> Iterator[Future[None]]:
+        for fault in self._plan.faults:
+            while (pause := self._fleet.began + fault.at - time.time()) > 0:
+                time.sleep(min(pause, _LOOK))
+                self._show()
+            yield lanes.submit(self._do, fault)
+
+    def _do(self, fault: Fault) -> None:
+        """Do a fault; what it waits for may come later."""
+        for _ in range(_TRIES):
+            if self._happens(fault):
+                return
+            time.sleep(_LOOK)
+
+    def _happens(self, fault: Fault) -> bool:
+        began = time.time()
+        try:
+            happened, told = True, INJECTORS[fault.kind](self.scene, fault)
+        except (Missed, QueuertError, OSError) as error:
+            happened, told = False, str(error)
+        except Exception as error:
+            # The server that the fault is done to may be down by another one.
+            if type(error).__module__.partition(".")[0] not in ("psycopg", "redis", "sqlite3"):
+                raise
+            happened, told = False, f"{type(error).__name__}: {error}"
+        self._records.add(
+            number=fault.number,
+            kind=fault.kind,
+            began=began,
+            ended=time.time(),
+            happened=int(happened),
+            detail=told,
+            target=fault.target,
+        )
+        with self._lock:
+            self._done["happened" if happened else "missed"] += 1
+        return happened
+
+    def _show(self) -> None:
+        elapsed = time.time() - self._fleet.began
+        self._display.progress(
+            f"{elapsed:6.1f} s  faults {self._done['happened']} of {len(self._plan.faults)}, missed"
+            f" {self._done['missed']}"
+        )
+
+    def _wait_for_clients(self) -> None:
+        deadline = time.monotonic() + _CLIENTS_SECONDS
+        while not self._fleet.clients_are_done and time.monotonic() < deadline:
+            time.sleep(_LOOK)
+            self._display.progress("clients finish their starts")
+
+    def _drain(self) -> None:
+        began = time.monotonic()
+        left = -1
+        while left != 0 and time.monotonic() - began < DRAIN_SECONDS:
+            left = self._store.open_jobs()
+            self._display.progress(f"drain: {left} jobs to go")
+            time.sleep(_LOOK if left else 0)
+        self.drain_seconds = time.monotonic() - began
+        self._display.say(f"drained in {self.drain_seconds:.1f} s, {left} jobs left")
+
+    def stop(self) -> None:
+        """Ask the workers to stop; how they do is a part of the history."""
+        self.facts |= self._store.last_words()
+        began = time.time()
+        for place, child in self._fleet.stop_workers():
+            leases = self._store.leases_of(child.pid)
+            times = {"began": began, "ended": time.time()}
+            self.scene.stops.add(
+                slot=place.number, pid=child.pid, code=child.code, leases=leases, kind="the end", **times
+            )
+
+    def close(self) -> None:
+        """End all processes."""
+        self._stack.close()
+
+
+def _report(settings: ChaosSettings, plan: Plan, history: History, seconds: float, drain_seconds: float) -> ChaosReport:
+    return ChaosReport(
+        profile=settings.profile.name,
+        seed=settings.seed,
+        store=settings.store,
+        plan=plan.digest,
+        seconds=round(seconds, 1),
+        drain_seconds=round(drain_seconds, 1),
+        faults=_counts(history, happened=1),
+        missed=_counts(history, happened=0),
+        violations=check_all(history),
+        probes=probes(history),
+        gates=settings.gates,
+        figures=figures(history),
+    )
+
+
+def _counts(history: History, *, happened: int) -> dict[str, int]:
+    rows = history.rows("SELECT kind, count(*) FROM f WHERE happened = ? GROUP BY kind", (happened,))
+    return {str(kind): int(count) for kind, count in rows}

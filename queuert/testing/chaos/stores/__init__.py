@@ -1,0 +1,25 @@
+"""The stores that a run owns: a server or a file, how their history is kept, and how it is read at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from queuert.testing.chaos.stores.base import OwnedStore
+
+
+def owned_store(name: str, directory: Path, *, durable: bool) -> OwnedStore:
+    """The store of this name, not started."""
+    if name == "postgres":
+        from queuert.testing.chaos.stores.postgres import OwnedPostgres
+
+        return OwnedPostgres(directory, durable=durable)
+    if name == "redis":
+        from queuert.testing.chaos.stores.redis import OwnedRedis
+
+        return OwnedRedis(directory)
+    from queuert.testing.chaos.stores.sqlite import OwnedSQLite
+
+    return OwnedSQLite(directory)
+
+
+__all__ = ["OwnedStore", "owned_store"]

@@ -1,0 +1,245 @@
+"""A Redis of the run's own. Its append-only file is the history: every write, in order, script by script."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from queuert.embedded import EmbeddedRedis
+from queuert.state.redis import keys
+from queuert.testing.chaos.history import History
+from queuert.testing.fault_proxy import FaultProxy
+from queuert.testing.redis_scan import scan
+
+_OPTIONS: Mapping[str, str | int] = {
+    "appendonly": "yes",
+    "appendfsync": "always",
+    "aof-timestamp-enabled": "yes",
+    "auto-aof-rewrite-percentage": 0,
+    "aof-use-rdb-preamble": "no",
+}
+_OPEN = ("blocked", "scheduled", "ready", "running")
+_NOBODY = "chaos.nobody"
+_FIELDS = {
+    "status": "status", "token": "token", "attempt": "attempt", "lease": "leased", "scheduled": "due",
+    "uncounted": "uncounted", "expirations": "expired",
+}  # fmt: skip
+_TIMES = frozenset({"lease", "scheduled"})
+_NUMBERS = frozenset({"attempt", "uncounted", "expirations"})
+
+
+class OwnedRedis:
+    """An embedded server that flushes each write, and never rewrites its file."""
+
+    name = "redis"
+    has_server = True
+
+    def __init__(self, directory: Path) -> None:
+        self._server = EmbeddedRedis(options=_OPTIONS)
+        self._prefix = keys.prefix(keys.DEFAULT_NAMESPACE)
+
+    @property
+    def url(self) -> str:
+        """The address of the server itself."""
+        return self._server.url()
+
+    def start(self) -> None:
+        """Start the server."""
+        self._server.start()
+
+    def close(self) -> None:
+        """Stop the server, and remove its data."""
+        self._server.close()
+
+    def proxy(self) -> FaultProxy:
+        """A proxy before the server."""
+        return FaultProxy.before(self.url)
+
+    def address_in(self, proxy: FaultProxy) -> str:
+        """The address through a proxy."""
+        return proxy.address_in(self.url)
+
+    def open_jobs(self) -> int:
+        """Jobs that have not ended, without those that nobody handles, by the store's own counters."""
+        with self._client() as client:
+            found = 0
+            for key in client.scan_iter(match=f"{_escaped(self._prefix)}n:*"):
+                if not key.endswith(f"n:{_NOBODY}"):
+                    found += sum(int(number or 0) for number in client.hmget(key, _OPEN))
+            return found
+
+    def leases_of(self, pid: int) -> int:
+        """Jobs in the lists of the worker of this process."""
+        with self._client() as client:
+            lists = client.scan_iter(match=f"{_escaped(self._prefix)}p:chaos-{pid}-*")
+            return sum(int(client.llen(key)) for key in lists)
+
+    def break_it(self, kind: str, measure: float) -> tuple[float | None, str]:
+        """Break the server."""
+        if kind in ("kill redis", "restart redis"):
+            self._server.kill() if kind == "kill redis" else self._server.stop()
+            self._server.start()
+            return time.time(), "serves again"
+        with self._client() as client:
+            match kind:
+                case "pause redis":
+                    milliseconds = int(300 + 1500 * measure)
+                    client.client_pause(milliseconds)
+                    time.sleep(milliseconds / 1000)
+                case "flush scripts":
+                    client.script_flush()
+                case _:
+                    client.client_kill_filter(_type="normal", skipme=True)
+                    client.client_kill_filter(_type="pubsub", skipme=True)
+        return None, ""
+
+    def last_words(self) -> dict[str, Any]:
+        """Nothing that the scan of the keys does not say."""
+        return {}
+
+    def collect(self, history: History) -> None:
+        """Read the file, and the keys."""
+        history.add("c", _changes(self._prefix, self._append_only()))
+        with self._client() as client:
+            faults = scan(client)
+            history.add("facts", ({"name": "fault of a key", "value": fault} for fault in faults))
+            jobs = list(_jobs(client, self._prefix))
+            history.add("s", jobs)
+            for job in jobs:
+                waits = client.zrange(f"{self._prefix}bl:{job['id']}", 0, -1) if job["blockers"] else []
+                history.add("b", ({"job_id": job["id"], "chain_id": chain} for chain in waits))
+
+    def _append_only(self) -> Iterator[tuple[float, int, list[str]]]:
+        directory = self._server.data_dir / "appendonlydir"
+        number = 0
+        for path in sorted(directory.glob("*.incr.aof"), key=lambda path: int(path.name.split(".")[-3])):
+            for at, transaction, command in commands_in(path.read_bytes()):
+                yield at, number + transaction, command
+            number += 1_000_000_000
+
+    def _client(self) -> Any:
+        return redis.Redis.from_url(self.url, decode_responses=True, socket_timeout=10)
+
+
+def commands_in(data: bytes) -> Iterator[tuple[float, int, list[str]]]:
+    """The commands of an append-only file, each with its second and the number of its script or transaction."""
+    at, place, transaction, inside = 0.0, 0, 0, False
+    while place < len(data):
+        end = data.find(b"\r\n", place)
+        if end < 0:
+            return
+        line = data[place:end]
+        place = end + 2
+        if line.startswith(b"#TS:"):
+            # The second ends later than it is said to begin.
+            at = float(line[4:]) + 1.0
+            continue
+        words: list[str] = []
+        for _ in range(int(line[1:])):
+            end = data.index(b"\r\n", place)
+            length = int(data[place + 1 : end])
+            words.append(data[end + 2 : end + 2 + length].decode("utf-8", "backslashreplace"))
+            place = end + 4 + length
+        name = words[0].upper()
+        if name in ("MULTI", "EXEC"):
+            inside = name == "MULTI"
+            transaction += 1
+            continue
+        transaction += not inside
+        yield at, transaction, words
+
+
+def _changes(prefix: str, commands: Iterator[tuple[float, int, list[str]]]) -> Iterator[dict[str, Any]]:
+    """The changes of jobs' hashes, as a trigger would have noted them, once a job and script."""
+    hashes: dict[str, dict[str, str]] = {}
+    touched: dict[str, dict[str, str] | None] = {}
+    current, last = 0, 0.0
+    number = 0
+    for at, transaction, words in commands:
+        if transaction != current:
+            for change in _noted(touched, hashes, current, last):
+                number += 1
+                yield {**change, "number": number}
+            touched, current = {}, transaction
+        last = at
+        _apply(prefix, words, hashes, touched)
+    for change in _noted(touched, hashes, current, last):
+        number += 1
+        yield {**change, "number": number}
+
+
+def _apply(
+    prefix: str, words: list[str], hashes: dict[str, dict[str, str]], touched: dict[str, dict[str, str] | None]
+) -> None:
+    name, of_jobs = words[0].upper(), f"{prefix}j:"
+    for key in words[1:] if name in ("DEL", "UNLINK") else words[1:2]:
+        if not key.startswith(of_jobs):
+            continue
+        id = key.removeprefix(of_jobs)
+        touched.setdefault(id, dict(hashes[id]) if id in hashes else None)
+        if name in ("HSET", "HMSET"):
+            hashes.setdefault(id, {}).update(zip(words[2::2], words[3::2], strict=True))
+        elif name == "HDEL":
+            for field in words[2:]:
+                hashes.get(id, {}).pop(field, None)
+        elif name in ("DEL", "UNLINK"):
+            hashes.pop(id, None)
+
+
+def _noted(
+    touched: dict[str, dict[str, str] | None], hashes: dict[str, dict[str, str]], transaction: int, at: float
+) -> Iterator[dict[str, Any]]:
+    for id, was in touched.items():
+        now = hashes.get(id)
+        kind = "insert" if was is None else "delete" if now is None else "update"
+        watched = ("status", "token", "attempt")
+        if now is None and was is None:
+            continue
+        if was and now and all(was.get(name) == now.get(name) for name in watched):
+            continue
+        one = now or was or {}
+        change: dict[str, Any] = {"kind": kind, "job_id": id, "chain_id": one.get("chain", id), "tx": transaction}
+        change |= {"type": one.get("type"), "chain_index": int(one.get("index", "0")), "holder": one.get("holder")}
+        change |= {f"old_{name}": _value(name, was, field) for name, field in _FIELDS.items()}
+        change |= {f"new_{name}": _value(name, now, field) for name, field in _FIELDS.items()}
+        exact = (now or {}).get("started") if change["new_status"] == "running" else (now or {}).get("finished")
+        yield {**change, "at": int(exact) / 1e6 if exact and kind == "update" else at}
+
+
+def _value(name: str, fields: Mapping[str, str] | None, field: str) -> Any:
+    if fields is None:
+        return None
+    if name in _NUMBERS:
+        return int(fields.get(field, "0"))
+    if name in _TIMES:
+        return int(fields[field]) / 1e6 if field in fields else None
+    return fields.get(field)
+
+
+def _jobs(client: Any, prefix: str) -> Iterator[dict[str, Any]]:
+    of_jobs = f"{prefix}j:"
+    for key in client.scan_iter(match=f"{_escaped(of_jobs)}*", count=1000):
+        fields: dict[str, str] = client.hgetall(key)
+        id = key.removeprefix(of_jobs)
+        numbers = {name: int(fields.get(name, "0")) for name in ("index", "attempt", "uncounted", "expired", "open")}
+        yield {
+            "id": id, "type": fields.get("type"), "chain_id": fields.get("chain", id), "status": fields.get("status"),
+            "chain_index": numbers["index"], "chain_status": fields.get("chain_status"), "attempt": numbers["attempt"],
+            "uncounted": numbers["uncounted"], "lease_expirations": numbers["expired"],
+            "open_blockers": numbers["open"], "key": fields.get("dedup"), "continued_by": fields.get("next"),
+            "created_at": _seconds(fields.get("created")), "scheduled_at": _seconds(fields.get("due")),
+            "finished_at": _seconds(fields.get("finished")), "chain_closed_at": _seconds(fields.get("closed")),
+            "holder": fields.get("holder"), "blockers": int(fields.get("blockers", "0")),
+        }  # fmt: skip
+
+
+def _seconds(text: str | None) -> float | None:
+    return None if text is None else int(text) / 1e6
+
+
+def _escaped(prefix: str) -> str:
+    return "".join(f"\\{one}" if one in "*?[]\\^-" else one for one in prefix)

@@ -1,0 +1,144 @@
+"""A SQLite file of the run's own. Triggers keep the history of all jobs, in the transactions that change them."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from queuert.errors import QueuertError
+from queuert.state.sqlite import SQLiteState
+from queuert.testing.chaos.history import History
+from queuert.testing.fault_proxy import FaultProxy
+
+_PAIRS = {
+    "status": "status", "token": "lease_token", "attempt": "attempt", "lease": "lease_expires_at",
+    "scheduled": "scheduled_at", "uncounted": "uncounted", "expirations": "lease_expirations",
+}  # fmt: skip
+_NOW = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) * 1000"
+
+
+def _trigger(name: str, when: str, old: str | None, new: str | None) -> str:
+    one = new or old
+    columns = ", ".join(f"old_{name}, new_{name}" for name in _PAIRS)
+    values = ", ".join(f"{_of(old, column)}, {_of(new, column)}" for column in _PAIRS.values())
+    return f"""CREATE TRIGGER chaos_{name} AFTER {when} BEGIN
+        INSERT INTO chaos_change (kind, job_id, chain_id, type, at, chain_index, holder, output, {columns})
+        VALUES ('{name}', {one}.id, {one}.chain_id, {one}.type, {_NOW}, {one}.chain_index, {one}.holder, {one}.output,
+                {values});
+    END"""
+
+
+def _of(row: str | None, column: str) -> str:
+    return "NULL" if row is None else f"{row}.{column}"
+
+
+_AUDIT = (
+    "CREATE TABLE chaos_effect (job_id TEXT NOT NULL, attempt INTEGER NOT NULL, token TEXT)",
+    "CREATE TABLE chaos_business (id TEXT PRIMARY KEY)",
+    f"""CREATE TABLE chaos_change (number INTEGER PRIMARY KEY AUTOINCREMENT, kind, job_id, chain_id, type, at,
+        chain_index, holder, output, {", ".join(f"old_{name}, new_{name}" for name in _PAIRS)})""",
+    _trigger("insert", "INSERT ON queuert_job", None, "NEW"),
+    _trigger(
+        "update",
+        "UPDATE ON queuert_job WHEN OLD.status <> NEW.status OR OLD.lease_token IS NOT NEW.lease_token"
+        " OR OLD.attempt <> NEW.attempt",
+        "OLD",
+        "NEW",
+    ),
+    _trigger("delete", "DELETE ON queuert_job", "OLD", None),
+)
+_TIMES = ("at", "old_lease", "new_lease", "old_scheduled", "new_scheduled")
+_JOBS = """SELECT id, type, chain_id, chain_index, status, chain_status, attempt, uncounted, lease_expirations,
+    open_blockers, created_at / 1e6 AS created_at, scheduled_at / 1e6 AS scheduled_at, finished_at / 1e6 AS finished_at,
+    chain_closed_at / 1e6 AS chain_closed_at, deduplication_key AS key, continued_by, output, holder FROM queuert_job"""
+
+
+class OwnedSQLite:
+    """A file in the run's directory."""
+
+    name = "sqlite"
+    has_server = False
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / "jobs.db"
+
+    @property
+    def url(self) -> str:
+        """The address of the file."""
+        return f"sqlite:///{self._path}"
+
+    def start(self) -> None:
+        """Make the tables, and lay the audit."""
+        store = SQLiteState(self._path).sync_store(connections=1)
+        store.open()
+        store.close()
+        with self._connected() as connection:
+            for statement in _AUDIT:
+                connection.execute(statement)
+
+    def close(self) -> None:
+        """The file goes with the run's directory."""
+
+    def proxy(self) -> FaultProxy:
+        """There is none."""
+        raise QueuertError("there is no proxy before a file")
+
+    def address_in(self, proxy: FaultProxy) -> str:
+        """The address of the file, as there is no proxy before it."""
+        return self.url
+
+    def open_jobs(self) -> int:
+        """Jobs that have not ended, without those that nobody handles."""
+        with self._connected() as connection:
+            query = """SELECT count(*) FROM queuert_job
+                       WHERE status IN ('blocked', 'scheduled', 'ready', 'running') AND type <> 'chaos.nobody'"""
+            return int(connection.execute(query).fetchone()[0])
+
+    def leases_of(self, pid: int) -> int:
+        """Leases of the worker of this process."""
+        with self._connected() as connection:
+            query = "SELECT count(*) FROM queuert_job WHERE status = 'running' AND holder LIKE ?"
+            return int(connection.execute(query, (f"chaos-{pid}-%",)).fetchone()[0])
+
+    def break_it(self, kind: str, measure: float) -> tuple[float | None, str]:
+        """Hold the write lock for a while."""
+        seconds = 0.2 + 1.5 * measure
+        with self._connected() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            time.sleep(seconds)
+            connection.execute("ROLLBACK")
+        return None, f"for {seconds:.1f} s"
+
+    def last_words(self) -> dict[str, Any]:
+        """Nothing that a file would know."""
+        return {}
+
+    def collect(self, history: History) -> None:
+        """Read the audit and the tables."""
+        with self._connected() as connection:
+            connection.row_factory = sqlite3.Row
+            history.add("c", map(_change, connection.execute("SELECT * FROM chaos_change ORDER BY number")))
+            history.add("e", map(dict, connection.execute("SELECT * FROM chaos_effect")))
+            history.add("s", map(dict, connection.execute(_JOBS)))
+            blockers = "SELECT job_id, blocker_chain_id AS chain_id, closed FROM queuert_job_blocker"
+            history.add("b", map(dict, connection.execute(blockers)))
+            history.add("business", map(dict, connection.execute("SELECT id FROM chaos_business")))
+
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        connection = sqlite3.connect(self._path, timeout=30.0, isolation_level=None)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+
+def _change(row: sqlite3.Row) -> dict[str, Any]:
+    found = dict(row)
+    # Milliseconds, cut off: the moment is at most one later.
+    times = {name: None if found[name] is None else found[name] / 1e6 for name in _TIMES}
+    return {**found, **times, "at": found["at"] / 1e6 + 0.001}

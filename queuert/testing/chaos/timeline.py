@@ -1,0 +1,79 @@
+"""A run as one page of HTML that needs nothing else: faults above, claims and completions by worker below."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Iterator
+
+from queuert.testing.chaos.catalogue import CRASHES, WORKERS_KILLED
+from queuert.testing.chaos.history import History
+
+_WIDTH = 1600
+_ROW = 16
+_LEFT = 190
+_MOST_POINTS = 40_000
+
+_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Chaos</title>
+<style>body{{font:13px sans-serif;margin:16px;background:#fff;color:#222}}svg{{background:#fafafa}}
+text{{font:11px sans-serif}}.c{{fill:#4a7ab5}}.d{{fill:#3a9a4a}}.r{{fill:#d98a00}}.f{{fill:#c33;opacity:.75}}
+.k{{fill:#000}}.s{{fill:#a0a}}.m{{fill:#bbb}}.served{{stroke:#a0a;stroke-dasharray:3 3}}</style>
+<h1>Chaos</h1><p>{summary}</p>
+<p>Rows with faults: <b style="color:#c33">a fault</b>, <b>a kill</b>, <b style="color:#a0a">a crash of the server</b>,
+<b style="color:#999">missed</b>; hover for what was done. Rows of workers: <b style="color:#4a7ab5">claims</b>,
+<b style="color:#3a9a4a">endings</b>, <b style="color:#d98a00">leases reaped</b>.</p>
+<svg width="{width}" height="{height}" viewBox="0 0 {width} {height}">{body}</svg>
+<script type="application/json" id="data">{data}</script></html>
+"""
+
+
+def timeline(history: History, began: float, ended: float) -> str:
+    """The page."""
+    scale = (_WIDTH - _LEFT - 20) / max(1.0, ended - began)
+    rows: list[str] = []
+    kinds = [row[0] for row in history.rows("SELECT DISTINCT kind FROM f ORDER BY kind")]
+    for index, kind in enumerate(kinds):
+        rows += _row(index, kind)
+        rows += _faults(history, kind, index, began, scale)
+    slots = [row[0] for row in history.rows("SELECT DISTINCT slot FROM x WHERE slot >= 0 ORDER BY slot")]
+    for index, slot in enumerate(slots, len(kinds) + 1):
+        rows += _row(index, f"worker {slot}")
+        rows += _points(history, slot, index, began, scale)
+    height = (len(kinds) + len(slots) + 2) * _ROW
+    for (at,) in history.rows("SELECT at FROM serving"):
+        x = _LEFT + (at - began) * scale
+        rows.append(f'<line class="served" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height}"/>')
+    data = [dict(row) for row in history.rows("SELECT number, kind, began, ended, happened, detail FROM f")]
+    summary = f"{ended - began:.1f} seconds, {len(data)} faults; dashed lines: the server serves again."
+    return _PAGE.format(
+        summary=summary, width=_WIDTH, height=height, body="".join(rows), data=json.dumps(data).replace("<", "\\u003c")
+    )
+
+
+def _row(index: int, name: str) -> Iterator[str]:
+    y = index * _ROW + 12
+    yield f'<text x="4" y="{y}">{html.escape(name)}</text>'
+    yield f'<line x1="{_LEFT}" x2="{_WIDTH}" y1="{y + 3}" y2="{y + 3}" stroke="#eee"/>'
+
+
+def _faults(history: History, kind: str, index: int, began: float, scale: float) -> Iterator[str]:
+    colour = "s" if kind in CRASHES else "k" if kind in WORKERS_KILLED else "f"
+    for row in history.rows("SELECT began, ended, happened, detail FROM f WHERE kind = ?", (kind,)):
+        x, width = _LEFT + (row["began"] - began) * scale, max(2.0, (row["ended"] - row["began"]) * scale)
+        title = html.escape(f"{kind} at {row['began'] - began:.1f} s: {row['detail']}")
+        shape = f'x="{x:.1f}" y="{index * _ROW + 3}" width="{width:.1f}" height="{_ROW - 6}"'
+        yield f'<rect class="{colour if row["happened"] else "m"}" {shape}><title>{title}</title></rect>'
+
+
+def _points(history: History, slot: int, index: int, began: float, scale: float) -> Iterator[str]:
+    holders = "SELECT DISTINCT 'chaos-' || pid FROM x WHERE slot = ?"
+    rows = history.rows(
+        f"""SELECT at, CASE WHEN new_status = 'running' THEN 'c' WHEN new_token IS NULL THEN 'r' ELSE 'd' END FROM c
+            WHERE kind = 'update' AND substr(holder, 1, length(holder) - 13) IN ({holders}) LIMIT {_MOST_POINTS}""",
+        (slot,),
+    )
+    heights = {"c": 2, "d": 7, "r": 11}
+    # What falls on the same pixel is drawn once.
+    seen = {(round(_LEFT + (at - began) * scale), colour) for at, colour in rows}
+    for x, colour in sorted(seen):
+        yield f'<rect class="{colour}" x="{x}" y="{index * _ROW + heights[colour]}" width="1" height="4"/>'

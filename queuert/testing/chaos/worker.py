@@ -1,0 +1,73 @@
+"""A worker of a run. It is what users run, with handlers that leave traces, and with its events in a file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from queuert.client import AsyncClient
+from queuert.observability import events
+from queuert.state.adapter import StateAdapter
+from queuert.testing.chaos.handlers import Handlers
+from queuert.testing.chaos.records import Records
+from queuert.testing.chaos.workload import job_types_of, load
+from queuert.urls import state_from_url
+from queuert.worker import InProcessWorker
+
+_KEPT = (
+    events.WorkerStarted, events.WorkerStopped, events.AttemptStarted, events.AttemptCompleted, events.AttemptFailed,
+    events.AttemptAborted, events.AttemptInterrupted, events.AttemptBroken, events.CommitRefused, events.JobReaped,
+    events.JobsReleased, events.JobsSwept, events.ListenerLost, events.ListenerRestored, events.LoopFailed,
+    events.LoopRecovered, events.StateFailed,
+)  # fmt: skip
+
+
+class EventRecords:
+    """Writes the events that matter to a file."""
+
+    def __init__(self, records: Records, slot: int) -> None:
+        self._records = records
+        self._slot = slot
+
+    def wants(self, kind: type[events.Event]) -> bool:
+        """Whether the event is kept."""
+        return issubclass(kind, _KEPT)
+
+    def emit(self, event: events.Event) -> None:
+        """One line an event."""
+        if isinstance(event, _KEPT):
+            names = ("worker", "job_id", "attempt", "holder", "reason", "loop", "operation", "error", "failed")
+            found = {name: str(value) for name in names if (value := getattr(event, name, None)) is not None}
+            self._records.add(name=type(event).__name__, pid=os.getpid(), slot=self._slot, **found)
+
+
+def state_for(settings: dict[str, Any]) -> StateAdapter:
+    """The store of a child. On Postgres, hints go their own way, so that they can be cut off by themselves."""
+    url: str = settings["url"]
+    if not url.startswith("postgresql"):
+        return state_from_url(url, **({} if url.startswith("sqlite") else {"answer_timeout": "3"}))
+    from queuert.state.postgres import PostgresState
+
+    return PostgresState(url, listen_dsn=settings.get("listen_url"), connect_timeout=3.0, answer_timeout=3.0)
+
+
+def main(settings: dict[str, Any]) -> int:
+    """Run a worker until it is told to stop; its exit code."""
+    directory = Path(settings["directory"])
+    shift = settings.get("shift", 0.0)
+    traces = Records(directory / "traces.jsonl", shift=shift)
+    handlers = Handlers(settings["store"], traces, directory / "gates", settings["slot"])
+    workload = None if settings["workload"] is None else load(settings["workload"])
+    groups = [handlers.processors(), *([] if workload is None else [workload.processors()])]
+    records = EventRecords(Records(directory / "events.jsonl", shift=shift), settings["slot"])
+    client = AsyncClient(state_for(settings), job_types_of(workload), observability=records)
+    return InProcessWorker(
+        client,
+        groups,
+        name=f"chaos-{os.getpid()}",
+        concurrency=8,
+        connections=settings["connections"],
+        grace=settings["grace"],
+        poll_interval=1.0,
+    ).run()

@@ -1,0 +1,115 @@
+"""What is worked on while things break: the job types of a run, and how handlers of your own take part in one."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from pydantic import BaseModel
+
+from queuert.client.starts import NewChain
+from queuert.errors import ConfigurationError
+from queuert.job_types import JobType, JobTypes
+from queuert.policies import LeasePolicy, RetryPolicy
+from queuert.worker.processors import Processors
+
+LEASE = LeasePolicy(seconds=1.0, renew_every=0.3)
+TAKEOVER = RetryPolicy(max_attempts=1_000, initial=0.0, jitter=0.0, max_crashes=1_000)
+"""Whatever happens to them, jobs are tried again, and at once."""
+PAUSING = RetryPolicy(max_attempts=1_000, initial=0.2, multiplier=1.5, maximum=1.0, jitter=0.1, max_crashes=1_000)
+POISON = RetryPolicy(max_attempts=2, initial=0.0, jitter=0.0)
+POISONS = ("exit", "segfault", "kill", "hang")
+
+
+class Task(BaseModel):
+    """What a handler does."""
+
+    pause: float = 0.0
+    """Seconds before it ends."""
+    inside: float = 0.0
+    """Seconds in its completing transaction, when the effect is written."""
+    links: int = 0
+    """Continuations to come."""
+    fails: int = 0
+    """So many attempts fail first."""
+    how: str = ""
+    """How it fails, or kills its process."""
+    gated: bool = False
+    """Each attempt waits for a file of its own, and goes on when it is cancelled."""
+
+
+class Done(BaseModel):
+    """By which attempt."""
+
+    attempt: int
+
+
+effect = JobType("chaos.effect", input=Task, output=Done, continues_with="chaos.effect")
+"""A coroutine, with an effect in the completing transaction; its chain may go on."""
+threaded = JobType("chaos.threaded", input=Task, output=Done)
+"""A plain function, with an effect in the completing transaction."""
+plain = JobType("chaos.plain", input=Task, output=Done, continues_with="chaos.plain")
+"""Returns its output, or a continuation."""
+flaky = JobType("chaos.flaky", input=Task, output=Done)
+"""Fails in many ways before it completes."""
+blocking = JobType("chaos.blocking", input=Task, output=Done)
+"""Blocks the event loop."""
+poison = JobType("chaos.poison", input=Task, output=Done)
+"""Ends its process, or never returns."""
+fleeting = JobType("chaos.fleeting", input=Task, output=Done)
+"""Is not kept when it has closed."""
+nobody = JobType("chaos.nobody", input=Task, output=Done)
+"""Has no handler."""
+JOB_TYPES = JobTypes(effect, threaded, plain, flaky, blocking, poison, fleeting, nobody)
+
+WITH_EFFECT = frozenset({effect.name, threaded.name, flaky.name, blocking.name})
+"""Types whose jobs write an effect in the transaction that ends them."""
+PATIENT = frozenset({effect.name, threaded.name, plain.name, flaky.name, blocking.name, fleeting.name})
+"""Types that never fail for good."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Handlers of your own, for a run of chaos, beside those of the run itself.
+
+    Name it as ``MODULE:ATTRIBUTE``, since workers and clients import it in processes of their own. What holds of every
+    queue is checked of these jobs too: none is lost, each has one live lease at a time, attempts are counted, chains
+    are whole. Effects are your handlers' own business; keep them in tables and look when the run is over.
+
+    Args:
+        processors: makes the handlers, in each worker.
+        start: the n-th start, made of a random generator that is the same in every run of a seed. Its id is replaced.
+        fails: names of the job types that may fail for good.
+
+    Example::
+
+        workload = Workload(lambda: processors, lambda random, n: NewChain(resize, Resize(width=random.randint(1, 9))))
+    """
+
+    processors: Callable[[], Processors]
+    start: Callable[[Random, int], NewChain[Any]]
+    fails: frozenset[str] = frozenset()
+
+
+def load(target: str) -> Workload:
+    """The workload that ``MODULE:ATTRIBUTE`` names.
+
+    Raises:
+        ConfigurationError: there is no such thing, or it is something else.
+    """
+    module, _, attribute = target.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(f"{target!r} names no workload: {error}") from error
+    if not isinstance(found, Workload):
+        raise ConfigurationError(f"{target!r} is of type {type(found).__name__}: it should be a Workload")
+    return found
+
+
+def job_types_of(workload: Workload | None) -> JobTypes:
+    """The job types of a run."""
+    return JOB_TYPES if workload is None else JobTypes(JOB_TYPES, workload.processors().job_types)

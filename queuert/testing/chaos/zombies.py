@@ -1,0 +1,50 @@
+"""Workers that are frozen past their lease and resumed, in both windows; random signals hit them too rarely."""
+
+from __future__ import annotations
+
+import signal
+
+from queuert.testing.chaos.faults import TRACE_SECONDS, Scene, injector, open_gate, place_of
+from queuert.testing.chaos.fleet import Missed
+from queuert.testing.chaos.handlers import LATER
+from queuert.testing.chaos.plan import Fault
+from queuert.testing.chaos.workload import Task, effect
+
+_TOGETHER = 3
+
+
+@injector("zombie while next runs", "zombie after next ended")
+def zombie(scene: Scene, fault: Fault) -> str:
+    """Freeze the worker of attempt one, let attempt two begin (or end) elsewhere, and resume it: it must be refused."""
+    ids = scene.outsider.start(effect, [Task(gated=True)] * _TOGETHER)
+    try:
+        with place_of(scene, ids[0], 1).held() as child:
+            child.send(signal.SIGSTOP)
+            try:
+                _next_begins(scene, ids[0], ended=fault.kind == "zombie after next ended")
+            finally:
+                child.send(signal.SIGCONT)
+            for id in ids:
+                open_gate(scene, id, 1)
+            refused = _refused(scene, ids[0])
+    finally:
+        for id in ids:
+            open_gate(scene, id)
+    return f"job {ids[0]}: {refused}"
+
+
+def _next_begins(scene: Scene, id: str, *, ended: bool) -> None:
+    if ended:
+        open_gate(scene, id, LATER)
+    if scene.traces.wait_for(("began", id, 2), TRACE_SECONDS) is None:
+        raise Missed(f"attempt 2 of {id} did not begin")
+    if ended and scene.traces.wait_for(("ended", id, 2), TRACE_SECONDS) is None:
+        raise Missed(f"attempt 2 of {id} did not end")
+
+
+def _refused(scene: Scene, id: str) -> str:
+    for mark, patience in (("refused", TRACE_SECONDS), ("broke", 0.0)):
+        line = scene.traces.wait_for((mark, id, 1), patience)
+        if line is not None:
+            return f"{mark} ({line['detail']})"
+    raise Missed(f"attempt 1 of {id} was not heard of again")

@@ -1,0 +1,323 @@
+"""Each invariant holds of a history without faults, and tells of the violation that is planted in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from queuert.testing.chaos.invariants import INVARIANTS, NOT_APPLICABLE, TITLES, check_all
+from tests.chaos.support import Planted, healthy
+
+Plant = Callable[[Planted], None]
+PLANTS: dict[str, Plant] = {}
+
+
+def plants(id: str) -> Callable[[Plant], Plant]:
+    """Register a violation of an invariant; one of several may be named ``I1 twice``."""
+
+    def register(plant: Plant) -> Plant:
+        PLANTS[id] = plant
+        return plant
+
+    return register
+
+
+@plants("I1")
+def lost(planted: Planted) -> None:
+    planted.asked("lost")
+
+
+@plants("I2 row alone")
+def row_without_chain(planted: Planted) -> None:
+    planted.asked("alone", how="transaction", outcome="unknown")
+    planted.history.add("business", [{"id": "alone"}])
+
+
+@plants("I2 chain alone")
+def chain_without_row(planted: Planted) -> None:
+    planted.asked("good", how="transaction")
+
+
+@plants("I2 rolled back")
+def rolled_back(planted: Planted) -> None:
+    planted.asked("good", how="rollback")
+
+
+@plants("I3")
+def invented(planted: Planted) -> None:
+    planted.job("invented")
+    planted.effect("invented")
+    planted.change("invented", None, "ready")
+    planted.claimed("invented", 1, "t1")
+
+
+@plants("I4 open")
+def stuck(planted: Planted) -> None:
+    planted.asked("stuck")
+    planted.job("stuck", "ready", attempt=0)
+
+
+@plants("I4 failed")
+def failed(planted: Planted) -> None:
+    planted.asked("failed")
+    planted.job("failed", "failed", attempt=0)
+
+
+@plants("I5")
+def claimed_twice(planted: Planted) -> None:
+    planted.claimed("good", 2, "t2", old="running")
+
+
+@plants("I6 token")
+def ended_by_another(planted: Planted) -> None:
+    planted.change("x", "running", "completed", old_token="t2", new_token="t1", new_attempt=2, old_attempt=2)
+
+
+@plants("I6 effect")
+def effect_of_another(planted: Planted) -> None:
+    planted.change("y", "running", "completed", old_token="t2", new_token="t2", new_attempt=2, old_attempt=2)
+    planted.effect("y", 1, "t1")
+
+
+@plants("I7 twice")
+def two_effects(planted: Planted) -> None:
+    planted.effect("good")
+
+
+@plants("I7 for nothing")
+def effect_without_completion(planted: Planted) -> None:
+    planted.asked("z")
+    planted.job("z", "cancelled", attempt=0)
+    planted.effect("z")
+
+
+@plants("I7 missing")
+def completion_without_effect(planted: Planted) -> None:
+    planted.asked("bare")
+    planted.job("bare", attempt=0)
+
+
+@plants("I8 again")
+def changed_after_its_end(planted: Planted) -> None:
+    planted.change("good", "completed", "ready", old_attempt=1, new_attempt=1)
+
+
+@plants("I8 output")
+def another_output(planted: Planted) -> None:
+    planted.history.add(
+        "c", [{"number": 99, "job_id": "good", "kind": "update", "new_status": "completed", "output": "1"}]
+    )
+
+
+@plants("I9 skipped")
+def skipped(planted: Planted) -> None:
+    planted.change("w", "ready", "running", old_attempt=1, new_attempt=3)
+
+
+@plants("I9 uncounted")
+def not_counted(planted: Planted) -> None:
+    planted.asked("few")
+    planted.change("few", None, "ready")
+    planted.claimed("few", 1, "t1")
+    planted.job("few", attempt=0)
+
+
+@plants("I9 too many")
+def beyond_the_cap(planted: Planted) -> None:
+    planted.asked("many", type="chaos.poison")
+    planted.job("many", "failed", attempt=3, type="chaos.poison")
+
+
+@plants("I10")
+def death_not_counted(planted: Planted) -> None:
+    planted.asked("dead")
+    planted.job("dead", "failed", attempt=1, type="chaos.poison")
+
+
+@plants("I11 gap")
+def gap(planted: Planted) -> None:
+    planted.job("third", chain_id="good", chain_index=2, attempt=0)
+
+
+@plants("I11 unlinked")
+def unlinked(planted: Planted) -> None:
+    planted.job("second", chain_id="good", chain_index=1, attempt=0)
+
+
+@plants("I11 apart")
+def continued_apart(planted: Planted) -> None:
+    planted.asked("head")
+    planted.job("head", "continued", chain_status="completed", continued_by="tail", attempt=0)
+    planted.job("tail", chain_id="head", chain_index=1, chain_status=None, attempt=0)
+    planted.change("head", "running", "continued", old_token="t", new_token="t", tx="one")
+    planted.change("tail", None, "ready", chain_id="head", chain_index=1, tx="other")
+
+
+@plants("I12")
+def two_successors(planted: Planted) -> None:
+    for id in ("one", "other"):
+        planted.change(id, None, "ready", chain_id="good", chain_index=1)
+
+
+@plants("I13 stuck")
+def blocked_by_nothing(planted: Planted) -> None:
+    planted.asked("waits")
+    planted.job("waits", "blocked", chain_status="open", attempt=0)
+    planted.history.add("b", [{"job_id": "waits", "chain_id": "good"}])
+
+
+@plants("I13 counter")
+def wrong_counter(planted: Planted) -> None:
+    planted.asked("counts")
+    planted.job("counts", open_blockers=1, attempt=0)
+
+
+@plants("I13 early")
+def claimed_before_its_blocker(planted: Planted) -> None:
+    planted.claimed("early", 1, "t1")
+    planted.lived("blocker")
+    planted.history.add("b", [{"job_id": "early", "chain_id": "blocker"}])
+
+
+@plants("I14")
+def two_of_a_key(planted: Planted) -> None:
+    for id in ("one", "two"):
+        planted.asked(id)
+        planted.job(id, key="k", attempt=0)
+
+
+@plants("I15")
+def stand_in_that_is_gone(planted: Planted) -> None:
+    planted.asked("gone", deduplicated=1, key="k")
+
+
+@plants("I16")
+def reaped_too_soon(planted: Planted) -> None:
+    planted.reaped("good", 1, "t1", late=-0.2)
+
+
+@plants("I17 claimed")
+def claimed_after_cancel(planted: Planted) -> None:
+    planted.change("c", "ready", "cancelled")
+    planted.claimed("c", 1, "t1")
+
+
+@plants("I17 effect")
+def effect_of_the_cancelled(planted: Planted) -> None:
+    planted.asked("c")
+    planted.job("c", "cancelled", attempt=0)
+    planted.effect("c")
+
+
+@plants("I18")
+def claimed_before_its_time(planted: Planted) -> None:
+    planted.claimed("soon", 1, "t1", old="scheduled", old_scheduled=5_000.0)
+
+
+@plants("I19 short")
+def short_pause(planted: Planted) -> None:
+    planted.change(
+        "f",
+        "running",
+        "scheduled",
+        type="chaos.flaky",
+        old_attempt=1,
+        new_attempt=1,
+        began=2_000.0,
+        new_scheduled=2_000.1,
+    )
+
+
+@plants("I19 none")
+def no_pause(planted: Planted) -> None:
+    planted.change("f", "running", "ready", type="chaos.flaky", old_attempt=1, new_attempt=1)
+
+
+@plants("I20")
+def touched_without_a_handler(planted: Planted) -> None:
+    planted.asked("n")
+    planted.job("n", "ready", type="chaos.nobody", attempt=1)
+
+
+@plants("I21")
+def deaf_and_idle(planted: Planted) -> None:
+    planted.history.add("f", [{"number": 1, "kind": "cut listeners", "happened": 1, "began": 900.0}])
+
+
+@plants("I24")
+def told_and_not_so(planted: Planted) -> None:
+    planted.history.add("p", [{"name": "AttemptCompleted", "job_id": "again", "attempt": 1, "at": 1.0}])
+
+
+@plants("I25 code")
+def stopped_badly(planted: Planted) -> None:
+    planted.history.add("stops", [{"pid": 7, "code": 1, "leases": 0}])
+
+
+@plants("I25 lease")
+def stopped_with_a_lease(planted: Planted) -> None:
+    planted.history.add("stops", [{"pid": 7, "code": 0, "leases": 2}])
+
+
+@plants("I26 idle")
+def idle_transaction(planted: Planted) -> None:
+    planted.fact("idle transactions", 1)
+
+
+@plants("I26 left")
+def connection_left(planted: Planted) -> None:
+    planted.fact("connections left", 1)
+
+
+@plants("I27")
+def open_chain_gone(planted: Planted) -> None:
+    planted.change("gone", "ready", None)
+
+
+@plants("I28")
+def migration_failed(planted: Planted) -> None:
+    planted.fact("migrations that failed", 1)
+
+
+@plants("I29")
+def two_places(planted: Planted) -> None:
+    planted.fact("fault of a key", "w:0:type: x does not belong there")
+
+
+def test_nothing_is_told_of_a_healthy_history() -> None:
+    assert {id: found for id, found in check_all(healthy().history).items() if found} == {}
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_violation_is_told(name: str) -> None:
+    planted = healthy()
+    PLANTS[name](planted)
+    assert INVARIANTS[name.split()[0]](planted.history)
+
+
+def test_every_invariant_has_a_planted_violation() -> None:
+    assert {name.split()[0] for name in PLANTS} == INVARIANTS.keys() == TITLES.keys()
+
+
+def test_all_thirty_are_accounted_for() -> None:
+    assert {f"I{number}" for number in range(1, 31)} == INVARIANTS.keys() | NOT_APPLICABLE.keys()
+
+
+def test_what_a_client_asked_for_is_no_violation() -> None:
+    """Deleting, retrying and completing from outside explain what would be violations otherwise."""
+    planted = healthy()
+    planted.lived("deleted")
+    planted.asked("deleted", how="outside", op="delete")
+    planted.history.rows("DELETE FROM s WHERE id = 'deleted'")
+    planted.change("deleted", "completed", None)
+    planted.asked("back")
+    planted.asked("back", how="outside", op="retry")
+    planted.change("back", None, "ready")
+    planted.change("back", "ready", "cancelled")
+    planted.change("back", "cancelled", "ready")
+    planted.claimed("back", 1, "t1")
+    planted.change("back", "running", "completed", old_attempt=1, new_attempt=1, old_token="t1", new_token="t1")
+    planted.effect("back")
+    planted.job("back")
+    assert {id: found for id, found in check_all(planted.history).items() if found} == {}

@@ -1,0 +1,89 @@
+"""A seed stands for the same starts and the same faults; the catalogue is what the faults are drawn from."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+import queuert.testing.chaos.zombies  # noqa: F401  (it registers faults)
+from queuert.errors import ConfigurationError
+from queuert.testing.chaos import PROFILES, ChaosSettings
+from queuert.testing.chaos.catalogue import CRASHES, KINDS, WORKERS_KILLED, kinds_of
+from queuert.testing.chaos.faults import INJECTORS
+from queuert.testing.chaos.figures import _PROBES, probes
+from queuert.testing.chaos.history import History
+from queuert.testing.chaos.plan import make_plan
+from queuert.testing.chaos.profiles import STORES
+
+_DIGEST = """
+from queuert.testing.chaos import PROFILES, ChaosSettings
+from queuert.testing.chaos.plan import make_plan
+print(make_plan(ChaosSettings(PROFILES["smoke"], seed=5)).digest)
+"""
+SMOKE = ChaosSettings(PROFILES["smoke"], seed=5)
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_the_same_seed_gives_the_same_plan(store: str) -> None:
+    one, other = (make_plan(ChaosSettings(PROFILES["smoke"], seed=5, store=store)) for _ in range(2))
+    assert one == other
+    assert one.digest == other.digest
+    assert one.digest != make_plan(ChaosSettings(PROFILES["smoke"], seed=6, store=store)).digest
+
+
+def test_a_plan_is_the_same_in_every_process() -> None:
+    """No set, hash or clock is in it."""
+    done = subprocess.run(
+        [sys.executable, "-c", _DIGEST],
+        env={**os.environ, "PYTHONHASHSEED": "7"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == make_plan(SMOKE).digest
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_plan_has_what_is_asked_for(store: str) -> None:
+    settings = ChaosSettings(PROFILES["full"], store=store)
+    plan = make_plan(settings)
+    kinds = Counter(fault.kind for fault in plan.faults)
+    assert sum(kinds.values()) == settings.fault_count
+    assert kinds.keys() == {kind.name for kind in kinds_of(store)}
+    assert sum(op.starts for ops in plan.ops for op in ops if op.how != "rollback") >= settings.job_count
+    assert [fault.at for fault in plan.faults] == sorted(fault.at for fault in plan.faults)
+    assert max(fault.at for fault in plan.faults) < settings.duration
+
+
+def test_full_has_more_than_its_gates() -> None:
+    kinds = Counter(fault.kind for fault in make_plan(ChaosSettings(PROFILES["full"])).faults)
+    assert sum(kinds[kind] for kind in WORKERS_KILLED) >= 300
+    assert sum(kinds[kind] for kind in CRASHES) >= 25
+
+
+def test_every_kind_is_done_by_something() -> None:
+    assert KINDS.keys() == INJECTORS.keys()
+
+
+def test_every_gate_is_a_probe() -> None:
+    known = probes(History()).keys()
+    assert _PROBES.keys() < known
+    assert all(profile.gates.keys() <= known for profile in PROFILES.values())
+
+
+def test_gates_shrink_with_the_run() -> None:
+    small = replace(SMOKE, jobs=220, faults=36)
+    assert small.gates["acknowledged starts"] == 200
+    assert small.gates["workers killed"] == 7
+    assert SMOKE.gates["workers killed"] == 15
+
+
+@pytest.mark.parametrize("wrong", [{"store": "mysql"}, {"jobs": -1}, {"faults": -1}, {"seconds": 0.0}])
+def test_settings_that_make_no_sense(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigurationError):
+        ChaosSettings(PROFILES["smoke"], **wrong)  # type: ignore[arg-type]

@@ -1,0 +1,97 @@
+"""``queuert events``: what happened, and how much of it is written and kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from queuert import Client, JobType, JobTypes, PostgresState
+from queuert.cli import events, main
+
+number = JobType("number", input=int, output=int)
+other = JobType("other", input=int, output=int)
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def client(dsn: str) -> Iterator[Client]:
+    with Client(PostgresState(dsn), JobTypes(number, other)) as client:
+        yield client
+
+
+@pytest.fixture
+def run(dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command; its output."""
+    monkeypatch.setenv("QUEUERT_URL", dsn)
+
+    def call(*arguments: str, code: int = 0) -> str:
+        capsys.readouterr()
+        assert main(["events", *arguments]) == code
+        captured = capsys.readouterr()
+        return captured.out if code == 0 else captured.err
+
+    return call
+
+
+def document(run: Run, *arguments: str) -> Any:
+    return json.loads(run(*arguments, "--json"))
+
+
+def test_lists(client: Client, run: Run) -> None:
+    chains = [client.start_chain(number, 1), client.start_chain(other, 1)]
+    client.cancel_chains([chains[0]], reason="not wanted")
+    text = run("list")
+    assert [line.split()[2:4] for line in text.splitlines()[1:]] == [
+        ["cancelled", "cancelled"], ["created", "ready"], ["created", "ready"],
+    ]  # fmt: skip
+    assert "not wanted" in text
+    assert document(run, "list", "--type", "other")["items"][0]["job_id"] == chains[1].id
+    assert len(document(run, "list", "--chain", chains[0].id, "--kind", "created")["items"]) == 1
+    page = document(run, "list", "--limit", "2", "--oldest-first")
+    assert [one["job_id"] for one in page["items"]] == [chain.id for chain in chains]
+    rest = document(run, "list", "--oldest-first", "--cursor", page["next_cursor"])
+    assert [one["kind"] for one in rest["items"]] == ["cancelled"]
+
+
+def test_tail(client: Client, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on where it was, until it is interrupted."""
+    first, second = client.start_chain(number, 1), client.start_chain(other, 2)
+    late: list[str] = []
+
+    def wait(_: float) -> None:
+        if late:
+            raise KeyboardInterrupt
+        late.append(client.start_chain(number, 3).id)
+
+    assert run("tail", "--once").count("created") == 2
+    monkeypatch.setattr(events, "sleep", wait)
+    shown: list[str] = []
+    monkeypatch.setattr(events, "_print_lines", lambda found, as_json: shown.extend(one.job_id for one in found))
+    run("tail", code=130)
+    assert shown == [first.id, second.id, *late]
+    shown.clear()
+    run("tail", "--type", "other", code=130)
+    assert shown == [second.id]
+
+
+def test_levels_and_days(client: Client, run: Run) -> None:
+    run("level", "off", "--type", "number")
+    run("level", "terminal")
+    run("keep", "3")
+    log = client.event_log()
+    assert (log.level, log.levels, log.keep_days) == ("terminal", {"number": "off"}, 3)
+    told = document(run, "status")
+    assert (told["level"], told["levels"], told["keep_days"]) == ("terminal", {"number": "off"}, 3)
+    assert told["partitions"][-1]["name"] == "job_event_default"
+    assert "job_event_default" in run("status")
+    run("level", "default", "--type", "number")
+    assert client.event_log().levels == {}
+    assert "name them" in run("level", "default", code=2)
+    assert "days is 0" in run("keep", "0", code=2)
+
+
+def test_upkeep(run: Run) -> None:
+    assert document(run, "upkeep") == {"made": [], "dropped": [], "postponed": [], "deleted": 0}

@@ -1,0 +1,77 @@
+"""What tests of the event log share: a store, and the log as rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg.types.json import Jsonb
+
+from queuert.ids import new_token
+from queuert.state import Store
+from queuert.state.adapter import ClaimedJob, ClaimRequest, NewJob
+from queuert.state.postgres import PostgresState
+
+_EVENTS = """
+SELECT job_id, kind, status, attempt, worker FROM queuert.job_event WHERE seq > %s ORDER BY seq
+"""
+
+
+@dataclass
+class Scene:
+    """A store, and a connection that sees everything."""
+
+    dsn: str
+    store: Store
+    sql: psycopg.Connection[Any]
+    seen: int = 0
+
+    def start(self, *ids: str, type: str = "work", **more: Any) -> None:
+        """Start chains of one job, and take the event of each as read."""
+        self.store.start_jobs([NewJob(id, type, "1", id_chosen=True, **more) for id in ids])
+
+    def claim(self, count: int = 1, type: str = "work", holder: str = "me") -> list[ClaimedJob]:
+        """Lease jobs that must be due."""
+        claimed = self.store.claim(ClaimRequest({type: 60.0}, count, holder, new_token()))
+        assert len(claimed) == count
+        return claimed
+
+    def new(self) -> list[tuple[Any, ...]]:
+        """The events since the last look: job, kind, status, attempt, worker."""
+        found = self.sql.execute(_EVENTS, [self.seen]).fetchall()
+        row = self.sql.execute("SELECT coalesce(max(seq), 0) FROM queuert.job_event").fetchone()
+        assert row is not None
+        self.seen = row[0]
+        return found
+
+    def expire(self, *ids: str) -> None:
+        """Let leases be over."""
+        self.sql.execute(
+            "UPDATE queuert.job SET lease_expires_at = clock_timestamp() - interval '1 second' WHERE id = ANY (%s)",
+            [list(ids)],
+        )
+
+    def value(self, query: str, *values: Any) -> Any:
+        """The only column of the only row."""
+        row = self.sql.execute(query.encode(), values).fetchone()
+        assert row is not None
+        return row[0]
+
+    def write_event(self, happened_at: str, *, job_id: str = "by hand", error: Any = None) -> None:
+        """An event of some time."""
+        self.sql.execute(
+            """
+            INSERT INTO queuert.job_event
+                (happened_at, kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, error)
+            VALUES (%s, 'created', 'ready', %s, %s, 0, 'work', 'work', 0, %s)
+            """,
+            [happened_at, job_id, job_id, Jsonb(error) if error else None],
+        )
+
+
+def opened(dsn: str) -> Store:
+    """A store that must be closed."""
+    store = PostgresState(dsn).sync_store()
+    store.open()
+    return store

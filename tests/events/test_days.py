@@ -1,0 +1,195 @@
+"""The days of the log: made ahead, dropped when they are old, by one at a time, without waiting for others for long."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, date, datetime, timedelta
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from queuert.errors import StateError
+from queuert.job_events import EventUpkeep
+from queuert.state.adapter import NewJob
+from queuert.state.postgres import PostgresState, event_days
+from queuert.state.postgres.event_days import Step, Task
+from tests.events.support import Scene, opened
+
+DAY = timedelta(days=1)
+KEEP = 14
+
+
+@pytest.fixture
+def today(scene: Scene) -> date:
+    """By the server's clock. The tests hold for the day after as well."""
+    found: datetime = scene.value("SELECT clock_timestamp()")
+    return found.astimezone(UTC).date()
+
+
+def days(scene: Scene) -> list[date]:
+    return [one.day for one in scene.store.event_log().partitions if one.day is not None]
+
+
+def drop(scene: Scene, *gone: date) -> None:
+    for day in gone:
+        scene.sql.execute(f"DROP TABLE queuert.job_event_{day:%Y%m%d}".encode())
+
+
+def make(scene: Scene, day: date, *, filled: bool = True) -> None:
+    for statement in Step(Task.MAKE, day).statements("queuert"):
+        scene.sql.execute(statement)
+    if filled:
+        scene.write_event(f"{day} 12:00:00+00")
+
+
+def events(scene: Scene, table: str = "job_event") -> int:
+    count: int = scene.value(f"SELECT count(*) FROM queuert.{table}")
+    return count
+
+
+def test_the_migration_makes_some(scene: Scene, today: date) -> None:
+    log = scene.store.event_log()
+    assert days(scene)[1:3] == [today + DAY, today + 2 * DAY]
+    assert log.partitions[-1].day is None
+    assert all(one.size > 0 for one in log.partitions)
+    scene.start("a")
+    assert events(scene, "job_event_default") == 0
+
+
+def test_what_is_missing_is_made(scene: Scene, today: date) -> None:
+    """Only what lies in the future. It takes what happens then, in the same columns and with the same index."""
+    drop(scene, *days(scene))
+    done = scene.store.tend_events()
+    assert done.made == (today + DAY, today + 2 * DAY, today + 3 * DAY)
+    assert days(scene) == list(done.made)
+    for day in done.made:
+        scene.write_event(f"{day} 00:00:00+00")
+        scene.write_event(f"{day} 23:59:59.999999+00")
+        assert events(scene, f"job_event_{day:%Y%m%d}") == 2
+    indexes = scene.sql.execute(
+        "SELECT count(*) FROM pg_inherits WHERE inhparent = 'queuert.job_event_order'::regclass"
+    ).fetchone()
+    assert indexes == (len(done.made) + 1,)
+    assert scene.store.tend_events() == EventUpkeep()
+
+
+def test_an_event_always_finds_room(scene: Scene, today: date) -> None:
+    """Without days, and on days that nobody has foreseen, it goes to the default partition."""
+    drop(scene, *days(scene))
+    scene.start("a")
+    scene.write_event("2199-01-01")
+    scene.write_event("1999-01-01")
+    assert events(scene, "job_event_default") == 3
+
+
+def test_old_days_go(scene: Scene, today: date) -> None:
+    """What is kept is kept to its last moment: a day is old when all of it is."""
+    old, older, kept = today - (KEEP + 2) * DAY, today - (KEEP + 400) * DAY, today - (KEEP - 1) * DAY
+    for day in (old, older, kept):
+        make(scene, day)
+    done = scene.store.tend_events()
+    assert done.dropped == (older, old)
+    assert kept in days(scene)
+    assert events(scene) == 1
+    scene.store.keep_events(1)
+    assert scene.store.tend_events().dropped == (kept,)
+
+
+def test_old_events_without_a_day_go(scene: Scene, today: date, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bounded number at a time, the oldest first; what is younger stays."""
+    monkeypatch.setattr(event_days, "CHUNK", 2)
+    for number in range(5):
+        scene.write_event(f"{today - (KEEP + 2 + number) * DAY} 12:00:00+00")
+    scene.write_event(f"{today - (KEEP - 2) * DAY} 12:00:00+00", job_id="younger")
+    assert scene.store.tend_events().deleted == 5
+    assert scene.sql.execute("SELECT job_id FROM queuert.job_event").fetchall() == [("younger",)]
+    assert scene.store.tend_events() == EventUpkeep()
+
+
+def test_eight_at_once(scene: Scene, today: date) -> None:
+    """They do it once between them, and none of them fails."""
+    drop(scene, *days(scene))
+    old = [today - (KEEP + 2 + number) * DAY for number in range(5)]
+    for day in old:
+        make(scene, day)
+    stores = [opened(scene.dsn) for _ in range(8)]
+    together = threading.Barrier(8)
+
+    def tend(number: int) -> EventUpkeep:
+        together.wait(30)
+        return stores[number].tend_events()
+
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            done = list(threads.map(tend, range(8)))
+    finally:
+        for store in stores:
+            store.close()
+    rest = scene.store.tend_events()
+    made = [day for one in (*done, rest) for day in one.made]
+    dropped = [day for one in (*done, rest) for day in one.dropped]
+    assert sorted(made) == days(scene) == [today + DAY, today + 2 * DAY, today + 3 * DAY]
+    assert sorted(dropped) == sorted(old)
+
+
+def test_a_long_transaction_is_not_waited_for(scene: Scene, today: date) -> None:
+    """The old day is emptied all the same, and goes when the transaction has; the rest is done meanwhile."""
+    old = today - (KEEP + 2) * DAY
+    make(scene, old)
+    drop(scene, days(scene)[-1])
+    missing = today + 3 * DAY
+    with psycopg.connect(scene.dsn) as writer:
+        scene.store.start_jobs([NewJob("a", "work", "1")], connection=writer)
+        done = scene.store.tend_events()
+        assert (done.made, done.dropped, done.postponed) == ((missing,), (), (old,))
+        assert scene.value(f"SELECT pg_relation_size('queuert.job_event_{old:%Y%m%d}')") == 0
+    assert scene.store.tend_events().dropped == (old,)
+
+
+def test_who_comes_second_does_nothing(scene: Scene) -> None:
+    drop(scene, *days(scene))
+    lock = PostgresState(scene.dsn).sync_store()._sql.try_event_upkeep
+    with psycopg.connect(scene.dsn) as first:
+        row = first.execute(lock).fetchone()
+        assert row is not None
+        assert row[0] is True
+        assert scene.store.tend_events() == EventUpkeep()
+    assert len(scene.store.tend_events().made) == 3
+
+
+def test_a_day_that_began_without_a_table(scene: Scene, today: date) -> None:
+    """It cannot be made any more: it is put off, and the others are made."""
+    drop(scene, *days(scene))
+    scene.write_event(f"{today + 2 * DAY} 12:00:00+00")
+    done = scene.store.tend_events()
+    assert (done.made, done.postponed) == ((today + DAY, today + 3 * DAY), (today + 2 * DAY,))
+
+
+def test_a_role_that_may_only_write(scene: Scene) -> None:
+    """It can do all that jobs need; that it cannot look after the days is said."""
+    drop(scene, *days(scene))
+    role = sql.Identifier(f"writer_{scene.value('SELECT current_database()')}")
+    scene.sql.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
+    try:
+        for grant in (
+            "GRANT USAGE ON SCHEMA queuert TO {}",
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA queuert TO {}",
+            "GRANT USAGE ON ALL SEQUENCES IN SCHEMA queuert TO {}",
+        ):
+            scene.sql.execute(sql.SQL(grant).format(role))
+        address = make_conninfo(scene.dsn, user=role._obj[0])
+        store = opened(address)
+        try:
+            scene.store = store
+            scene.start("a")
+            with pytest.raises(StateError, match=r"permission denied|must be owner"):
+                store.tend_events()
+        finally:
+            store.close()
+        assert events(scene, "job_event_default") == 1
+    finally:
+        scene.sql.execute(sql.SQL("DROP OWNED BY {}").format(role))
+        scene.sql.execute(sql.SQL("DROP ROLE {}").format(role))

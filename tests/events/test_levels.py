@@ -1,0 +1,121 @@
+"""How much is written, by type: all, the ends, or nothing; whoever writes it, from the next statement on."""
+
+from __future__ import annotations
+
+import pytest
+
+from queuert.errors import ConfigurationError
+from queuert.job_events import EventLevel
+from queuert.policies import RetryPolicy
+from queuert.state.adapter import Finish, FinishKind, NewJob, ReapRequest
+from queuert.state.outside import OutsideCompletion
+from tests.events.support import Scene, opened
+
+
+def everything(scene: Scene, type: str) -> None:
+    """Jobs through all that can happen to them."""
+    store = scene.store
+    scene.start(f"{type} 1", type=type)
+    store.start_jobs([NewJob(f"{type} child", type, "1", blockers=(f"{type} 1",))])
+    [lease] = scene.claim(type=type)
+    store.release([lease.lease])
+    [lease] = scene.claim(type=type)
+    store.finish([Finish(lease, FinishKind.RETRY)])
+    [lease] = scene.claim(type=type)
+    store.finish([Finish(lease, FinishKind.CONTINUE, continuation=NewJob(f"{type} 2", type, "1"))])
+    [lease] = scene.claim(type=type)
+    store.finish([Finish(lease, FinishKind.FAIL)])
+    store.retry_chains([f"{type} 1"])
+    store.complete_chains([OutsideCompletion(f"{type} 1", f"{type} 2", "1", None)])
+    [lease] = scene.claim(type=type)
+    scene.expire(lease.id)
+    store.reap(ReapRequest({type: RetryPolicy(max_attempts=1)}))
+    store.retry_chains([f"{type} child"])
+    store.cancel_chains([f"{type} child"], reason="no")
+    store.delete_chains([f"{type} child"])
+    scene.start(f"{type} 3", type=type)
+    store.finish([Finish(one, FinishKind.COMPLETE, output="1") for one in scene.claim(type=type)])
+
+
+ENDS = [
+    ("1", "continued", "continued"),
+    ("2", "failed", "failed"),
+    ("2", "retried_by_hand", "ready"),
+    ("2", "completed", "completed"),
+    ("child", "lease_expired", "failed"),
+    ("child", "retried_by_hand", "ready"),
+    ("child", "cancelled", "cancelled"),
+    ("child", "deleted", "cancelled"),
+    ("3", "completed", "completed"),
+]
+
+
+def told(scene: Scene, type: str) -> list[tuple[str, str, str]]:
+    return [(job.removeprefix(f"{type} "), kind, status) for job, kind, status, *_ in scene.new()]
+
+
+def test_each_type_has_its_own(scene: Scene) -> None:
+    scene.store.set_event_level(EventLevel.TERMINAL, ["ends"])
+    scene.store.set_event_level(EventLevel.OFF, ["nothing"])
+    everything(scene, "ends")
+    assert told(scene, "ends") == ENDS
+    everything(scene, "nothing")
+    assert told(scene, "nothing") == []
+    everything(scene, "work")
+    all_of_it = told(scene, "work")
+    assert [one for one in all_of_it if one in ENDS] == ENDS
+    assert len(all_of_it) == 23
+
+
+def test_the_others_have_one_level(scene: Scene) -> None:
+    """A type's own goes first; without one of its own it has that of all others again."""
+    scene.store.set_event_level(EventLevel.OFF)
+    scene.store.set_event_level(EventLevel.ALL, ["work"])
+    scene.start("a")
+    scene.start("b", type="other")
+    assert [event[0] for event in scene.new()] == ["a"]
+    scene.store.set_event_level(None, ["work"])
+    scene.start("c")
+    assert scene.new() == []
+
+
+def test_a_batch_of_many_types(scene: Scene) -> None:
+    scene.store.set_event_level(EventLevel.TERMINAL, ["ends"])
+    scene.store.start_jobs([NewJob("a", "ends", "1"), NewJob("b", "work", "1"), NewJob("c", "ends", "1")])
+    assert [event[0] for event in scene.new()] == ["b"]
+    leases = scene.claim(2, type="ends") + scene.claim(type="work")
+    scene.new()
+    scene.store.finish([Finish(one, FinishKind.COMPLETE, output="1") for one in leases])
+    assert sorted(event[0] for event in scene.new()) == ["a", "b", "c"]
+
+
+def test_others_hear_of_it(scene: Scene) -> None:
+    """The level is in the database: a store that was open before writes by it, prepared statements and all."""
+    other = opened(scene.dsn)
+    try:
+        for number in range(10):
+            other.start_jobs([NewJob(f"a{number}", "work", "1")])
+        assert len(scene.new()) == 10
+        scene.store.set_event_level(EventLevel.OFF, ["work"])
+        other.start_jobs([NewJob("b", "work", "1")])
+        assert scene.new() == []
+    finally:
+        other.close()
+
+
+def test_what_is_set_can_be_read(scene: Scene) -> None:
+    log = scene.store.event_log()
+    assert (log.level, log.levels, log.keep_days) == (EventLevel.ALL, {}, 14)
+    scene.store.set_event_level(EventLevel.TERMINAL)
+    scene.store.set_event_level(EventLevel.OFF, ["b", "a"])
+    scene.store.set_event_level(EventLevel.ALL, ["b"])
+    scene.store.keep_events(3)
+    log = scene.store.event_log()
+    assert (log.level, log.keep_days) == (EventLevel.TERMINAL, 3)
+    assert list(log.levels.items()) == [("a", EventLevel.OFF), ("b", EventLevel.ALL)]
+
+
+@pytest.mark.parametrize("days", [0, -1, 36_501, 1.5, True])
+def test_days_that_make_no_sense(scene: Scene, days: int) -> None:
+    with pytest.raises(ConfigurationError, match="days"):
+        scene.store.keep_events(days)

@@ -1,0 +1,230 @@
+"""The log is read page by page: newest first to look, oldest first to follow, and nothing comes in behind a reader."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from queuert import AsyncClient, Client, JobType, JobTypes, NewChain
+from queuert.errors import CapabilityMissingError, ConfigurationError, InvalidCursorError
+from queuert.job_events import EventFilter, EventKind, EventLevel
+from queuert.jobs import JobError, JobStatus
+from queuert.state import StateAdapter
+from queuert.state.adapter import Capability, Finish, FinishKind, NewJob
+from queuert.state.listing import PageRequest
+from queuert.state.postgres import PostgresState, event_rows
+from queuert.state.redis import RedisState
+from queuert.state.sqlite import SQLiteState
+from tests.events.support import Scene
+
+EVERYTHING = EventFilter()
+number = JobType("number", input=int, output=int)
+other = JobType("other", input=int, output=int)
+JOB_TYPES = JobTypes(number, other)
+
+
+def ids(scene: Scene, filter: EventFilter = EVERYTHING, **page: object) -> list[str]:
+    """Of all pages."""
+    found: list[str] = []
+    cursor = None
+    while True:
+        one = scene.store.list_events(filter, PageRequest(cursor=cursor, **page))  # type: ignore[arg-type]
+        found += [event.job_id for event in one]
+        cursor = one.next_cursor
+        if cursor is None:
+            return found
+
+
+def test_an_event_as_a_value(scene: Scene) -> None:
+    scene.start("a")
+    error = JobError("handler", "no", "ValueError", "File x")
+    scene.store.finish([Finish(scene.claim()[0], FinishKind.FAIL, error=error)])
+    failed, started, created = scene.store.list_events(EVERYTHING, PageRequest())
+    assert (failed.kind, failed.status, failed.error) == (EventKind.FAILED, JobStatus.FAILED, error)
+    assert (failed.job_id, failed.chain_id, failed.chain_index, failed.type, failed.chain_type) == (
+        "a", "a", 0, "work", "work",
+    )  # fmt: skip
+    assert (failed.attempt, failed.worker, failed.closes_chain) == (1, "me", True)
+    assert (created.started_at, created.worker, created.error, created.closes_chain) == (None, None, None, False)
+    assert started.scheduled_at == created.scheduled_at
+    assert created.seq < started.seq < failed.seq
+    assert created.tx < started.tx < failed.tx
+
+
+@pytest.mark.parametrize("oldest_first", [False, True])
+@pytest.mark.parametrize("limit", [1, 3, 7, 1000])
+def test_pages(scene: Scene, oldest_first: bool, limit: int) -> None:
+    """A statement's events have one transaction: they are told apart by their numbers."""
+    scene.start("a", "b", "c", "d", "e")
+    scene.start("f")
+    scene.start("g")
+    names = list("abcdefg") if oldest_first else list("gfedcba")
+    assert ids(scene, limit=limit, oldest_first=oldest_first) == names
+
+
+def test_filters(scene: Scene) -> None:
+    scene.start("a")
+    scene.start("b", type="other")
+    scene.claim()
+    assert ids(scene, EventFilter(types=("other",))) == ["b"]
+    assert ids(scene, EventFilter(kinds=("started",))) == ["a"]
+    assert ids(scene, EventFilter(chain_id="a")) == ["a", "a"]
+    assert ids(scene, EventFilter(types=("other",), kinds=("started",))) == []
+    assert ids(scene, EventFilter(types=())) == []
+
+
+@pytest.mark.parametrize("oldest_first", [False, True])
+def test_a_page_looks_at_so_many_and_no_more(scene: Scene, monkeypatch: pytest.MonkeyPatch, oldest_first: bool) -> None:
+    """It may be empty and still say where to go on."""
+    monkeypatch.setattr(event_rows, "LOOKED_AT", 4)
+    scene.start(*"abcdefghij")
+    filter = EventFilter(chain_id="j" if oldest_first else "a")
+    page = scene.store.list_events(filter, PageRequest(oldest_first=oldest_first))
+    assert page.items == ()
+    assert page.next_cursor is not None
+    assert ids(scene, filter, oldest_first=oldest_first) == [filter.chain_id]
+
+
+def test_who_follows_waits_for_older_transactions(scene: Scene) -> None:
+    """What commits late was not skipped; and who goes on from the last event that he has sees no event twice."""
+    with psycopg.connect(scene.dsn) as late:
+        scene.store.start_jobs([NewJob("late", "work", "1")], connection=late)
+        scene.start("early")
+        assert ids(scene) == ["early"]
+        assert ids(scene, oldest_first=True) == []
+        late.commit()
+    page = scene.store.list_events(EVERYTHING, PageRequest(oldest_first=True))
+    assert [event.job_id for event in page] == ["late", "early"]
+    scene.start("next")
+    page = scene.store.list_events(EVERYTHING, PageRequest(oldest_first=True, cursor=page.items[-1].cursor))
+    assert [event.job_id for event in page] == ["next"]
+
+
+def test_nothing_is_skipped_or_seen_twice(scene: Scene) -> None:
+    """Four writers, some of whose transactions take their time or come to nothing, and one who follows."""
+    done = threading.Event()
+    expected: set[str] = set()
+
+    def write(writer: int) -> None:
+        with psycopg.connect(scene.dsn) as connection:
+            for turn in range(40):
+                names = [f"{writer}-{turn}-{place}" for place in range(1 + turn % 3)]
+                scene.store.start_jobs([NewJob(name, "work", "1") for name in names], connection=connection)
+                if turn % 5 == 0:
+                    connection.rollback()
+                    continue
+                expected.update(names)
+                if turn % 2:
+                    connection.commit()
+            connection.commit()
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(4)]
+
+    def wait() -> None:
+        for thread in threads:
+            thread.join()
+        done.set()
+
+    for thread in threads:
+        thread.start()
+    threading.Thread(target=wait).start()
+    seen: list[str] = []
+    cursor = None
+    while True:
+        last = done.is_set()
+        page = scene.store.list_events(EVERYTHING, PageRequest(limit=10, oldest_first=True, cursor=cursor))
+        seen += [event.job_id for event in page]
+        cursor = page.items[-1].cursor if page.items else cursor
+        if last and not page.items:
+            break
+    stored = {row[0] for row in scene.sql.execute("SELECT id FROM queuert.job")}
+    assert len(seen) == len(set(seen))
+    assert set(seen) == stored
+    assert stored <= expected
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    ["", "x", "WyIxIiwgIngiXQ==", "WyJ4IiwgIjEiXQ==", "WyItMSIsICIxIl0=", "WyIxODQ0Njc0NDA3MzcwOTU1MTYxNiIsICIxIl0="],
+)
+def test_cursors_of_something_else(scene: Scene, cursor: str) -> None:
+    with pytest.raises(InvalidCursorError):
+        scene.store.list_events(EVERYTHING, PageRequest(cursor=cursor))
+
+
+# --- by clients -------------------------------------------------------------------------------------------------------
+
+
+def test_by_a_client(dsn: str) -> None:
+    with Client(PostgresState(dsn), JOB_TYPES) as client:
+        first, second = client.start_chains([NewChain(number, 1), NewChain(other, 1)])
+        assert [one.job_id for one in client.list_events(job_types=[other])] == [second.id]
+        assert [one.job_id for one in client.list_events(chain=first, kinds=[EventKind.CREATED])] == [first.id]
+        assert len(client.list_events(kinds=["started"])) == 0
+        client.set_event_level("off", job_types=[number])
+        client.set_event_level(EventLevel.TERMINAL)
+        client.keep_events(3)
+        log = client.event_log()
+        assert (log.level, log.levels, log.keep_days) == ("terminal", {"number": "off"}, 3)
+        client.set_event_level(None, job_types=["number"])
+        assert client.event_log().levels == {}
+        assert client.tend_events().deleted == 0
+
+
+async def test_by_an_asynchronous_client(dsn: str) -> None:
+    async with AsyncClient(PostgresState(dsn), JOB_TYPES) as client:
+        chain = await client.start_chain(number, 1)
+        [event] = await client.list_events(oldest_first=True)
+        assert (event.job_id, event.kind) == (chain.id, EventKind.CREATED)
+        await client.set_event_level("off")
+        await client.start_chain(number, 1)
+        assert len(await client.list_events()) == 1
+        assert (await client.event_log()).level is EventLevel.OFF
+        await client.keep_events(1)
+        assert (await client.tend_events()).dropped == ()
+
+
+def test_what_makes_no_sense_is_refused(dsn: str) -> None:
+    with Client(PostgresState(dsn), JOB_TYPES) as client:
+        with pytest.raises(ConfigurationError, match="no level"):
+            client.set_event_level("loud")
+        with pytest.raises(ConfigurationError, match="name them"):
+            client.set_event_level(None)
+        with pytest.raises(ConfigurationError, match="kinds"):
+            client.list_events(kinds="started")
+        with pytest.raises(ConfigurationError, match="days"):
+            client.keep_events(0)
+
+
+@pytest.fixture(params=["redis", "sqlite"])
+def without(request: pytest.FixtureRequest, tmp_path: Path) -> StateAdapter:
+    if request.param == "redis":
+        return RedisState(request.getfixturevalue("redis_url"))
+    return SQLiteState(tmp_path / "jobs.db")
+
+
+async def test_stores_without_a_log_say_so(without: StateAdapter) -> None:
+    assert Capability.EVENTS not in without.capabilities
+    with Client(without, JOB_TYPES) as client:
+        for call in (
+            client.list_events,
+            client.event_log,
+            client.tend_events,
+            lambda: client.keep_events(1),
+            lambda: client.set_event_level("off"),
+        ):
+            with pytest.raises(CapabilityMissingError, match="Postgres") as caught:
+                call()
+            assert caught.value.capability == Capability.EVENTS
+    async with AsyncClient(without, JOB_TYPES) as client_async:
+        with pytest.raises(CapabilityMissingError):
+            await client_async.list_events()
+        with pytest.raises(CapabilityMissingError):
+            await client_async.event_log()
+
+
+def test_postgres_has_the_capability(dsn: str) -> None:
+    assert Capability.EVENTS in PostgresState(dsn).capabilities

@@ -1,0 +1,85 @@
+"""Workers look after the days of the log, and tell what they did or could not do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date
+
+import psycopg
+import pytest
+
+from queuert import Processors
+from queuert.errors import StateError
+from queuert.job_events import EventUpkeep
+from queuert.observability.events import EventLogNotTended, EventLogPostponed, EventLogTended, LoopFailed
+from queuert.state.postgres.async_events import AsyncPostgresEvents
+from queuert.worker import sweeper
+from tests.worker.conftest import complaints, stage
+from tests.worker.support import JOB_TYPES, Stage, echo, number
+
+__all__ = ["complaints", "stage"]
+
+SOME_DAY = date(2026, 1, 1)
+
+
+@pytest.fixture(autouse=True)
+def often() -> Iterator[None]:
+    """A worker looks at once again."""
+    before = sweeper.SWEEP_EVERY, sweeper._FIRST
+    sweeper.SWEEP_EVERY, sweeper._FIRST = 0.01, 0.01
+    yield
+    sweeper.SWEEP_EVERY, sweeper._FIRST = before
+
+
+@pytest.fixture
+def processors() -> Processors:
+    processors = Processors(JOB_TYPES)
+    processors.handles(number)(echo)
+    return processors
+
+
+def days(stage: Stage) -> list[str]:
+    found = stage.rows(
+        "select inhrelid::regclass::text from pg_inherits where inhparent = 'queuert.job_event'::regclass "
+        "and inhrelid <> 'queuert.job_event_default'::regclass"
+    )
+    return [row[0] for row in found]
+
+
+async def test_workers_make_the_days_to_come(stage: Stage, dsn: str, processors: Processors) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for day in days(stage):
+            connection.execute(f"DROP TABLE {day}".encode())
+    async with stage.worker(processors) as worker:
+        told = await stage.log.wait_for(EventLogTended)
+    assert (told.worker, len(told.made), told.dropped, told.deleted) == (worker.name, 3, (), 0)
+    assert [day[-8:] for day in sorted(days(stage))] == [day.replace("-", "") for day in told.made]
+
+
+async def test_what_cannot_be_done_is_told_once(
+    stage: Stage, processors: Processors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop has not failed: it does all else. It is told again when something else is the matter."""
+    answers: list[StateError | EventUpkeep] = [
+        StateError("must be owner"),
+        StateError("must be owner"),
+        StateError("something else"),
+        EventUpkeep(postponed=(SOME_DAY,)),
+        StateError("something else"),
+    ]
+    left = list(answers)
+
+    async def tend(_: AsyncPostgresEvents) -> EventUpkeep:
+        answer = left.pop(0) if left else EventUpkeep(deleted=1)
+        if isinstance(answer, StateError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(AsyncPostgresEvents, "tend_events", tend)
+    async with stage.worker(processors):
+        await stage.log.wait_for(EventLogTended)
+    assert [one.error for one in stage.log.of(EventLogNotTended)] == [
+        "must be owner", "something else", "something else",
+    ]  # fmt: skip
+    assert [one.days for one in stage.log.of(EventLogPostponed)] == [(str(SOME_DAY),)]
+    assert stage.log.of(LoopFailed) == []

@@ -1,0 +1,33 @@
+"""What holds of every row of `job`, as checks that the tests' databases have besides those of the schema.
+
+Each check of a table is parsed anew by every statement that writes a row of it: all of these together would cost a
+start of one chain as much as the writing of its row. So they are where defects are to be found, and not where jobs
+are run.
+"""
+
+from __future__ import annotations
+
+import psycopg
+
+CHECKS = {
+    "job_status_known": """status IN
+        ('blocked', 'scheduled', 'ready', 'running', 'continued', 'completed', 'failed', 'cancelled')""",
+    "job_root_is_chain": "(chain_index = 0) = (id = chain_id)",
+    "job_chain_status_on_root": "(chain_index = 0) = (chain_status IS NOT NULL)",
+    "job_chain_status_known": "chain_status IN ('open', 'completed', 'failed', 'cancelled')",
+    # Lists of chains rely on it.
+    "job_chain_status_is_its_own": """chain_index > 0 OR status = 'continued'
+        OR chain_status = CASE WHEN status IN ('completed', 'failed', 'cancelled') THEN status ELSE 'open' END""",
+    "job_open_blockers_not_negative": "open_blockers >= 0",
+    "job_continued_by_one": "(status = 'continued') = (continued_by IS NOT NULL)",
+    "job_deduplication_on_root": "deduplication_key IS NULL OR chain_index = 0",
+    "job_result_ttl_above_zero": "result_ttl > 0",
+    "job_expires_when_closed": "expires_at IS NULL OR chain_status <> 'open'",
+}
+
+
+def add_checks(dsn: str, schema: str = "queuert") -> None:
+    """Let the database of a test refuse what must not be."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for name, condition in CHECKS.items():
+            connection.execute(f'ALTER TABLE "{schema}".job ADD CONSTRAINT {name} CHECK ({condition})'.encode())

@@ -1,0 +1,83 @@
+"""One Spark session for all tests of this directory: it takes seconds to start, and hardly any time to use.
+
+Run them in one process (no xdist). A test that needs other settings (retries, a cluster, a driver to be killed) starts
+a child process, with the settings of ``SPARK_SETTINGS`` changed where it must.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from queuert.spark.java import JavaMissingError, find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SPARK_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "OFF",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.task.killTimeout": "200ms",
+    "spark.scheduler.mode": "FAIR",
+    "spark.shuffle.compress": "false",
+    "spark.broadcast.compress": "false",
+}
+"""What keeps a session small, quick to start, and off the network."""
+
+
+def spark_environment() -> dict[str, str]:
+    """What a process that starts Spark needs in its environment: a Java, this Python, and this source tree.
+
+    Skips the test for want of a Java, or fails it where servers are required.
+    """
+    try:
+        java = find_java()
+    except JavaMissingError as error:
+        if os.environ.get("QUEUERT_REQUIRE_SERVERS") == "1":
+            pytest.fail(str(error), pytrace=False)
+        pytest.skip(str(error))
+    python_path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        "JAVA_HOME": str(java.path),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(python_path),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A classic session in this process, started when first asked for. A task that fails is tried once more."""
+    pytest.importorskip("pyspark")
+    environment = spark_environment()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        from pyspark.sql import SparkSession
+
+        warehouse = tmp_path_factory.mktemp("spark-warehouse")
+        builder = SparkSession.builder.master("local[2,2]").appName("queuert tests")
+        for name, value in SPARK_SETTINGS.items():
+            builder = builder.config(name, value)
+        session = builder.config("spark.sql.warehouse.dir", str(warehouse)).getOrCreate()
+        try:
+            yield session
+        finally:
+            session.stop()

@@ -1,0 +1,179 @@
+"""Writes whose tasks, executors and drivers fail: what is in the queue is what is in the DataFrame, or nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType
+
+from queuert.spark import enqueue, sweep_staging
+from queuert.spark.errors import StagingLostError
+from queuert.spark.options import WriteOptions, parse_options
+from queuert.spark.writing import JobBatchWriter
+from tests.spark.children import wide_rows
+from tests.spark.support import (
+    PATIENCE,
+    driver,
+    kill,
+    locked,
+    numbers,
+    query,
+    stages,
+    wait_for_commit_to_block,
+    wait_for_no_clients,
+    wait_for_staged_rows,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(600)]
+
+ROWS = 2_000
+"""At eight kilobytes each, more than is staged at a time."""
+
+
+def fail(dsn: str) -> None:
+    wait_for_staged_rows(dsn)
+    raise RuntimeError("after its rows were staged")
+
+
+def die(dsn: str) -> None:
+    wait_for_staged_rows(dsn)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("failing", [fail, die])
+def test_a_task_that_fails_after_its_rows_were_staged_is_repeated(spark: SparkSession, dsn: str, failing: Any) -> None:
+    df = wide_rows(spark, ROWS, 1, then=partial(failing, dsn))
+    assert enqueue(df, "resize", url=dsn).rows == ROWS
+    assert numbers(dsn) == list(range(ROWS))
+    assert stages(dsn) == []
+
+
+def writer(dsn: str, **options: str) -> JobBatchWriter:
+    given = parse_options(WriteOptions, {"url": dsn, "jobType": "resize", **options})
+    return JobBatchWriter(given, StructType([StructField("n", LongType())]))
+
+
+def batch(*values: int) -> Any:
+    return pa.record_batch({"n": pa.array(values, pa.int64())})
+
+
+def test_of_speculative_twins_one_counts(dsn: str) -> None:
+    one = writer(dsn)
+    first = one.write(iter([batch(1, 2), batch(3)]))
+    assert one.write(iter([batch(1, 2), batch(3)])) != first
+    one.commit([first])
+    assert numbers(dsn) == [1, 2, 3]
+    assert stages(dsn) == []
+
+
+def test_an_attempt_whose_connection_breaks_stages_nothing_that_counts(dsn: str) -> None:
+    one = writer(dsn)
+
+    def broken() -> Iterator[Any]:
+        yield batch(1, 2)
+        task = "application_name = 'queuert spark task' AND datname = current_database()"
+        query(dsn, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {task}")
+
+    with pytest.raises(Exception, match=r"terminat|closed"):
+        one.write(broken())
+    one.commit([one.write(iter([batch(1, 2)]))])
+    assert numbers(dsn) == [1, 2]
+
+
+def test_a_failed_write_leaves_nothing(dsn: str) -> None:
+    one = writer(dsn)
+    one.write(iter([batch(1, 2)]))
+    one.abort([None])
+    assert (numbers(dsn), stages(dsn), query(dsn, "SELECT name FROM queuert.bulk_stage")) == ([], [], [])
+    with pytest.raises(StagingLostError):
+        one.write(iter([batch(1, 2)]))
+
+
+def test_rows_that_are_gone_when_they_are_to_be_committed_fail_the_write(dsn: str) -> None:
+    one = writer(dsn)
+    message = one.write(iter([batch(1, 2)]))
+    with psycopg.connect(dsn) as connection:
+        connection.execute(f'TRUNCATE queuert."{stages(dsn)[0]}"'.encode())  # as after a crash of the server
+    with pytest.raises(StagingLostError, match="0 rows are staged, and tasks told of 2"):
+        one.commit([message])
+    assert numbers(dsn) == []
+
+
+def test_a_commit_whose_answer_is_lost_finds_that_it_was_done(dsn: str) -> None:
+    one = writer(dsn, writeId="doubt")
+    message = one.write(iter([batch(1, 2)]))
+    one.commit([message])
+    again = writer(dsn, writeId="doubt2")
+    lost = again.write(iter([batch(3)]))
+    again._write_id = "doubt"  # as if the first commit had been its own
+    again.commit([lost])
+    assert numbers(dsn) == [1, 2]
+
+
+def test_staging_of_the_dead_is_swept_and_that_of_the_living_is_not(dsn: str) -> None:
+    long_ago = "UPDATE queuert.bulk_stage SET touched_at = touched_at - interval '2 days'"
+    dead, living = writer(dsn), writer(dsn)
+    names = stages(dsn)
+    assert sweep_staging(url=dsn) == []
+    [old] = query(dsn, "SELECT min(name) FROM queuert.bulk_stage")
+    query(dsn, f"{long_ago} WHERE name = '{old}' RETURNING 1")
+    assert sweep_staging(url=dsn) == [old]
+    assert stages(dsn) == [name for name in names if name != old]
+    query(dsn, f"{long_ago} RETURNING 1")
+    writer(dsn)
+    assert len(stages(dsn)) == 1
+    del dead, living
+
+
+@pytest.mark.parametrize(
+    ("table", "committed"),
+    [("bulk_write", False), ("job", False), ("bulk_stage", True)],
+    ids=["before", "during", "after"],
+)
+def test_a_driver_killed_around_its_commit(spark: SparkSession, dsn: str, table: str, committed: bool) -> None:
+    if table == "bulk_stage":
+        # Made and touched under the lock's nose: only the forgetting, which comes after the commit, meets the trigger.
+        with psycopg.connect(dsn) as connection:
+            connection.execute(_BLOCK_FORGETTING)
+    with driver("write", dsn=dsn, rows=200, write_id="once") as child:
+        if table == "bulk_stage":
+            with psycopg.connect(dsn) as holder:
+                holder.execute("SELECT pg_advisory_xact_lock(4711)")
+                wait_for_commit_to_block(dsn)
+                kill(child)
+        else:
+            with locked(dsn, table):
+                wait_for_commit_to_block(dsn)
+                kill(child)
+    wait_for_no_clients(dsn)
+    assert numbers(dsn) == (list(range(200)) if committed else [])
+    query(dsn, "UPDATE queuert.bulk_stage SET touched_at = touched_at - interval '2 days' RETURNING 1")
+    assert enqueue(spark.range(200).toDF("n"), "resize", url=dsn, write_id="once").rows == 200
+    assert numbers(dsn) == list(range(200))
+    sweep_staging(url=dsn)
+    assert stages(dsn) == []
+
+
+_BLOCK_FORGETTING = b"""
+CREATE FUNCTION queuert.block() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN OLD; END $$;
+CREATE TRIGGER block BEFORE DELETE ON queuert.bulk_stage FOR EACH ROW EXECUTE FUNCTION queuert.block();
+"""
+
+
+def test_an_executor_killed_while_it_loads(dsn: str) -> None:
+    with driver("write_while_executors_die", dsn=dsn, rows=2 * ROWS) as child:
+        _, errors = child.communicate(timeout=PATIENCE)
+        assert child.returncode == 0, errors.decode()
+    assert numbers(dsn) == list(range(2 * ROWS))
+    assert stages(dsn) == []

@@ -1,0 +1,194 @@
+"""Options, SQL, offsets and the decoding of a read: without Spark, and without a database."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, date, datetime
+
+import pyarrow as pa
+import pytest
+
+from queuert.spark.csv_arrow import CsvDecoder
+from queuert.spark.errors import OffsetError, SparkOptionError
+from queuert.spark.offsets import Offset, split
+from queuert.spark.options import parse_options
+from queuert.spark.read_columns import TABLES, Column, Kind, chosen_columns
+from queuert.spark.read_options import ReadOptions, StreamReadOptions
+from queuert.spark.read_sql import Day, attempt_queries, block_ranges, day_ranges, event_queries, id_ranges, job_queries
+
+
+def options(**given: str) -> ReadOptions:
+    return parse_options(ReadOptions, given)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"typos": "a"}, "unknown option 'typos'"),
+        ({"table": "job"}, "table"),
+        ({"table": "workers", "types": "a"}, "workers cannot be filtered by types"),
+        ({"table": "attempts", "createdFrom": "2026-01-01T00:00:00Z"}, "cannot be filtered by createdFrom"),
+        ({"createdFrom": "2026-01-01T00:00:00"}, "createdFrom: the moment has no offset"),
+        ({"createdFrom": "1767225600"}, "createdFrom: a moment as ISO 8601"),
+        ({"columns": "id,nothing"}, "jobs has no 'nothing'"),
+        ({"columns": "id,id"}, "each column once"),
+        ({"columns": ""}, "at least one"),
+        ({"snapshot": "1'; DROP TABLE job"}, "snapshot"),
+        ({"snapshot": "00000004-0000049A-1", "consistency": "none"}, "one of them"),
+        ({"consistency": "none", "toTx": "5"}, "for what is settled"),
+        ({"numPartitions": "0"}, "numPartitions"),
+        ({"chainIds": '["a'}, "chainIds: a JSON array"),
+        ({"url": "postgresql://u:secret@h/d", "service": "s"}, "url and service are given"),
+    ],
+)
+def test_options_that_are_refused(given: dict[str, str], told: str) -> None:
+    with pytest.raises(SparkOptionError) as refused:
+        options(**given)
+    assert told in str(refused.value)
+    assert "secret" not in str(refused.value)
+
+
+def test_lists_of_names() -> None:
+    assert options(types="a, b").types == ("a", "b")
+    assert options(chainIds='["a,b", " c "]').chain_ids == ("a,b", " c ")
+
+
+def test_a_stream_reads_events_and_says_so() -> None:
+    with pytest.raises(SparkOptionError, match="the option table is missing"):
+        parse_options(StreamReadOptions, {})
+    with pytest.raises(SparkOptionError, match="table"):
+        parse_options(StreamReadOptions, {"table": "jobs"})
+
+
+def test_values_are_bound_and_never_in_the_text() -> None:
+    evil = "'; DROP TABLE job; --%(x)s"
+    given = options(
+        types=evil, statuses=evil, chainIds=f'["{evil}"]', writeId=evil, createdFrom="2026-01-01T00:00:00+01:00"
+    )
+    [query] = job_queries(given, given.selected(), "queuert", [block_ranges(1, 1)[0]])
+    assert "DROP" not in query.text
+    assert query.parameters["types"] == query.parameters["chain_ids"] == [evil]
+    assert query.parameters["write_id"] == evil
+    assert query.parameters["created_from"] == datetime(2025, 12, 31, 23, tzinfo=UTC)
+
+
+def test_what_can_still_change_is_left_out_unless_asked_for() -> None:
+    for table in ("jobs", "chains"):
+        settled, plain = options(table=table, toTx="9"), options(table=table, consistency="none")
+        [bounded] = job_queries(settled, settled.selected(), "queuert", block_ranges(1, 1))
+        [free] = job_queries(plain, plain.selected(), "queuert", block_ranges(1, 1))
+        assert bounded.parameters["to_tx"] == "9"
+        assert "completed_tx" in bounded.text.split("WHERE")[-1]
+        assert "to_tx" not in free.text
+
+
+def test_the_last_range_of_blocks_has_no_end() -> None:
+    conditions = [part.condition for part in block_ranges(10, 3)]
+    assert conditions == [
+        "job.ctid >= '(0,0)' AND job.ctid < '(3,0)'",
+        "job.ctid >= '(3,0)' AND job.ctid < '(6,0)'",
+        "job.ctid >= '(6,0)'",
+    ]
+    assert len(block_ranges(2, 8)) == 2
+    assert [part.condition for part in block_ranges(0, 4)] == ["job.ctid >= '(0,0)'"]
+
+
+def test_ranges_of_ids_leave_nothing_out() -> None:
+    parts = id_ranges(["m", "c", "m"])
+    assert [(part.parameters.get("low"), part.parameters.get("high")) for part in parts] == [
+        (None, "c"), ("c", "m"), ("m", None)]  # fmt: skip
+    assert id_ranges([])[0].condition == "true"
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7, 50])
+@pytest.mark.parametrize("sizes", [[0, 0], [1], [5, 0, 3], [0, 9, 4, 0], [2, 2, 2, 2]])
+def test_each_block_of_each_day_is_in_one_part(sizes: list[int], parts: int) -> None:
+    days = [Day(f"day_{at}", None, blocks) for at, blocks in enumerate(sizes)]
+    found: dict[str, list[tuple[int, int | None]]] = {}
+    ranges = list(day_ranges(days, parts))
+    assert 1 <= len(ranges) <= parts
+    for table, test in (one for part in ranges for one in part):
+        start = int(test.split("('")[0].split("'(")[1].split(",")[0])
+        end = int(test.rsplit("'(", 1)[1].split(",")[0]) if "<" in test else None
+        found.setdefault(table, []).append((start, end))
+    for day in days:
+        borders = sorted(found[day.table], key=lambda one: one[0])
+        assert borders[0][0] == 0
+        assert borders[-1][1] is None
+        assert all(before[1] == after[0] for before, after in itertools.pairwise(borders))
+
+
+def test_days_that_cannot_hold_what_is_asked_for_are_not_read() -> None:
+    days = [Day("job_event_default", None, 1), *(Day(f"job_event_2026010{n}", date(2026, 1, n), 1) for n in (1, 2, 3))]
+    given = options(table="events", happenedFrom="2026-01-02T23:00:00-02:00", numPartitions="1")
+    [query] = event_queries(given, given.selected(), "queuert", days)
+    assert "20260101" not in query.text
+    assert "20260102" not in query.text
+    assert "20260103" in query.text
+    assert "job_event_default" in query.text
+
+
+def test_attempts_are_cut_by_job() -> None:
+    given = options(table="attempts", numPartitions="3")
+    assert [query.parameters["part"] for query in attempt_queries(given, given.selected(), "queuert")] == [0, 1, 2]
+
+
+def test_columns_that_hold_moments_have_no_infinity() -> None:
+    moments = [column for columns in TABLES.values() for column in columns if column.kind is Kind.MOMENT]
+    assert moments
+    assert all(column.sql.startswith("CASE WHEN") for column in moments)
+
+
+def test_decoding() -> None:
+    columns = [Column("s", Kind.TEXT, "s"), Column("n", Kind.LONG, "n"), Column("t", Kind.MOMENT, "t"),
+               Column("a", Kind.TEXTS, "a")]  # fmt: skip
+    schema = pa.schema(
+        [("s", pa.string()), ("n", pa.int64()), ("t", pa.timestamp("us", "UTC")), ("a", pa.list_(pa.string()))]
+    )
+    text = (
+        '\x1ea\nb\r\x1e\x1e\x1f,"\x1e\x1f9223372036854775807\x1f2026-11-21 12:34:22.000001+00\x1f["x,\\"", null]\n'
+        "\x1e\x1e\x1f\x1f0001-01-01 00:00:00+00\x1f[]\n"
+        "\x1f\x1f9999-12-31 23:59:59.999999+00\x1f\n"
+        "NULL\x1f-1\x1f\x1f\n"
+        "żółw 🐢\x1f0\x1f\x1f\n"
+    )
+    [batch] = CsvDecoder(columns, schema).decode([text.encode()])
+    assert batch.schema == schema
+    assert batch.to_pydict() == {
+        "s": ['a\nb\r\x1e\x1f,"', "", None, "NULL", "żółw 🐢"],
+        "n": [2**63 - 1, None, None, -1, 0],
+        "t": [datetime(2026, 11, 21, 12, 34, 22, 1, UTC), datetime(1, 1, 1, tzinfo=UTC),
+              datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC), None, None],
+        "a": [["x,\"", None], [], None, None, None],
+    }  # fmt: skip
+
+
+def test_a_single_column_of_nulls() -> None:
+    decoder = CsvDecoder([Column("s", Kind.TEXT, "s")], pa.schema([("s", pa.string())]))
+    assert [batch.to_pydict() for batch in decoder.decode([b"\n\nx\n\n", b"\n", b"\x1e\x1e\n"])] == [
+        {"s": [None, None, "x", None]}, {"s": [None]}, {"s": [""]}]  # fmt: skip
+
+
+def test_columns_in_the_order_asked_for() -> None:
+    assert [column.name for column in chosen_columns("jobs", ["status", "id"])] == ["status", "id"]
+
+
+def test_offsets_go_there_and_back() -> None:
+    offset = Offset(2**40, 7, "7500000000000000001")
+    assert Offset.parse(offset.as_dict()) == offset
+    with pytest.raises(OffsetError, match="not an offset"):
+        Offset.parse({"tx": 1})
+    with pytest.raises(OffsetError, match="another cluster"):
+        offset.check_system("1")
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 10])
+@pytest.mark.parametrize(("start", "end"), [((5, 3), (5, 9)), ((5, 3), (9, 0)), ((5, 0), (6, 2)), ((1, 1), (100, 4))])
+def test_a_range_in_parts_is_the_range(start: tuple[int, int], end: tuple[int, int], parts: int) -> None:
+    low, high = Offset(*start, "s"), Offset(*end, "s")
+    cut = split(low, high, parts)
+    assert cut[0][0] == low
+    assert cut[-1][1] == high
+    assert len(cut) <= parts
+    assert all(one[1] == other[0] and one[0] < one[1] for one, other in itertools.pairwise(cut))
+    assert split(high, low, parts) == [] == split(low, low, parts)

@@ -1,0 +1,351 @@
+"""A handler's Spark work stops when its attempt must."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuert import AbortReason, Attempt, JobStatus, Outcome, RetryPolicy
+from queuert.errors import ConfigurationError, DefinitionError, LeaseLostError
+from queuert.observability.events import AttemptAborted, AttemptFailed, AttemptInterrupted, CommitRefused
+from queuert.spark.scope import run_in_scope, spark_scope
+from tests.spark.scope_support import OFTEN, WAIT, busy, idle, in_java, in_python, quiet_threads, until
+from tests.worker.support import Stage, number, text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+TAKE = "update queuert.job set lease_token = gen_random_uuid() where id = %s"
+REAP = "update queuert.job set status = 'ready', lease_token = null, lease_expires_at = null where id = %s"
+
+
+@pytest.fixture
+async def stage(dsn: str, spark: SparkSession) -> AsyncIterator[Stage]:
+    """A client and workers; afterwards Spark is idle."""
+    stage = Stage(dsn)
+    try:
+        yield stage
+    finally:
+        await stage.close()
+        await idle(spark)
+
+
+@pytest.mark.parametrize("work", [in_java, in_python])
+async def test_spark_stops_when_the_lease_is_taken_away(
+    stage: Stage, spark: SparkSession, work: Callable[[SparkSession], int]
+) -> None:
+    raised: list[BaseException] = []
+
+    @stage.processors.handles(number, lease=OFTEN)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        try:
+            with spark_scope(attempt, spark):
+                return work(spark)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        await busy(spark)
+        stage.rows(TAKE, chain.id)
+        await stage.log.wait_for(CommitRefused, job_id=chain.id, timeout=WAIT)
+        await idle(spark)
+    (error,) = raised
+    assert isinstance(error, LeaseLostError)
+    assert error.reason == AbortReason.TAKEN_BY_ANOTHER_WORKER
+    assert "CANCEL" in str(error.__cause__).upper()
+
+
+async def test_spark_stops_when_another_worker_reaps_the_job(stage: Stage, spark: SparkSession) -> None:
+    """The lease has run out behind the worker's back; the successor's result is the one that counts."""
+    taken = threading.Event()
+
+    @stage.processors.handles(number, lease=OFTEN)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        if attempt.number > 1:
+            taken.set()
+            return attempt.number
+        with spark_scope(attempt, spark):
+            return in_java(spark)
+
+    async with stage.worker(name="one"):
+        chain = await stage.client.start_chain(number, 1)
+        await busy(spark)
+        stage.rows(REAP, chain.id)
+        await stage.log.wait_for(AttemptAborted, job_id=chain.id, timeout=WAIT)
+        assert await chain.result(WAIT) == 2
+        await idle(spark)
+    assert taken.is_set()
+
+
+async def test_spark_stops_when_the_chain_is_cancelled(stage: Stage, spark: SparkSession) -> None:
+    @stage.processors.handles(number)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        with spark_scope(attempt, spark):
+            return in_java(spark)
+
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        await busy(spark)
+        await stage.client.cancel_chains([chain])
+        assert (await stage.log.wait_for(AttemptAborted, job_id=chain.id, timeout=WAIT)).reason is AbortReason.CANCELLED
+        await idle(spark)
+    assert (await stage.job(chain.id)).status is JobStatus.CANCELLED
+
+
+async def test_spark_stops_when_the_worker_stops(stage: Stage, spark: SparkSession) -> None:
+    ended = threading.Event()
+
+    @stage.processors.handles(number)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        try:
+            with spark_scope(attempt, spark):
+                return in_python(spark)
+        finally:
+            ended.set()
+
+    worker = stage.worker()
+    await worker.start()
+    chain = await stage.client.start_chain(number, 1)
+    await busy(spark)
+    await worker.stop(grace=0)
+    await idle(spark)
+    assert await asyncio.to_thread(ended.wait, WAIT)
+    assert stage.log.of(AttemptInterrupted, job_id=chain.id)
+    assert (await stage.job(chain.id)).status is JobStatus.READY
+
+
+async def test_spark_stops_when_the_time_is_over(stage: Stage, spark: SparkSession) -> None:
+    @stage.processors.handles(number, timeout=1.5)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        if attempt.number > 1:
+            return attempt.number
+        with spark_scope(attempt, spark):
+            return in_java(spark)
+
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        assert await chain.result(WAIT) == 2
+        await idle(spark)
+    assert [event.reason for event in stage.log.of(AttemptAborted)] == [AbortReason.TIMEOUT]
+
+
+async def test_cancelling_one_of_two_handlers_leaves_the_other(stage: Stage, spark: SparkSession) -> None:
+    """They share a session, and its two slots."""
+
+    @stage.processors.handles(number)
+    def endless(attempt: Attempt[int, int]) -> Outcome[int]:
+        with spark_scope(attempt, spark):
+            return in_java(spark)
+
+    @stage.processors.handles(text)
+    def short(attempt: Attempt[str, str]) -> Outcome[str]:
+        with spark_scope(attempt, spark):
+            begun.set()
+            assert go_on.wait(WAIT)
+            return str(spark.range(1000, numPartitions=4).where("id % 2 = 0").count())
+
+    begun, go_on = threading.Event(), threading.Event()
+    async with stage.worker(concurrency=2):
+        one = await stage.client.start_chain(number, 1)
+        other = await stage.client.start_chain(text, "x")
+        await busy(spark)
+        assert await asyncio.to_thread(begun.wait, WAIT)
+        await stage.client.cancel_chains([one])
+        await stage.log.wait_for(AttemptAborted, job_id=one.id, timeout=WAIT)
+        go_on.set()
+        assert await other.result(WAIT) == "500"
+
+
+# --- all that belongs to the attempt ----------------------------------------------------------------------------------
+
+
+async def test_work_that_comes_after_the_abort_is_refused(stage: Stage, spark: SparkSession) -> None:
+    """Each piece of it, also what would end sooner than it could be cancelled."""
+    later: list[int] = []
+    refused: list[Exception] = []
+
+    @stage.processors.handles(number, lease=OFTEN)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        with spark_scope(attempt, spark):
+            for work in (in_java, *[_count] * 30):
+                try:
+                    later.append(work(spark))
+                except Exception as error:
+                    refused.append(error)
+            return 1
+
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        await busy(spark)
+        stage.rows(TAKE, chain.id)
+        await stage.log.wait_for(CommitRefused, job_id=chain.id, timeout=WAIT)
+    assert (later, len(refused)) == ([], 31)
+
+
+def _count(spark: SparkSession) -> int:
+    return spark.range(10).count()
+
+
+async def test_threads_of_the_handler_are_cancelled_too(stage: Stage, spark: SparkSession) -> None:
+    @stage.processors.handles(number, lease=OFTEN)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        with spark_scope(attempt, spark) as scope:
+
+            def inside() -> None:
+                with scope.bound():
+                    in_java(spark)
+
+            thread = threading.Thread(target=inside, daemon=True)
+            thread.start()
+            thread.join(WAIT)
+            assert not thread.is_alive()
+            return 1
+
+    with quiet_threads():
+        async with stage.worker():
+            chain = await stage.client.start_chain(number, 1)
+            await busy(spark)
+            stage.rows(TAKE, chain.id)
+            await stage.log.wait_for(CommitRefused, job_id=chain.id, timeout=WAIT)
+
+
+async def test_streaming_queries_are_stopped(stage: Stage, spark: SparkSession) -> None:
+    """That of the attempt, though it hides its group; not that of somebody else."""
+    others = spark.readStream.format("rate").load().writeStream.format("noop").start()
+
+    @stage.processors.handles(number, lease=OFTEN)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        with spark_scope(attempt, spark):
+            query = spark.readStream.format("rate").load().writeStream.format("noop").queryName("mine").start()
+            query.awaitTermination()
+            return 1
+
+    try:
+        async with stage.worker():
+            chain = await stage.client.start_chain(number, 1)
+            await until(lambda: "mine" in [query.name for query in spark.streams.active], "the query runs")
+            stage.rows(TAKE, chain.id)
+            await stage.log.wait_for(CommitRefused, job_id=chain.id, timeout=WAIT)
+            assert [query.runId for query in spark.streams.active] == [others.runId]
+    finally:
+        others.stop()
+
+
+async def test_nothing_is_left_when_the_handler_ends(stage: Stage, spark: SparkSession) -> None:
+    """A thread that the handler forgot, and a streaming query; the settings of its own thread are as they were."""
+    context: Any = spark.sparkContext
+
+    def settings() -> list[object]:
+        names = ("spark.jobGroup.id", "spark.job.description", "spark.scheduler.pool", "spark.job.tags")
+        return [context.getLocalProperty(name) or None for name in names]
+
+    seen: list[list[object]] = []
+
+    @stage.processors.handles(number)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        seen.append(settings())
+        with spark_scope(attempt, spark, pool="short") as scope:
+
+            def inside() -> None:
+                with scope.bound():
+                    in_java(spark)
+
+            thread = threading.Thread(target=inside, daemon=True)
+            thread.start()
+            assert begun.wait(WAIT)
+            spark.readStream.format("rate").load().writeStream.format("noop").start()
+            seen.append(settings())
+        seen.append(settings())
+        assert spark.streams.active == []
+        thread.join(WAIT)
+        assert not thread.is_alive()
+        return 1
+
+    begun = threading.Event()
+    with quiet_threads():
+        async with stage.worker():
+            chain = await stage.client.start_chain(number, 1)
+            await busy(spark)
+            begun.set()
+            assert await chain.result(WAIT) == 1
+    before, inside, after = seen
+    assert before == after == [None, None, None, None]
+    assert [chain.id in str(value) for value in inside] == [True, True, False, True]
+    assert inside[2] == "short"
+
+
+async def test_an_error_of_the_handler_stays_what_it_is(stage: Stage, spark: SparkSession) -> None:
+    @stage.processors.handles(number, retry=RetryPolicy(max_attempts=1))
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        with spark_scope(attempt, spark):
+            spark.sql("select raise_error('no such day')").collect()
+            return 1
+
+    async with stage.worker():
+        await stage.client.start_chain(number, 1)
+        failed = await stage.log.wait_for(AttemptFailed, timeout=WAIT)
+    assert "no such day" in failed.error.message
+
+
+# --- coroutines, misuse -----------------------------------------------------------------------------------------------
+
+
+async def test_a_coroutine_runs_spark_in_a_thread(stage: Stage, spark: SparkSession) -> None:
+    @stage.processors.handles(number, lease=OFTEN)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        if attempt.input == 1:
+            return await run_in_scope(attempt, spark, lambda scope: spark.range(5).count())
+        return await run_in_scope(attempt, spark, lambda scope: in_java(spark))
+
+    async with stage.worker():
+        assert await stage.client.start_and_wait(number, 1, timeout=WAIT) == 5
+        chain = await stage.client.start_chain(number, 2)
+        await busy(spark)
+        stage.rows(TAKE, chain.id)
+        await stage.log.wait_for(AttemptAborted, job_id=chain.id, timeout=WAIT)
+        await idle(spark)
+
+
+async def test_a_timeout_of_the_coroutines_own_cancels_spark(stage: Stage, spark: SparkSession) -> None:
+    begun = asyncio.Event()
+
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        task = asyncio.create_task(run_in_scope(attempt, spark, lambda scope: in_java(spark)))
+        await begun.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        return 2 if task.cancelled() else 3
+
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        await busy(spark)
+        begun.set()
+        assert await chain.result(WAIT) == 2
+        await idle(spark)
+
+
+async def test_misuse_is_told(stage: Stage, spark: SparkSession) -> None:
+    told: list[str] = []
+
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        with pytest.raises(DefinitionError, match="run_in_scope") as error, spark_scope(attempt, spark):
+            pass
+        told.append(str(error.value))
+        with pytest.raises(ConfigurationError, match="every is 0"):
+            await run_in_scope(attempt, spark, lambda scope: 1, every=0)
+        return 1
+
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        assert await chain.result(WAIT) == 1
+    assert told

@@ -1,0 +1,121 @@
+"""Spark's tasks are a job's progress."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from queuert import Attempt, Outcome
+from queuert.observability.events import SparkProgressed, SparkUnreachable
+from queuert.spark.scope import spark_scope
+from queuert.spark.task_progress import CAP, SparkProgress, TaskCounts
+from tests.spark.scope_support import WAIT
+from tests.worker.support import Stage, number
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+async def stage(dsn: str) -> AsyncIterator[Stage]:
+    """A client and workers."""
+    stage = Stage(dsn)
+    try:
+        yield stage
+    finally:
+        await stage.close()
+
+
+def four_tasks(spark: SparkSession, gate: Path) -> int:
+    """Four tasks for two slots: two that take a moment, and two that wait for a file.
+
+    They end one after the other: Spark writes down one change of a stage in a tenth of a second, and others later.
+    """
+
+    def waiting(index: int, rows: Iterable[int]) -> Iterable[int]:
+        time.sleep(0.3 * (index + 1))
+        while index > 1 and not gate.exists():
+            time.sleep(0.02)
+        return rows
+
+    return int(spark.sparkContext.parallelize(range(4), 4).mapPartitionsWithIndex(waiting).count())
+
+
+async def test_progress_grows_and_ends(stage: Stage, spark: SparkSession, tmp_path: Path) -> None:
+    seen: list[SparkProgress] = []
+    gate = tmp_path / "go on"
+
+    def hear(progress: SparkProgress) -> None:
+        seen.append(progress)
+        if progress.done:
+            gate.touch()
+
+    @stage.processors.handles(number)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        with spark_scope(attempt, spark, on_progress=hear, every=0.05, observability=stage.log) as scope:
+            rows = four_tasks(spark, gate) + spark.range(100, numPartitions=3).distinct().count()
+        assert scope.progress == seen[-1]
+        return rows
+
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        assert await chain.result(WAIT) == 104
+    assert any(0 < one.done < one.known == 4 for one in seen)
+    fractions = [one.fraction for one in seen]
+    assert fractions == sorted(fractions)
+    last = seen[-1]
+    assert (last.done, last.active, last.fraction) == (last.known, 0, CAP)
+    told = stage.log.of(SparkProgressed, job_id=chain.id, attempt=1)
+    assert [(one.done, one.known, one.active, one.fraction) for one in told] == [
+        (one.done, one.known, one.active, one.fraction) for one in seen
+    ]
+
+
+async def test_two_handlers_have_each_their_own_progress(stage: Stage, spark: SparkSession) -> None:
+    known: dict[int, int] = {}
+    both = threading.Barrier(2)
+
+    @stage.processors.handles(number)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        with spark_scope(attempt, spark) as scope:
+            both.wait(WAIT)
+            spark.sparkContext.parallelize(range(20), attempt.input).count()
+        known[attempt.input] = scope.progress.known
+        return 1
+
+    async with stage.worker(concurrency=2):
+        chains = [await stage.client.start_chain(number, tasks) for tasks in (3, 5)]
+        await stage.client.wait(chains, timeout=WAIT)
+    assert known == {3: 3, 5: 5}
+
+
+async def test_a_callback_that_raises_is_told_and_disturbs_nothing(stage: Stage, spark: SparkSession) -> None:
+    def raises(_: SparkProgress) -> None:
+        raise ValueError("from a callback")
+
+    @stage.processors.handles(number)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        with spark_scope(attempt, spark, on_progress=raises, every=0.05, observability=stage.log):
+            return spark.range(100).count()
+
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        assert await chain.result(WAIT) == 100
+    told = stage.log.of(SparkUnreachable, job_id=chain.id)
+    assert {(one.operation, "from a callback" in one.error) for one in told} == {("progress", True)}
+
+
+def test_the_share_never_falls_and_never_says_that_all_is_done() -> None:
+    progress, shares = SparkProgress(), []
+    for done, known in ((0, 0), (2, 4), (4, 4), (4, 40), (39, 40)):
+        progress = progress.advanced(TaskCounts(done, known))
+        shares.append(progress.fraction)
+    assert shares == [0.0, 0.5, CAP, CAP, CAP]
+    assert (progress.done, progress.known) == (39, 40)

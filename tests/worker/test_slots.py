@@ -1,0 +1,144 @@
+"""The places in which attempts run: each attempt in a context of its own, a task only for those that wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+
+import pytest
+
+from queuert.worker.slots import Slots
+from tests.worker.support import in_time
+
+mark: ContextVar[str] = ContextVar("mark", default="unset")
+
+Attempt = Callable[[], Awaitable[object]]
+
+
+class Row:
+    """Attempts that wait in a row for places."""
+
+    def __init__(self, places: int, *attempts: Attempt) -> None:
+        self.waiting = deque(attempts)
+        self.tasks: list[asyncio.Task[object] | None] = []
+        self.over = asyncio.Event()
+        self.slots: Slots[Attempt] = Slots(places, self._take, self._run)
+
+    def _take(self) -> Attempt | None:
+        return self.waiting.popleft() if self.waiting else None
+
+    async def _run(self, attempt: Attempt) -> bool:
+        task = asyncio.current_task()
+        assert task is not None
+        self.tasks.append(task)
+        try:
+            await attempt()
+        except asyncio.CancelledError:
+            task.uncancel()
+            return False
+        finally:
+            if not self.waiting:
+                self.over.set()
+        return True
+
+    async def all(self) -> None:
+        """Run them all."""
+        self.slots.fill()
+        await in_time(self.over.wait())
+
+
+async def quick() -> None:
+    """An attempt that never waits."""
+
+
+async def test_attempts_that_never_wait_share_a_task() -> None:
+    row = Row(10, *[quick] * 50)
+    await row.all()
+    assert len(row.tasks) == 50
+    assert len(set(row.tasks)) == 1
+
+
+async def test_attempts_that_wait_run_at_once_each_in_a_task_of_its_own() -> None:
+    together = asyncio.Barrier(5)
+    row = Row(5, *[together.wait] * 5)
+    await row.all()
+    assert len(set(row.tasks)) == 5
+
+
+async def test_no_more_at_once_than_places() -> None:
+    inside, most = 0, 0
+
+    async def attempt() -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await asyncio.sleep(0)
+        inside -= 1
+
+    await Row(3, *[attempt] * 30).all()
+    assert most == 3
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_what_an_attempt_sets_ends_with_it(waits: bool) -> None:
+    seen: list[str] = []
+    mark.set("of the worker")
+
+    async def attempt() -> None:
+        seen.append(mark.get())
+        mark.set("of an attempt")
+        if waits:
+            await asyncio.sleep(0)
+            seen.append(mark.get())
+
+    await Row(1, attempt, attempt).all()
+    assert seen == (["of the worker", "of an attempt"] if waits else ["of the worker"]) * 2
+
+
+async def test_a_cancelled_attempt_does_not_reach_the_next() -> None:
+    """Neither when it waits, nor when it cancels itself and ends without waiting."""
+    ended: list[str] = []
+
+    async def waits() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_soon(task.cancel)
+        await asyncio.sleep(10)
+
+    async def after() -> None:
+        await asyncio.sleep(0)
+        ended.append("after")
+
+    row = Row(1, waits, after)
+    await row.all()
+    assert ended == ["after"]
+    assert row.tasks[0] is not row.tasks[1]
+
+
+async def test_others_have_their_turn_beside_attempts_that_never_wait() -> None:
+    turns = 0
+
+    async def bystander() -> None:
+        nonlocal turns
+        while row.waiting:
+            turns += 1
+            await asyncio.sleep(0)
+
+    row = Row(1, *[quick] * 1_000)
+    beside = asyncio.create_task(bystander())
+    await row.all()
+    await beside
+    assert turns > 3
+
+
+async def test_time_outs_within_an_attempt_are_its_own() -> None:
+    async def late() -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await asyncio.sleep(10)
+
+    row = Row(1, late, late, quick)
+    await row.all()
+    assert len(row.tasks) == 3
