@@ -210,7 +210,7 @@ def test_a_long_transaction_in_the_way(bare_dsn: str, holder: psycopg.Connection
     """A table that somebody uses is waited for, but not for ever, however small the limit; nothing is half done."""
     migrations.upgrade(bare_dsn)
     before = catalog(bare_dsn)
-    # The newest revision's table: each revision is a transaction of its own, and the first to be undone is to be held up.
+    # And the newest revision's table: each revision is a transaction, and the first to be undone is to be held up.
     holder.execute("SELECT count(*) FROM queuert.bulk_write, queuert.job")
     with pytest.raises(MigrationError, match="lock"):
         migrations.downgrade(bare_dsn, revision="base", lock_timeout=lock_timeout)

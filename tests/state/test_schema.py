@@ -188,7 +188,7 @@ def test_each_file_is_one_statement_and_used(entry: Any) -> None:
     bound: bytes = getattr(Statements("some_schema"), name)
     assert re.search(rb"[{}]", _STAGED.sub(b"", bound)) is None
     modules = [one for one in files("queuert.state.postgres").iterdir() if one.name.endswith(".py")]
-    modules += list((files("queuert") / "spark" / "history").iterdir())
+    modules += list((files("queuert") / "spark").iterdir())
     modules = [one for one in modules if one.name.endswith(".py") and one.name != "statements.py"]
     assert any(re.search(rf"sql\.{name}\b", module.read_text(encoding="utf-8")) for module in modules)
 
