@@ -33,16 +33,17 @@ help: ## Show the targets
 demo: .venv-demo/.installed ## Run the demo on an embedded Postgres (ARGS="...")
 	@.venv-demo/bin/python -m queuert.cli demo $(ARGS)
 
-# Many tests wait for servers: a process more than two cores keeps both busy. Each starts servers of its own. What wants the
-# machine for itself comes after them: Spark, which is one session for all its tests, and chaos, which watches the clock.
+# Many tests wait for servers: a process more than two cores keeps both busy. Each starts servers of its own. Apart from them
+# come those of Spark, a session a process and a file's tests in one of them, and chaos, which wants the machine for itself.
 APART = tests/spark tests/chaos
 PYTEST = QUEUERT_REQUIRE_SERVERS=1 $(DEV) -m pytest
-# Where ARGS selects tests of the other part alone there is nothing to run (5).
+# Where ARGS selects tests of another part alone there is nothing to run (5).
 OR_NONE = || [ $$? -eq 5 ]
 
 test: .venv/.installed ## Run the tests on real servers (ARGS="-k name")
 	@$(PYTEST) -n 3 --dist worksteal $(addprefix --ignore=,$(APART)) $(ARGS) $(OR_NONE)
-	@$(PYTEST) $(APART) $(ARGS) $(OR_NONE)
+	@$(PYTEST) -n 2 --dist loadfile tests/spark $(ARGS) $(OR_NONE)
+	@$(PYTEST) tests/chaos $(ARGS) $(OR_NONE)
 
 check: .venv/.installed ## Run the linters, type checkers and other static checks
 	@$(MAKE) --no-print-directory --keep-going -j2 $(if $(findstring output-sync,$(.FEATURES)),--output-sync=target) \

@@ -1,6 +1,6 @@
 """One Spark session for all tests of this directory: it takes seconds to start, and hardly any time to use.
 
-Run them in one process (no xdist). A test that needs other settings (retries, a cluster, a driver to be killed) starts
+With xdist each process has one: keep the tests of a file together. A test that needs other settings (retries, a cluster, a driver to be killed) starts
 a child process, with the settings of ``SPARK_SETTINGS`` changed where it must.
 """
 
