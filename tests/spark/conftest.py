@@ -1,7 +1,7 @@
 """One Spark session for all tests of this directory: it takes seconds to start, and hardly any time to use.
 
-With xdist each process has one: keep the tests of a file together. A test that needs other settings (retries, a cluster, a driver to be killed) starts
-a child process, with the settings of ``SPARK_SETTINGS`` changed where it must.
+With xdist each process has one: keep the tests of a file together. A test that needs other settings (retries, a
+cluster, a driver to be killed) starts a child process, with the settings of ``SPARK_SETTINGS`` changed where it must.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ def spark_environment() -> dict[str, str]:
     python_path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         "JAVA_HOME": str(java.path),
+        # A test's JVM lives for seconds: what makes it quick later would only make it slow to start.
+        "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto",
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(python_path),
