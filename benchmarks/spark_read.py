@@ -23,8 +23,8 @@ from benchmarks.spark_write import jdbc_driver, session
 from queuert.embedded import EmbeddedPostgres
 from queuert.migrations import upgrade
 from queuert.spark import register
-from queuert.spark.read_columns import JOBS, Kind
-from queuert.spark.snapshots import snapshot
+from queuert.spark.read.columns import JOBS, Kind
+from queuert.spark.read.snapshots import snapshot
 
 TARGET = 0.8
 FOUR = ("id", "type", "input", "chain_id")

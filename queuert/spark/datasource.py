@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from queuert.spark.errors import SparkOptionError
 from queuert.spark.options import WriteOptions, parse_options
-from queuert.spark.read_options import ReadOptions, StreamReadOptions
+from queuert.spark.read.options import ReadOptions, StreamReadOptions
 
 
 class QueuertDataSource(DataSource):
@@ -29,7 +29,7 @@ class QueuertDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of what is read."""
-        from queuert.spark.reading_schemas import schema_of
+        from queuert.spark.read.schemas import schema_of
 
         # Others are those of a batch or of a stream; Spark does not say for which of them it asks.
         chosen = {name: value for name, value in self.options.items() if name.lower() in ("table", "columns")}
@@ -37,19 +37,19 @@ class QueuertDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of one table."""
-        from queuert.spark.reading import TableReader
+        from queuert.spark.read.batch import TableReader
 
         return TableReader(parse_options(ReadOptions, self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A reader of the event log, as it grows."""
-        from queuert.spark.stream_reading import EventStreamReader
+        from queuert.spark.read.stream import EventStreamReader
 
         return EventStreamReader(parse_options(StreamReadOptions, self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer of one DataFrame."""
-        from queuert.spark.writing import JobBatchWriter
+        from queuert.spark.write.batch import JobBatchWriter
 
         if overwrite:
             raise SparkOptionError("jobs are never overwritten: use mode('append')")
@@ -57,7 +57,7 @@ class QueuertDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """A writer of a stream's micro-batches."""
-        from queuert.spark.stream_writing import JobStreamWriter
+        from queuert.spark.write.stream import JobStreamWriter
 
         if overwrite:
             raise SparkOptionError("a stream of jobs has no output mode 'complete': use outputMode('append')")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from queuert.spark.datasource import QueuertDataSource, register
-from queuert.spark.reading import TableReader
-from queuert.spark.stream_reading import EventStreamReader
+from queuert.spark.read.batch import TableReader
+from queuert.spark.read.stream import EventStreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

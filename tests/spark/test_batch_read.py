@@ -10,7 +10,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
 from queuert.spark.errors import SnapshotGoneError, SparkOptionError, found_in
-from queuert.spark.reading_schemas import (
+from queuert.spark.read.schemas import (
     ATTEMPTS_SCHEMA,
     CHAINS_SCHEMA,
     EVENTS_SCHEMA,
@@ -18,7 +18,7 @@ from queuert.spark.reading_schemas import (
     WORKERS_SCHEMA,
     with_variants,
 )
-from queuert.spark.snapshots import snapshot
+from queuert.spark.read.snapshots import snapshot
 from tests.spark.read_support import add_closed, add_event, connected, read, rows
 
 if TYPE_CHECKING:

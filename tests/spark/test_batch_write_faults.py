@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from queuert.spark import enqueue, sweep_staging
 from queuert.spark.errors import StagingLostError
 from queuert.spark.options import WriteOptions, parse_options
-from queuert.spark.writing import JobBatchWriter
+from queuert.spark.write.batch import JobBatchWriter
 from tests.spark.children import wide_rows
 from tests.spark.support import (
     PATIENCE,

@@ -8,13 +8,13 @@ from datetime import UTC, date, datetime
 import pyarrow as pa
 import pytest
 
-from queuert.spark.csv_arrow import CsvDecoder
 from queuert.spark.errors import OffsetError, SparkOptionError
-from queuert.spark.offsets import Offset, split
 from queuert.spark.options import parse_options
-from queuert.spark.read_columns import TABLES, Column, Kind, chosen_columns
-from queuert.spark.read_options import ReadOptions, StreamReadOptions
-from queuert.spark.read_sql import Day, attempt_queries, block_ranges, day_ranges, event_queries, id_ranges, job_queries
+from queuert.spark.read.columns import TABLES, Column, Kind, chosen_columns
+from queuert.spark.read.csv_arrow import CsvDecoder
+from queuert.spark.read.offsets import Offset, split
+from queuert.spark.read.options import ReadOptions, StreamReadOptions
+from queuert.spark.read.sql import Day, attempt_queries, block_ranges, day_ranges, event_queries, id_ranges, job_queries
 
 
 def options(**given: str) -> ReadOptions:

@@ -12,7 +12,7 @@ import pytest
 from queuert import AbortReason, Attempt, JobStatus, Outcome, RetryPolicy
 from queuert.errors import ConfigurationError, DefinitionError, LeaseLostError
 from queuert.observability.events import AttemptAborted, AttemptFailed, AttemptInterrupted, CommitRefused
-from queuert.spark.scope import run_in_scope, spark_scope
+from queuert.spark.scope.scope import run_in_scope, spark_scope
 from tests.spark.scope_support import OFTEN, WAIT, busy, idle, in_java, in_python, quiet_threads, until
 from tests.worker.support import Stage, number, text
 

@@ -14,7 +14,7 @@ from queuert.errors import LeaseLostError
 from queuert.observability.events import CommitRefused
 from queuert.spark import enqueue, register, spark_scope
 from queuert.spark.options import Fence
-from queuert.spark.scope import fence_of
+from queuert.spark.scope.scope import fence_of
 from tests.spark.scope_support import OFTEN, WAIT, busy, idle, until
 from tests.worker.support import Stage, number, text
 

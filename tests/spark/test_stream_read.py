@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 
 from queuert.spark.datasource import register
 from queuert.spark.errors import EventsLostError, SparkOptionError, found_in
-from queuert.spark.reading_schemas import EVENTS_SCHEMA
+from queuert.spark.read.schemas import EVENTS_SCHEMA
 from tests.spark.read_child import read_child
 from tests.spark.read_support import add_event, connected
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from queuert.spark.errors import EventsLostError, OffsetError, SparkOptionError
-from queuert.spark.stream_reading import EventStreamReader
+from queuert.spark.read.stream import EventStreamReader
 from queuert.state.postgres import PostgresState
 from tests.spark.read_support import add_event, connected, read_range, stream_reader
 

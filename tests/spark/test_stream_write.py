@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from queuert.spark.errors import StagingLostError, WriteConflictError
 from queuert.spark.options import WriteOptions, parse_options
-from queuert.spark.stream_writing import JobStreamWriter
+from queuert.spark.write.stream import JobStreamWriter
 from tests.spark.children import run_stream
 from tests.spark.support import driver, kill, locked, numbers, query, wait_for_commit_to_block, wait_for_no_clients
 

@@ -14,8 +14,8 @@ from psycopg.conninfo import make_conninfo
 
 from queuert.errors import SchemaMissingError, StateUnavailableError
 from queuert.spark.errors import EventsLostError, SnapshotGoneError, SparkOptionError
-from queuert.spark.read_columns import TABLES
-from queuert.spark.snapshots import snapshot
+from queuert.spark.read.columns import TABLES
+from queuert.spark.read.snapshots import snapshot
 from tests.spark.read_support import add_closed, add_event, connected, read_all, read_plainly, table_reader
 
 LONG_AGO = datetime(2026, 1, 2, 3, 4, 5, 678_901, UTC)

@@ -16,12 +16,12 @@ from pyspark.sql.types import StructType
 from queuert import JobType
 from queuert.codecs import PayloadFormat, ZlibCodec
 from queuert.ids import new_id
-from queuert.spark.checking import RowChecker
-from queuert.spark.columns import Columns, find_columns
-from queuert.spark.copy_text import copy_text, new_ids
 from queuert.spark.errors import BadRowsError, SparkColumnError, SparkOptionError, found_in
-from queuert.spark.json_text import json_text
 from queuert.spark.options import ConnectionOptions, Fence, WriteOptions, parse_options
+from queuert.spark.write.checking import RowChecker
+from queuert.spark.write.columns import Columns, find_columns
+from queuert.spark.write.copy_text import copy_text, new_ids
+from queuert.spark.write.json_text import json_text
 
 TEXTS = ["plain", 'quote " and \\ back', "tab\tnewline\nreturn\r", "\x01\x1f", "é ☃ \U0001f600", "", None, "\\N", "{}"]
 

@@ -17,7 +17,7 @@ from queuert.spark.errors import EventsLostError, found_in
 from queuert.spark.history.errors import ArchiveCountError
 from queuert.spark.history.place import Place
 from queuert.spark.history.records import Counts, Manifest
-from queuert.spark.reading_schemas import CHAINS_SCHEMA, EVENTS_SCHEMA, JOBS_SCHEMA
+from queuert.spark.read.schemas import CHAINS_SCHEMA, EVENTS_SCHEMA, JOBS_SCHEMA
 from queuert.state.postgres.history import ArchivedChain
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from queuert.spark.history.purge import resume_runs, start_run
 from queuert.spark.history.report import write_report
 from queuert.spark.history.results import ArchiveResult, RollupResult
 from queuert.spark.history.rollups import roll_up
-from queuert.spark.read_options import MOST_PARTITIONS
+from queuert.spark.read.options import MOST_PARTITIONS
 from queuert.type_names import checked_type_name
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from queuert.spark.history.files import Files, HadoopFiles
 from queuert.spark.history.progress import OnProgress, Progress
 from queuert.spark.history.records import Identity, check_identity
 from queuert.spark.options import ConnectionOptions, option_name, parse_options
-from queuert.spark.staging import settings_of
+from queuert.spark.write.staging import settings_of
 from queuert.state.postgres.bulk import BulkSession, bulk_session
 from queuert.state.postgres.history import HistoryFacts, HistoryLock, history_facts, history_lock
 

@@ -18,7 +18,7 @@ from queuert.spark.history.files import Files
 from queuert.spark.history.place import Place
 from queuert.spark.history.records import Watermark, add_watermark, last_watermark
 from queuert.spark.history.results import RollupResult
-from queuert.spark.read_sql import ENDINGS
+from queuert.spark.read.sql import ENDINGS
 from queuert.state.postgres.history import event_dates
 
 if TYPE_CHECKING:

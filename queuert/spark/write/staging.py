@@ -16,11 +16,11 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from queuert.spark.arrow import pc
-from queuert.spark.checking import Checked, RowChecker
-from queuert.spark.copy_text import copy_text
 from queuert.spark.errors import StagingLostError
 from queuert.spark.options import ConnectionOptions
-from queuert.spark.rejects import RejectFile
+from queuert.spark.write.checking import Checked, RowChecker
+from queuert.spark.write.copy_text import copy_text
+from queuert.spark.write.rejects import RejectFile
 from queuert.state.postgres.bulk import BulkSession, BulkSettings, bulk_session, copy_rows, touch_stage
 
 FLUSH_BYTES = 8 * 1024 * 1024

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv
 
-from queuert.spark.read_columns import Column, Kind
+from queuert.spark.read.columns import Column, Kind
 
 DELIMITER = "\x1f"
 QUOTE = "\x1e"

@@ -9,9 +9,9 @@ from queuert.client import Chain, Client, NewChain
 from queuert.deduplication import Deduplicate
 from queuert.job_types import JobType
 from queuert.schedules import at
-from queuert.spark.columns import Columns, find_columns
-from queuert.spark.result_frames import results
-from queuert.spark.waiting import OnWait, wait_all
+from queuert.spark.requests.result_frames import results
+from queuert.spark.requests.waiting import OnWait, wait_all
+from queuert.spark.write.columns import Columns, find_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

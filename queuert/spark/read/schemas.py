@@ -17,7 +17,7 @@ from pyspark.sql.types import (
 )
 
 from queuert.spark.errors import SparkOptionError
-from queuert.spark.read_columns import ATTEMPTS, CHAINS, EVENTS, JOBS, WORKERS, Column, Kind
+from queuert.spark.read.columns import ATTEMPTS, CHAINS, EVENTS, JOBS, WORKERS, Column, Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from queuert.spark.task_progress import TaskCounts
+from queuert.spark.scope.progress import TaskCounts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,10 +10,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from queuert.spark.csv_arrow import DELIMITER, QUOTE, CsvDecoder
 from queuert.spark.errors import EventsLostError, SnapshotGoneError, SparkOptionError
-from queuert.spark.read_options import ReadOptions
-from queuert.spark.read_sql import (
+from queuert.spark.read.csv_arrow import DELIMITER, QUOTE, CsvDecoder
+from queuert.spark.read.options import ReadOptions
+from queuert.spark.read.schemas import check_schema
+from queuert.spark.read.sql import (
     Day,
     Part,
     Query,
@@ -24,8 +25,7 @@ from queuert.spark.read_sql import (
     job_queries,
     worker_queries,
 )
-from queuert.spark.reading_schemas import check_schema
-from queuert.spark.staging import settings_of
+from queuert.spark.write.staging import settings_of
 from queuert.state.postgres.bulk import BulkSession
 from queuert.state.postgres.exporting import (
     SnapshotReleased,
@@ -78,7 +78,7 @@ class TableReader(DataSourceReader):
     """Reads one table.
 
     Args:
-        options: see :class:`~queuert.spark.read_options.ReadOptions`.
+        options: see :class:`~queuert.spark.read.options.ReadOptions`.
         schema: of what is read; the user may have asked for some columns by it.
 
     Raises:
@@ -149,7 +149,7 @@ def _job_parts(session: BulkSession, options: ReadOptions) -> list[Part]:
 
 
 def copied(session: BulkSession, query: Query, snapshot: str | None = None) -> Iterator[bytes]:
-    """The rows of a query as text for :class:`~queuert.spark.csv_arrow.CsvDecoder`.
+    """The rows of a query as text for :class:`~queuert.spark.read.csv_arrow.CsvDecoder`.
 
     Raises:
         SnapshotGoneError: the snapshot is held no more.

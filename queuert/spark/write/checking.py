@@ -16,9 +16,9 @@ from queuert.errors import BlockerMismatchError, InvalidIdentifierError, Payload
 from queuert.job_types import JobType
 from queuert.payloads import PayloadCodec, check_text
 from queuert.spark.arrow import pc
-from queuert.spark.columns import INPUT, Columns, declared_input
-from queuert.spark.copy_text import new_ids
-from queuert.spark.json_text import json_text, object_text
+from queuert.spark.write.columns import INPUT, Columns, declared_input
+from queuert.spark.write.copy_text import new_ids
+from queuert.spark.write.json_text import json_text, object_text
 
 _MAX_CHARS = 512
 _MAX_BYTES = 1_000

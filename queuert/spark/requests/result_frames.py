@@ -13,7 +13,7 @@ from queuert.client.starts import ChainReference, chain_ids
 from queuert.codecs.envelope import MARK
 from queuert.errors import ChainNotFoundError
 from queuert.jobs import ChainRecord
-from queuert.spark.output_schema import spark_type
+from queuert.spark.requests.output_schema import spark_type
 
 if TYPE_CHECKING:
     import pyarrow as pa

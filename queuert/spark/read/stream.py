@@ -16,20 +16,20 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from queuert.errors import StateUnavailableError
-from queuert.spark.csv_arrow import CsvDecoder
 from queuert.spark.errors import EventsLostError
-from queuert.spark.offsets import Offset, split
-from queuert.spark.read_options import StreamReadOptions
-from queuert.spark.read_sql import any_of, stream_query
-from queuert.spark.reading import Horizon, Slice, check_log, copied, horizon
-from queuert.spark.reading_schemas import check_schema
-from queuert.spark.staging import settings_of
+from queuert.spark.read.batch import Horizon, Slice, check_log, copied, horizon
+from queuert.spark.read.csv_arrow import CsvDecoder
+from queuert.spark.read.offsets import Offset, split
+from queuert.spark.read.options import StreamReadOptions
+from queuert.spark.read.schemas import check_schema
+from queuert.spark.read.sql import any_of, stream_query
+from queuert.spark.write.staging import settings_of
 from queuert.state.postgres.bulk import BulkSession
 from queuert.state.postgres.exporting import export_session, fetch_plainly
 
 
 class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the event log in micro-batches. Options are in :class:`~queuert.spark.read_options.StreamReadOptions`."""
+    """Reads the event log in micro-batches. Options are in :class:`~queuert.spark.read.options.StreamReadOptions`."""
 
     def __init__(self, options: StreamReadOptions, schema: StructType) -> None:
         self._options = options

@@ -9,13 +9,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from queuert.spark.checking import RowChecker
-from queuert.spark.columns import find_columns
 from queuert.spark.errors import SparkOptionError
 from queuert.spark.options import WriteOptions
-from queuert.spark.rejects import remove_others
-from queuert.spark.staging import Staging, settings_of
-from queuert.spark.writing import bulk_start, committed, job_type_of, refuse_bad_rows, winners
+from queuert.spark.write.batch import bulk_start, committed, job_type_of, refuse_bad_rows, winners
+from queuert.spark.write.checking import RowChecker
+from queuert.spark.write.columns import find_columns
+from queuert.spark.write.rejects import remove_others
+from queuert.spark.write.staging import Staging, settings_of
 from queuert.state.postgres.bulk import STREAM_STAGE, bulk_session
 from queuert.state.postgres.bulk_streams import commit_batch, forget_staged
 

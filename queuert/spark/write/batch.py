@@ -15,8 +15,6 @@ from pyspark.sql.types import StructType
 
 from queuert.errors import StateUnavailableError
 from queuert.job_types import JobType, JobTypes
-from queuert.spark.checking import RowChecker
-from queuert.spark.columns import Columns, find_columns
 from queuert.spark.errors import (
     BadRowsError,
     FenceLostError,
@@ -26,8 +24,10 @@ from queuert.spark.errors import (
     shown_offenders,
 )
 from queuert.spark.options import WriteOptions
-from queuert.spark.rejects import remove_others
-from queuert.spark.staging import SHOWN, Staged, Staging, settings_of
+from queuert.spark.write.checking import RowChecker
+from queuert.spark.write.columns import Columns, find_columns
+from queuert.spark.write.rejects import remove_others
+from queuert.spark.write.staging import SHOWN, Staged, Staging, settings_of
 from queuert.state.postgres.bulk import BulkSession, bulk_session, drop_stage, make_stage, sweep_staging
 from queuert.state.postgres.bulk_commit import (
     BulkResult,

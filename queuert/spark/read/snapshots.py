@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from queuert.spark.options import ConnectionOptions, parse_options
-from queuert.spark.staging import settings_of
+from queuert.spark.write.staging import settings_of
 from queuert.state.postgres.exporting import exported_snapshot
 
 

@@ -10,12 +10,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from queuert.job_types import JobType
-from queuert.spark.columns import find_columns
 from queuert.spark.datasource import register
 from queuert.spark.errors import found_in
 from queuert.spark.options import ConnectionOptions, WriteOptions, option_name, parse_options
-from queuert.spark.staging import settings_of
-from queuert.spark.writing import job_type_of
+from queuert.spark.write.batch import job_type_of
+from queuert.spark.write.columns import find_columns
+from queuert.spark.write.staging import settings_of
 from queuert.state.postgres.bulk import bulk_session
 from queuert.state.postgres.bulk import sweep_staging as sweep
 from queuert.state.postgres.bulk_commit import find_write

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from queuert.spark.options import ConnectionOptions, option_name
-from queuert.spark.read_columns import Column, chosen_columns
+from queuert.spark.read.columns import Column, chosen_columns
 
 MOST_PARTITIONS = 1_000
 

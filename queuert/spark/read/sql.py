@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, date
 from typing import Any
 
-from queuert.spark.read_columns import Column
-from queuert.spark.read_options import ReadOptions
+from queuert.spark.read.columns import Column
+from queuert.spark.read.options import ReadOptions
 
 ENDINGS = ("completed", "continued", "retried", "failed", "cancelled", "interrupted", "waiting", "lease_expired")
 """The kinds of events that end an attempt."""

@@ -16,7 +16,7 @@ from queuert.observability.adapter import ObservabilityAdapter, Observers, obser
 from queuert.observability.events import Identity, SparkProgressed, SparkUnreachable
 from queuert.spark.errors import FenceLostError, found_in
 from queuert.spark.options import Fence
-from queuert.spark.task_progress import SparkProgress, TaskCounts
+from queuert.spark.scope.progress import SparkProgress, TaskCounts
 from queuert.worker import Attempt
 
 if TYPE_CHECKING:
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql.readwriter import DataFrameWriter
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from queuert.spark.classic_work import ClassicWork
-    from queuert.spark.connect_work import ConnectWork
+    from queuert.spark.scope.classic import ClassicWork
+    from queuert.spark.scope.connect import ConnectWork
 
 T = TypeVar("T")
 
@@ -302,12 +302,12 @@ def fence_of(attempt: Attempt[Any, Any]) -> str:
 def _work(attempt: Attempt[Any, Any], spark: SparkSession, pool: str | None) -> ClassicWork | ConnectWork:
     tag = tag_of(attempt)
     if hasattr(spark, "_jsparkSession"):
-        from queuert.spark.classic_work import ClassicWork
+        from queuert.spark.scope.classic import ClassicWork
 
         return ClassicWork(spark, tag, f"{attempt.type}, attempt {attempt.number} of job {attempt.job_id}", pool)
     if pool is not None:
         raise ConfigurationError("pool: a Spark Connect session has no scheduler pools to choose from")
-    from queuert.spark.connect_work import ConnectWork
+    from queuert.spark.scope.connect import ConnectWork
 
     return ConnectWork(spark, tag)
 

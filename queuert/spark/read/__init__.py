@@ -1,0 +1,1 @@
+"""Jobs, chains, attempts, events and workers as DataFrames, and the event log as a stream."""

@@ -1,0 +1,1 @@
+"""Handlers that run Spark: an attempt and its Spark work stop together."""
