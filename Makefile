@@ -19,19 +19,22 @@ export UV_PYTHON_DOWNLOADS ?= never
 export PYRIGHT_PYTHON_IGNORE_WARNINGS ?= 1
 
 ARGS ?=
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 SOURCES = $(wildcard queuert pytest_queuert.py pyspark_queuert.py tests examples scripts benchmarks alembic)
 DEV = .venv/bin/python
 LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-config \
 	--no-emit-package queuert
 
 .PHONY: help demo test check bench docs lock format clean environment
-.PHONY: check-lint check-format check-mypy check-pyright check-imports check-twins check-sizes check-files check-docs moved
+.PHONY: check-lint check-format check-mypy check-pyright check-imports check-twins check-sizes check-files check-docs
+.PHONY: check-security audit sbom moved
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: .venv-demo/.installed ## Run the demo on an embedded Postgres (ARGS="...")
-	@.venv-demo/bin/python -m queuert.cli demo $(ARGS)
+	@mkdir -p .cache/demo
+	@.venv-demo/bin/python -m queuert.cli demo --report .cache/demo/report.md $(ARGS)
 
 # Many tests wait for servers: a process more than two cores keeps both busy. Each starts servers of its own. Apart from them
 # come those of Spark, a session a process and a file's tests in one of them, and chaos, which wants the machine for itself.
@@ -42,20 +45,30 @@ OR_NONE = || [ $$? -eq 5 ]
 
 test: .venv/.installed ## Run the tests on real servers (ARGS="-k name")
 	@$(PYTEST) -n 3 --dist worksteal $(addprefix --ignore=,$(APART)) $(ARGS) $(OR_NONE)
-	@$(PYTEST) -n 2 --dist loadfile tests/spark $(ARGS) $(OR_NONE)
+	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder tests/spark $(ARGS) $(OR_NONE)
 	@$(PYTEST) tests/chaos $(ARGS) $(OR_NONE)
 
 check: .venv/.installed ## Run the linters, type checkers and other static checks
 	@$(MAKE) --no-print-directory --keep-going -j2 $(if $(findstring output-sync,$(.FEATURES)),--output-sync=target) \
-		check-mypy check-pyright check-lint check-format check-imports check-twins check-sizes check-files check-docs
+		check-mypy check-pyright check-lint check-format check-imports check-twins check-sizes check-files check-docs \
+		check-security
 
 bench: .venv/.installed ## Measure against peers and the raw ceiling (ARGS="...")
 	@$(DEV) -m benchmarks $(ARGS)
 
 docs: .venv/.installed check-docs ## Check that the links of the documents resolve
 
+audit: .venv-audit/.installed ## Ask a public service for known vulnerabilities of what is pinned
+	@.venv-audit/bin/python scripts/audit.py
+
+sbom: .venv-audit/.installed ## List what a worker consists of, as CycloneDX, in dist/
+	@mkdir -p dist
+	@.venv-audit/bin/cyclonedx-py requirements requirements/worker.txt --pyproject pyproject.toml --mc-type library \
+		--short-PURLs --output-reproducible --output-file dist/queuert-$(VERSION).cdx.json
+	@echo "wrote dist/queuert-$(VERSION).cdx.json"
+
 lock: $(UV) ## Pin requirements/*.in anew, with hashes (ARGS="--upgrade")
-	@for name in tools build demo worker dev; do \
+	@for name in tools build demo worker audit dev; do \
 		$(LOCK) $(ARGS) --custom-compile-command "make lock" -o requirements/$$name.txt requirements/$$name.in || exit 1; \
 	done
 
@@ -68,7 +81,7 @@ environment: .venv/.installed ## Create or refresh .venv, and nothing more
 	@echo "ready: .venv/bin/python"
 
 clean: ## Remove the environments and caches
-	rm -rf .tools .venv .venv-demo .cache dist build
+	rm -rf .tools .venv .venv-demo .venv-audit .cache dist build
 
 check-lint:
 	@$(DEV) -m ruff check --quiet --cache-dir .cache/ruff $(SOURCES) && echo "ruff check: passed"
@@ -86,6 +99,8 @@ check-sizes:
 	@$(DEV) scripts/check_sizes.py
 check-files:
 	@$(DEV) scripts/check_files.py
+check-security:
+	@$(DEV) scripts/check_security.py
 check-docs: | .venv/.installed
 	@$(DEV) scripts/check_docs.py
 
@@ -101,9 +116,16 @@ check-docs: | .venv/.installed
 MOVED = $(shell [ "$$(cat $(1)/.installed 2>/dev/null)" = "$(CURDIR)" ] || echo moved)
 .venv/.installed: $(call MOVED,.venv)
 .venv-demo/.installed: $(call MOVED,.venv-demo)
+.venv-audit/.installed: $(call MOVED,.venv-audit)
 
 .venv/.installed: requirements/dev.txt
 .venv-demo/.installed: requirements/demo.txt
+.venv-audit/.installed: requirements/audit.txt | $(UV)
+	@$(NEED_PYTHON)
+	@echo "Installing into $(@D)"
+	@$(UV) venv --quiet --clear --no-project --python "$(PYTHON)" $(@D)
+	@$(UV) pip sync --quiet --python $(@D)/bin/python --require-hashes requirements/audit.txt
+	@printf '%s' "$(CURDIR)" >$@
 .venv/.installed .venv-demo/.installed: pyproject.toml requirements/build.txt | $(UV)
 	@$(NEED_PYTHON)
 	@echo "Installing into $(@D)"

@@ -1,6 +1,6 @@
-"""How soon Spark is idle after an attempt must stop: ``python -m benchmarks.spark_cancel [--rounds 5]``.
+"""How soon Spark is idle after an attempt must stop: ``python -m benchmarks.spark_cancel [--rounds 5] [--work Java]``.
 
-A real worker, a real session ``local[2]`` and a Postgres of its own. For each way of losing a job and each kind of work
+A real worker, a real ``local_session(2)`` and a Postgres of its own. For each way of losing a job and each kind of work
 it prints, in seconds from the statement that takes the job away: when the handler's abort signal was set, when the
 handler's exception came, and when Spark's scheduler ran no task any more. Medians, and the longest.
 """
@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import statistics
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -21,7 +22,7 @@ import psycopg
 from queuert import Attempt, Client, InProcessWorker, JobType, JobTypes, LeasePolicy, Outcome, PostgresState, Processors
 from queuert.embedded import EmbeddedPostgres
 from queuert.migrations import upgrade
-from queuert.spark import spark_scope
+from queuert.spark import local_session, spark_scope
 from queuert.spark.java import find_java
 
 if TYPE_CHECKING:
@@ -30,16 +31,6 @@ if TYPE_CHECKING:
 TARGET = 2.0
 JOB = JobType("job", input=str, output=int)
 TAKE = "update queuert.job set lease_token = gen_random_uuid() where id = %s"
-
-SETTINGS = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "OFF",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.scheduler.mode": "FAIR",
-    "spark.python.task.killTimeout": "200ms",
-}
 
 
 # --- work -------------------------------------------------------------------------------------------------------------
@@ -150,12 +141,16 @@ async def stopped(bench: Bench, chain_id: str, worker: InProcessWorker) -> None:
 LOSSES = {"taken, renewal each 0.5 s": taken, "cancelled by a client": cancelled, "worker stops": stopped}
 
 
-async def measure(bench: Bench, rounds: int) -> None:
+async def measure(bench: Bench, rounds: int, works: Sequence[str]) -> None:
     """Print a line for each way of losing and kind of work."""
+    load = " ".join(f"{one:.1f}" for one in os.getloadavg())
+    print(f"load average {load} on {os.cpu_count()} processors; Java {find_java().major}")
     print(f"seconds from the loss, median / longest of {rounds} (target: idle within {TARGET:g})")
+    for work in works:
+        await bench.round(work, taken)  # the first one waits for processes and classes
     print(f"{'how':27}{'work':10}{'signal':>15}{'exception':>15}{'Spark idle':>15}")
     for how, lose in LOSSES.items():
-        for work in WORK:
+        for work in works:
             measured = [await bench.round(work, lose) for _ in range(rounds)]
             shown = [f"{statistics.median(one):.2f} / {max(one):.2f}" for one in zip(*measured, strict=True)]
             late = "" if max(one[2] for one in measured) <= TARGET else "  late"
@@ -164,23 +159,16 @@ async def measure(bench: Bench, rounds: int) -> None:
 
 def main() -> int:
     """Measure, and print."""
-    import os
-
-    from pyspark.sql import SparkSession
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--work", choices=WORK, nargs="+", default=list(WORK))
     arguments = parser.parse_args()
-    os.environ.update(JAVA_HOME=str(find_java().path), SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
-    builder = SparkSession.builder.master("local[2]")
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = local_session(2, settings={"spark.log.level": "OFF"})
     try:
         with EmbeddedPostgres(durable=False) as server:
             upgrade(server.dsn())
             bench = Bench(spark, server.dsn())
-            asyncio.run(measure(bench, arguments.rounds))
+            asyncio.run(measure(bench, arguments.rounds, arguments.work))
             bench.client.close()
             bench.sql.close()
     finally:

@@ -115,6 +115,31 @@ class JobError:
 
 
 @dataclass(frozen=True, slots=True)
+class JobProgress:
+    """How far the newest attempt of a job is, or was when it ended.
+
+    Attributes:
+        fraction: between 0 and 1; None where nobody knows how much there is.
+        done: how much is done, in units of the handler's own.
+        total: of how much.
+        message: text. Of a job type with a format that cannot be read here, what is stored.
+        at: when the handler told it, by the clock of its worker, UTC.
+    """
+
+    fraction: float | None
+    done: float | None
+    total: float | None
+    message: Any
+    at: datetime
+
+    def __str__(self) -> str:
+        share = "" if self.fraction is None else f"{self.fraction:.0%}"
+        count = "" if self.done is None else f"{self.done:g}" + ("" if self.total is None else f" of {self.total:g}")
+        text = "" if self.message is None else str(self.message)
+        return ", ".join(part for part in (share, count, text) if part)
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """One durable unit of work, as it was when read.
 
@@ -157,6 +182,8 @@ class Job:
     """Id of the job that continues the chain after this one."""
     deduplication_key: str | None = None
     limit_key: str | None = None
+    progress: JobProgress | None = None
+    """What the last attempt told by ``record_progress``, for as long as it is the last; kept when it has ended."""
 
 
 @dataclass(frozen=True, slots=True)

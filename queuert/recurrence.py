@@ -15,6 +15,9 @@ from queuert.errors import ConfigurationError
 from queuert.job_types import JobType
 from queuert.payloads import check_text
 
+_LONGEST = 256
+"""Characters of a cron expression, and of a time zone."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 MAX_CATCH_UP = 1_000
@@ -54,7 +57,8 @@ class Recurring:
         limit_key: of the jobs.
 
     Raises:
-        ConfigurationError: not exactly one of ``cron`` and ``every``, an expression or zone that does not exist.
+        ConfigurationError: not exactly one of ``cron`` and ``every``, an expression or zone that does not exist, or is
+            longer than 256 characters.
         InvalidIdentifierError: the name or the limit key cannot be stored, or the name is too long (480 characters).
         PayloadError: the input cannot be stored.
 
@@ -149,6 +153,10 @@ class TickSpec:
             raise ConfigurationError("a schedule takes exactly one of cron= and every=")
         if every is not None and not 1 <= every <= 86_400 * 366:
             raise ConfigurationError(f"every={every} s: from a second to a year")
+        for what, text in (("cron expression", cron), ("time zone", time_zone)):
+            # A list of a million minutes takes seconds to read, of everybody's event loop.
+            if text is not None and len(text) > _LONGEST:
+                raise ConfigurationError(f"the {what} has {len(text)} characters; the limit is {_LONGEST}")
         self.cron = cron
         self.every = every
         self.time_zone = time_zone

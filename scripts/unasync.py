@@ -63,8 +63,6 @@ SUBSTITUTIONS = [
     (r"__aexit__", "__exit__"),
     (r"AbstractAsyncContextManager", "AbstractContextManager"),
     (r"asynccontextmanager", "contextmanager"),
-    (r"enter_async_context", "enter_context"),
-    (r"push_async_exit", "push"),
     (r"aclose", "close"),
     (r"an asynchronous", "a synchronous"),
     (r"asynchronous", "synchronous"),

@@ -15,6 +15,7 @@ Without a server, tests are skipped; with `QUEUERT_REQUIRE_SERVERS=1`, as in `ma
 """
 
 import contextlib
+import gc
 import os
 from collections.abc import Callable, Iterator
 from typing import NoReturn, Protocol
@@ -30,6 +31,12 @@ from tests.invariants import add_checks
 __all__ = ["pytest_terminal_summary"]
 
 FAST_SETTINGS: dict[str, str | int] = {"autovacuum": "off", "max_connections": 300}
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of collected tests stay until the end: looking for garbage among them again and again takes minutes."""
+    gc.collect()
+    gc.freeze()
 
 
 class StartPostgres(Protocol):

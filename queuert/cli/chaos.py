@@ -19,7 +19,7 @@ _EPILOG = """exit codes:
   0    all invariants hold, and all that the profile asks for has happened
   1    an invariant does not hold; the report says which, and of which jobs
   2    the command line is wrong
-  3    something that must happen for the run to count did not, or a server is missing
+  3    something that must happen for the run to count did not, or took too long; or a server is missing
   130  Ctrl-C
 """
 
@@ -51,7 +51,7 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--report", type=Path, metavar="PATH", help="write the report there, as JSON")
     parser.add_argument("--timeline", type=Path, metavar="PATH", help="write a page of HTML with the timeline there")
-    parser.add_argument("--directory", type=Path, metavar="PATH", help="keep logs and records there")
+    parser.add_argument("--directory", type=Path, metavar="PATH", help="keep logs, records and the history there")
     parser.set_defaults(run=run)
 
 

@@ -10,7 +10,8 @@ from queuert.migrations import checked_dsn
 
 _DESCRIPTION = """Index the standard library of this Python: a Spark driver starts a chain of jobs for each source file,
 two worker processes run them, one of them is killed half way, a third takes over, and SQL proves that nothing was
-lost and nothing was committed twice.
+lost and nothing was committed twice. The driver waits for the answers, which come back to it as a DataFrame, and rolls
+up the event log into a page with charts.
 
 Without --url it runs on a Postgres of its own, which is gone afterwards.
 """
@@ -40,7 +41,9 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         metavar="ADDRESS",
         help=f"a Postgres to use, in a schema of the demo's own that is dropped at the end: {POSTGRES_FORMS}",
     )
-    parser.add_argument("--no-spark", action="store_true", help="read the files without Spark; the chains are the same")
+    parser.add_argument(
+        "--no-spark", action="store_true", help="without Spark, and without the history; the chains are the same"
+    )
     parser.add_argument("--files", type=positive_int, metavar="N", help="at most so many files (default: all)")
     parser.add_argument("--workers", type=positive_int, default=2, metavar="N", help="(default: %(default)s)")
     parser.add_argument(
@@ -49,7 +52,12 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lease", type=seconds, default=3.0, metavar="SECONDS", help="of a job, renewed thrice (default: %(default)g)"
     )
-    parser.add_argument("--report", type=Path, metavar="PATH", help="keep the report, a Markdown file")
+    parser.add_argument(
+        "--report",
+        type=Path,
+        metavar="PATH",
+        help="keep the report, a Markdown file, and beside it the history as .html",
+    )
     parser.add_argument("--keep", action="store_true", help="leave the database, and say how to look at it")
     parser.set_defaults(run=run)
 

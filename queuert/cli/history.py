@@ -44,6 +44,12 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--days", type=positive_int, default=14, metavar="N", help="that the report shows (default: %(default)s)"
         )
+    for parser in (whole, only_rollup):
+        parser.add_argument(
+            "--current-hour",
+            action="store_true",
+            help="with what there is of the hour that is not over, done again later",
+        )
     for parser in (whole, only_rollup, only_archive):
         parser.add_argument(
             "--partitions", type=positive_int, default=4, metavar="N", help="to read tables in (default: %(default)s)"
@@ -83,7 +89,8 @@ def run_all(args: argparse.Namespace) -> int:
     with _session(args) as spark:
         from queuert.spark.history import run_history
 
-        done = run_history(spark, output=args.output, days=args.days, **address, **_archiving(args), **_shared(args))
+        chosen = {"days": args.days, "current_hour": args.current_hour}
+        done = run_history(spark, output=args.output, **chosen, **address, **_archiving(args), **_shared(args))
     _print(args, asdict(done))
     return Exit.DONE
 
@@ -94,7 +101,7 @@ def run_rollup(args: argparse.Namespace) -> int:
     with _session(args) as spark:
         from queuert.spark.history import run_rollup
 
-        done = run_rollup(spark, output=args.output, **address, **_shared(args))
+        done = run_rollup(spark, output=args.output, current_hour=args.current_hour, **address, **_shared(args))
     _print(args, asdict(done))
     return Exit.DONE
 

@@ -7,6 +7,8 @@ import logging
 import sys
 from datetime import UTC, datetime
 
+from queuert.observability.text import escape_json
+
 LEVELS = ("debug", "info", "warning", "error")
 
 _PREFIX = "queuert_"
@@ -27,17 +29,20 @@ class JsonFormatter(logging.Formatter):
         entry |= {name.removeprefix(_PREFIX): value for name, value in fields.items() if value is not None}
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(entry, ensure_ascii=False, default=str)
+        return escape_json(json.dumps(entry, ensure_ascii=False, default=str))
 
 
 class LineFormatter(logging.Formatter):
-    """A record as one line, and the traceback of a failed attempt below it."""
+    """A record as one line, and the traceback of a failed attempt below it, indented.
+
+    Whatever has line breaks, a message or the words of an exception, goes on indented: no text can look like a record.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, or lines."""
         text = super().format(record)
         traceback = getattr(record, f"{_PREFIX}error_traceback", None)
-        return f"{text}\n{traceback.rstrip()}" if traceback else text
+        return "\n    ".join((f"{text}\n{traceback.rstrip()}" if traceback else text).splitlines())
 
 
 def configure(level: str, *, as_json: bool) -> None:

@@ -11,11 +11,16 @@ from queuert import migrations
 from queuert.cli.failures import Exit, UsageError
 from queuert.cli.options import Commands, Run, database_options, postgres, schema_name, seconds
 from queuert.errors import MigrationError
+from queuert.state.postgres.roles import Role, grant_roles, role_names, roles_sql
 
 _DESCRIPTION = """Create, upgrade, downgrade or look at Queuert's tables.
 
 Give the address of Postgres itself, not of a pooler: the lock that keeps migrators apart belongs to a session.
 Any number of migrators may run at once; one works and the others wait for it.
+"""
+
+_ROLES = """Print the SQL that makes roles for workers, clients, Spark's writers, operators and observers, and grants
+each what it needs; with --apply, run it as the owner of the schema. Run it again after each upgrade.
 """
 
 
@@ -41,6 +46,7 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     add("status", run_status, "say where the schema stands", "Exit code 1 when revisions are pending.")
     sql = add("sql", run_sql, "print the SQL of an upgrade", "Print the SQL, for review or psql; no database needed.")
     stamp = add("stamp", run_stamp, "record a revision, run nothing", "For SQL that was applied by hand.")
+    _role_options(add("roles", run_roles, "print or apply the grants of roles with few rights", _ROLES))
     for action in (up, stamp):
         _revision(action, default="head", help="the revision to reach (default: head)")
     _revision(sql, default="head", help="the revision to reach, or FROM:TO (default: head)")
@@ -58,6 +64,14 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
 
 def _revision(action: argparse.ArgumentParser, *, default: str | None, help: str) -> None:
     action.add_argument("--revision", default=default, required=default is None, help=help)
+
+
+def _role_options(action: argparse.ArgumentParser) -> None:
+    action.add_argument("--apply", action="store_true", help="run it (default: print it; no database needed)")
+    for role in Role:
+        action.add_argument(
+            f"--{role}", metavar="NAME", help=f"the name of the {role} role (default: the schema's and _{role})"
+        )
 
 
 def run_up(args: argparse.Namespace) -> int:
@@ -88,6 +102,18 @@ def run_sql(args: argparse.Namespace) -> int:
     with _known_revisions():
         text = migrations.sql(schema=schema_name(args), revision=args.revision)
     sys.stdout.write(text)
+    return Exit.DONE
+
+
+def run_roles(args: argparse.Namespace) -> int:
+    """Print what roles are granted, or grant it."""
+    names = {role: str(getattr(args, role)) for role in Role if getattr(args, role) is not None}
+    if not args.apply:
+        sys.stdout.write(roles_sql(schema_name(args), names))
+        return Exit.DONE
+    url, schema = postgres(args)
+    grant_roles(url, schema=schema, names=names)
+    print(f"schema {schema} is granted to {', '.join(role_names(schema, names).values())}")
     return Exit.DONE
 
 

@@ -9,7 +9,8 @@ from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from queuert.jobs import JobError
+from queuert.jobs import JobError, JobProgress
+from queuert.observability.text import escape_json
 
 Fields = Mapping[str, Any]
 
@@ -24,7 +25,7 @@ def fields(value: Any) -> dict[str, Any]:
 
 def print_json(document: object) -> None:
     """Print one JSON document."""
-    print(json.dumps(document, indent=2, ensure_ascii=False, default=_plain))
+    print(escape_json(json.dumps(document, indent=2, ensure_ascii=False, default=_plain)))
 
 
 def print_page(
@@ -69,6 +70,8 @@ def shown(value: object) -> str:
         text = f"{value:.1f}"
     elif isinstance(value, JobError):
         text = f"{value.kind}: {value}"
+    elif isinstance(value, JobProgress):
+        text = f"{value} ({shown(value.at)})"
     elif isinstance(value, str):
         text = str(value)
     else:

@@ -12,6 +12,7 @@ from queuert.codecs.envelope import is_envelope
 from queuert.errors import ConfigurationError
 from queuert.job_types import JobTypes
 from queuert.jobs import Blocker, ChainStatus, Job, JobStatus
+from queuert.progress import shown_progress
 from queuert.state.adapter import BlockerRecord
 from queuert.state.decoding import json_value
 from queuert.state.listing import Page
@@ -59,7 +60,11 @@ def checked_time(moment: datetime | None, *, name: str) -> datetime | None:
 def shown(job_types: JobTypes, job: Job) -> Job:
     """The job with input and output as plain JSON, as far as its type is registered and its format can read them."""
     job_type = job_types.get(job.type)
-    if job_type is None or not (is_envelope(job.input) or is_envelope(job.output)):
+    if job_type is None:
+        return job
+    if job.progress is not None and is_envelope(job.progress.message):
+        job = replace(job, progress=shown_progress(job_type, job.progress))
+    if not (is_envelope(job.input) or is_envelope(job.output)):
         return job
     return replace(job, input=job_type.shown("input", job.input), output=job_type.shown("output", job.output))
 

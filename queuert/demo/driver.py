@@ -1,7 +1,7 @@
-"""The driver process: it reads the files into a DataFrame, and starts a chain for each with the synchronous client.
+"""The driver process: it reads the files, and starts a chain for each.
 
-Run as ``python -m queuert.demo.driver``, with the database in ``QUEUERT_URL``. It imports no handler, and Spark's
-executors hold no client: the rows come to the driver, which is the producer.
+Run as ``python -m queuert.demo.driver``, with the database in ``QUEUERT_URL``. It imports no handler. With Spark, the
+rows of a DataFrame become chains (``spark_driver``); without it, the synchronous client starts them in batches.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from queuert.client import Chain, Client, NewChain
-from queuert.demo import tables
+from queuert.demo import spark_driver, tables
 from queuert.demo.database import Database
-from queuert.demo.files import FoundFile, library, list_files, module_name
+from queuert.demo.files import FoundFile, library, list_files
 from queuert.demo.job_types import Indexed, ReportOrder, SourceFile, job_types, measure, report
 from queuert.demo.settings import SCHEMA
 from queuert.state.postgres import PostgresState
@@ -32,17 +33,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Start all chains, and the report that waits for them; the number of files is in the table ``plan``."""
     args = _parser().parse_args(argv)
     url = os.environ["QUEUERT_URL"]
-    root = library()
-    with list_files(root, limit=args.files, spark=not args.no_spark) as listing:
+    if args.no_spark:
+        files = _without_spark(url, args.files, args.report, args.slots)
+    else:
+        pause = partial(pause_for, slots=args.slots)
+        files = spark_driver.run(url, args.files, args.report, Path(args.history), pause)
+    if not files:
+        sys.exit(f"there are no source files in {library()}")
+    return 0
+
+
+def _without_spark(url: str, limit: int | None, report_path: str, slots: int) -> int:
+    with list_files(library(), limit=limit, spark=False) as listing:
         if listing.total == 0:
-            sys.exit(f"there are no source files in {root}")
+            return 0
         with Database(url) as database:
             database.execute(tables.ADD_PLAN, (listing.total, listing.reader))
-        to_chain = _chain_maker(root, pause_for(listing.total, args.slots))
+        pause = pause_for(listing.total, slots)
         with Client(PostgresState(url, schema=SCHEMA, application_name="queuert demo driver"), job_types) as client:
-            chains = start_all(client, map(to_chain, listing.files))
-            client.start_chain(report, ReportOrder(path=args.report), blockers=chains)
-    return 0
+            chains = start_all(client, (_chain(file, pause) for file in listing.files))
+            client.start_chain(report, ReportOrder(path=report_path), blockers=chains)
+        return listing.total
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -51,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-spark", action="store_true")
     parser.add_argument("--slots", type=int, required=True)
     parser.add_argument("--report", required=True)
+    parser.add_argument("--history", required=True)
     return parser
 
 
@@ -59,14 +71,10 @@ def pause_for(files: int, slots: int) -> float:
     return min(max(_PAUSES_TOGETHER * slots / files, _SHORTEST_PAUSE), _LONGEST_PAUSE)
 
 
-def _chain_maker(root: Path, pause: float) -> Callable[[FoundFile], NewChain[Indexed]]:
-    def make(file: FoundFile) -> NewChain[Indexed]:
-        name = module_name(Path(file.path), root)
-        return NewChain(
-            measure, SourceFile(path=file.path, module=name, size=file.size, digest=file.digest, pause=pause)
-        )
-
-    return make
+def _chain(file: FoundFile, pause: float) -> NewChain[Indexed]:
+    return NewChain(
+        measure, SourceFile(path=file.path, module=file.module, size=file.size, digest=file.digest, pause=pause)
+    )
 
 
 def start_all(client: Client, new_chains: Iterator[NewChain[Indexed]]) -> list[Chain[Indexed]]:

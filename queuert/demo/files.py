@@ -9,6 +9,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 LEFT_OUT = frozenset({"site-packages", "dist-packages", "__pycache__", "test"})
 """What lies at the top of the library and is not it. Its own tests are more than the rest together."""
@@ -19,6 +23,7 @@ class FoundFile:
     """A file, as it was when it was read."""
 
     path: str
+    module: str
     size: int
     digest: str
 
@@ -46,15 +51,15 @@ def module_name(path: Path, root: Path) -> str:
 def list_files(root: Path, *, limit: int | None, spark: bool) -> AbstractContextManager[Listing]:
     """The files below ``root``, in the order of their paths; a listing of Spark's lasts as long as its session."""
     paths = find_paths(root, limit)
-    return _with_spark(paths) if spark else _plainly(paths)
+    return _with_spark(root, paths) if spark else _plainly(root, paths)
 
 
 # --- without Spark ----------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _plainly(paths: list[str]) -> Iterator[Listing]:
-    yield Listing(len(paths), "plain Python", (FoundFile(*read_file(path)) for path in paths))
+def _plainly(root: Path, paths: list[str]) -> Iterator[Listing]:
+    yield Listing(len(paths), "plain Python", (FoundFile(*read_file(path, root)) for path in paths))
 
 
 def find_paths(root: Path, limit: int | None) -> list[str]:
@@ -71,41 +76,49 @@ def _below(top: Path) -> Iterator[Path]:
         yield from (Path(directory, name) for name in names if name.endswith(".py"))
 
 
-def read_file(path: str) -> tuple[str, int, str]:
-    """The path, size and digest of a file."""
+def read_file(path: str, root: Path) -> tuple[str, str, int, str]:
+    """The path of a file below ``root``, its module's name, its size and digest."""
     content = Path(path).read_bytes()
-    return path, len(content), hashlib.sha256(content).hexdigest()
+    return path, module_name(Path(path), root), len(content), hashlib.sha256(content).hexdigest()
 
 
 # --- with Spark -------------------------------------------------------------------------------------------------------
 
-_CONFIGURATION: dict[str, bool | float | int | str | None] = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    # This Java lives for seconds: compile little, collect simply.
+_SETTINGS = {
+    # This Java lives for seconds: compile little, collect simply, and do not cut small things into many parts.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
 }
 _PARTITIONS = 4
 
 
 @contextmanager
-def _with_spark(paths: list[str]) -> Iterator[Listing]:
-    """The executors read the files. Spark's own file sources do not see names like ``_abc.py``: to them they are
-    hidden, so that the paths are what is distributed.
-    """
-    from pyspark.sql import SparkSession
-
-    session = SparkSession.builder.master("local[2]").appName("queuert demo").config(map=_CONFIGURATION).getOrCreate()
-    try:
-        read = session.sparkContext.parallelize(paths, _PARTITIONS).map(read_file)
+def _with_spark(root: Path, paths: list[str]) -> Iterator[Listing]:
+    with spark_session() as session:
         # Counted once and iterated once, but read once.
-        frame = session.createDataFrame(read, "path string, size long, digest string").persist()
+        frame = files_frame(session, root, paths)
         rows = frame.toLocalIterator(prefetchPartitions=True)
-        yield Listing(
-            frame.count(), f"Spark {session.version}", (FoundFile(row.path, row.size, row.digest) for row in rows)
-        )
+        yield Listing(frame.count(), f"Spark {session.version}", (FoundFile(*row) for row in rows))
+
+
+@contextmanager
+def spark_session() -> Iterator[SparkSession]:
+    """A session for the block, with the data source ``queuert``."""
+    from queuert.spark import local_session
+
+    session = local_session(2, app_name="queuert demo", settings=_SETTINGS)
+    try:
+        yield session
     finally:
         session.stop()
+
+
+def files_frame(session: SparkSession, root: Path, paths: list[str]) -> DataFrame:
+    """The files that executors read, with the fields of :class:`FoundFile`. Kept, since it is used more than once.
+
+    Spark's own file sources do not see names like ``_abc.py``: to them they are hidden, so that the paths are what is
+    distributed.
+    """
+    read = session.sparkContext.parallelize(paths, _PARTITIONS).map(lambda path: read_file(path, root))
+    return session.createDataFrame(read, "path string, module string, size long, digest string").persist()

@@ -84,9 +84,12 @@ def start_worker(number: int, settings: DemoSettings, *, workspace: Path, enviro
     return Process(name, command, log=workspace / f"{name}.log", environment=environment)
 
 
-def start_driver(settings: DemoSettings, report: Path, *, workspace: Path, environment: Mapping[str, str]) -> Process:
+def start_driver(
+    settings: DemoSettings, report: Path, history: Path, *, workspace: Path, environment: Mapping[str, str]
+) -> Process:
     """Start the driver."""
-    command = ["-m", "queuert.demo.driver", "--slots", str(settings.slots), "--report", str(report)]
+    command = ["-m", "queuert.demo.driver", "--slots", str(settings.slots)]
+    command += ["--report", str(report), "--history", str(history)]
     command += [] if settings.files is None else ["--files", str(settings.files)]
     command += [] if settings.spark else ["--no-spark"]
     return Process("driver", command, log=workspace / "driver.log", environment=environment)

@@ -48,6 +48,11 @@ class Snapshot:
         """Whether half of the files are done."""
         return self.files > 0 and self.closed >= self.files // 2
 
+    @property
+    def all_done(self) -> bool:
+        """Whether all files are, and the report is written that waits for them."""
+        return 0 < self.files <= self.closed and self.open_chains == 0
+
 
 def read_snapshot(database: Database) -> Snapshot:
     """Look at the jobs."""

@@ -61,6 +61,17 @@ _CHECKS: Final[tuple[tuple[str, LiteralString], ...]] = (
         WHERE job_id NOT IN (SELECT id FROM queuert_demo.job WHERE status = 'completed')
         """,
     ),
+    (
+        "answers that Spark got, but the workers did not write",
+        """
+        SELECT coalesce(sum(abs(answers.chains - found.files) + abs(answers.lines - found.lines)
+                            + abs(answers.symbols - found.symbols)), 0)
+        FROM queuert_demo.answers
+        CROSS JOIN (SELECT count(*) AS files, coalesce(sum(lines), 0) AS lines,
+                        (SELECT count(*) FROM queuert_demo.symbol) AS symbols
+                    FROM queuert_demo.source_file) AS found
+        """,
+    ),
     ("jobs left running", "SELECT count(*) FROM queuert_demo.job WHERE status = 'running'"),
 )
 

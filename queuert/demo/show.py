@@ -89,7 +89,11 @@ class Show:
         for _ in range(self._settings.workers):
             self._start_worker(display)
         self._driver = start_driver(
-            self._settings, self.report_path, workspace=self._stage.workspace, environment=self._stage.environment
+            self._settings,
+            self.report_path,
+            self.history_path,
+            workspace=self._stage.workspace,
+            environment=self._stage.environment,
         )
         means = "with Spark" if self._settings.spark else "without Spark"
         display.say(f"driver started: process {self._driver.pid} reads the standard library {means}")
@@ -101,6 +105,11 @@ class Show:
         """Where the report goes."""
         return self._settings.report or self._stage.workspace / "report.md"
 
+    @property
+    def history_path(self) -> Path:
+        """Where the history goes, with Spark: beside the report."""
+        return self.report_path.with_suffix(".html")
+
     def _start_worker(self, display: Display) -> None:
         number = len(self._workers) + 1
         worker = start_worker(
@@ -110,7 +119,7 @@ class Show:
         display.say(f"worker {worker.name} started: process {worker.pid}, {self._settings.concurrency} slots")
 
     def _watch(self, display: Display) -> None:
-        told = False
+        told = rolling_up = False
         while not self._over(snapshot := read_snapshot(self._stage.database)):
             display.update(snapshot, sum(worker.alive for worker in self._workers))
             if snapshot.files and not told:
@@ -118,6 +127,9 @@ class Show:
                 display.say(f"{snapshot.files} files found: a chain is started for each")
             if self._victim is None and snapshot.half_way:
                 self._kill_one(display, snapshot)
+            if not rolling_up and self._settings.spark and snapshot.all_done:
+                rolling_up = True
+                display.say("Spark sums up the answers, and rolls up the event log")
             self._require_life()
             time.sleep(_LOOK_EVERY)
         display.say(f"all {snapshot.closed} files are done, and the report is written")
@@ -182,6 +194,8 @@ def _tell(settings: DemoSettings, stage: Stage, show: Show) -> int:
     print(f"\nProof, by SQL (each must be 0)\n{verdict(checks)}")
     if settings.report is not None or settings.keep:
         print(f"\nreport: {show.report_path}")
+        if settings.spark:
+            print(f"history: {show.history_path}")
     if settings.keep:
         remove_temporary(stage)
         print(stage.how_to_look)

@@ -11,6 +11,7 @@ CREATE: Final[tuple[LiteralString, ...]] = (
     """
     CREATE TABLE queuert_demo.plan (files integer NOT NULL, reader text NOT NULL)
     """,
+    "CREATE TABLE queuert_demo.answers (chains bigint NOT NULL, lines bigint NOT NULL, symbols bigint NOT NULL)",
     """
     CREATE TABLE queuert_demo.source_file (
         chain_id text NOT NULL, module text NOT NULL, path text NOT NULL, size bigint NOT NULL, lines integer NOT NULL,
@@ -28,6 +29,8 @@ CREATE: Final[tuple[LiteralString, ...]] = (
 )
 
 ADD_PLAN: Final = "INSERT INTO queuert_demo.plan (files, reader) VALUES (%s, %s)"
+
+ADD_ANSWERS: Final = "INSERT INTO queuert_demo.answers (chains, lines, symbols) VALUES (%s, %s, %s)"
 
 ADD_FILE: Final = """
 INSERT INTO queuert_demo.source_file (chain_id, module, path, size, lines, digest, error)

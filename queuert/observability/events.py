@@ -192,6 +192,23 @@ class ChainsRetired(BaseEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StagingTended(BaseEvent):
+    """A worker dropped staging tables of bulk writes whose drivers died, or forgot ``forgotten`` old bulk writes."""
+
+    worker: str
+    dropped: tuple[str, ...]
+    forgotten: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagingNotTended(BaseEvent):
+    """The worker's role has no right to look after the staging of bulk writes. Told once."""
+
+    worker: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventLogTended(BaseEvent):
     """A worker made or dropped days of the event log (ISO dates), or deleted ``deleted`` old events that had no day."""
 
@@ -247,7 +264,7 @@ class StateFailed(BaseEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreAtRisk(BaseEvent):
-    """A store may lose what it acknowledged, as its server is set; ``advice`` says what to do. Told at opening."""
+    """A store may lose what it acknowledged, or give it away; ``advice`` says what to do. Told at opening."""
 
     level: ClassVar[str] = "warning"
     adapter: str

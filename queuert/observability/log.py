@@ -34,6 +34,8 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.JobsReleased: "worker %(worker)s gave back %(count)s jobs that it had not started",
     events.JobsSwept: "worker %(worker)s released %(count)s jobs that were blocked by nothing any more: %(job_ids)s",
     events.ChainsRetired: "worker %(worker)s deleted %(count)s chains that need not be kept: %(chain_ids)s",
+    events.StagingTended: "worker %(worker)s dropped staging tables %(dropped)s, forgot %(forgotten)s bulk writes",
+    events.StagingNotTended: "worker %(worker)s cannot look after the staging of bulk writes: %(error)s",
     events.EventLogTended: "worker %(worker)s made days %(made)s of events, dropped %(dropped)s, deleted %(deleted)s",
     events.EventLogPostponed: "worker %(worker)s put off days %(days)s of the event log: a transaction is in the way",
     events.EventLogNotTended: "worker %(worker)s cannot look after the event log: %(error)s",

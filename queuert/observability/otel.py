@@ -125,12 +125,14 @@ def _of_interventions(meter: Meter) -> dict[type[events.Event], _Handler]:
     retried = _counter(meter, "chain.retried", "chain", "Closed chains that a client opened again")
     deleted = _counter(meter, "chain.deleted", "chain", "Chains that a client deleted")
     retired = _counter(meter, "chain.retired", "chain", "Closed chains that a worker deleted: they need not be kept")
+    staging = _counter(meter, "bulk_write.staging_dropped", "table", "Staging tables of dead drivers that were dropped")
     triggered = _counter(meter, "job.triggered", "job", "Scheduled jobs that a client made due")
     return {
         events.ChainContinued: lambda event: continued.add(1, {"queuert.chain.type": event.type}),
         events.ChainRetried: lambda event: retried.add(1, {"queuert.chain.type": event.type}),
         events.ChainsDeleted: lambda event: deleted.add(event.count),
         events.ChainsRetired: lambda event: retired.add(event.count),
+        events.StagingTended: lambda event: staging.add(len(event.dropped)),
         events.JobsTriggered: lambda event: triggered.add(event.count),
     }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 MAX_LENGTH = 2_000
 """Of an escaped text, in characters, before the note on what was cut."""
 
@@ -17,6 +19,16 @@ def escape(text: str, *, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one in keep else _sequence(one) for one in text)
+
+
+def escape_json(text: str) -> str:
+    """JSON with its line breaks, and all else in it that is not printable written as JSON's own escapes.
+
+    ``json.dumps`` leaves marks of text direction, line ends of Unicode and a terminal's controls above 127 as they are.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
 
 
 def _sequence(character: str) -> str:

@@ -68,7 +68,7 @@ class StateAdapter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoreRisk:
-    """A way in which a store may lose what it acknowledged."""
+    """A way in which a store may lose what it acknowledged, or give it away."""
 
     name: str
     advice: str
@@ -196,6 +196,8 @@ class Renewal:
 
     lease: Lease
     seconds: float
+    progress: str | None = field(default=None, repr=False)
+    """What the attempt tells of its progress, JSON text; None: nothing new, and what it told before stays."""
 
 
 # --- finish ----------------------------------------------------------------------------------------------------------

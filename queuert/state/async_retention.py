@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from queuert.jobs import TtlUpdate
-from queuert.state.retention import RetireRequest, RetireResult
+from queuert.state.retention import RetireRequest, RetireResult, StagingUpkeep
 
 
 class AsyncRetentionStore(Protocol):
@@ -35,5 +35,12 @@ class AsyncRetentionStore(Protocol):
 
         Raises:
             InvalidCursorError: the cursor is not one of this operation.
+        """
+        ...
+
+    async def tend_staging(self) -> StagingUpkeep:
+        """Remove what bulk writes have staged whose drivers died, and forget those that nobody can ask for any more.
+
+        A staging table that is being loaded stays, and so does one that another role made.
         """
         ...

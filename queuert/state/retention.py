@@ -10,6 +10,22 @@ from dataclasses import dataclass, field
 
 from queuert.policies import Retention
 
+STAGING_KEPT = 86_400.0
+"""Seconds after which rows that were staged for a bulk write, and not touched since, are a dead driver's."""
+
+WRITES_KEPT = 30 * 86_400.0
+"""Seconds for which a bulk write is remembered at least, so that it can be repeated; and while any of its chains is."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagingUpkeep:
+    """What of bulk writes was removed."""
+
+    dropped: tuple[str, ...] = ()
+    """Names of staging tables."""
+    forgotten: int = 0
+    """Bulk writes that were committed long ago, and none of whose chains is left."""
+
 
 @dataclass(frozen=True, slots=True)
 class RetireRequest:

@@ -50,9 +50,10 @@ class StoreTransaction(Protocol):
         """End the transaction's connection, from any thread: whoever waits on it fails, nothing of it is written."""
         ...
 
-    def finish(self, finish: Finish) -> FinishResult:
+    def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
         """Write the ending inside the transaction. It stands when the transaction commits.
 
+        If it is the ``last`` that is asked of this transaction, the store may commit at once.
         What the result says of jobs that became due is complete when the transaction has committed, not before.
         """
         ...
@@ -122,7 +123,7 @@ class Store(
         ...
 
     def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
-        """Extend leases. An expired one that was not reaped is saved.
+        """Extend leases. An expired one that was not reaped is saved. Progress is kept where the lease is extended.
 
         False where it was not extended: the lease is lost, or another transaction has the job locked just now;
         ``lost_reasons`` tells which.

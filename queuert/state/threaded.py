@@ -109,9 +109,9 @@ class _ThreadedTransaction(AsyncStoreTransaction):
         """End the transaction's connection."""
         self._transaction.cut()
 
-    async def finish(self, finish: Finish) -> FinishResult:
+    async def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
         transaction = self._transaction
-        return await _to_the_end(self._threads.submit(lambda: transaction.finish(finish)))
+        return await _to_the_end(self._threads.submit(lambda: transaction.finish(finish, last=last)))
 
     async def __aenter__(self) -> Self:
         beginning = self._threads.submit(self._block.__enter__)

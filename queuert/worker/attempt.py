@@ -12,6 +12,7 @@ from queuert.job_types import JobType
 from queuert.jobs import Blocker
 from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, WaitFor, pause
 from queuert.payloads import check_text
+from queuert.progress import checked_progress, stored_progress
 from queuert.schedules import Schedule
 from queuert.state.adapter import ClaimedJob
 from queuert.worker import blockers as joining
@@ -124,6 +125,38 @@ class Attempt(Generic[I, R]):
     def worker_stopping(self) -> bool:
         """Whether the worker has been asked to stop: finish soon, or the job is given back when the grace is over."""
         return self._runtime.worker_stopping()
+
+    def record_progress(
+        self,
+        done: float | None = None,
+        total: float | None = None,
+        *,
+        fraction: float | None = None,
+        message: str | None = None,
+    ) -> None:
+        """Tell how far the work is: others see it as ``job.progress``, and by ``queuert jobs show``.
+
+        It waits for nothing, and may be called as often as you like, from any thread: the newest is written with the
+        renewals of the worker's leases, at most once in a second. What is told in the last second before the end may
+        be lost. It is kept when the attempt has ended; the next attempt begins without any. No event tells of it, and
+        an attempt that has lost its lease changes nothing::
+
+            for number in range(10):
+                attempt.record_progress(number, 10, message="pages")
+
+        Args:
+            done: how much is done, in units of your own.
+            total: of how much.
+            fraction: between 0 and 1; by default ``done / total``.
+            message: at most 1,000 characters, stored as the payloads of the job's type are.
+
+        Raises:
+            ConfigurationError: a number is negative or no number, the fraction is above 1, the message is too long or
+                cannot be stored, or none of them is given.
+            PayloadError: the format of the job's type cannot write the message.
+        """
+        progress = checked_progress(done, total, fraction, message)
+        self._runtime.progressed(stored_progress(self._job_type, self.number, progress))
 
     def __repr__(self) -> str:
         return f"Attempt({self.type!r}, job {self.job_id!r}, number {self.number})"

@@ -98,6 +98,11 @@ class AttemptRuntime:
         """Whether the worker has been asked to stop."""
         return self._services.stopping()
 
+    def progressed(self, progress: str) -> None:
+        """Have the progress written with the next renewals, which come soon. From any thread."""
+        if self._services.book.tell(self.held, progress):
+            self._services.hasten([])
+
     def ending(self, outcome: Any) -> Finish:
         """How the attempt ends with this outcome."""
         if self.signal.reason is AbortReason.TIMEOUT:

@@ -38,6 +38,10 @@ class BlockRuntime(Protocol):
         """Whether the worker has been asked to stop."""
         ...
 
+    def progressed(self, progress: str) -> None:
+        """This is how far the attempt is, as stored. From any thread; waits for nothing."""
+        ...
+
     def ending(self, outcome: Any) -> Finish:
         """How the attempt ends with this outcome."""
         ...
@@ -274,7 +278,7 @@ class GuardedBlock(Generic[T]):
             try:
                 if finish is not None:
                     finish = await self._runtime.amended(finish)
-                    result = await self._held.finish(finish)
+                    result = await self._held.finish(finish, last=True)
             except BaseException as failure:
                 await self._async.__aexit__(*_info(failure))
                 raise
@@ -327,7 +331,7 @@ class GuardedBlock(Generic[T]):
             try:
                 if finish is not None:
                     finish = self._runtime.amended_in_thread(finish)
-                    result = self._held.finish(finish)
+                    result = self._held.finish(finish, last=True)
             except BaseException as failure:
                 self._sync.__exit__(*_info(failure))
                 raise

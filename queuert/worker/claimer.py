@@ -13,11 +13,11 @@ from queuert.ids import new_token
 from queuert.limits import Limits
 from queuert.notify.adapter import Hint, NotifyAdapter, Topic
 from queuert.observability.adapter import Observers
-from queuert.observability.events import JobsReleased
 from queuert.policies import Backoff
 from queuert.state.adapter import ClaimedJob, ClaimRequest
 from queuert.state.async_store import AsyncStore
 from queuert.worker.prefetch import Prefetch
+from queuert.worker.returns import Returns
 from queuert.worker.runner import AttemptRunner
 from queuert.worker.supervisor import SupervisedLoop
 
@@ -59,7 +59,7 @@ class Claimer:
         self._observers = observers
         self._woken = asyncio.Event()
         self._event_loop = asyncio.get_running_loop()
-        self._in_doubt: list[ClaimRequest] = []
+        self._returns = Returns(store, worker=holder, observers=observers)
         self._in_vain = 0
         self._contention = Backoff(initial=0.01, maximum=_longest_contention(self._limits.values()))
         self._subscription = notify.subscribe(Topic.JOBS, self._on_hint)
@@ -79,21 +79,25 @@ class Claimer:
         with suppress(RuntimeError):
             self._event_loop.call_soon_threadsafe(self._woken.set)
 
-    async def stop(self) -> None:
-        """Claim no more. A claim under way is waited for; what it took and nobody started is given back."""
+    async def stop(self, hurry: asyncio.Event) -> None:
+        """Claim no more. A claim under way is waited for; what it took and nobody started is given back.
+
+        While the store is out of reach that is tried again, until the leases are over, or ``hurry`` is set.
+        """
         self._subscription.close()
         self._prefetch.slots.stop_waiting()
         self._woken.set()
         await self.loop.stop(cancel=False)
-        await self._give_back_waiting()
-        await self._settle_doubts()
+        self._put_back_waiting()
+        await self._returns.settle_all(hurry)
 
     async def _step(self) -> None:
         wanted = await self._prefetch.room()
         if self.loop.stopping:
             return
         if not wanted:
-            await self._give_back_waiting()
+            self._put_back_waiting()
+            await self._returns.settle()
             return
         self._woken.clear()
         claimed = await self._claim(wanted)
@@ -102,48 +106,39 @@ class Claimer:
 
     async def _claim(self, limit: int) -> int:
         """Claim and start up to ``limit`` jobs; how many there were."""
-        await self._settle_doubts()
+        await self._returns.settle()
         request = ClaimRequest(self._leases, limit, self._holder, new_token(), self._limits)
         # Before the query is sent: so that this worker never believes in a lease for longer than the store does.
         sent_at = time.monotonic()
         try:
             jobs = await self._store.claim(request)
         except (StateUnavailableError, asyncio.CancelledError):
-            self._in_doubt.append(request)
+            self._returns.put_claim(request, answered=False)
             raise
         if self.loop.stopping:
-            self._in_doubt.append(request)
+            self._returns.put_claim(request, answered=True)
             return len(jobs)
         if jobs:
             self._prefetch.put(self._make(jobs, sent_at))
         if any(job.lease_expirations for job in jobs):
-            # It has cost a lease, and perhaps its worker's life: if it does again, none that only waits goes with it.
-            await self._give_back_waiting()
+            # It has cost a lease, perhaps its worker's life: if it does again, none that only waits goes with it. Nor
+            # do the next claims take more than begins at once, only to give it back, when many expired in an outage.
+            self._prefetch.beware()
+            while self._prefetch.more_to_start:  # noqa: ASYNC110  (each place begins in a turn of the event loop)
+                await asyncio.sleep(0)
+            self._put_back_waiting()
+            await self._returns.settle()
         return len(jobs)
 
-    async def _give_back_waiting(self) -> None:
-        """Give back what was claimed ahead and waits for a place."""
+    def _put_back_waiting(self) -> None:
+        """What was claimed ahead and waits for a place is not to be run."""
         waiting = self._prefetch.take_back()
-        if not waiting:
-            return
         for runner in waiting:
             runner.forget()
-        count = await self._store.release([runner.held.lease for runner in waiting])
-        self._observers.emit(JobsReleased(worker=self._holder, count=count))
-
-    async def _settle_doubts(self) -> None:
-        """Give back what was claimed and not started: the claims whose answer was lost, or came after the stop."""
-        while self._in_doubt:
-            await self._give_back(self._in_doubt[-1])
-            self._in_doubt.pop()
-
-    async def _give_back(self, request: ClaimRequest) -> None:
-        count = await self._store.release_claim(request)
-        if count:
-            self._observers.emit(JobsReleased(worker=self._holder, count=count))
+        self._returns.put((runner.held.lease, runner.held.deadline) for runner in waiting)
 
     async def _wait(self, claimed: int, next_due: float | None) -> None:
-        pause = self._poll_pause()
+        pause = min(self._poll_pause(), self._returns.pause)
         if next_due is not None:
             # What is due and was not to be had is locked by others, who are about to claim or cancel it, or held back
             # by limits: a hint tells when an attempt has ended, but none when the window of a rate moves on.

@@ -31,9 +31,10 @@ class HeldLease:
         holder: None once its attempt is over.
         cut: set while a transaction has the row locked: ends its connection. Such a lease is not renewed, only looked
             after: nobody can take the job, unless the server has ended the transaction and we were not told.
+        progress: what the attempt told last and is not written yet.
     """
 
-    __slots__ = ("cut", "deadline", "holder", "interval", "job", "renew_at")
+    __slots__ = ("cut", "deadline", "holder", "interval", "job", "progress", "renew_at")
 
     def __init__(self, job: ClaimedJob, interval: float, sent_at: float, holder: Holder) -> None:
         self.job = job
@@ -42,15 +43,21 @@ class HeldLease:
         self.deadline = sent_at + job.lease_seconds
         self.holder: Holder | None = holder
         self.cut: Callable[[], None] | None = None
+        self.progress: str | None = None
 
     @property
     def lease(self) -> Lease:
         """What the store knows it by."""
         return self.job.lease
 
+    @property
+    def has_news(self) -> bool:
+        """Whether there is progress that can be written: not while a transaction has the row locked."""
+        return self.progress is not None and self.cut is None
+
     def renewal(self) -> Renewal:
         """What to ask the store."""
-        return Renewal(self.lease, self.job.lease_seconds)
+        return Renewal(self.lease, self.job.lease_seconds, self.progress)
 
     def renewed(self, sent_at: float) -> None:
         """The store has extended it."""
@@ -92,10 +99,28 @@ class LeaseBook:
                 cut()
         return known
 
-    def due(self, horizon: float) -> list[HeldLease]:
-        """The leases to be renewed, or looked after, by ``horizon`` (monotonic)."""
+    def due(self, horizon: float, *, with_news: bool = False) -> list[HeldLease]:
+        """The leases to be renewed, or looked after, by ``horizon`` (monotonic); and those whose attempts told news."""
         with self._lock:
-            return [held for held in self._held if held.renew_at <= horizon]
+            return [one for one in self._held if one.renew_at <= horizon or (with_news and one.has_news)]
+
+    def tell(self, held: HeldLease, progress: str) -> bool:
+        """Note how far an attempt is; whether nothing was there to be written. What it told before is forgotten."""
+        with self._lock:
+            fresh = held.progress is None
+            held.progress = progress
+        return fresh
+
+    def told(self, held: HeldLease, progress: str | None) -> None:
+        """This progress is written, unless there is news again."""
+        with self._lock:
+            if held.progress is progress:
+                held.progress = None
+
+    def has_news(self) -> bool:
+        """Whether any progress can be written."""
+        with self._lock:
+            return any(held.has_news for held in self._held)
 
     def expiring(self, horizon: float) -> list[HeldLease]:
         """The leases that end by ``horizon`` (monotonic)."""

@@ -24,6 +24,9 @@ from queuert.worker.supervisor import PATIENCE
 
 _STOP_TIMEOUT = 1.0
 
+BETWEEN_NEWS = 1.0
+"""Seconds from one statement that writes the progress of attempts to the next, of all attempts together."""
+
 
 class LeaseKeeper:
     """One statement for all leases that are due, every quarter of the shortest renewal interval at most.
@@ -57,6 +60,7 @@ class LeaseKeeper:
         self._backoff = Backoff(initial=0.05, maximum=max(0.05, min(1.0, self._tick)))
         self._threads: list[threading.Thread] = []
         self._failing_since: float | None = None
+        self._news_at = time.monotonic()
 
     @property
     def failing(self) -> bool:
@@ -84,8 +88,11 @@ class LeaseKeeper:
                 thread.join(_STOP_TIMEOUT)
 
     def look_at(self, job_ids: Sequence[str] | None) -> None:
-        """Renew these leases now (None: all), because a hint says that some of them are lost. From any thread."""
-        if self._book.hasten(job_ids):
+        """Renew these leases now (None: all), because a hint says that some of them are lost. From any thread.
+
+        Without any, there is progress to be written.
+        """
+        if self._book.hasten(job_ids) or job_ids == []:
             self._wake.set()
 
     def tell(self) -> None:
@@ -106,6 +113,8 @@ class LeaseKeeper:
                 self._failures = 0
                 self._failing_since = None
                 pause = min(pause, self._registration.beat_if_due(self._opened_store))
+                if self._book.has_news():
+                    pause = min(pause, max(0.0, self._news_at - time.monotonic()))
             self._wake.wait(pause)
             self._wake.clear()
         if not self._failures:
@@ -116,7 +125,8 @@ class LeaseKeeper:
     def _renew_due(self) -> None:
         # Connected before the first lease is due, since that can take as long as a short lease lasts.
         self._opened_store()
-        due = self._book.due(time.monotonic() + self._tick)
+        now = time.monotonic()
+        due = self._book.due(now + self._tick, with_news=now >= self._news_at)
         if not due:
             return
         store = self._opened_store()
@@ -129,10 +139,14 @@ class LeaseKeeper:
     def _renew(self, store: Store, due: Sequence[HeldLease]) -> list[HeldLease]:
         """Renew leases; those that were not are returned."""
         sent_at = time.monotonic()
-        renewed = store.renew([held.renewal() for held in due])
-        for held, done in zip(due, renewed, strict=True):
+        asked = [held.renewal() for held in due]
+        if any(one.progress is not None for one in asked):
+            self._news_at = sent_at + BETWEEN_NEWS
+        renewed = store.renew(asked)
+        for held, one, done in zip(due, asked, renewed, strict=True):
             if done:
                 held.renewed(sent_at)
+                self._book.told(held, one.progress)
         return [held for held, done in zip(due, renewed, strict=True) if not done]
 
     def _look_after(self, store: Store, held_by_transactions: Sequence[HeldLease]) -> int:

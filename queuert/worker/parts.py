@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from queuert.client import AsyncClient, Client
-from queuert.errors import StateError
+from queuert.errors import StateError, StateUnavailableError
 from queuert.ids import new_id
 from queuert.jobs import AbortReason
 from queuert.notify.adapter import Hint, Subscription, Topic
-from queuert.observability.events import WorkerStarted, WorkerStopped, WorkerStopping
+from queuert.observability.events import StateFailed, WorkerStarted, WorkerStopped, WorkerStopping
 from queuert.state.adapter import Capability, ClaimedJob
 from queuert.state.async_store import AsyncStore
 from queuert.worker.batches import Batches
@@ -255,9 +256,11 @@ class WorkerParts:
         self.keeper.tell()
         self._services.processes.tell_stopping()
         self._observers.emit(WorkerStopping(worker=self.holder, running=self.running, grace=grace))
+        began = time.monotonic()
         try:
             await self._stop_claiming(grace)
-            await self._drain(grace)
+            # The running have had that time too.
+            await self._drain(max(0.0, grace - (time.monotonic() - began)))
         finally:
             await self._close()
         self._observers.emit(WorkerStopped(worker=self.holder, abandoned=self.abandoned))
@@ -265,10 +268,14 @@ class WorkerParts:
     async def _stop_claiming(self, grace: float) -> None:
         try:
             async with asyncio.timeout(max(grace, _AFTER_CANCEL)):
-                await asyncio.gather(self.ticker.stop(), self.claimer.stop())
-        except (TimeoutError, StateError):
+                await asyncio.gather(self.ticker.stop(), self.claimer.stop(self._hurry))
+        except (TimeoutError, StateError) as error:
             # The store is out of reach; what was claimed and not started is reaped by somebody else.
-            return
+            self._tell_failure("stop claiming", error)
+
+    def _tell_failure(self, operation: str, error: Exception) -> None:
+        told = str(error) or "no answer in time"
+        self._observers.emit(StateFailed(worker=self.holder, operation=operation, error=told))
 
     async def _drain(self, grace: float) -> None:
         """Let the running finish; then tell them to stop; then give their jobs back over their heads."""
@@ -281,9 +288,20 @@ class WorkerParts:
         self.abandoned = len(left)
         try:
             async with asyncio.timeout(_AFTER_CANCEL):
-                await asyncio.gather(*(self.completer.finish(runner.give_up()) for runner in left))
-        except (TimeoutError, StateError):
-            return
+                await asyncio.gather(*map(self._give_up, left))
+        except (TimeoutError, StateError) as error:
+            self._tell_failure("give up", error)
+
+    async def _give_up(self, runner: AttemptRunner) -> None:
+        finish = runner.give_up()
+        try:
+            result = await self.completer.finish(finish)
+        except BaseException:
+            # The store is out of reach, and nobody waits any longer: the lease will expire.
+            late = StateUnavailableError("the worker stopped before the job could be given back")
+            self.reports.broken(runner.job, late)
+            raise
+        self.reports.ended([Ended(finish, result, runner.duration)])
 
     async def _wait_until_idle(self, seconds: float, hurry: asyncio.Event | None = None) -> bool:
         """Wait until no attempt is left, or ``hurry`` is set; whether none is."""

@@ -65,6 +65,7 @@ class Prefetch(Generic[T]):
         self.slots: Slots[T] = Slots(places, self._take, run)
         self._may_start = may_start
         self._enabled = enabled
+        self._beware_until = 0.0
         self._waiting: deque[T] = deque()
         self._most = 0
         self._low_water = 0
@@ -105,6 +106,10 @@ class Prefetch(Generic[T]):
         self._most = 0
         return waiting
 
+    def beware(self) -> None:
+        """Something began that may take all that waits with it: for a while nothing is to wait."""
+        self._beware_until = time.monotonic() + STALE_SECONDS
+
     # --- how many more ------------------------------------------------------------------------------------------------
 
     async def room(self) -> int:
@@ -124,7 +129,8 @@ class Prefetch(Generic[T]):
 
     def _wanted(self) -> int:
         waiting, free = len(self._waiting), self.slots.free
-        allowed = self.pace.ahead(self.slots.size) if self._enabled else 0
+        cautious = time.monotonic() < self._beware_until
+        allowed = self.pace.ahead(self.slots.size) if self._enabled and not cautious else 0
         self._low_water = min(allowed, self._most) // 2
         if waiting > self._low_water:
             return 0

@@ -48,6 +48,10 @@ class Host(Protocol):
         """The child is killed for it."""
         ...
 
+    def progressed(self, progress: str) -> None:
+        """This is how far the attempt is."""
+        ...
+
     def hold(self, cut: Any) -> None:
         """A transaction holds the job."""
         ...
@@ -238,6 +242,8 @@ class _Conversation:
             match message:
                 case messages.Returned() | messages.Raised():
                     return message
+                case messages.Progressed():
+                    self._host.progressed(message.progress)
                 case messages.Held():
                     self._host.hold(self._cut)
                 case messages.Ending():

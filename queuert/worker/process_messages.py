@@ -121,6 +121,13 @@ class LetGo:
 
 
 @dataclass(frozen=True, slots=True)
+class Progressed:
+    """How far the attempt is, as it is to be stored."""
+
+    progress: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Logged:
     """A log record of the handler, pickled."""
 

@@ -124,6 +124,10 @@ class ChildRuntime:
         """Whether the worker has been asked to stop."""
         return self.stopping
 
+    def progressed(self, progress: str) -> None:
+        """The worker writes it."""
+        self._connection.send(messages.Progressed(progress))
+
     def ending(self, outcome: Any) -> Finish:
         """How the attempt ends with this outcome."""
         assert self.job_type is not None
@@ -192,8 +196,8 @@ class _Announced:
         """End the transaction's connection."""
         self._transaction.cut()
 
-    def finish(self, finish: Finish) -> FinishResult:
-        """Write the ending inside the transaction."""
+    def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
+        """Write the ending inside the transaction, and never commit with it: the worker must hear of it before."""
         result = self._transaction.finish(finish)
         self._connection.send(messages.Committing(finish, result))
         return result

@@ -94,6 +94,7 @@ class AttemptRunner:
     def give_up(self) -> Finish:
         """Let go of an attempt that does not end, when the worker stops: its ending, to be written over its head."""
         self._runtime.concluding = self._given_up = True
+        self.duration = self._runtime.duration
         return self._timed_out() if self._abort.reason is AbortReason.TIMEOUT else endings.interrupted(self.job)
 
     # --- the attempt --------------------------------------------------------------------------------------------------
@@ -107,6 +108,9 @@ class AttemptRunner:
         try:
             self._runtime.began = time.monotonic()
             self._services.reports.started(self.job)
+            if self._runtime.began >= self.held.deadline:
+                # The answer to its claim came late, or the worker stood still: somebody else may have the job by now.
+                self.abort(AbortReason.ERROR)
             finish = await self._outcome()
             self.duration = self._runtime.duration
             self._services.handled(self)

@@ -1,11 +1,12 @@
 """Looks for blocked jobs that wait for nothing (a bug, a statement by hand), and for chains that need not be kept.
 
-And looks after the days of the event log.
+And looks after the days of the event log, and what bulk writes have left.
 """
 
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Mapping
 
 from queuert.errors import StateError, StateUnavailableError
@@ -18,6 +19,8 @@ from queuert.observability.events import (
     EventLogPostponed,
     EventLogTended,
     JobsSwept,
+    StagingNotTended,
+    StagingTended,
 )
 from queuert.policies import Retention
 from queuert.state.async_store import AsyncStore
@@ -26,6 +29,9 @@ from queuert.worker.supervisor import SupervisedLoop
 
 SWEEP_EVERY = 60.0
 """Seconds from the end of one sweep to the next, give or take a half: workers should not come all at once."""
+
+STAGING_EVERY = 3600.0
+"""Seconds from one look at what bulk writes have left to the next, at least."""
 
 _BETWEEN_PAGES = 0.1
 _FIRST = 2.0
@@ -54,6 +60,8 @@ class Sweeper:
         self._has_events = has_events
         self._log_trouble: str | None = None
         """What was told of the event log last: it is told once."""
+        self._staging_at = time.monotonic()
+        self._staging_trouble = False
         self._worker = worker
         self._observers = observers
         self._cursor: str | None = None
@@ -75,6 +83,9 @@ class Sweeper:
         self._retiring = False
         if self._has_events:
             await self._tend_events()
+        if time.monotonic() >= self._staging_at:
+            await self._tend_staging()
+            self._staging_at = time.monotonic() + STAGING_EVERY * random.uniform(0.5, 1.5)
         return SWEEP_EVERY * random.uniform(0.5, 1.5)
 
     async def _sweep(self) -> str | None:
@@ -91,6 +102,19 @@ class Sweeper:
             named = tuple(result.chain_ids[:_NAMED])
             self._observers.emit(ChainsRetired(worker=self._worker, count=len(result.chain_ids), chain_ids=named))
         return result.cursor
+
+    async def _tend_staging(self) -> None:
+        try:
+            done = await self._store.tend_staging()
+        except StateUnavailableError:
+            raise
+        except StateError as error:
+            if not self._staging_trouble:
+                self._observers.emit(StagingNotTended(worker=self._worker, error=str(error)))
+            self._staging_trouble = True
+            return
+        if done.dropped or done.forgotten:
+            self._observers.emit(StagingTended(worker=self._worker, dropped=done.dropped, forgotten=done.forgotten))
 
     async def _tend_events(self) -> None:
         try:

@@ -67,7 +67,7 @@ class Mutant:
     found_by: str
     edits: tuple[Edit, ...] = ()
     patch: Patch = nullcontext
-    store: Literal["postgres", "redis"] = "postgres"
+    store: Literal["postgres", "redis", "sqlite"] = "postgres"
 
     def __str__(self) -> str:
         return self.name.replace(" ", "-")
@@ -160,17 +160,24 @@ def _believe_in_commits() -> AbstractContextManager[Any]:
     return mock.patch.object(AsyncPostgresTransaction, "_resolve", believe)
 
 
-def _pop_only() -> AbstractContextManager[Any]:
-    edit = Edit("claim", r"call\('ZADD', P \.\. 'lease:' \.\. job\.type, job\.leased, job\.id\)", "")
-    whole = scripts.script("claim")
-    text = edit.apply(whole.text.decode())
+def broken_script(*edits: Edit) -> AbstractContextManager[Any]:
+    """One of the scripts of Redis with edits."""
+    [name] = {edit.statement for edit in edits}
+    whole = scripts.script(name)
+    text = whole.text.decode()
+    for edit in edits:
+        text = edit.apply(text)
     broken = scripts.Script(whole.name, text.encode(), sha1(text.encode(), usedforsecurity=False).hexdigest())
     original = scripts.script
 
-    def script(name: str) -> scripts.Script:
-        return broken if name == "claim" else original(name)
+    def script(asked: str) -> scripts.Script:
+        return broken if asked == name else original(asked)
 
     return _everywhere("script", script)
+
+
+def _pop_only() -> AbstractContextManager[Any]:
+    return broken_script(Edit("claim", r"call\('ZADD', P \.\. 'lease:' \.\. job\.type, job\.leased, job\.id\)", ""))
 
 
 @contextmanager

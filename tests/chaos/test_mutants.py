@@ -14,14 +14,19 @@ from queuert.errors import StateError
 from queuert.ids import new_id
 from queuert.state import StateAdapter
 from queuert.state.redis import RedisState
+from queuert.state.sqlite import SQLiteState
 from queuert.testing.conformance import Colour
 from queuert.testing.conformance.registry import Case, all_cases, run_case
 from tests.chaos.mutants import MUTANTS, Edit, Mutant, MutantIsGoneError
-from tests.chaos.scenarios import SCENARIOS, Stage
+from tests.chaos.mutants_elsewhere import ELSEWHERE
+from tests.chaos.scenarios import PATIENCE, SCENARIOS, Stage
 
 pytestmark = pytest.mark.fault
 
-_SECONDS = 30.0
+_SECONDS = 60.0
+_SHORT = 3.0
+"""Seconds that a scenario waits for what a broken queue will not do."""
+EVERYWHERE = (*MUTANTS, *ELSEWHERE)
 _BY_SCENARIO = [mutant for mutant in MUTANTS if mutant.found_by.startswith("scenario")]
 
 
@@ -30,8 +35,10 @@ def _cases() -> dict[str, Case]:
     return {str(case): case for case in all_cases()}
 
 
-async def _play(found_by: str, make: Callable[..., Any], dsn: str) -> None:
+async def _play(found_by: str, make: Callable[..., Any], dsn: str, *, patience: float | None = None) -> None:
     kind, name = found_by.split()
+    if patience is not None:
+        PATIENCE.set(patience)
     async with asyncio.timeout(_SECONDS):
         if kind == "scenario":
             await SCENARIOS[name](Stage(make, dsn))
@@ -43,6 +50,8 @@ async def _play(found_by: str, make: Callable[..., Any], dsn: str) -> None:
 @pytest.fixture
 def address(request: pytest.FixtureRequest, mutant: Mutant) -> str:
     """A store of the mutant's kind."""
+    if mutant.store == "sqlite":
+        return str(request.getfixturevalue("tmp_path") / "jobs.db")
     address: str = request.getfixturevalue("dsn" if mutant.store == "postgres" else "redis_url")
     return address
 
@@ -51,18 +60,21 @@ def _redis(url: str) -> RedisState:
     return RedisState(url, namespace=new_id())
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+_STORES: dict[str, Callable[..., Any]] = {"postgres": PostgresState, "redis": _redis, "sqlite": SQLiteState}
+
+
+@pytest.mark.parametrize("mutant", EVERYWHERE, ids=str)
 async def test_is_found(mutant: Mutant, address: str) -> None:
-    make = mutant.state if mutant.store == "postgres" else _redis
+    make = mutant.state if mutant.store == "postgres" else _STORES[mutant.store]
     with mutant.applied(), pytest.raises((AssertionError, ValueError, TimeoutError, StateError)) as found:
-        await _play(mutant.found_by, make, address)
+        await _play(mutant.found_by, make, address, patience=_SHORT)
     # A constraint of the tables may be what finds it; a statement that is no SQL any more is no mutant.
     assert not isinstance(found.value, StateError) or "constraint" in str(found.value)
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=str)
+@pytest.mark.parametrize("mutant", EVERYWHERE, ids=str)
 async def test_the_queue_as_it_is_passes(mutant: Mutant, address: str) -> None:
-    await _play(mutant.found_by, PostgresState if mutant.store == "postgres" else _redis, address)
+    await _play(mutant.found_by, _STORES[mutant.store], address)
 
 
 def test_numbers_are_those_of_the_catalogue() -> None:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from queuert.errors import ConfigurationError
-from queuert.testing.chaos.figures import recoveries, spread, takeovers
+from queuert.testing.chaos.figures import measures, recoveries, spread
 from queuert.testing.chaos.history import History
 from queuert.testing.chaos.loading import load_records
 from queuert.testing.chaos.processes import Nursery
 from queuert.testing.chaos.records import Records, Tail, read
 from queuert.testing.chaos.report import ChaosReport
 from queuert.testing.chaos.stores.redis import _changes, commands_in
+from queuert.testing.chaos.takeovers import takeovers
 from queuert.testing.chaos.timeline import timeline
 from queuert.testing.chaos.workload import load
 from tests.chaos.support import healthy
@@ -27,7 +30,7 @@ def report(**fields: Any) -> ChaosReport:
     given: dict[str, Any] = {
         "profile": "smoke", "seed": 1, "store": "postgres", "plan": "", "seconds": 1.0, "drain_seconds": 0.0,
         "faults": {}, "missed": {}, "violations": {"I1": []}, "probes": {"faults": 2}, "gates": {"faults": 2},
-        "figures": {},
+        "measures": {"drain": 1.0}, "limits": {"drain": 60.0}, "figures": {},
     }  # fmt: skip
     return ChaosReport(**(given | fields))
 
@@ -36,6 +39,7 @@ def test_exit_codes() -> None:
     assert report().exit_code == 0
     assert report(violations={"I1": ["x was acknowledged and is not there"]}).exit_code == 1
     assert report(probes={"faults": 1}).exit_code == 3
+    assert report(measures={"drain": 61.0}).exit_code == 3
     assert report(violations={"I1": ["x"]}, probes={"faults": 1}).exit_code == 1
 
 
@@ -43,6 +47,8 @@ def test_a_report_names_what_is_broken() -> None:
     broken = report(violations={"I1": ["x was lost"]}, probes={"faults": 1})
     for text in ("I1 BROKEN", "x was lost", "TOO FEW"):
         assert text in broken.summary()
+    assert "gates: 1 of 2 reached" in broken.summary()
+    assert "TOO LONG" in report(measures={"drain": 61.0}).summary()
     found = json.loads(broken.to_json())
     assert (found["exit_code"], found["silent"], found["violations"]) == (1, {"faults": 1}, {"I1": ["x was lost"]})
 
@@ -90,6 +96,14 @@ def test_a_call_without_an_end_is_in_doubt(tmp_path: Path) -> None:
     assert [tuple(row) for row in found] == [("one", "ack", "one"), ("two", "unknown", None)]
 
 
+def test_a_history_is_kept(tmp_path: Path) -> None:
+    planted = healthy()
+    for _ in range(2):
+        planted.history.save(tmp_path / "history.db")
+    with closing(sqlite3.connect(tmp_path / "history.db")) as kept:
+        assert kept.execute("SELECT count(*) FROM s").fetchone() == (2,)
+
+
 def aof(*commands: str) -> bytes:
     """Commands as an append-only file has them."""
     made = b""
@@ -121,6 +135,20 @@ def test_changes_from_an_append_only_file() -> None:
     assert (found[1]["new_token"], found[1]["new_attempt"], found[2]["new_token"]) == ("t1", 1, None)
 
 
+def test_the_clock_in_an_append_only_file() -> None:
+    """What has no time of its own was between two times of the clock; the seconds of the file are the last resort."""
+    data = aof(
+        "#TS:100", "SET chaos:clock 100250000", "HSET p:j:a status ready attempt 0", "SET chaos:clock 100270000",
+        "HSET p:j:a status scheduled", "HSET p:j:b status ready attempt 0",
+        "HSET p:j:a status completed finished 100280000",
+        "SET chaos:clock 100300000", "DEL p:j:b",
+    )  # fmt: skip
+    found = [(one["job_id"], one["began"], one["at"]) for one in _changes("p:", commands_in(data))]
+    assert found == [
+        ("a", 100.25, 100.27), ("a", 100.27, 100.3), ("b", 100.27, 100.3), ("a", 100.28, 100.28), ("b", 100.3, 101.0),
+    ]  # fmt: skip
+
+
 def test_a_file_that_was_cut_short_is_read_to_its_end() -> None:
     data = aof("SET a b")
     assert [words for _, _, words in commands_in(data + b"*2")] == [["SET", "a", "b"]]
@@ -128,13 +156,43 @@ def test_a_file_that_was_cut_short_is_read_to_its_end() -> None:
 
 def test_figures() -> None:
     planted = healthy()
-    assert [round(seconds, 3) for seconds in takeovers(planted.history)] == [1.5]
-    planted.history.add("f", [{"kind": "kill postgres", "began": 0.0, "ended": 9_999.0, "happened": 1}])
-    assert takeovers(planted.history) == []
-    planted.history.add("serving", [{"at": 1_000.0}])
+    planted.history.add("outages", [{"began": 990.0, "ended": 1_000.0, "down": 1}])
     assert recoveries(planted.history) == [3.0]
-    assert spread([1.0, 2.0, 3.0]) == {"count": 3, "p50": 2.0, "p95": 3.0, "max": 3.0}
+    assert measures(planted.history, 2.0)["first completion after the server serves again, 95 of 100"] == 3.0
+    # It was down again before anything was completed, and then once more for less than a completion takes.
+    planted.history.add("outages", [{"began": 1_001.0, "ended": 1_002.0, "down": 1}])
+    assert recoveries(planted.history) == [1.0]
+    planted.history.add("outages", [{"began": 1_002.5, "ended": 1_002.6, "down": 0}])
+    assert recoveries(planted.history) == [1.0]
+    assert spread([1.0, 2.0, 3.0]) == {"count": 3, "p50": 2.0, "p95": 3.0, "p99": 3.0, "max": 3.0}
     assert spread([]) == {"count": 0}
+
+
+@pytest.mark.parametrize(
+    ("away", "somebody"),
+    [
+        ([], 1.5),
+        ([("away", {"slot": 1, "began": 1_000.0, "ended": 1_005.2})], 0.8),
+        ([("away", {"slot": 3, "began": 1_000.0, "ended": 1_009.0})], 1.5),
+        ([("outages", {"began": 1_006.4, "ended": 1_006.5, "down": 1})], 0.9),
+        ([("ends", {"pid": 7, "at": 1_006.0})], 0.5),
+        ([("x", {"pid": 7, "job_id": f"y{n}", "attempt": 1, "mark": "began", "at": 1_006.2}) for n in range(8)], 0.7),
+        ([("x", {"pid": 7, "job_id": f"y{n}", "attempt": 1, "mark": "began", "at": 1_006.2}) for n in range(7)], 1.5),
+    ],
+    ids=["none", "frozen", "another is frozen", "no store", "dead", "full", "nearly full"],
+)
+def test_take_overs_and_who_could_have_come(away: list[tuple[str, dict[str, Any]]], somebody: float) -> None:
+    """A lease ended at 1005.5, and the job was claimed at 1007; of two slots, one has a worker."""
+    planted = healthy()
+    started = {"name": "WorkerStarted", "at": 900.0}
+    planted.history.add("p", [started | {"pid": 7, "slot": 1}, started | {"pid": 8, "slot": 3}])
+    planted.history.add("ends", [{"pid": 8, "at": 950.0}])
+    for table, row in away:
+        planted.history.add(table, [row])
+    [found] = takeovers(planted.history)
+    assert round(found.waited, 3) == 1.5
+    assert round(found.somebody, 3) == somebody
+    assert not found.first
 
 
 def test_a_timeline_shows_each_fault() -> None:

@@ -15,7 +15,7 @@ from queuert.errors import ConfigurationError
 from queuert.testing.chaos import PROFILES, ChaosSettings
 from queuert.testing.chaos.catalogue import CRASHES, KINDS, WORKERS_KILLED, kinds_of
 from queuert.testing.chaos.faults import INJECTORS
-from queuert.testing.chaos.figures import _PROBES, probes
+from queuert.testing.chaos.figures import _PROBES, measures, probes
 from queuert.testing.chaos.history import History
 from queuert.testing.chaos.plan import make_plan
 from queuert.testing.chaos.profiles import STORES
@@ -60,10 +60,17 @@ def test_a_plan_has_what_is_asked_for(store: str) -> None:
     assert max(fault.at for fault in plan.faults) < settings.duration
 
 
-def test_full_has_more_than_its_gates() -> None:
-    kinds = Counter(fault.kind for fault in make_plan(ChaosSettings(PROFILES["full"])).faults)
-    assert sum(kinds[kind] for kind in WORKERS_KILLED) >= 300
-    assert sum(kinds[kind] for kind in CRASHES) >= 25
+@pytest.mark.parametrize("store", STORES)
+def test_full_has_more_than_its_gates(store: str) -> None:
+    settings = ChaosSettings(PROFILES["full"], store=store)
+    kinds = Counter(fault.kind for fault in make_plan(settings).faults)
+    assert sum(kinds[kind] for kind in WORKERS_KILLED) >= settings.gates["workers killed"] == 300
+    assert sum(kinds[kind] for kind in CRASHES) >= settings.gates.get("server crashes", 0)
+    assert 2 * kinds["poison"] >= settings.gates["poisonous jobs buried"] == 40
+
+
+def test_redis_is_killed_ten_times() -> None:
+    assert ChaosSettings(PROFILES["full"], store="redis").gates["server crashes"] == 10
 
 
 def test_every_kind_is_done_by_something() -> None:
@@ -74,6 +81,12 @@ def test_every_gate_is_a_probe() -> None:
     known = probes(History()).keys()
     assert _PROBES.keys() < known
     assert all(profile.gates.keys() <= known for profile in PROFILES.values())
+
+
+def test_every_limit_is_a_measure() -> None:
+    known = measures(History(), 0.0).keys()
+    assert all(profile.limits.keys() <= known for profile in PROFILES.values())
+    assert PROFILES["full"].limits
 
 
 def test_gates_shrink_with_the_run() -> None:

@@ -114,10 +114,18 @@ def test_a_run_with_spark(temporary: Path) -> None:
         find_java()
     except JavaMissingError as error:
         pytest.skip(str(error))
-    code, output, errors = run(temporary, "--files", "40", "--lease", "1")
+    report, history = temporary / "report.md", temporary / "report.html"
+    code, output, errors = run(temporary, "--files", "40", "--lease", "1", "--report", str(report))
     assert (code, errors) == (0, ""), output
     require_proof(output, 40)
-    assert "read by Spark" in figures(output)["files"]
+    found = figures(output)
+    assert "read by Spark" in found["files"]
+    assert found["answers that Spark got, but the workers did not write"] == "0  ok"
+    assert f"history: {history}" in output
+    page = history.read_text("utf-8")
+    assert {name for name in ("measure", "index", "report") if f">{name}<" in page} == {"measure", "index", "report"}
+    report.unlink()
+    history.unlink()
     assert leftovers(temporary) == []
 
 

@@ -40,6 +40,8 @@ def wrong(database: Database) -> set[str]:
 
 def test_an_honest_run_passes(database: Database) -> None:
     assert wrong(database) == set()
+    database.execute(tables.ADD_ANSWERS, (2, 2, 0))
+    assert wrong(database) == set()
     assert "The proof holds" in verdict(run_checks(database))
 
 
@@ -47,6 +49,14 @@ def test_an_honest_run_passes(database: Database) -> None:
     ("damage", "found"),
     [
         ("INSERT INTO queuert_demo.effect SELECT * FROM queuert_demo.effect LIMIT 1", {"effects committed twice"}),
+        (
+            "INSERT INTO queuert_demo.answers VALUES (2, 3, 0)",
+            {"answers that Spark got, but the workers did not write"},
+        ),
+        (
+            "INSERT INTO queuert_demo.answers VALUES (1, 2, 0)",
+            {"answers that Spark got, but the workers did not write"},
+        ),
         (
             "INSERT INTO queuert_demo.effect VALUES ('a', 'a', 1, 'worker')",
             {"effects committed twice", "effects of jobs that are not completed"},

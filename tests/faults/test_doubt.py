@@ -14,6 +14,7 @@ from tests.faults.ground import COLOURS, WAIT, Ground, until
 
 pytestmark = pytest.mark.fault
 
+LAST = b"sent together with COMMIT"
 ENDING = b"jsonb_object_keys"
 CLAIM = b"shares AS"
 """In the text of one statement only."""
@@ -55,7 +56,7 @@ async def test_answer_to_the_commit_of_complete_is_lost(
     ground: Ground, proxy: FaultProxy, job_type: JobType[Plan, int]
 ) -> None:
     chain_id = await begun(ground, job_type, "inside", Plan(completes=True, inside=[1]))
-    proxy.lose_answer(b"COMMIT")
+    proxy.lose_answer(LAST)
     ground.witness.open("inside:1")
     await until(proxy.fired.is_set, "the answer is lost")
     await completed_by(ground, chain_id, 1)
@@ -69,7 +70,7 @@ async def test_commit_of_complete_never_arrives(
     ground: Ground, proxy: FaultProxy, job_type: JobType[Plan, int]
 ) -> None:
     chain_id = await begun(ground, job_type, "inside", Plan(completes=True, inside=[1]))
-    proxy.lose_request(b"COMMIT")
+    proxy.lose_request(LAST)
     ground.witness.open("inside:1")
     await until(proxy.fired.is_set, "the request is lost")
     await completed_by(ground, chain_id, 2)

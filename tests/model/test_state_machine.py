@@ -6,10 +6,12 @@ concurrency; races have tests of their own.
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import hypothesis.strategies as st
 import psycopg
@@ -44,6 +46,7 @@ from queuert.state.postgres import PostgresState
 from queuert.state.redis import RedisState
 from queuert.state.sqlite import SQLiteState
 from queuert.testing.redis_scan import scan
+from tests.model.simulation.outside import WholeStore
 
 TYPES = ("a", "b")
 AT_ONCE = RetryPolicy(max_attempts=1000, initial=0.0, jitter=0.0, max_crashes=1000)
@@ -452,10 +455,10 @@ class FreshPlace:
 
 
 def any_sequence(place: Place, examples: int) -> None:
-    """Try sequences of operations at a place."""
+    """Try sequences of 50 operations at a place: ``QUEUERT_EXAMPLES`` of them, if that is given."""
     machine: Any = type("Machine", (StoreMachine,), {"place": place})
     machine.TestCase.settings = settings(
-        max_examples=examples,
+        max_examples=int(os.environ.get("QUEUERT_EXAMPLES", examples)),
         # Shrinking takes minutes here, and what a failure says would be lost to the test's own timeout.
         phases=[Phase.generate],
         stateful_step_count=50,
@@ -498,3 +501,34 @@ def test_any_sequence_on_sqlite(tmp_path: Path) -> None:
         any_sequence(place, 50)
     finally:
         place.close()
+
+
+@pytest.mark.slow
+def test_any_sequence_in_memory() -> None:
+    place = FreshPlace(lambda name: SQLiteState(), lambda name: [])
+    try:
+        any_sequence(place, 50)
+    finally:
+        place.close()
+
+
+class PlainPlace:
+    """The store that the simulation of workers runs on, looked at from within."""
+
+    def emptied(self) -> Store:
+        self._store = WholeStore(time.monotonic)
+        return cast("Store", self._store)
+
+    def stored(self, model: Model) -> tuple[dict[str, tuple[Any, ...]], dict[str, str]]:
+        jobs = {
+            job.id: (
+                job.chain, job.index, job.status.value, job.attempt, job.uncounted, job.expirations, len(job.waits_for)
+            )
+            for job in self._store.jobs.values()
+        }  # fmt: skip
+        return jobs, {id: status.value for id, status in self._store.chains.items()}
+
+
+@pytest.mark.slow
+def test_any_sequence_on_the_simulated_store() -> None:
+    any_sequence(PlainPlace(), 50)

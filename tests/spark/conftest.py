@@ -6,6 +6,7 @@ cluster, a driver to be killed) starts a child process, with the settings of ``S
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Iterator
@@ -32,6 +33,9 @@ SPARK_SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
     "spark.sql.adaptive.enabled": "false",
+    # Few rows never pay for the compilation of what is run on them.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.session.timeZone": "UTC",
     "spark.python.task.killTimeout": "200ms",
     "spark.scheduler.mode": "FAIR",
@@ -41,6 +45,7 @@ SPARK_SETTINGS = {
 """What keeps a session small, quick to start, and off the network."""
 
 
+@functools.cache
 def spark_environment() -> dict[str, str]:
     """What a process that starts Spark needs in its environment: a Java, this Python, and this source tree.
 
@@ -52,7 +57,7 @@ def spark_environment() -> dict[str, str]:
         if os.environ.get("QUEUERT_REQUIRE_SERVERS") == "1":
             pytest.fail(str(error), pytrace=False)
         pytest.skip(str(error))
-    python_path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    python_path = [str(Path(__file__).parent / "quick"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         "JAVA_HOME": str(java.path),
         # A test's JVM lives for seconds: what makes it quick later would only make it slow to start.
@@ -64,6 +69,15 @@ def spark_environment() -> dict[str, str]:
     }
 
 
+LONG = ("test_killed_driver.py", "test_programs.py", "test_cluster.py")
+"""Files that are begun with, so that no process waits for another one's long file at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the long files first; the others stay in the order that they have."""
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A classic session in this process, started when first asked for. A task that fails is tried once more."""
@@ -72,13 +86,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)
-        from pyspark.sql import SparkSession
+        from queuert.spark.session import local_session
 
-        warehouse = tmp_path_factory.mktemp("spark-warehouse")
-        builder = SparkSession.builder.master("local[2,2]").appName("queuert tests")
-        for name, value in SPARK_SETTINGS.items():
-            builder = builder.config(name, value)
-        session = builder.config("spark.sql.warehouse.dir", str(warehouse)).getOrCreate()
+        warehouse = str(tmp_path_factory.mktemp("spark-warehouse"))
+        session = local_session("2,2", settings={**SPARK_SETTINGS, "spark.sql.warehouse.dir": warehouse})
         try:
             yield session
         finally:

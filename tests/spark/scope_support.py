@@ -28,15 +28,15 @@ def in_java(spark: SparkSession) -> int:
     return int(row[0]) if row is not None else 0
 
 
-def in_python(spark: SparkSession) -> int:
-    """Two tasks in Python that count the moments of an hour."""
+def in_python(spark: SparkSession, tasks: int = 2) -> int:
+    """Tasks in Python that count the moments of an hour."""
 
     def moments(_: Iterable[int]) -> Iterable[int]:
         for moment in range(36_000):
             time.sleep(0.1)
             yield moment
 
-    return int(spark.sparkContext.parallelize(range(2), 2).mapPartitions(moments).count())
+    return int(spark.sparkContext.parallelize(range(tasks), tasks).mapPartitions(moments).count())
 
 
 def running_tasks(spark: SparkSession) -> int:
@@ -47,6 +47,12 @@ def running_tasks(spark: SparkSession) -> int:
     while running.hasNext():
         count += running.next()
     return count
+
+
+def python_processes(spark: SparkSession) -> int:
+    """How many processes of Python work for tasks."""
+    jvm: Any = spark._jvm
+    return int(jvm.org.apache.spark.api.python.PythonRunner.runningMonitorThreads().size())
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:

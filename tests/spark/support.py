@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,7 +15,7 @@ from typing import Any
 import psycopg
 
 from queuert import JobType, JobTypes
-from tests.spark.conftest import spark_environment
+from tests.spark.conftest import ROOT, spark_environment
 
 PATIENCE = 240.0
 """Seconds. A driver of its own starts in five, and in minutes where others keep the machine busy."""
@@ -83,23 +82,20 @@ def wait_for_no_clients(dsn: str) -> None:
 
 
 @contextmanager
-def driver(name: str, **arguments: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """A child process with a Spark driver of its own, that runs a function of ``children.py``; killed at the end."""
-    script = Path(__file__).parent / "children.py"
+def module(name: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A child process with a Spark driver of its own, that runs a module; killed at the end."""
     child = subprocess.Popen(
-        [sys.executable, str(script), name, json.dumps(arguments)],
-        env={**os.environ, **spark_environment()},
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
+        [sys.executable, "-m", name, *arguments],
+        cwd=ROOT, env={**os.environ, **spark_environment()}, start_new_session=True, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
     try:
         yield child
     finally:
         kill(child)
 
 
-def kill(child: subprocess.Popen[bytes]) -> None:
+def kill(child: subprocess.Popen[str]) -> None:
     """Kill a driver with all that belongs to it: its JVM, its executors and their Python workers."""
     pids = _descendants(child.pid)
     if child.poll() is None:
@@ -110,8 +106,9 @@ def kill(child: subprocess.Popen[bytes]) -> None:
         except ProcessLookupError:
             continue
     child.wait()
-    if child.stderr is not None:
-        child.stderr.close()
+    for stream in (child.stdin, child.stdout):
+        if stream is not None:
+            stream.close()
 
 
 def _descendants(root: int) -> list[int]:

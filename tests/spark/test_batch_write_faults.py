@@ -18,18 +18,7 @@ from queuert.spark.errors import StagingLostError
 from queuert.spark.options import WriteOptions, parse_options
 from queuert.spark.write.batch import JobBatchWriter
 from tests.spark.children import wide_rows
-from tests.spark.support import (
-    PATIENCE,
-    driver,
-    kill,
-    locked,
-    numbers,
-    query,
-    stages,
-    wait_for_commit_to_block,
-    wait_for_no_clients,
-    wait_for_staged_rows,
-)
+from tests.spark.support import numbers, query, stages, wait_for_staged_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,47 +122,3 @@ def test_staging_of_the_dead_is_swept_and_that_of_the_living_is_not(dsn: str) ->
     writer(dsn)
     assert len(stages(dsn)) == 1
     del dead, living
-
-
-@pytest.mark.parametrize(
-    ("table", "committed"),
-    [("bulk_write", False), ("job", False), ("bulk_stage", True)],
-    ids=["before", "during", "after"],
-)
-def test_a_driver_killed_around_its_commit(spark: SparkSession, dsn: str, table: str, committed: bool) -> None:
-    if table == "bulk_stage":
-        # Made and touched under the lock's nose: only the forgetting, which comes after the commit, meets the trigger.
-        with psycopg.connect(dsn) as connection:
-            connection.execute(_BLOCK_FORGETTING)
-    with driver("write", dsn=dsn, rows=200, write_id="once") as child:
-        if table == "bulk_stage":
-            with psycopg.connect(dsn) as holder:
-                holder.execute("SELECT pg_advisory_xact_lock(4711)")
-                wait_for_commit_to_block(dsn)
-                kill(child)
-        else:
-            with locked(dsn, table):
-                wait_for_commit_to_block(dsn)
-                kill(child)
-    wait_for_no_clients(dsn)
-    assert numbers(dsn) == (list(range(200)) if committed else [])
-    query(dsn, "UPDATE queuert.bulk_stage SET touched_at = touched_at - interval '2 days' RETURNING 1")
-    assert enqueue(spark.range(200).toDF("n"), "resize", url=dsn, write_id="once").rows == 200
-    assert numbers(dsn) == list(range(200))
-    sweep_staging(url=dsn)
-    assert stages(dsn) == []
-
-
-_BLOCK_FORGETTING = b"""
-CREATE FUNCTION queuert.block() RETURNS trigger LANGUAGE plpgsql AS
-$$ BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN OLD; END $$;
-CREATE TRIGGER block BEFORE DELETE ON queuert.bulk_stage FOR EACH ROW EXECUTE FUNCTION queuert.block();
-"""
-
-
-def test_an_executor_killed_while_it_loads(dsn: str) -> None:
-    with driver("write_while_executors_die", dsn=dsn, rows=2 * ROWS) as child:
-        _, errors = child.communicate(timeout=PATIENCE)
-        assert child.returncode == 0, errors.decode()
-    assert numbers(dsn) == list(range(2 * ROWS))
-    assert stages(dsn) == []

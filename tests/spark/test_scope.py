@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark import TaskContext
 
 from queuert import AbortReason, Attempt, JobStatus, Outcome, RetryPolicy
 from queuert.errors import ConfigurationError, DefinitionError, LeaseLostError
 from queuert.observability.events import AttemptAborted, AttemptFailed, AttemptInterrupted, CommitRefused
 from queuert.spark.scope.scope import run_in_scope, spark_scope
-from tests.spark.scope_support import OFTEN, WAIT, busy, idle, in_java, in_python, quiet_threads, until
+from tests.spark.scope_support import (
+    OFTEN,
+    WAIT,
+    busy,
+    idle,
+    in_java,
+    in_python,
+    python_processes,
+    quiet_threads,
+    running_tasks,
+    until,
+)
 from tests.worker.support import Stage, number, text
 
 if TYPE_CHECKING:
@@ -162,6 +176,42 @@ async def test_cancelling_one_of_two_handlers_leaves_the_other(stage: Stage, spa
         await stage.log.wait_for(AttemptAborted, job_id=one.id, timeout=WAIT)
         go_on.set()
         assert await other.result(WAIT) == "500"
+
+
+async def test_tasks_in_python_need_not_wait_for_spark(stage: Stage, spark: SparkSession, tmp_path: Path) -> None:
+    """Spark would leave them alone for an hour. Those of another handler run on, and are not repeated."""
+    gate = tmp_path / "go on"
+
+    def waiting(_: Iterable[int]) -> Iterable[int]:
+        while not gate.exists():
+            time.sleep(0.02)
+        context = TaskContext.get()
+        return [context.attemptNumber() if context is not None else -1]
+
+    @stage.processors.handles(number, lease=OFTEN)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        with spark_scope(attempt, spark):
+            return in_python(spark, tasks=1)
+
+    @stage.processors.handles(text)
+    def other(attempt: Attempt[str, str]) -> Outcome[str]:
+        with spark_scope(attempt, spark):
+            return str(spark.sparkContext.parallelize(range(1), 1).mapPartitions(waiting).collect())
+
+    context: Any = spark.sparkContext
+    settings = context._jsc.sc().conf().set("spark.python.task.killTimeout", "1h")
+    try:
+        async with stage.worker(concurrency=2):
+            stays = await stage.client.start_chain(text, "x")
+            goes = await stage.client.start_chain(number, 1)
+            await until(lambda: python_processes(spark) == 2, "both tasks have their processes")
+            stage.rows(TAKE, goes.id)
+            await stage.log.wait_for(CommitRefused, job_id=goes.id, timeout=WAIT)
+            await until(lambda: running_tasks(spark) == 1, "one of two tasks runs")
+            gate.touch()
+            assert await stays.result(WAIT) == "[0]"
+    finally:
+        settings.set("spark.python.task.killTimeout", "200ms")
 
 
 # --- all that belongs to the attempt ----------------------------------------------------------------------------------

@@ -1,8 +1,7 @@
-"""Events as a stream, with a real Spark: batches, restarts, and drivers that are killed."""
+"""Events as a stream, with a real Spark: batches and restarts."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ from pyspark.errors import PySparkException
 from queuert.spark.datasource import register
 from queuert.spark.errors import EventsLostError, SparkOptionError, found_in
 from queuert.spark.read.schemas import EVENTS_SCHEMA
-from tests.spark.read_child import read_child
 from tests.spark.read_support import add_event, connected
 
 if TYPE_CHECKING:
@@ -65,20 +63,3 @@ def test_the_table_must_be_named(spark: SparkSession, dsn: str, tmp_path: Path) 
     with pytest.raises(PySparkException) as refused:
         run(spark, dsn, tmp_path, table="jobs")
     assert isinstance(found_in(refused.value), SparkOptionError)
-
-
-@pytest.mark.fault
-def test_a_driver_killed_before_and_after_a_batch_is_written(dsn: str, tmp_path: Path) -> None:
-    with connected(dsn) as connection:
-        written = [(*add_event(connection, f"j{n}"), f"j{n}") for n in range(18)]
-    for hang in ({"before": 1}, {"after": 2}):
-        with read_child("stream", url=dsn, folder=str(tmp_path), hang=hang) as child:
-            assert child.heard() == {"ready": next(iter(hang))}
-            child.kill()
-        with connected(dsn) as connection:
-            written.append((*add_event(connection, f"more {hang}"), f"more {hang}"))
-    with read_child("stream", url=dsn, folder=str(tmp_path), hang={}) as child:
-        assert child.heard() == {"done": True}
-    found = [tuple(row) for file in tmp_path.glob("batch-*.json") for row in json.loads(file.read_text())]
-    assert sorted(found) == sorted(written)
-    assert len(found) == len(written) == 20

@@ -16,7 +16,7 @@ from queuert.spark.errors import StagingLostError, WriteConflictError
 from queuert.spark.options import WriteOptions, parse_options
 from queuert.spark.write.stream import JobStreamWriter
 from tests.spark.children import run_stream
-from tests.spark.support import driver, kill, locked, numbers, query, wait_for_commit_to_block, wait_for_no_clients
+from tests.spark.support import numbers, query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,23 +59,6 @@ def test_each_micro_batch_is_written_once(spark: SparkSession, dsn: str, source:
     with pytest.raises(Exception, match=r"WriteConflictError: the sink 'orders' was written by query"):
         run_stream(spark, dsn, str(source), str(tmp_path / "another"), sinkId="orders")
     assert numbers(dsn) == list(range((FILES + 1) * ROWS))
-
-
-@pytest.mark.fault
-@pytest.mark.parametrize("table", ["stream_write", "job"], ids=["before", "during"])
-def test_a_stream_killed_around_a_commit_goes_on_from_its_checkpoint(
-    spark: SparkSession, dsn: str, source: Path, tmp_path: Path, table: str
-) -> None:
-    checkpoint = str(tmp_path / "checkpoint")
-    with driver("stream", dsn=dsn, source=str(source), checkpoint=checkpoint) as child, locked(dsn, table):
-        wait_for_commit_to_block(dsn)
-        kill(child)
-    wait_for_no_clients(dsn)
-    assert numbers(dsn) == []
-    assert query(dsn, "SELECT count(*) FROM queuert.stream_stage") == [ROWS]
-    run_stream(spark, dsn, str(source), checkpoint)
-    assert numbers(dsn) == list(range(FILES * ROWS))
-    assert query(dsn, "SELECT count(*) FROM queuert.stream_stage") == [0]
 
 
 class Context:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -68,14 +68,11 @@ class _OneConnection:
 class Party:
     """One operation on its own connection and thread, held before each of its steps."""
 
-    def __init__(self, dsn: str, operation: Operation) -> None:
+    def __init__(self, settings: PostgresSettings, connection: _GatedConnection, operation: Operation) -> None:
         self._operation = operation
-        self._connection = _GatedConnection.connect(dsn, autocommit=True, prepare_threshold=None)
-        with suppress(psycopg.errors.InsufficientPrivilege):
-            # A deadlock is found all the same, only sooner.
-            self._connection.execute("SET deadlock_timeout = '1ms'")
-        self.pid = self._connection.info.backend_pid
-        self._store = PostgresStore(PostgresSettings(dsn), Statements("queuert"), 1)
+        self._connection = connection
+        self.pid = connection.info.backend_pid
+        self._store = PostgresStore(settings, Statements("queuert"), 1)
         vars(self._store).update(_connections=_OneConnection(self._connection))
         self._turn = threading.Semaphore(0)
         self.arrived = threading.Semaphore(0)
@@ -110,7 +107,6 @@ class Party:
         """Let go of the connection, once the operation has ended."""
         self._thread.join(_PATIENCE)
         self._connection.party = None
-        self._connection.close()
 
 
 @dataclass
@@ -145,30 +141,50 @@ class Explorer:
         chance = Random(7)
         waiting: list[tuple[int, ...]] = [()]
         count = 0
-        while waiting and (sample is None or count < sample):
-            prefix = waiting.pop(-1 if sample is None else chance.randrange(len(waiting)))
-            run = self.run(prefix)
-            count += 1
-            try:
-                self._check(run)
-            except AssertionError as error:
-                raise AssertionError(f"in the order {run.order}, with {run.results}: {error}") from error
-            waiting += _others(run, len(prefix))
+        with ExitStack() as stack:
+            observer = stack.enter_context(psycopg.connect(self._dsn, autocommit=True))
+            connections: list[_GatedConnection] = []
+            while waiting and (sample is None or count < sample):
+                prefix = waiting.pop(-1 if sample is None else chance.randrange(len(waiting)))
+                operations = self._setup()
+                while len(connections) < len(operations):
+                    connections.append(stack.enter_context(_connected(self._dsn)))
+                run = self._run(observer, connections, operations, prefix)
+                count += 1
+                try:
+                    self._check(run)
+                except AssertionError as error:
+                    raise AssertionError(f"in the order {run.order}, with {run.results}: {error}") from error
+                waiting += _others(run, len(prefix))
         return count
 
-    def run(self, prefix: Sequence[int]) -> Run:
+    def run(self) -> Run:
+        """Run one order, that of whoever comes first."""
+        operations = self._setup()
+        with ExitStack() as stack:
+            observer = stack.enter_context(psycopg.connect(self._dsn, autocommit=True))
+            connections = [stack.enter_context(_connected(self._dsn)) for _ in operations]
+            return self._run(observer, connections, operations, ())
+
+    def _run(
+        self,
+        observer: psycopg.Connection[Any],
+        connections: Sequence[_GatedConnection],
+        operations: Sequence[Operation],
+        prefix: Sequence[int],
+    ) -> Run:
         """Run one order that begins like this and goes on with whoever comes first."""
-        with psycopg.connect(self._dsn, autocommit=True) as observer:
-            parties = [Party(self._dsn, operation) for operation in self._setup()]
-            run = Run()
-            blocked: set[int] = set()
-            for place, party in enumerate(parties):
-                party.start()
-                _settle(observer, party, place, blocked)
-            while not all(party.done for party in parties):
-                self._step(observer, parties, blocked, run, prefix)
-            for party in parties:
-                party.close()
+        settings = PostgresSettings(self._dsn)
+        parties = [Party(settings, *pair) for pair in zip(connections, operations, strict=False)]
+        run = Run()
+        blocked: set[int] = set()
+        for place, party in enumerate(parties):
+            party.start()
+            _settle(observer, party, place, blocked)
+        while not all(party.done for party in parties):
+            self._step(observer, parties, blocked, run, prefix)
+        for party in parties:
+            party.close()
         run.results = tuple(party.result for party in parties)
         return run
 
@@ -187,6 +203,14 @@ class Explorer:
         for place in sorted(blocked):
             # Without anybody able, all wait for each other: the server finds the deadlock and ends one of them.
             _settle(observer, parties[place], place, blocked)
+
+
+def _connected(dsn: str) -> _GatedConnection:
+    connection = _GatedConnection.connect(dsn, autocommit=True, prepare_threshold=None)
+    with suppress(psycopg.errors.InsufficientPrivilege):
+        # A deadlock is found all the same, only sooner.
+        connection.execute("SET deadlock_timeout = '1ms'")
+    return connection
 
 
 def _settle(observer: psycopg.Connection[Any], party: Party, place: int, blocked: set[int]) -> None:

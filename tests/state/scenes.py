@@ -7,18 +7,25 @@ two orders, and say the same. One that passes over locked rows may also have don
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from itertools import combinations, permutations
 from typing import Any
 
 import psycopg
 
+from queuert.deduplication import Deduplicate
 from queuert.errors import JobIdConflictError, NotFoundError, NotInStatusError
 from queuert.ids import new_token
-from queuert.policies import RetryPolicy
+from queuert.jobs import JobError
+from queuert.policies import Keep, Retention, RetryPolicy
+from queuert.recurrence import MissedRuns
 from queuert.schedules import after
 from queuert.state.adapter import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, ReapRequest, Renewal
 from queuert.state.outside import OutsideCompletion
 from queuert.state.postgres.sync_store import PostgresStore
+from queuert.state.recurrence import ScheduleRecord
+from queuert.state.retention import RetireRequest
 from tests.state.interleaving import Operation
 
 Tables = tuple[tuple[Any, ...], ...]
@@ -33,6 +40,10 @@ FINGERPRINT = """
     SELECT job_id || ' waits for ' || blocker_chain_id, closed::text,
         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
     FROM queuert.job_blocker
+    UNION ALL
+    SELECT 'schedule ' || name, CASE WHEN next_at > now() THEN 'moved on' END,
+        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    FROM queuert.schedule
     ORDER BY 1
 """
 
@@ -67,48 +78,77 @@ def outcome(connection: psycopg.Connection[Any], results: Sequence[object]) -> O
     return repr(list(results)), tables(connection)
 
 
+LEASE = 3_600.0
+SCHEDULE = ScheduleRecord(
+    name="s", type="work", input="1", cron=None, every=3_600.0, time_zone="UTC", missed=MissedRuns.ONCE
+)
+_TABLES = ("job_blocker", "deduplication", "chain_attribute", "schedule", "job_event", "job")
+"""What a scene writes to, and what is done in it; who refers to others first."""
+
+
 class Scene:
     """A chain ``a``, for which ``d`` waits, as a name says; ``k``, which it may wait for, runs.
 
     The names: ``ready``, ``running``, ``expired`` (a lease that is over), ``second`` (the chain's second job runs),
-    ``blocked``, ``scheduled``, ``failed``, ``cancelled`` (while it was blocked), ``reopened`` (it failed with what it
-    had waited for, and that runs again).
+    ``blocked``, ``scheduled``, ``failed``, ``cancelled`` (while it was blocked), ``closed`` (and what waited for it),
+    ``reopened`` (it failed with what it had waited for, and that runs again). A schedule is due, whose tick starts a
+    chain.
+
+    ``again`` brings it back to its beginning, from a copy of the tables: that is ten times as fast as to make it anew.
     """
 
     def __init__(self, name: str, store: PostgresStore, connection: psycopg.Connection[Any]) -> None:
-        connection.execute("DELETE FROM queuert.job_blocker")
-        connection.execute("DELETE FROM queuert.job")
-        connection.execute("DELETE FROM queuert.deduplication")
+        for table in _TABLES:
+            connection.execute(f"DELETE FROM queuert.{table}".encode())
+        store.put_schedules([SCHEDULE])
+        connection.execute("UPDATE queuert.schedule SET next_at = now() - interval '1 s'")
         self.held: ClaimedJob | None = None
         self.tail = "b" if name == "second" else "a"
         self.gate = _claimed(store, NewJob("k", "gate", "1", id_chosen=True))
         waits = name in ("blocked", "cancelled", "reopened")
-        job = NewJob("a", "work", "1", id_chosen=True, blockers=("k",) if waits else ())
+        key = Deduplicate("key")
+        job = NewJob("a", "work", "1", id_chosen=True, blockers=("k",) if waits else (), deduplication=key)
         if name in ("running", "expired", "failed", "second"):
             self.held = _claimed(store, job)
         else:
-            store.start_jobs([NewJob("a", "work", "1", id_chosen=True, blockers=job.blockers,
-                                     schedule=after(hours=1) if name == "scheduled" else None)])  # fmt: skip
+            store.start_jobs([replace(job, schedule=after(hours=1) if name == "scheduled" else None)])
         store.start_jobs([NewJob("d", "waits", "1", id_chosen=True, blockers=("a",))])
         if name == "second" and self.held is not None:
             following = NewJob("b", "work", "1", id_chosen=True)
             store.finish([Finish(self.held, FinishKind.CONTINUE, continuation=following)])
-            [self.held] = store.claim(ClaimRequest({"work": 60.0}, 1, "me", new_token()))
+            [self.held] = store.claim(ClaimRequest({"work": LEASE}, 1, "me", new_token()))
         if name == "expired":
             connection.execute("UPDATE queuert.job SET lease_expires_at = now() - interval '1 h' WHERE id = 'a'")
         elif name == "failed" and self.held is not None:
             store.finish([Finish(self.held, FinishKind.FAIL)])
         elif name == "cancelled":
             store.cancel_chains(["a"], reason="before")
+        elif name == "closed":
+            store.cancel_chains(["d", "a"], reason="before")
         elif name == "reopened":
             store.cancel_chains(["k", "a"], reason="before")
             store.retry_chains(["k"])
-            [self.gate] = store.claim(ClaimRequest({"gate": 60.0}, 1, "me", new_token()))
+            [self.gate] = store.claim(ClaimRequest({"gate": LEASE}, 1, "me", new_token()))
+
+        connection.execute("UPDATE queuert.job SET chain_closed_at = chain_closed_at - interval '1 h'")
+        self._connection = connection
+        for table in _TABLES:
+            connection.execute(f"DROP TABLE IF EXISTS before_{table}".encode())
+            connection.execute(f"CREATE TABLE before_{table} AS TABLE queuert.{table}".encode())
+        self._back = "; ".join(
+            [f"DELETE FROM queuert.{table}" for table in _TABLES]
+            + [f"INSERT INTO queuert.{table} TABLE before_{table}" for table in _TABLES[::-1]]
+        ).encode()
+
+    def again(self) -> Scene:
+        """The scene as it was at first."""
+        self._connection.execute(self._back)
+        return self
 
 
 def _claimed(store: PostgresStore, job: NewJob) -> ClaimedJob:
     store.start_jobs([job])
-    [found] = store.claim(ClaimRequest({job.type: 60.0}, 1, "me", new_token()))
+    [found] = store.claim(ClaimRequest({job.type: LEASE}, 1, "me", new_token()))
     return found
 
 
@@ -118,19 +158,19 @@ def _held(scene: Scene) -> ClaimedJob:
         return scene.held
     gate = scene.gate
     return ClaimedJob(
-        "a", "work", "a", "work", 0, 0, 1, 0, 0, 0, False, "1", gate.created_at, gate.created_at, gate.created_at, 60.0,
-        new_token(),
+        "a", "work", "a", "work", 0, 0, 1, 0, 0, 0, False, "1", gate.created_at, gate.created_at, gate.created_at,
+        LEASE, new_token(),
     )  # fmt: skip
 
 
 def claim(scene: Scene) -> Operation:
     """A claim of the job."""
-    return lambda store: len(store.claim(ClaimRequest({"work": 60.0}, 1, "me", new_token())))
+    return lambda store: len(store.claim(ClaimRequest({"work": LEASE}, 1, "me", new_token())))
 
 
 def renew(scene: Scene) -> Operation:
     """A renewal by its holder."""
-    return lambda store: store.renew([Renewal(_held(scene).lease, 60.0)])
+    return lambda store: store.renew([Renewal(_held(scene).lease, LEASE)])
 
 
 def reap(scene: Scene) -> Operation:
@@ -153,6 +193,28 @@ def go_on(scene: Scene) -> Operation:
     following = NewJob("next", "next", "1", id_chosen=True)
     ending = Finish(_held(scene), FinishKind.CONTINUE, continuation=following)
     return lambda store: store.finish([ending])[0].written
+
+
+def fail(scene: Scene) -> Operation:
+    """Its holder gives up."""
+    return lambda store: store.finish([Finish(_held(scene), FinishKind.FAIL, error=JobError("fail", "no"))])[0].written
+
+
+def reschedule(scene: Scene) -> Operation:
+    """Its holder has failed, and is to try again later."""
+    return lambda store: store.finish([Finish(_held(scene), FinishKind.RETRY, delay=3_600.0)])[0].written
+
+
+def add_blockers(scene: Scene) -> Operation:
+    """Its holder waits for another chain, and for one that it starts."""
+    child = NewJob("child", "child", "1", id_chosen=True)
+    ending = Finish(_held(scene), FinishKind.WAIT, starts=(child,), blockers=("child", "k"))
+    return lambda store: store.finish([ending])[0].written
+
+
+def release(scene: Scene) -> Operation:
+    """Its holder gives it back, unstarted."""
+    return lambda store: store.release([_held(scene).lease])
 
 
 def cancel(scene: Scene) -> Operation:
@@ -197,6 +259,33 @@ def sweep(scene: Scene) -> Operation:
     return lambda store: store.sweep().released
 
 
+def start_of_its_key(scene: Scene) -> Operation:
+    """A start of the same deduplication key."""
+    job = NewJob("y", "work", "1", deduplication=Deduplicate("key"), id_chosen=True)
+    return _tolerant(lambda store: store.start_jobs([job])[0].id)
+
+
+def retire(scene: Scene) -> Operation:
+    """A retirement of what has closed long ago."""
+    soon = Keep(age=60.0)
+    kept = Retention(completed=soon, failed=soon, cancelled=soon)
+    return lambda store: sorted(store.retire(RetireRequest({"work": kept, "waits": kept})).chain_ids)
+
+
+def tick(scene: Scene) -> Operation:
+    """A worker that finds a schedule due, and starts its chain."""
+
+    def run(store: PostgresStore) -> object:
+        for one in store.due_schedules(["work"]).due:
+            assert one.next_at is not None
+            job = NewJob("s@2026-01-01T00:00:00+00:00", "work", "1", id_chosen=True)
+            started = store.fire_schedule("s", one.next_at, one.next_at + timedelta(hours=1), [job])
+            return None if started is None else [each.id for each in started]
+        return None
+
+    return run
+
+
 def _tolerant(operation: Operation) -> Operation:
     """A refusal by the contract is a result as any other."""
 
@@ -217,33 +306,53 @@ HOMES: dict[Action, tuple[str, ...]] = {
     reap: ("expired",),
     reap_at_the_cap: ("expired",),
     finish: ("expired", "second"),
+    fail: ("running", "second"),
     go_on: ("running", "second"),
+    reschedule: ("running",),
+    add_blockers: ("running",),
+    release: ("running",),
     cancel: (),
     complete: (),
     unblock: ("blocked",),
     wait_for: (),
     delete: (),
-    retry: ("failed", "cancelled", "reopened"),
+    retry: ("failed", "cancelled", "closed", "reopened"),
     trigger: ("scheduled",),
     sweep: ("blocked",),
+    start_of_its_key: ("ready",),
+    retire: ("closed", "failed"),
+    tick: (),
 }
 """The scenes in which each operation has something to do; none: in any."""
 
-PASSING_OVER: dict[Action, object] = {claim: 0, renew: [False], reap: 0, reap_at_the_cap: 0, sweep: []}
+PASSING_OVER: dict[Action, object] = {
+    claim: 0,
+    renew: [False],
+    reap: 0,
+    reap_at_the_cap: 0,
+    sweep: [],
+    retire: [],
+    tick: None,
+}
 """Operations that pass over what another transaction has locked, and what they say then."""
 
 
-def meetings() -> Iterator[tuple[str, Action, Action]]:
-    """Every pair of operations, in the scenes where one of them has something to do."""
+def meetings(*, everywhere: bool) -> Iterator[tuple[str, Action, Action]]:
+    """Every pair of operations, in the scenes where one of them has something to do, or in one of these.
+
+    That is one in which both have, if there is any.
+    """
     actions = list(HOMES)
     for place, one in enumerate(actions):
         for other in actions[place:]:
-            for name in dict.fromkeys((*HOMES[one], *HOMES[other])) or ("running", "second"):
+            both = [name for name in HOMES[one] if name in HOMES[other]]
+            names = tuple(dict.fromkeys((*both, *HOMES[one], *HOMES[other]))) or ("running", "second")
+            for name in names if everywhere else names[:1]:
                 yield name, one, other
 
 
 def outcomes(
-    name: str, actions: Sequence[Action], store: PostgresStore, connection: psycopg.Connection[Any]
+    scene: Scene, actions: Sequence[Action], store: PostgresStore, connection: psycopg.Connection[Any]
 ) -> set[Outcome]:
     """What may come of it: the operations one by one, in any order, those left out that may pass over locked rows."""
     found: set[Outcome] = set()
@@ -251,7 +360,7 @@ def outcomes(
     for count in range(len(may_pass) + 1):
         for left_out in combinations(may_pass, count):
             for order in permutations(place for place in range(len(actions)) if place not in left_out):
-                scene = Scene(name, store, connection)
+                scene.again()
                 results = [PASSING_OVER.get(action) for action in actions]
                 for place in order:
                     results[place] = actions[place](scene)(store)

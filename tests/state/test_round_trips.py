@@ -17,7 +17,7 @@ from tests.state.interleaving import Explorer, Operation
 
 def steps(dsn: str, operation: Operation) -> int:
     """Statements of an operation, and its COMMIT if it has one."""
-    run = Explorer(dsn, lambda: [operation], lambda run: None).run(())
+    run = Explorer(dsn, lambda: [operation], lambda run: None).run()
     assert not isinstance(run.results[0], Exception)
     return len(run.order)
 

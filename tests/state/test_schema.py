@@ -188,9 +188,9 @@ def test_each_file_is_one_statement_and_used(entry: Any) -> None:
     bound: bytes = getattr(Statements("some_schema"), name)
     assert re.search(rb"[{}]", _STAGED.sub(b"", bound)) is None
     modules = [one for one in files("queuert.state.postgres").iterdir() if one.name.endswith(".py")]
-    modules += list((files("queuert") / "spark").iterdir())
-    modules = [one for one in modules if one.name.endswith(".py") and one.name != "statements.py"]
-    assert any(re.search(rf"sql\.{name}\b", module.read_text(encoding="utf-8")) for module in modules)
+    modules += [one for part in ("read", "write") for one in (files("queuert") / "spark" / part).iterdir()]
+    modules = [one for one in modules if one.name.endswith(".py")]
+    assert any(re.search(rf"(sql|self)\.{name}\b", module.read_text(encoding="utf-8")) for module in modules)
 
 
 def test_every_statement_has_its_file() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import threading
+from asyncio import constants
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,6 +13,10 @@ from tests.worker.support import Stage, none_left
 
 STAYING = ("queuert-watchdog", "asyncio_")
 """Threads that serve the whole process and end by themselves when they have been idle for a while."""
+
+
+# Debug mode keeps the stack of whoever calls the loop, which is most of what its checks cost.
+setattr(constants, "DEBUG_STACK_DEPTH", 1)  # noqa: B010  (mypy and pyright know it as final)
 
 
 def _threads() -> set[threading.Thread]:

@@ -195,3 +195,9 @@ def dies_before_it_says_so(attempt: Attempt[Any, Any]) -> Outcome[Any]:
         if attempt.number == 1 and attempt.input == "uncommitted":
             completion._sync.__exit__ = lambda *_: os._exit(1)
         return tx.finish(attempt.number)
+
+
+def counts(attempt: Attempt[Any, Any]) -> Outcome[Any]:
+    """Tell of progress, and stay until the test lets us go."""
+    attempt.record_progress(3, 4, message="from a process")
+    return wait_for_leave(attempt)

@@ -141,3 +141,25 @@ async def test_the_next_handler_does_not_wait_for_the_ending_before(stage: Stage
         assert (await stage.job(first.id)).status is JobStatus.RUNNING
         stage.rows("rollback")
         assert await in_time(first.result()) == 0
+
+
+async def test_none_is_claimed_ahead_while_jobs_have_cost_leases(stage: Stage, handler: Mixed) -> None:
+    """After an outage many have: they are claimed as places become free, and not to be given back."""
+    await stage.client.start_chains([NewChain(number, one) for one in range(200)])
+    suspects = await stage.client.start_chains([NewChain(number, one, priority=-1) for one in range(200)])
+    stage.rows("update queuert.job set lease_expirations = 1, attempt = 1 where priority = -1")
+    await stage.worker(concurrency=4).start()
+    for chain in suspects:
+        await chain.result(WAIT)
+    assert sum(event.count for event in stage.log.of(JobsReleased)) < 100
+
+
+async def test_all_places_begin_with_jobs_that_have_cost_leases(stage: Stage, handler: Mixed) -> None:
+    """What begins is not given back, though it begins a moment after the claim."""
+    await stage.client.start_chains([NewChain(number, LONG) for _ in range(4)])
+    stage.rows("update queuert.job set lease_expirations = 1, attempt = 1")
+    await stage.worker(concurrency=4).start()
+    for _ in range(4):
+        await handler.gate.next()
+    assert stage.log.of(JobsReleased) == []
+    handler.gate.open()

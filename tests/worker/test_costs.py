@@ -63,7 +63,7 @@ BOUNDS = {
     "drain of 1,000: statements": Bound(0.25, 0.035),
     "drain of 1,000: commits": Bound(0.25, 0.025),
     "drain of 1,000: WAL bytes": Bound(1_900, 1_743),
-    "complete(): round trips": Bound(6.6, 6.1),
+    "complete(): round trips": Bound(4.3, 3.8),
     "complete(): statements": Bound(6.6, 6.0),
     "chains of five: round trips": Bound(0.25, 0.057),
     "drain of 2,000: calls of Python": Bound(110, 100.4),

@@ -66,7 +66,9 @@ def _head(content: Shown) -> Iterator[str]:
     if content.through is None:
         yield "<p>Nothing has been rolled up yet.</p>"
         return
-    yield f"<p>{content.days} days, all hours before {content.through:%Y-%m-%d %H:%M} UTC. All times are UTC.</p>"
+    begun = any(one.hour >= content.through for one in content.hours)
+    last = ", and what there is of the hour that is not over" if begun else ""
+    yield f"<p>{content.days} days, all hours before {content.through:%Y-%m-%d %H:%M} UTC{last}. All times are UTC.</p>"
     if content.lost:
         yield '<p class="lost">Retention took events before they were rolled up: days are missing, or have too few.</p>'
     if not content.hours:

@@ -52,6 +52,7 @@ def run_history(
     types: Sequence[str] | None = None,
     events: bool = True,
     days: int = 14,
+    current_hour: bool = False,
     partitions: int = 4,
     batch: int = 1_000,
     on_progress: OnProgress = quiet,
@@ -71,6 +72,7 @@ def run_history(
         types: archive only chains whose first job is of these types.
         events: archive what the event log has of the chains as well.
         days: how many days the report shows, with today.
+        current_hour: roll up what there is of the hour that is not over, too; it is done again when it is.
         partitions: into how many parts tables are read.
         batch: how many chains are deleted in a transaction.
         on_progress: is told of each step, in this thread.
@@ -92,7 +94,7 @@ def run_history(
     age = None if older_than is None else _age(older_than)
     _check(types=types, days=days, partitions=partitions, batch=batch)
     with opened(spark, output, {"url": url, **connection}, partitions, on_progress) as place:
-        rollup = roll_up(place)
+        rollup = roll_up(place, current_hour=current_hour)
         archives = [] if age is None else _archive(place, age, types, events, batch)
         path = write_report(place.spark, place.files, days)
         place.step("report.written", f"report: {path}")
@@ -104,6 +106,7 @@ def run_rollup(
     url: str | None,
     output: str,
     *,
+    current_hour: bool = False,
     partitions: int = 4,
     on_progress: OnProgress = quiet,
     **connection: Any,
@@ -111,7 +114,7 @@ def run_rollup(
     """Roll up the hours that are over and not written yet, or that have changed since: see :func:`run_history`."""
     _check(partitions=partitions)
     with opened(spark, output, {"url": url, **connection}, partitions, on_progress) as place:
-        return roll_up(place)
+        return roll_up(place, current_hour=current_hour)
 
 
 def run_archive(

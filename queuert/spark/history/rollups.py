@@ -48,23 +48,30 @@ _READ = (
 )  # fmt: skip
 
 
-def roll_up(place: Place) -> RollupResult:
-    """Write the days on which anything is new, with all their hours that are over."""
+def roll_up(place: Place, *, current_hour: bool = False) -> RollupResult:
+    """Write the days on which anything is new, with all their hours that are over; or with what is of this hour, too.
+
+    The watermark does not count an hour that is not over: it is written again when it is.
+    """
     before = last_watermark(place.files)
     facts = place.facts
     closed_to = facts.now.replace(minute=0, second=0, microsecond=0)
+    until = facts.now if current_hour else closed_to
     lost = before is not None and facts.dropped >= before.tx
-    dates = event_dates(place.session, before.tx if before is not None else 0, facts.tx, closed_to)
+    dates = event_dates(place.session, before.tx if before is not None else 0, facts.tx, until)
     if before is not None and closed_to > before.closed_to:
         # Hours that were not over at the last run: what it had of them is not written.
         dates += _days(before.closed_to.date(), (closed_to - timedelta(microseconds=1)).date())
+    if current_hour:
+        # Whether anything is new in it or not: the last run may have passed it by.
+        dates += _days(closed_to.date(), facts.now.date())
     # Of older days retention may have taken some: what is written of them already is better.
     dates = sorted({one for one in dates if one >= facts.first_day})
     if before is not None and not dates and closed_to <= before.closed_to:
         place.step("rollup.nothing", "nothing to roll up")
         return RollupResult((), before.closed_to, 0, lost)
-    place.step("rollup.planned", f"{len(dates)} days to roll up, all hours before {closed_to:%Y-%m-%d %H:%M}Z")
-    rows = _write(place, dates, closed_to) if dates else 0
+    place.step("rollup.planned", f"{len(dates)} days to roll up, all hours before {until:%Y-%m-%d %H:%M}Z")
+    rows = _write(place, dates, until) if dates else 0
     place.step("rollup.written", f"{rows:,} rows of types and hours")
     written = [one.isoformat() for one in dates]
     add_watermark(
@@ -74,14 +81,14 @@ def roll_up(place: Place) -> RollupResult:
     return RollupResult(written, closed_to, rows, lost)
 
 
-def _write(place: Place, dates: list[date], closed_to: datetime) -> int:
+def _write(place: Place, dates: list[date], until: datetime) -> int:
     spans = [
         place.read(
             "events",
             columns=_READ,
             to_tx=place.facts.tx,
             happened_from=_midnight(first).isoformat(),
-            happened_to=min(_midnight(last + timedelta(days=1)), closed_to).isoformat(),
+            happened_to=min(_midnight(last + timedelta(days=1)), until).isoformat(),
         )
         for first, last in spans_of(dates)
     ]

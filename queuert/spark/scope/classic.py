@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from queuert.spark.scope.progress import TaskCounts
+from queuert.spark.scope.python_tasks import PythonTasks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +32,7 @@ class ClassicWork:
         self._description = description
         self._pool = pool
         self._streams = StreamsOfTag(tag)
+        self._python = PythonTasks(spark, tag)
         self._finished: dict[int, TaskCounts] = {}
 
     def open(self) -> None:
@@ -65,14 +67,18 @@ class ClassicWork:
             else:
                 session.clearActiveSession()
 
-    def cancel(self, reason: str) -> None:
-        """Stop the streaming queries and the jobs that run, and refuse those that would come later."""
+    def cancel(self, reason: str) -> bool:
+        """Stop the streaming queries and the jobs that run, and refuse those that would come later.
+
+        Returns whether tasks run on that the next call can end.
+        """
         context = self._java_context()
         context.cancelJobGroupAndFutureJobs(self._tag, reason)
         context.cancelJobsWithTag(self._tag, reason)
         for query in self._spark.streams.active:
             if str(query.runId) in self._streams.run_ids:
                 query.stop()
+        return self._python.end_cancelled()
 
     def track(self, query: StreamingQuery) -> None:
         """This query is to be stopped as well, whoever started it."""

@@ -49,12 +49,13 @@ class ConnectWork:
             self._threads.discard(thread)
             self._spark.removeTag(self._tag)
 
-    def cancel(self, reason: str) -> None:
-        """Stop the operations and the tracked streaming queries that run."""
+    def cancel(self, reason: str) -> bool:
+        """Stop the operations and the tracked streaming queries that run; whether the next call can end more: no."""
         self._spark.interruptTag(self._tag)
         for query in self._queries:
             if query.isActive:
                 query.stop()
+        return False
 
     def track(self, query: StreamingQuery) -> None:
         """This query is to be stopped as well."""

@@ -39,6 +39,10 @@ _LAST_LOOKS = 20
 _BETWEEN_LAST_LOOKS = 0.05
 """Seconds."""
 
+_LAST_CANCELLATIONS = 10
+_BETWEEN_LAST_CANCELLATIONS = 0.1
+"""Seconds: what cancelled tasks in Python have to end by themselves."""
+
 _PATIENCE = 10.0
 """Seconds for which leaving a scope waits for a call to Spark that is under way in its thread."""
 
@@ -231,7 +235,7 @@ class SparkScope:
                 self._try("progress", self._look)
         if not self._cancelled:
             self._try("progress", self._look_last)
-        self._try("cancellation", self._cancel)
+        self._try("cancellation", self._cancel_last)
 
     def _try(self, operation: str, action: Callable[[], object]) -> None:
         try:
@@ -243,8 +247,15 @@ class SparkScope:
         else:
             self._failing.discard(operation)
 
-    def _cancel(self) -> None:
-        self._work.cancel(self._cancelled or "its handler has ended")
+    def _cancel(self) -> bool:
+        return self._work.cancel(self._cancelled or "its handler has ended")
+
+    def _cancel_last(self) -> None:
+        # The handler has left as soon as its job was cancelled; the tasks of it have not.
+        for _ in range(_LAST_CANCELLATIONS):
+            if not self._cancel():
+                return
+            time.sleep(_BETWEEN_LAST_CANCELLATIONS)
 
     def _look_last(self) -> None:
         # Spark's own record of a job is written a moment after its result is there.
@@ -262,6 +273,9 @@ class SparkScope:
 
     def _tell(self, progress: SparkProgress) -> None:
         self.progress = progress
+        self._attempt.record_progress(
+            progress.done, progress.known, fraction=progress.fraction, message="tasks of Spark"
+        )
         if self._on_progress is not None:
             self._on_progress(progress)
         if self._observers.want(SparkProgressed):

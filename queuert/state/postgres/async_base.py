@@ -20,6 +20,7 @@ from queuert.state.postgres.failures import mapped_errors
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
 from queuert.state.postgres.statements import Statements
+from queuert.state.postgres.transport import connection_risks
 
 
 class AsyncPostgresBase:
@@ -29,17 +30,16 @@ class AsyncPostgresBase:
         self._settings = settings
         self._sql = statements
         self._connections = AsyncConnections(settings, connections)
-
-    @property
-    def risks(self) -> tuple[StoreRisk, ...]:
-        """None: Postgres keeps what it has committed, unless it was told not to."""
-        return ()
+        self.risks: tuple[StoreRisk, ...] = ()
+        """Of the way to the server alone, since Postgres keeps what it has committed; known when the store is open."""
 
     async def open(self) -> None:
         """Connect and check the schema."""
         await self._connections.open()
         try:
-            found = await self._fetch(self._sql.schema_revision)
+            async with self._connections.connection() as connection:
+                found = await fetch(connection, self._sql.schema_revision)
+                self.risks = connection_risks(connection.pgconn)
             if not found or found[0][0] < REQUIRED_REVISION:
                 raise SchemaMissingError(f"schema {self._settings.schema!r} is out of date: run queuert migrate up")
         except BaseException:

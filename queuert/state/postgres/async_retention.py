@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from psycopg import AsyncConnection
+from psycopg.errors import InsufficientPrivilege, LockNotAvailable
 
 from queuert.jobs import TtlUpdate
 from queuert.policies import checked_ttl
 from queuert.state.postgres import retiring
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_steps import fetch, forget_deleted
+from queuert.state.postgres.bulk import DROP_TIMEOUT, staged
 from queuert.state.postgres.retiring import Doomed
 from queuert.state.postgres.statements import Statements
-from queuert.state.retention import RetireRequest, RetireResult
+from queuert.state.retention import STAGING_KEPT, WRITES_KEPT, RetireRequest, RetireResult, StagingUpkeep
 
 
 class AsyncPostgresRetention(AsyncPostgresBase):
@@ -52,6 +54,26 @@ class AsyncPostgresRetention(AsyncPostgresBase):
         found = await fetch(connection, self._sql.find_unkept, unkept)
         cursor = retiring.after_unkept(left, found[-1]).encode() if len(found) >= limit else None
         return doomed + retiring.unkept_chains(found), cursor
+
+    async def tend_staging(self) -> StagingUpkeep:
+        """Remove what dead drivers have staged, and forget old bulk writes; each step in a transaction of its own."""
+        async with self._connections.connection() as connection:
+            idle = await fetch(connection, self._sql.bulk_idle_stages, {"seconds": STAGING_KEPT})
+            dropped = tuple([name for (name,) in idle if await self._drop_stage(connection, name)])
+            await connection.execute(self._sql.stream_sweep, {"seconds": STAGING_KEPT})
+            forgotten = await fetch(connection, self._sql.bulk_forget_writes, {"seconds": WRITES_KEPT})
+        return StagingUpkeep(dropped, len(forgotten))
+
+    async def _drop_stage(self, connection: AsyncConnection[Any], name: str) -> bool:
+        """Whether it could be: not while it is loaded, nor if it is another role's."""
+        try:
+            async with connection.transaction():
+                await connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{DROP_TIMEOUT}s",))
+                await connection.execute(self._sql.bulk_forget_stage, {"name": name})
+                await connection.execute(staged(self._sql.bulk_drop_stage, name))
+        except (LockNotAvailable, InsufficientPrivilege):
+            return False
+        return True
 
 
 async def retire(

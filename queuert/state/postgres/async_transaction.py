@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, suppress
 from types import TracebackType
 from typing import Any, Self
 
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import errors
 from psycopg.pq import TransactionStatus
 
 from queuert.errors import LeaseLostError, StateError, StateUnavailableError
@@ -19,10 +19,19 @@ from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.async_steps import fetch, finish_and_release
 from queuert.state.postgres.connections import AsyncConnections
 from queuert.state.postgres.failures import BROKEN, mapped
-from queuert.state.postgres.finishing import are_plain, completed
+from queuert.state.postgres.finishing import are_plain, completed, is_plain
 from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.watchdog import cut
+from queuert.state.postgres.wire import (
+    BEGIN,
+    COMMIT,
+    AsyncKeptConnection,
+    Step,
+    async_exchange,
+    is_plain_connection,
+    text_rows,
+)
 
 _SWALLOWED = (
     "a statement inside the block failed, and its error was swallowed: all of the block was rolled back. "
@@ -41,13 +50,14 @@ class AsyncPostgresTransaction:
         self._connections = connections
         self._sql = sql
         self._job = job
-        self._stack = AsyncExitStack()
-        self._connection: AsyncConnection[Any] | None = None
-        self._transaction: Any = None
+        self._borrowed: AbstractAsyncContextManager[AsyncKeptConnection] | None = None
+        self._connection: AsyncKeptConnection | None = None
+        self._has_dependents = True
         self._written = False
+        self._committed = False
 
     @property
-    def connection(self) -> AsyncConnection[Any]:
+    def connection(self) -> AsyncKeptConnection:
         """psycopg's connection, inside the transaction."""
         if self._connection is None:
             raise RuntimeError("the transaction has not begun")
@@ -62,70 +72,145 @@ class AsyncPostgresTransaction:
         """End the transaction's connection, from any thread."""
         cut(self.connection)
 
-    async def finish(self, finish: Finish) -> FinishResult:
-        """Write the ending inside the transaction."""
+    # --- the ending ---------------------------------------------------------------------------------------------------
+
+    async def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
+        """Write the ending inside the transaction; the last of all goes with the commit, if it can."""
         check_endings([finish])
+        if last and self._goes_with_commit(finish):
+            return await self._complete_and_commit(finish)
         with self._connections.limited(self.connection):
-            results = await self._finish(self.connection, finish)
+            results = await self._finish(finish)
         if finish.job.lease not in results:
             # Held by our lock since the beginning: only the caller's own SQL can have taken it.
             raise LeaseLostError(finish.job.id, AbortReason.TAKEN_BY_ANOTHER_WORKER)
         self._written = True
         return results[finish.job.lease]
 
-    async def _finish(self, connection: AsyncConnection[Any], finish: Finish) -> dict[Lease, FinishResult]:
+    async def _finish(self, finish: Finish) -> dict[Lease, FinishResult]:
         """The job's row is locked, so most completions need no other: nobody can have begun to wait for their chain.
 
         Nobody but the caller in this very transaction, which the lean statement finds out.
         """
         if are_plain([finish]):
-            found = await fetch(connection, self._sql.complete, parameters.complete([finish]))
+            found = await fetch(self.connection, self._sql.complete, parameters.complete([finish]))
             if found:
                 return completed([finish], found)
-        return await finish_and_release(connection, self._sql, [finish])
+        return await finish_and_release(self.connection, self._sql, [finish])
+
+    def _goes_with_commit(self, finish: Finish) -> bool:
+        """Whether nothing can be in the way of a plain completion: no dependents of this transaction's own making."""
+        connection = self.connection
+        return (
+            is_plain(finish)
+            and not self._has_dependents
+            and not connection.outsiders
+            and connection.info.transaction_status is TransactionStatus.INTRANS
+            and is_plain_connection(connection.pgconn)
+        )
+
+    async def _complete_and_commit(self, finish: Finish) -> FinishResult:
+        job = finish.job
+        asked = {"id": job.id, "token": job.token, "output": finish.output}
+        try:
+            with self._connections.watched(self.connection):
+                await self._exchange(Step(self._sql.held_completion, asked), Step(COMMIT, {}))
+        except errors.DivisionByZero:
+            # The statement divides by the number of rows that it wrote.
+            raise LeaseLostError(job.id, AbortReason.TAKEN_BY_ANOTHER_WORKER) from None
+        except BROKEN as failure:
+            if not self.connection.closed:
+                # An answer of the server, which has rolled back: a deadlock, a timeout.
+                raise mapped(failure) from failure
+            await self._give_back()
+            await self._resolve(failure)
+        except errors.IntegrityError:
+            # The handler's own constraint, which waited for the commit: told as psycopg tells it.
+            raise
+        except psycopg.Error as refused:
+            raise mapped(refused) from refused
+        self._committed = True
+        return FinishResult(job.id)
+
+    # --- the block ----------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        async with AsyncExitStack() as stack:
-            self._connection = await stack.enter_async_context(self._connections.bare_connection())
+        borrowed = self._connections.bare_connection()
+        self._connection = await borrowed.__aenter__()
+        try:
             with self._connections.limited(self._connection):
-                self._transaction = self._connection.transaction()
-                await self._transaction.__aenter__()
-                stack.push_async_exit(self._transaction.__aexit__)
-                await self._hold(self._connection)
-            self._stack = stack.pop_all()
+                await self._begin()
+        except BaseException as error:
+            with self._connections.watched(self._connection):
+                await self._roll_back()
+            await borrowed.__aexit__(type(error), error, error.__traceback__)
+            raise
+        self._borrowed = borrowed
+        self._connection.held = True
+        self._connection.outsiders = False
         return self
 
-    async def _hold(self, connection: AsyncConnection[Any]) -> None:
+    async def _begin(self) -> None:
+        """Begin, and hold the job."""
         lease = self._job.lease
         idle = str(max(1000, round(self._job.lease_seconds * 1000)))
         asked = {"id": lease.job_id, "root": self._job.chain_id, "idle": idle}
-        found = {row[0]: row for row in await fetch(connection, self._sql.hold, asked)}
-        row = found.get(lease.job_id)
-        if row is None or row[1] != lease.token or not row[2]:
-            raise LeaseLostError(lease.job_id, await self._reason(connection))
+        _, held = await self._exchange(Step(BEGIN, {}), Step(self._sql.held_rows, asked))
+        row = {row[0]: row for row in text_rows(held)}.get(lease.job_id)
+        if row is None or row[1] != lease.token or row[2] != "t":
+            raise LeaseLostError(lease.job_id, await self._reason())
+        # Perhaps since the claim; not from now on.
+        self._has_dependents = row[3] != "f"
 
-    async def _reason(self, connection: AsyncConnection[Any]) -> AbortReason:
-        found = await fetch(connection, self._sql.lease_states, {"ids": [self._job.id]})
+    async def _exchange(self, *steps: Step) -> list[Any]:
+        return await async_exchange(self.connection, steps, prepare=self._connections.prepares)
+
+    async def _reason(self) -> AbortReason:
+        found = await fetch(self.connection, self._sql.lease_states, {"ids": [self._job.id]})
         state = rows.lease_states([self._job.lease], found)[0]
         return AbortReason.ALREADY_COMPLETED if isinstance(state, LeaseState) else state
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.connection.held = False
+        failure: psycopg.Error | None = None
+        try:
+            if not self._committed:
+                failure = await self._end(error)
+        finally:
+            await self._give_back()
+        if failure is not None:
+            await self._resolve(failure)
+
+    async def _give_back(self) -> None:
+        """The pool has few connections, and what looks for the outcome on another must not wait for this one."""
+        borrowed, self._borrowed = self._borrowed, None
+        if borrowed is not None:
+            await borrowed.__aexit__(None, None, None)
+
+    async def _end(self, error: BaseException | None) -> psycopg.Error | None:
+        """Commit, or roll back because of an error. What left the outcome of the ending in doubt."""
         try:
             with self._connections.watched(self.connection):
-                if error is None and self.connection.info.transaction_status is TransactionStatus.INERROR:
+                if error is not None:
+                    await self._roll_back()
+                    return None
+                if self.connection.info.transaction_status is TransactionStatus.INERROR:
                     # COMMIT would be answered by a silent ROLLBACK.
-                    await self._stack.__aexit__(StateError, StateError(_SWALLOWED), None)
+                    await self._roll_back()
                     raise StateError(_SWALLOWED)
-                await self._stack.__aexit__(kind, error, trace)
+                await self.connection.commit()
         except BROKEN as failure:
-            if error is not None:
-                # The rollback failed because the connection is gone, which rolls back as well.
-                return
             if not self._written:
                 raise mapped(failure) from failure
-            await self._resolve(failure)
+            return failure
+        return None
+
+    async def _roll_back(self) -> None:
+        """A connection that is gone has rolled back as well."""
+        with suppress(psycopg.Error):
+            await self.connection.rollback()
 
     async def _resolve(self, failure: psycopg.Error) -> None:
         """The answer to COMMIT was lost: look whether it was done.

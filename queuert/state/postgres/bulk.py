@@ -24,7 +24,7 @@ _PREFIX = "bulk_stage_"
 STREAM_STAGE = "stream_stage"
 """Where rows of micro-batches are staged, of all streams."""
 
-_DROP_TIMEOUT = 2.0
+DROP_TIMEOUT = 2.0
 """Seconds to wait for tasks that still load a staging table; after that it is left to the sweep."""
 
 
@@ -133,7 +133,7 @@ def copy_rows(session: BulkSession, stage: str, columns: Sequence[str], chunks: 
 def drop_stage(session: BulkSession, stage: str) -> bool:
     """Drop the staging table of a bulk write. False: tasks still load it, and the sweep will drop it later."""
     try:
-        with session.transaction(lock_timeout=_DROP_TIMEOUT) as connection:
+        with session.transaction(lock_timeout=DROP_TIMEOUT) as connection:
             connection.execute(session.sql.bulk_forget_stage, {"name": stage})
             connection.execute(staged(session.sql.bulk_drop_stage, stage))
     except StateUnavailableError as error:

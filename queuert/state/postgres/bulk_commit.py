@@ -218,7 +218,12 @@ def start_staged(session: BulkSession, connection: Connection[Any], stage: str, 
         connection.execute(staged(sql.bulk_drop_duplicates, stage), values)
     awaited = _lock_awaited(session, connection, stage, values) if start.has_blockers else False
     conflict = "ON CONFLICT (id) DO NOTHING" if start.skip_existing else ""
-    [(started,)] = fetch(connection, staged(sql.bulk_start, stage, conflict=conflict), values)
+    insert = staged(sql.bulk_start, stage, conflict=conflict)
+    [(level,)] = fetch(connection, sql.bulk_level, values)
+    if level == "all":
+        [(started,)] = fetch(connection, staged(sql.bulk_start_noted, stage, insert=insert.decode()), values)
+    else:
+        started = connection.execute(insert, values).rowcount
     if awaited:
         for entries in _blockers(session, connection, stage, values):
             fetch(connection, sql.add_blockers, {"blockers": array(entries)})

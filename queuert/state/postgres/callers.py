@@ -14,6 +14,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from queuert.errors import UnsupportedConnectionError
 from queuert.state.postgres.failures import mapped_errors
+from queuert.state.postgres.wire import AsyncKeptConnection, KeptConnection
 
 _SYNC_TAKES = (
     "a psycopg.Connection, its cursor, a psycopg_pool.ConnectionPool, an SQLAlchemy Connection or Session on "
@@ -46,6 +47,7 @@ def sync_callers_connection(given: Any) -> Iterator[Connection[Any]]:
     found = _sync_driver_connection(given)
     if not isinstance(found, Connection):
         raise _refused(given, found, _SYNC_TAKES)
+    _tell_block(found)
     yield found
 
 
@@ -71,7 +73,14 @@ async def async_callers_connection(given: Any) -> AsyncIterator[AsyncConnection[
     found = await _async_driver_connection(given)
     if not isinstance(found, AsyncConnection):
         raise _refused(given, found, _ASYNC_TAKES)
+    _tell_block(found)
     yield found
+
+
+def _tell_block(connection: Any) -> None:
+    """A block of an attempt whose connection this is must know that more was written than the handler's own rows."""
+    if isinstance(connection, AsyncKeptConnection | KeptConnection):
+        connection.outsiders = True
 
 
 # --- what is inside --------------------------------------------------------------------------------------------------

@@ -15,12 +15,17 @@ from queuert.errors import ClosedError
 from queuert.state.postgres.failures import mapped_errors
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.watchdog import Watchdog, cut
+from queuert.state.postgres.wire import AsyncKeptConnection, KeptConnection
 
-_REMINDER = 1.0
+_REMINDER = 0.5
+"""Seconds between two tries to connect while somebody waits for a connection: so late is a worker after an outage."""
 
-_PLAN_ONCE = b"SET plan_cache_mode = force_generic_plan"
+_PLAN_ONCE = b"SELECT set_config('plan_cache_mode', 'force_generic_plan', false) WHERE pg_backend_pid() = %s"
 """Our statements have one good plan, whatever their values. Left to itself Postgres makes a new one each time, since it
-takes a limit that it does not know for a tenth of the table: a millisecond a claim, more than the claim itself."""
+takes a limit that it does not know for a tenth of the table: a millisecond a claim, more than the claim itself.
+
+A pooler gives out a number of its own in place of the session's: its sessions are others' as well, and are left alone.
+"""
 
 
 class _Base:
@@ -35,11 +40,16 @@ class _Base:
             "min_size": 1,
             "max_size": max(1, size),
             "timeout": settings.answer_timeout,
-            # Giving up is harmless, as the next use begins anew; going on would double the pauses for ever.
-            "reconnect_timeout": 2.0,
+            # Giving up at once is harmless, as whoever waits begins anew; going on would double the pauses for ever.
+            "reconnect_timeout": 0.0,
             "open": False,
             "name": settings.application_name,
         }
+
+    @property
+    def prepares(self) -> bool:
+        """Whether statements may be prepared: behind a pooler they may not."""
+        return self._settings.prepare_threshold is not None
 
     def _is_new(self, connection: BaseConnection[Any]) -> bool:
         """Whether it is yet to be told to plan once. Without prepared statements there is nothing to be kept."""
@@ -92,7 +102,7 @@ class AsyncConnections(_Base):
 
     def __init__(self, settings: PostgresSettings, size: int) -> None:
         super().__init__(settings, size)
-        self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
+        self._pool: AsyncConnectionPool[AsyncKeptConnection] | None = None
 
     async def open(self) -> None:
         """Connect once for a clear error, then fill the pool. Idempotent."""
@@ -101,7 +111,7 @@ class AsyncConnections(_Base):
         with mapped_errors():
             first = await AsyncConnection.connect(self._settings.dsn, **self._settings.connection_arguments())
             await first.close()
-            pool = AsyncConnectionPool(**self._pool_arguments)
+            pool = AsyncConnectionPool(connection_class=AsyncKeptConnection, **self._pool_arguments)
             await pool.open()
         self._pool = pool
 
@@ -113,16 +123,16 @@ class AsyncConnections(_Base):
             await pool.close(timeout=1.0)
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+    async def connection(self) -> AsyncIterator[AsyncKeptConnection]:
         """A connection for some statements: driver errors are mapped, and waiting is limited."""
         async with self.bare_connection() as connection:
             with self._limited(connection):
                 if self._is_new(connection):
-                    await connection.execute(_PLAN_ONCE)
+                    await connection.execute(_PLAN_ONCE, [connection.info.backend_pid])
                 yield connection
 
     @asynccontextmanager
-    async def bare_connection(self) -> AsyncIterator[AsyncConnection[Any]]:
+    async def bare_connection(self) -> AsyncIterator[AsyncKeptConnection]:
         """A connection on which foreign code will run as well: its errors pass as they are."""
         if self._pool is None:
             raise ClosedError("the store is not open: it was closed, or never opened")
@@ -134,7 +144,7 @@ class AsyncConnections(_Base):
         finally:
             await self._give_back(connection)
 
-    async def _waited_for(self, pool: AsyncConnectionPool[AsyncConnection[Any]]) -> AsyncConnection[Any]:
+    async def _waited_for(self, pool: AsyncConnectionPool[AsyncKeptConnection]) -> AsyncKeptConnection:
         for wait, last in self._waits():
             try:
                 return await pool.getconn(wait)
@@ -143,7 +153,7 @@ class AsyncConnections(_Base):
                     raise
         raise AssertionError("the last wait returns or raises")
 
-    async def _give_back(self, connection: AsyncConnection[Any]) -> None:
+    async def _give_back(self, connection: AsyncKeptConnection) -> None:
         # What a handler set for itself is not for the next one.
         connection.row_factory, connection.cursor_factory = tuple_row, AsyncCursor
         if self._pool is None:
@@ -152,7 +162,7 @@ class AsyncConnections(_Base):
             await self._pool.putconn(connection)
 
     @contextmanager
-    def limited(self, connection: AsyncConnection[Any]) -> Iterator[None]:
+    def limited(self, connection: AsyncKeptConnection) -> Iterator[None]:
         """Map errors and limit waiting for our own statements on a bare connection."""
         with self._limited(connection):
             yield
@@ -163,7 +173,7 @@ class Connections(_Base):
 
     def __init__(self, settings: PostgresSettings, size: int) -> None:
         super().__init__(settings, size)
-        self._pool: ConnectionPool[Connection[Any]] | None = None
+        self._pool: ConnectionPool[KeptConnection] | None = None
 
     def open(self) -> None:
         """Connect once for a clear error, then fill the pool. Idempotent."""
@@ -171,7 +181,7 @@ class Connections(_Base):
             return
         with mapped_errors():
             Connection.connect(self._settings.dsn, **self._settings.connection_arguments()).close()
-            pool = ConnectionPool(**self._pool_arguments)
+            pool = ConnectionPool(connection_class=KeptConnection, **self._pool_arguments)
             pool.open()
         self._pool = pool
 
@@ -183,15 +193,15 @@ class Connections(_Base):
             pool.close(timeout=1.0)
 
     @contextmanager
-    def connection(self) -> Iterator[Connection[Any]]:
+    def connection(self) -> Iterator[KeptConnection]:
         """A connection for some statements: driver errors are mapped, and waiting is limited."""
         with self.bare_connection() as connection, self._limited(connection):
             if self._is_new(connection):
-                connection.execute(_PLAN_ONCE)
+                connection.execute(_PLAN_ONCE, [connection.info.backend_pid])
             yield connection
 
     @contextmanager
-    def bare_connection(self) -> Iterator[Connection[Any]]:
+    def bare_connection(self) -> Iterator[KeptConnection]:
         """A connection on which foreign code will run as well: its errors pass as they are."""
         if self._pool is None:
             raise ClosedError("the store is not open: it was closed, or never opened")
@@ -203,7 +213,7 @@ class Connections(_Base):
         finally:
             self._give_back(connection)
 
-    def _waited_for(self, pool: ConnectionPool[Connection[Any]]) -> Connection[Any]:
+    def _waited_for(self, pool: ConnectionPool[KeptConnection]) -> KeptConnection:
         for wait, last in self._waits():
             try:
                 return pool.getconn(wait)
@@ -212,7 +222,7 @@ class Connections(_Base):
                     raise
         raise AssertionError("the last wait returns or raises")
 
-    def _give_back(self, connection: Connection[Any]) -> None:
+    def _give_back(self, connection: KeptConnection) -> None:
         connection.row_factory, connection.cursor_factory = tuple_row, Cursor
         if self._pool is None:
             connection.close()
@@ -220,7 +230,7 @@ class Connections(_Base):
             self._pool.putconn(connection)
 
     @contextmanager
-    def limited(self, connection: Connection[Any]) -> Iterator[None]:
+    def limited(self, connection: KeptConnection) -> Iterator[None]:
         """Map errors and limit waiting for our own statements on a bare connection."""
         with self._limited(connection):
             yield

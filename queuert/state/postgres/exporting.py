@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from io import BytesIO
 from typing import Any
 
 from psycopg import ClientCursor, Connection, InterfaceError, IsolationLevel, OperationalError, errors
@@ -60,8 +61,11 @@ def _on_snapshot(session: BulkSession, snapshot: str | None) -> Iterator[Connect
         if snapshot is not None:
             # Before anything else, as the server wants it; it takes no parameter there.
             connection.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
-        for name, value in {**limits, **_TEXT}.items():
-            connection.execute("SELECT set_config(%s, %s, true)", (name, value))
+        chosen = {**limits, **_TEXT}
+        connection.execute(
+            "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) AS chosen (name, value)",
+            (list(chosen), list(chosen.values())),
+        )
         yield connection
 
 
@@ -104,18 +108,17 @@ def _chunks(connection: Connection[Any], text: str, parameters: Mapping[str, Any
     _check(pgconn.exec_(merged.encode()), ExecStatus.COPY_OUT)
     ended = False
     try:
-        rows: list[Any] = []
-        size = 0
-        while (length := (got := pgconn.get_copy_data(0))[0]) > 0:
-            rows.append(got[1])
-            size += length
-            if size >= CHUNK_BYTES:
-                yield b"".join(rows)
-                rows, size = [], 0
+        rows = BytesIO()
+        while (got := pgconn.get_copy_data(0))[0] > 0:
+            # Written into one buffer at once: a list of a million small objects takes as long to make as all else.
+            rows.write(got[1])
+            if rows.tell() >= CHUNK_BYTES:
+                yield rows.getvalue()
+                rows = BytesIO()
         ended = True
         _check(pgconn.get_result(), ExecStatus.COMMAND_OK)
-        if rows:
-            yield b"".join(rows)
+        if rows.tell():
+            yield rows.getvalue()
     finally:
         if not ended:
             _abandon(connection)

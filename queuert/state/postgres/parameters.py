@@ -189,7 +189,12 @@ def leases(held: Sequence[Lease]) -> Parameters:
 def renewals(asked: Sequence[Renewal]) -> Parameters:
     """Parameters of ``renew``, in the order of ids, in which rows are locked everywhere."""
     ordered = sorted(asked, key=lambda renewal: renewal.lease.job_id)
-    return {**leases([renewal.lease for renewal in ordered]), "seconds": [renewal.seconds for renewal in ordered]}
+    told = [renewal.progress for renewal in ordered]
+    return {
+        **leases([renewal.lease for renewal in ordered]),
+        "seconds": [renewal.seconds for renewal in ordered],
+        "progress": told if any(one is not None for one in told) else None,
+    }
 
 
 def reap(request: ReapRequest) -> Parameters:

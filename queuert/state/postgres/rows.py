@@ -19,7 +19,7 @@ from queuert.state.adapter import (
     ReapedJob,
     StartedJob,
 )
-from queuert.state.decoding import job_error, json_value
+from queuert.state.decoding import job_error, job_progress, json_value
 
 Row = tuple[Any, ...]
 
@@ -89,6 +89,7 @@ def job(row: Row) -> Job:
         continued_by=row[19],
         deduplication_key=row[20],
         limit_key=row[21],
+        progress=job_progress(row[22], row[6]),
     )
 
 

@@ -6,6 +6,7 @@ from functools import cache
 from importlib.resources import files
 
 from queuert.migrations import check_schema_name
+from queuert.state.postgres.wire import named
 
 
 class Statements:
@@ -15,6 +16,8 @@ class Statements:
         self.schema = check_schema_name(schema)
         for name, text in _texts().items():
             setattr(self, name, text.replace("{schema}", f'"{schema}"').encode())
+        self.held_rows = named("queuert_hold", self.hold)
+        self.held_completion = named("queuert_complete_held", self.complete_held)
 
     start_jobs: bytes
     start_plain: bytes
@@ -36,6 +39,7 @@ class Statements:
     release_claim: bytes
     finish: bytes
     complete: bytes
+    complete_held: bytes
     hold: bytes
     reap: bytes
     fail_expired: bytes
@@ -105,6 +109,7 @@ class Statements:
     bulk_copy: bytes
     bulk_drop_stage: bytes
     bulk_forget_stage: bytes
+    bulk_forget_writes: bytes
     bulk_idle_stages: bytes
     bulk_find_write: bytes
     bulk_note_write: bytes
@@ -117,6 +122,8 @@ class Statements:
     bulk_awaited: bytes
     bulk_waiting: bytes
     bulk_start: bytes
+    bulk_start_noted: bytes
+    bulk_level: bytes
     stream_find: bytes
     stream_note_batch: bytes
     stream_forget_staged: bytes

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from psycopg import Connection
+from psycopg.errors import InsufficientPrivilege, LockNotAvailable
 
 from queuert.jobs import TtlUpdate
 from queuert.policies import checked_ttl
 from queuert.state.postgres import retiring
+from queuert.state.postgres.bulk import DROP_TIMEOUT, staged
 from queuert.state.postgres.retiring import Doomed
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_steps import fetch, forget_deleted
-from queuert.state.retention import RetireRequest, RetireResult
+from queuert.state.retention import STAGING_KEPT, WRITES_KEPT, RetireRequest, RetireResult, StagingUpkeep
 
 
 class PostgresRetention(PostgresBase):
@@ -53,6 +55,26 @@ class PostgresRetention(PostgresBase):
         found = fetch(connection, self._sql.find_unkept, unkept)
         cursor = retiring.after_unkept(left, found[-1]).encode() if len(found) >= limit else None
         return doomed + retiring.unkept_chains(found), cursor
+
+    def tend_staging(self) -> StagingUpkeep:
+        """Remove what dead drivers have staged, and forget old bulk writes; each step in a transaction of its own."""
+        with self._connections.connection() as connection:
+            idle = fetch(connection, self._sql.bulk_idle_stages, {"seconds": STAGING_KEPT})
+            dropped = tuple([name for (name,) in idle if self._drop_stage(connection, name)])
+            connection.execute(self._sql.stream_sweep, {"seconds": STAGING_KEPT})
+            forgotten = fetch(connection, self._sql.bulk_forget_writes, {"seconds": WRITES_KEPT})
+        return StagingUpkeep(dropped, len(forgotten))
+
+    def _drop_stage(self, connection: Connection[Any], name: str) -> bool:
+        """Whether it could be: not while it is loaded, nor if it is another role's."""
+        try:
+            with connection.transaction():
+                connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{DROP_TIMEOUT}s",))
+                connection.execute(self._sql.bulk_forget_stage, {"name": name})
+                connection.execute(staged(self._sql.bulk_drop_stage, name))
+        except (LockNotAvailable, InsufficientPrivilege):
+            return False
+        return True
 
 
 def retire(connection: Connection[Any], sql: Statements, doomed: Sequence[Doomed], *, wait: bool = False) -> list[str]:

@@ -11,6 +11,7 @@ from queuert.state.redis.failures import mapped_errors
 from queuert.state.redis.requests import Arguments
 from queuert.state.redis.server import async_server_findings
 from queuert.state.redis.settings import RedisSettings
+from queuert.state.redis.transport import address_risks
 
 NO_TRANSACTIONS = (
     "connection= was given, but jobs are kept in Redis, which takes part in no transaction of a caller's: "
@@ -44,7 +45,8 @@ class AsyncRedisBase:
             with mapped_errors():
                 findings = await async_server_findings(client)
             findings.check(allow_eviction=self._settings.allow_eviction)
-            self.risks = tuple(StoreRisk(str(risk), risk.advice) for risk in findings.risks)
+            told = (StoreRisk(str(risk), risk.advice) for risk in findings.risks)
+            self.risks = (*told, *address_risks(self._settings))
         except BaseException:
             await self._connections.aclose()
             raise

@@ -8,7 +8,7 @@ from queuert.jobs import TtlUpdate
 from queuert.policies import checked_ttl
 from queuert.state.redis import requests, rows
 from queuert.state.redis.async_base import AsyncRedisBase
-from queuert.state.retention import RetireRequest, RetireResult
+from queuert.state.retention import RetireRequest, RetireResult, StagingUpkeep
 
 
 class AsyncRedisRetention(AsyncRedisBase):
@@ -23,3 +23,7 @@ class AsyncRedisRetention(AsyncRedisBase):
         """Delete closed chains that have expired, or that are not kept."""
         following, retired = await self._run("retire", requests.retire(request))
         return RetireResult(rows.texts(retired), f"{following[0]}:{following[1]}" if following else None)
+
+    async def tend_staging(self) -> StagingUpkeep:
+        """Nothing is staged here: bulk writes are for Postgres."""
+        return StagingUpkeep()

@@ -55,7 +55,7 @@ class AsyncRedisTransaction:
     def cut(self) -> None:
         """There is no connection to end: each script has its own patience."""
 
-    async def finish(self, finish: Finish) -> FinishResult:
+    async def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
         """Keep the ending. The result is filled in when it is written, as the block ends."""
         if self._kept is not None:
             raise StateError("the attempt was ended already in this block")

@@ -151,7 +151,10 @@ def leases(asked: Iterable[Lease]) -> Arguments:
 
 def renewals(asked: Iterable[Renewal]) -> Arguments:
     """Of ``renew``."""
-    return plain([[one.lease.job_id, one.lease.token, pause(one.seconds)] for one in asked])
+    return plain([
+        [one.lease.job_id, one.lease.token, pause(one.seconds), *([] if one.progress is None else [one.progress])]
+        for one in asked
+    ])  # fmt: skip
 
 
 def _ending(finish: Finish, payloads: _Payloads) -> dict[str, Any]:

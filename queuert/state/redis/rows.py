@@ -21,7 +21,7 @@ from queuert.state.adapter import (
     StartedJob,
     TypeCount,
 )
-from queuert.state.decoding import job_error, json_value
+from queuert.state.decoding import job_error, job_progress, json_value
 from queuert.state.outside import Intervention, TriggeredJob
 from queuert.state.recurrence import DueSchedules, PausedType, ScheduleRecord
 from queuert.state.redis.requests import EPOCH
@@ -158,6 +158,7 @@ def job(one: Any, now: int) -> Job | None:
         continued_by=fields.get("next"),
         deduplication_key=fields.get("dedup"),
         limit_key=fields.get("limit"),
+        progress=job_progress(fields.get("progress"), number("attempt")),
     )
 
 

@@ -12,6 +12,7 @@ from queuert.state.redis.failures import mapped_errors
 from queuert.state.redis.requests import Arguments
 from queuert.state.redis.server import sync_server_findings
 from queuert.state.redis.settings import RedisSettings
+from queuert.state.redis.transport import address_risks
 
 NO_TRANSACTIONS = (
     "connection= was given, but jobs are kept in Redis, which takes part in no transaction of a caller's: "
@@ -45,7 +46,8 @@ class RedisBase:
             with mapped_errors():
                 findings = sync_server_findings(client)
             findings.check(allow_eviction=self._settings.allow_eviction)
-            self.risks = tuple(StoreRisk(str(risk), risk.advice) for risk in findings.risks)
+            told = (StoreRisk(str(risk), risk.advice) for risk in findings.risks)
+            self.risks = (*told, *address_risks(self._settings))
         except BaseException:
             self._connections.close()
             raise

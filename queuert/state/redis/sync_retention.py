@@ -9,7 +9,7 @@ from queuert.jobs import TtlUpdate
 from queuert.policies import checked_ttl
 from queuert.state.redis import requests, rows
 from queuert.state.redis.sync_base import RedisBase
-from queuert.state.retention import RetireRequest, RetireResult
+from queuert.state.retention import RetireRequest, RetireResult, StagingUpkeep
 
 
 class RedisRetention(RedisBase):
@@ -24,3 +24,7 @@ class RedisRetention(RedisBase):
         """Delete closed chains that have expired, or that are not kept."""
         following, retired = self._run("retire", requests.retire(request))
         return RetireResult(rows.texts(retired), f"{following[0]}:{following[1]}" if following else None)
+
+    def tend_staging(self) -> StagingUpkeep:
+        """Nothing is staged here: bulk writes are for Postgres."""
+        return StagingUpkeep()

@@ -56,7 +56,7 @@ class RedisTransaction:
     def cut(self) -> None:
         """There is no connection to end: each script has its own patience."""
 
-    def finish(self, finish: Finish) -> FinishResult:
+    def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
         """Keep the ending. The result is filled in when it is written, as the block ends."""
         if self._kept is not None:
             raise StateError("the attempt was ended already in this block")

@@ -14,7 +14,7 @@ from queuert.state.hints import delete_hints, intervention_hints, trigger_hints
 from queuert.state.listing import ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.outside import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
 from queuert.state.recurrence import DueSchedules, PausedType, ScheduleRecord
-from queuert.state.retention import RetireRequest, RetireResult
+from queuert.state.retention import RetireRequest, RetireResult, StagingUpkeep
 from queuert.state.sqlite import listing, outside, recurring, registering, retiring, rows
 from queuert.state.sqlite.base import SQLiteBase
 from queuert.state.sqlite.link import run
@@ -102,6 +102,10 @@ class SQLiteOperating(NoEvents, SQLiteBase):
         """Let closed chains expire ``seconds`` from now instead."""
         with self._writing() as connection:
             return retiring.update_ttl(connection, ids, seconds)
+
+    def tend_staging(self) -> StagingUpkeep:
+        """Nothing is staged here: bulk writes are for Postgres."""
+        return StagingUpkeep()
 
     def retire(self, request: RetireRequest) -> RetireResult:
         """Delete closed chains that have expired, or that the retention of their type does not keep."""

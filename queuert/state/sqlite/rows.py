@@ -11,7 +11,7 @@ from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobError, J
 from queuert.recurrence import MissedRuns
 from queuert.schedules import Schedule
 from queuert.state.adapter import BlockerRecord, ClaimedJob, FinishKind, StartedJob
-from queuert.state.decoding import job_error, json_value
+from queuert.state.decoding import job_error, job_progress, json_value
 from queuert.state.recurrence import PausedType, ScheduleRecord
 
 Row = tuple[Any, ...]
@@ -111,6 +111,7 @@ def job(row: Row) -> Job:
         continued_by=row[19],
         deduplication_key=row[20],
         limit_key=row[21],
+        progress=job_progress(row[22], row[6]),
     )
 
 

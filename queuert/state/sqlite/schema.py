@@ -10,10 +10,10 @@ from queuert.state.sqlite.failures import primary_code
 from queuert.state.sqlite.link import Link
 from queuert.state.sqlite.statements import statements
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """In the table ``queuert_schema``; the file's own ``user_version`` is the application's."""
 
-UPGRADES: tuple[str, ...] = ()
+UPGRADES: tuple[str, ...] = ("add_progress",)
 """The name of the statement file that leads from version 1 to 2, then from 2 to 3, and so on."""
 
 _PAUSE = 0.01

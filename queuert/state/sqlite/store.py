@@ -149,4 +149,5 @@ class SQLiteStore(SQLiteOperating):
 def _renew(connection: Connection, renewal: Renewal) -> bool:
     expires = now_us() + rows.microseconds_of(renewal.seconds)
     lease = renewal.lease
-    return changed(connection, "renew", id=lease.job_id, token=lease.token, expires=expires) > 0
+    told = {"expires": expires, "progress": renewal.progress}
+    return changed(connection, "renew", id=lease.job_id, token=lease.token, **told) > 0

@@ -59,7 +59,7 @@ class SQLiteTransaction:
             if self._open:
                 self._link.connection.interrupt()
 
-    def finish(self, finish: Finish) -> FinishResult:
+    def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
         """Write the ending inside the transaction."""
         check_endings([finish])
         self._check_usable()

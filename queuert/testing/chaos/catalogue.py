@@ -27,7 +27,7 @@ class Kind:
 
 _KINDS = (
     # processes
-    Kind("kill worker", ALL, 230, "worker", "SIGKILL at any moment"),
+    Kind("kill worker", ALL, 250, "worker", "SIGKILL at any moment"),
     Kind("kill worker in handler", ALL, 90, "worker", "SIGKILL while a handler of it runs"),
     Kind("kill worker in commit", PG, 15, "worker", "SIGKILL while its COMMIT is under way and its answer lost"),
     Kind("kill client", ALL, 30, "client", "SIGKILL between or in its calls; its successor repeats what is in doubt"),
@@ -70,7 +70,7 @@ _KINDS = (
     # the work itself
     Kind("block event loop", ALL, 10, "chains", "a handler blocks the event loop for longer than the lease"),
     Kind("exhaust pool", ALL, 10, "chains", "more completing transactions at once than connections"),
-    Kind("poison", ALL, 15, "chains", "jobs that exit, segfault, kill their process, or hang"),
+    Kind("poison", ALL, 20, "chains", "jobs that exit, segfault, kill their process, use up its memory, or hang"),
     # from outside
     Kind("cancel chains", ALL, 25, "chains", "whatever their jobs are at"),
     Kind("retry chains", ALL, 15, "chains", "cancelled ones, and failed ones"),

@@ -9,17 +9,27 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 from queuert.testing.chaos.fleet import GRACE, Fleet, Missed, Place
 from queuert.testing.chaos.handlers import EVERY
 from queuert.testing.chaos.outsider import Outsider
 from queuert.testing.chaos.plan import Fault
+from queuert.testing.chaos.processes import Child
 from queuert.testing.chaos.records import Records, Tail
 from queuert.testing.chaos.stores import OwnedStore
 from queuert.testing.chaos.workload import LEASE, Task, blocking, effect, poison
 from queuert.testing.fault_proxy import FaultProxy
 
 TRACE_SECONDS = 12.0
+
+
+class Outage(NamedTuple):
+    """A time in which the store was broken, and whether it was down altogether."""
+
+    began: float
+    ended: float
+    down: bool
 
 
 @dataclass
@@ -32,7 +42,8 @@ class Scene:
     traces: Tail
     gates: Path
     stops: Records
-    serving: list[float] = field(default_factory=list)
+    left: Records
+    outages: list[Outage] = field(default_factory=list)
     server: threading.RLock = field(default_factory=threading.RLock)
     """Held while the server is broken, and by those who need it to be there."""
 
@@ -126,10 +137,9 @@ def open_gate(scene: Scene, id: str, which: int | str = EVERY) -> None:
 def freeze_worker(scene: Scene, fault: Fault) -> str:
     """For longer than the lease."""
     seconds = LEASE.seconds * (1.2 + fault.measure)
-    with scene.worker(fault).held() as child:
-        child.send(signal.SIGSTOP)
+    place = scene.worker(fault)
+    with place.held() as child, scene.fleet.frozen(place, child):
         time.sleep(seconds)
-        child.send(signal.SIGCONT)
     return f"for {seconds:.1f} s"
 
 
@@ -155,18 +165,19 @@ def stop_worker(scene: Scene, fault: Fault) -> str:
             child.send(signal.SIGTERM)
         if not child.wait(GRACE + 10.0):
             child.kill()
-        leases = scene.store.leases_of(child.pid)
-        scene.stops.add(
-            slot=place.number,
-            pid=child.pid,
-            code=child.code,
-            leases=leases,
-            kind=fault.kind,
-            began=began,
-            ended=time.time(),
-        )
+        note_stop(scene, place, child, fault.kind, began)
         place.wait_for_successor(child)
     return f"process {child.pid}, exit code {child.code}"
+
+
+def note_stop(scene: Scene, place: Place, child: Child, kind: str, began: float) -> None:
+    """Write down how a worker ended that was asked to stop, and each lease that it left."""
+    ended = time.time()
+    left = scene.store.leases_of(child.pid)
+    common = {"slot": place.number, "pid": child.pid, "kind": kind, "began": began, "ended": ended}
+    scene.stops.add(**common, code=child.code, leases=len(left))
+    for job_id, attempt in left:
+        scene.left.add(pid=child.pid, job_id=job_id, attempt=attempt)
 
 
 @injector("stop worker at start")
@@ -213,9 +224,9 @@ def wrong_clock(scene: Scene, fault: Fault) -> str:
 def break_server(scene: Scene, fault: Fault) -> str:
     """What the store itself knows how to do."""
     with scene.server:
+        began = time.time()
         serving, told = scene.store.break_it(fault.kind, fault.measure)
-    if serving is not None:
-        scene.serving.append(serving)
+        scene.outages.append(Outage(began, serving or time.time(), serving is not None))
     if told.startswith("no "):
         raise Missed(told)
     return told
@@ -225,8 +236,9 @@ def break_server(scene: Scene, fault: Fault) -> str:
 def break_network(scene: Scene, fault: Fault) -> str:
     """Of one worker, for a while."""
     seconds = LEASE.seconds * (0.3 if fault.kind == "short black hole" else 1.2 + fault.measure)
-    with scene.worker(fault).held():
-        proxy = proxy_of(scene.worker(fault))
+    place = scene.worker(fault)
+    with place.held(), scene.fleet.away(place):
+        proxy = proxy_of(place)
         match fault.kind:
             case "black hole" | "short black hole":
                 proxy.black_hole()
@@ -248,8 +260,9 @@ def break_network(scene: Scene, fault: Fault) -> str:
 def cut_in_message(scene: Scene, fault: Fault) -> str:
     """After some bytes of an answer."""
     count = int(20 + 2_000 * fault.measure)
-    with scene.worker(fault).held():
-        proxy = proxy_of(scene.worker(fault))
+    place = scene.worker(fault)
+    with place.held(), scene.fleet.away(place):
+        proxy = proxy_of(place)
         proxy.cut_after(count)
         try:
             waited(proxy.fired, "an answer")
@@ -278,8 +291,9 @@ def give_work(scene: Scene) -> None:
 @injector("lose answer to commit", "lose commit")
 def lose_commit(scene: Scene, fault: Fault) -> str:
     """The next COMMIT of a worker is in doubt."""
-    with scene.worker(fault).held():
-        proxy = proxy_of(scene.worker(fault))
+    place = scene.worker(fault)
+    with place.held(), scene.fleet.away(place):
+        proxy = proxy_of(place)
         (proxy.lose_answer if fault.kind == "lose answer to commit" else proxy.lose_request)(b"COMMIT")
         try:
             give_work(scene)
@@ -339,9 +353,9 @@ def exhaust_pool(scene: Scene, fault: Fault) -> str:
 
 @injector("poison")
 def poison_job(scene: Scene, fault: Fault) -> str:
-    """A job that ends its process."""
-    [id] = scene.outsider.start(poison, [Task(how=fault.payload)])
-    return f"{fault.payload}, job {id}"
+    """Jobs that end their process."""
+    ids = scene.outsider.start(poison, [Task(how=fault.payload)] * 2)
+    return f"{fault.payload}, job {ids[0]}"
 
 
 @injector("cancel chains", "retry chains", "trigger jobs", "delete chains", "complete chains")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from queuert.testing.chaos.catalogue import CRASHES, WORKERS_KILLED
 from queuert.testing.chaos.history import History
+from queuert.testing.chaos.takeovers import takeovers
 from queuert.testing.chaos.workload import LEASE
 
 _REAPS = """CREATE TEMP TABLE IF NOT EXISTS reaps AS
@@ -38,11 +40,11 @@ _PROBES: dict[str, str] = {
     "commits in doubt that stood": f"{_HAPPENED} AND kind IN ('lose answer to commit', 'kill worker in commit')",
     "commits in doubt that did not": f"{_HAPPENED} AND kind = 'lose commit'",
     "starts in doubt that stood": """SELECT count(DISTINCT id) FROM a
-        WHERE outcome = 'unknown' AND how <> 'outside' AND id IN (
-            SELECT job_id FROM c WHERE kind = 'insert' AND c.at <= a.ended)""",
+        WHERE outcome = 'unknown' AND how <> 'outside' AND EXISTS (
+            SELECT 1 FROM c WHERE c.job_id = a.id AND kind = 'insert' AND c.at <= a.ended)""",
     "starts in doubt that did not": """SELECT count(DISTINCT id) FROM a
-        WHERE outcome = 'unknown' AND how <> 'outside' AND id IS NOT NULL AND id NOT IN (
-            SELECT job_id FROM c WHERE kind = 'insert' AND c.at <= a.ended)""",
+        WHERE outcome = 'unknown' AND how <> 'outside' AND id IS NOT NULL AND NOT EXISTS (
+            SELECT 1 FROM c WHERE c.job_id = a.id AND kind = 'insert' AND c.at <= a.ended)""",
     "blockers that closed in overlap": """SELECT count(*) FROM (
         SELECT DISTINCT b1.job_id FROM b AS b1 JOIN b AS b2
             ON b2.job_id = b1.job_id AND b1.chain_id < b2.chain_id
@@ -94,6 +96,7 @@ def _found_by_polling(history: History) -> int:
 def figures(history: History) -> dict[str, Any]:
     """What took how long, and what it cost; seconds."""
     starts = int(history.one("SELECT count(*) FROM x WHERE mark LIKE '%began'"))
+    taken = takeovers(history)
     again = int(history.one("SELECT count(*) FROM x WHERE mark LIKE '%began' AND attempt > 1"))
     return {
         "jobs": int(history.one("SELECT count(*) FROM s")),
@@ -105,23 +108,26 @@ def figures(history: History) -> dict[str, Any]:
         "share begun again": round(again / starts, 4) if starts else 0.0,
         "lease": LEASE.seconds,
         "reaped after the end of the lease": spread(_reaped_late(history)),
-        "take-over after the end of the lease": spread(takeovers(history)),
+        "take-over after the end of the lease": spread(sorted(one.waited for one in taken)),
+        "of that, while somebody could": spread(sorted(one.somebody for one in taken)),
+        "take-over of the first in line": spread(sorted(one.waited for one in taken if one.first)),
+        "of that, while somebody could, too": spread(sorted(one.somebody for one in taken if one.first)),
+        "take-overs within a second": sum(one.waited <= 1.0 for one in taken),
+        "later, but not while somebody could": sum(one.waited > 1.0 >= one.somebody for one in taken),
+        "later, though somebody could": sum(one.somebody > 1.0 for one in taken),
         "take-over after a kill": spread(_after_kills(history)),
         "first completion after the server serves again": spread(recoveries(history)),
     }
 
 
-def takeovers(history: History) -> list[float]:
-    """From the end of a lease to the next claim, where the store was there meanwhile."""
-    history.rows(_REAPS)
-    found = history.rows(
-        """SELECT reap.old_lease, claim.at FROM reaps AS reap
-            JOIN c AS claim ON claim.job_id = reap.job_id AND claim.kind = 'update' AND claim.new_status = 'running'
-                AND claim.new_attempt = reap.attempt + 1
-            WHERE claim.type IN ('chaos.effect', 'chaos.threaded', 'chaos.plain', 'chaos.blocking')"""
-    )
-    outages = _outages(history)
-    return sorted(claimed - end for end, claimed in found if not _meets(outages, end, claimed))
+def measures(history: History, drain_seconds: float) -> dict[str, float]:
+    """The times that profiles limit; 0 where nothing was to be measured."""
+    taken = sorted(one.somebody for one in takeovers(history) if one.first)
+    return {
+        "take-over of the first in line while somebody could, 99 of 100": _at(taken, 0.99),
+        "first completion after the server serves again, 95 of 100": _at(recoveries(history), 0.95),
+        "drain": round(drain_seconds, 3),
+    }
 
 
 def _reaped_late(history: History) -> list[float]:
@@ -135,40 +141,47 @@ def _reaped_late(history: History) -> list[float]:
 def _after_kills(history: History) -> list[float]:
     """From a kill to the next claim of each job that the worker held, where the store was there meanwhile."""
     history.rows(_REAPS)
-    kills = history.rows(
-        f"""SELECT began, CAST(substr(detail, 9) AS INTEGER) FROM f
-            WHERE kind IN {_kinds(WORKERS_KILLED)} AND happened = 1"""
+    killed = (
+        f"SELECT CAST(substr(detail, 9) AS INTEGER), began FROM f WHERE kind IN {_kinds(WORKERS_KILLED)} AND happened"
     )
-    outages, found = _outages(history), []
-    for began, pid in kills:
-        rows = history.rows(
-            """SELECT claim.at FROM reaps AS reap
-                JOIN c AS held ON held.job_id = reap.job_id AND held.new_attempt = reap.attempt
-                    AND held.new_status = 'running' AND held.kind = 'update' AND held.holder LIKE ?
-                JOIN c AS claim ON claim.job_id = reap.job_id AND claim.kind = 'update'
-                    AND claim.new_status = 'running' AND claim.new_attempt = reap.attempt + 1
-                WHERE reap.at >= ?""",
-            (f"chaos-{pid}-%", began),
-        )
-        found += [at - began for (at,) in rows if not _meets(outages, began, at)]
-    return sorted(found)
+    began: dict[int, float] = {int(pid): float(at) for pid, at in history.rows(killed)}
+    rows = history.rows(
+        """SELECT CAST(substr(held.holder, 7) AS INTEGER), reap.at, claim.at FROM reaps AS reap
+            JOIN c AS held ON held.job_id = reap.job_id AND held.new_attempt = reap.attempt
+                AND held.new_status = 'running' AND held.kind = 'update'
+            JOIN c AS claim ON claim.job_id = reap.job_id AND claim.kind = 'update'
+                AND claim.new_status = 'running' AND claim.new_attempt = reap.attempt + 1"""
+    )
+    outages = _outages(history)
+    pairs = [(began[pid], claimed) for pid, reaped, claimed in rows if pid in began and reaped >= began[pid]]
+    return sorted(claimed - at for at, claimed in pairs if not _meets(outages, at, claimed))
+
+
+PROMPTLY = 2.0
 
 
 def recoveries(history: History) -> list[float]:
-    """From the moment that the server served again to the first completion."""
+    """From the moment that the server served again to the first completion.
+
+    Where it went down again before a completion, within two seconds, the next moment counts and not this one; nor does
+    one at which no worker had started yet.
+    """
     return history.numbers(
-        """SELECT (SELECT min(c.at) FROM c WHERE c.kind = 'update' AND c.new_status IN ('completed', 'continued')
-                   AND c.at >= serving.at) - serving.at FROM serving"""
+        f"""WITH served AS (
+                SELECT ended AS at,
+                    (SELECT min(began) FROM outages AS next WHERE down AND next.began >= one.ended) AS gone,
+                    (SELECT min(c.at) FROM c WHERE c.kind = 'update' AND c.new_status IN ('completed', 'continued')
+                        AND c.at >= one.ended) AS done
+                FROM outages AS one WHERE down)
+            SELECT done - at FROM served
+            WHERE at >= coalesce((SELECT min(at) FROM p WHERE name = 'WorkerStarted'), 0)
+                AND NOT (gone IS NOT NULL AND gone - at < {PROMPTLY} AND (done IS NULL OR done > gone))"""
     )
 
 
 def _outages(history: History) -> list[tuple[float, float]]:
     """When the store was broken, or locked, or workers could not reach it."""
-    disturbing = """('kill postgres', 'crash postgres', 'kill backend', 'restart postgres', 'terminate backends',
-        'cancel statements', 'lock rows', 'lock table', 'kill redis', 'restart redis', 'pause redis',
-        'kill redis clients', 'lock file')"""
-    rows = history.rows(f"SELECT began, ended FROM f WHERE kind IN {disturbing}")
-    return [(began, ended + _OUTAGE) for began, ended in rows]
+    return [(began, ended + _OUTAGE) for began, ended in history.rows("SELECT began, ended FROM outages")]
 
 
 def _meets(outages: Sequence[tuple[float, float]], begin: float, end: float) -> bool:
@@ -176,11 +189,13 @@ def _meets(outages: Sequence[tuple[float, float]], begin: float, end: float) -> 
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Count, median, 95th of 100, and most."""
+    """Count, median, 95th and 99th of 100, and most."""
     if not values:
         return {"count": 0}
+    of_100 = {f"p{share}": _at(values, share / 100) for share in (50, 95, 99)}
+    return {"count": len(values), **of_100, "max": round(values[-1], 3)}
 
-    def at(share: float) -> float:
-        return round(values[min(len(values) - 1, int(share * len(values)))], 3)
 
-    return {"count": len(values), "p50": at(0.5), "p95": at(0.95), "max": round(values[-1], 3)}
+def _at(values: Sequence[float], share: float) -> float:
+    """The value that this share of the sorted ones does not exceed."""
+    return round(values[max(0, math.ceil(share * len(values)) - 1)], 3) if values else 0.0

@@ -15,6 +15,7 @@ from typing import Any
 from queuert.testing.chaos.plan import Plan
 from queuert.testing.chaos.processes import Child, Nursery
 from queuert.testing.chaos.profiles import ChaosSettings
+from queuert.testing.chaos.records import Records
 from queuert.testing.chaos.stores import OwnedStore
 from queuert.testing.fault_proxy import FaultProxy
 
@@ -85,6 +86,8 @@ class Fleet:
         self._stack.callback(self._nursery.close)
         self._stopped = threading.Event()
         self.began = time.time()
+        self._ends = Records(directory / "ends.jsonl")
+        self._away = Records(directory / "away.jsonl")
         self.listeners = self._proxy(store)
         """What the hints of all workers go through."""
         common = {"store": store.name, "directory": str(directory), "workload": settings.workload}
@@ -134,6 +137,25 @@ class Fleet:
         place.child = self._nursery.start_apart("worker", place.settings | {"shift": shift}, log, environment)
         return place.child
 
+    @contextmanager
+    def frozen(self, place: Place, child: Child) -> Iterator[None]:
+        """Freeze a process while the block lasts."""
+        child.send(signal.SIGSTOP)
+        try:
+            with self.away(place):
+                yield
+        finally:
+            child.send(signal.SIGCONT)
+
+    @contextmanager
+    def away(self, place: Place) -> Iterator[None]:
+        """Note that whoever runs here can do nothing while the block lasts."""
+        began = time.time()
+        try:
+            yield
+        finally:
+            self._away.add(slot=place.number, began=began, ended=time.time())
+
     def heal(self) -> None:
         """Let everything pass, and everybody go on."""
         for place in (*self.workers, *self.clients):
@@ -175,6 +197,7 @@ class Fleet:
                 if child is None or child.alive or place.finished or not place.kept:
                     continue
                 place.codes.append(child.code or 0)
+                self._ends.add(role=place.role, slot=place.number, pid=child.pid, at=child.ended_at, code=child.code)
                 if place.role == "client" and child.code == 0:
                     place.finished = True
                 else:

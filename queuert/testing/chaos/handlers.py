@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import time
 from collections.abc import Iterator
@@ -49,6 +50,8 @@ LATER = "later"
 
 _POLL = 0.01
 _HANG = 0.7
+_ROOM, _BITE = 48 << 20, 4 << 20
+"""Bytes that a process may take beyond what it has, and takes at a time, before it is out of memory."""
 
 
 class Wrong(Exception):
@@ -129,6 +132,8 @@ class Handlers:
                 os.kill(os.getpid(), signal.SIGSEGV)
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
+            case "memory":
+                _use_up_memory()
             case _:
                 await asyncio.Event().wait()
         return Done(attempt=attempt.number)
@@ -182,6 +187,20 @@ def _outcome(attempt: TaskAttempt) -> Outcome[Done]:
         following = effect if attempt.type == effect.name else plain
         return attempt.continue_with(following, task.model_copy(update={"links": task.links - 1}))
     return Done(attempt=attempt.number)
+
+
+def _use_up_memory() -> None:
+    """Take all that the process may have, as a system with a limit gives it, and be killed for it."""
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + _ROOM, limits[1]))
+    taken: list[bytearray] = []
+    try:
+        while True:
+            taken.append(bytearray(_BITE))
+    except MemoryError:
+        # What else would allocate in this moment fails too. Linux does not raise, it kills.
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _raise(how: str) -> None:

@@ -11,6 +11,9 @@
 | `business` | rows that clients wrote in the transaction of a start | clients |
 | `p` | events of workers | their observability |
 | `stops` | how workers that were asked to stop ended | the conductor |
+| `leftover` | the leases that these left | the conductor |
+| `ends`, `away` | when processes ended, and which places were frozen or cut off | the conductor |
+| `outages` | when the store was broken, or down | the conductor |
 | `f` | faults | the conductor |
 
 Times are seconds since 1970, by the clock of the one machine.
@@ -20,6 +23,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -42,10 +46,13 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     ),
     "b": ("job_id", "chain_id", "closed"),
     "business": ("id",),
-    "p": ("worker", "name", "at", "job_id", "attempt", "pid", "slot", "holder", "detail"),
+    "p": ("worker", "name", "at", "job_id", "attempt", "pid", "slot", "holder", "detail", "operation"),
     "stops": ("slot", "pid", "code", "leases", "kind", "began", "ended"),
+    "ends": ("role", "slot", "pid", "at", "code"),
+    "away": ("slot", "began", "ended"),
+    "leftover": ("pid", "job_id", "attempt"),
     "f": ("number", "kind", "began", "ended", "happened", "detail", "target"),
-    "serving": ("at",),
+    "outages": ("began", "ended", "down"),
     "facts": ("name", "value"),
 }  # fmt: skip
 """The columns of each table."""
@@ -93,6 +100,12 @@ class History:
         """What was noted under a name."""
         found = self.rows("SELECT value FROM facts WHERE name = ?", (name,))
         return found[0][0] if found else default
+
+    def save(self, path: Path) -> None:
+        """Write all tables to a database file, to be looked at later."""
+        self._database.commit()
+        path.unlink(missing_ok=True)
+        self._database.execute("VACUUM INTO ?", (str(path),))
 
     def close(self) -> None:
         """Let go of it."""

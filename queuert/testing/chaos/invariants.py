@@ -269,13 +269,11 @@ def deaths_count(history: History) -> Iterator[str]:
 @invariant("I16", "a lease is reaped after its end, by the store's clock, and never when it was renewed")
 def reaped_after_the_end(history: History) -> Iterator[str]:
     """Leases that were taken away before they had expired."""
-    # The clock of Redis' file ticks in seconds.
-    slack = 1.0 if history.store == "redis" else _EPSILON
     yield from _told(
         history,
         f"""SELECT job_id, old_attempt, round(old_lease - at, 3) FROM c WHERE kind = 'update'
             AND old_status = 'running' AND new_expirations > old_expirations AND new_token IS NULL
-            AND old_lease > at + {slack}""",
+            AND old_lease > at + {_EPSILON}""",
         "{}: the lease of attempt {} was reaped {} s before its end",
     )
 
@@ -295,7 +293,7 @@ def nothing_is_early(history: History) -> Iterator[str]:
 def pauses_are_kept(history: History) -> Iterator[str]:
     """Pauses after failures of the flaky jobs that are shorter than their policy says."""
     # A trigger's clock is read when its statement ends, that of the transaction when it begins.
-    slack = {"postgres": 0.0, "redis": 1.2}.get(history.store, 0.05)
+    slack = 0.05 if history.store == "sqlite" else 0.0
     yield from _told(
         history,
         f"""SELECT job_id, round(new_scheduled - coalesce(began, at), 3) FROM c

@@ -17,6 +17,9 @@ def load_records(history: History, directory: Path) -> None:
     history.add("x", (_trace(line) for line in read(directory / "traces.jsonl")))
     history.add("p", (_event(line) for line in read(directory / "events.jsonl")))
     history.add("stops", read(directory / "stops.jsonl"))
+    history.add("ends", read(directory / "ends.jsonl"))
+    history.add("away", read(directory / "away.jsonl"))
+    history.add("leftover", read(directory / "left.jsonl"))
     history.add("f", read(directory / "faults.jsonl"))
 
 

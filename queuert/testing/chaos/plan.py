@@ -193,7 +193,7 @@ def _faults(random: Random, settings: ChaosSettings) -> tuple[Fault, ...]:
 
 _FIRST = (
     "kill worker", "zombie while next runs", "zombie after next ended", "crash postgres", "kill backend", "kill redis",
-    "poison", "poison", "poison", "poison", "cut listeners", "terminate listeners", "lose answer to commit",
+    "poison", "poison", "poison", "poison", "poison", "cut listeners", "terminate listeners", "lose answer to commit",
     "lose commit", "kill worker", "kill client",
 )  # fmt: skip
 """What even a small run must have."""

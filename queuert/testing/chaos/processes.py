@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -31,11 +32,13 @@ class Child:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.code: int | None = None
+        self.ended_at: float | None = None
+        """When that was known, in seconds since 1970."""
         self._ended = threading.Event()
 
     def note_end(self, code: int) -> None:
         """It has ended, with this exit code, negative for a signal."""
-        self.code = code
+        self.code, self.ended_at = code, time.time()
         self._ended.set()
 
     @property

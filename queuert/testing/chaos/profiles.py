@@ -30,6 +30,8 @@ class Profile:
     """Whether the server flushes to the disk."""
     gates: Mapping[str, int]
     """Probes, and how often each must have fired."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """Measures, and what each may be at most."""
 
 
 _POSTGRES = {
@@ -37,30 +39,40 @@ _POSTGRES = {
     "endings refused by the fence": 3, "leases reaped of workers that lived": 3,
     "commits in doubt that stood": 1, "commits in doubt that did not": 1,
     "blockers that closed in overlap": 20, "starts of one key within 5 ms": 20,
-    "listeners restored": 2, "jobs found by polling alone": 1, "kinds of poison buried": 4,
+    "listeners restored": 2, "jobs found by polling alone": 1, "kinds of poison buried": 5,
 }  # fmt: skip
 _FULL = {
     "acknowledged starts": 25_000, "faults": 1_000, "kinds of fault": 20, "workers killed": 300, "server crashes": 25,
     "endings refused by the fence": 100, "leases reaped of workers that lived": 100,
     "commits in doubt that stood": 20, "commits in doubt that did not": 20,
     "blockers that closed in overlap": 1_000, "starts of one key within 5 ms": 1_000,
-    "listeners restored": 30, "jobs found by polling alone": 50, "kinds of poison buried": 4,
+    "listeners restored": 30, "jobs found by polling alone": 50, "kinds of poison buried": 5,
+    "poisonous jobs buried": 40,
 }  # fmt: skip
+_LIMITS = {
+    "take-over of the first in line while somebody could, 99 of 100": 1.0,
+    "first completion after the server serves again, 95 of 100": 2.0,
+    "drain": 60.0,
+}
+"""Seconds. Smoke has none, since it runs wherever tests do."""
 _OF_POSTGRES_ALONE = ("blockers that closed in overlap",)
 _OF_SERVERS_ALONE = (
     *_OF_POSTGRES_ALONE, "server crashes", "commits in doubt that stood", "commits in doubt that did not",
     "listeners restored", "jobs found by polling alone",
 )  # fmt: skip
+_CRASHES_OF_REDIS = 0.4
+"""It has one way to crash where Postgres has three."""
 _OF_TRANSACTIONS = ("commits in doubt that stood", "commits in doubt that did not")
 
 PROFILES: Mapping[str, Profile] = {
     profile.name: profile
     for profile in (
         Profile("smoke", 2_200, 72, 25.0, 4, 2, 3, False, _POSTGRES),
-        Profile("full", 27_500, 1_150, 600.0, 5, 3, 5, True, _FULL),
+        Profile("full", 27_500, 1_150, 600.0, 5, 3, 5, True, _FULL, _LIMITS),
         Profile(
             "soak", 550_000, 22_500, 7_200.0, 6, 4, 6, True,
             {name: number * 20 if number > 30 else number for name, number in _FULL.items()},
+            _LIMITS,
         ),
     )
 }  # fmt: skip
@@ -124,7 +136,14 @@ class ChaosSettings:
         """What must have happened, for this store and this size."""
         absent = {"postgres": (), "redis": (*_OF_POSTGRES_ALONE, *_OF_TRANSACTIONS), "sqlite": _OF_SERVERS_ALONE}
         known = {name: number for name, number in self.profile.gates.items() if name not in absent[self.store]}
+        if self.store == "redis":
+            known["server crashes"] = math.ceil(known["server crashes"] * _CRASHES_OF_REDIS)
         return {name: self._scaled(name, number) for name, number in known.items()}
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """What may take how long at most."""
+        return dict(self.profile.limits)
 
     def _scaled(self, name: str, number: int) -> int:
         if name in ("kinds of fault", "kinds of poison buried"):

@@ -16,8 +16,8 @@ import queuert.testing.chaos.zombies  # noqa: F401  (both register what they hol
 from queuert.embedded.workspace import Workspace
 from queuert.errors import QueuertError
 from queuert.testing.chaos.display import Display
-from queuert.testing.chaos.faults import INJECTORS, Scene
-from queuert.testing.chaos.figures import figures, probes
+from queuert.testing.chaos.faults import INJECTORS, Scene, note_stop
+from queuert.testing.chaos.figures import figures, measures, probes
 from queuert.testing.chaos.fleet import Fleet, Missed
 from queuert.testing.chaos.handlers import EVERY
 from queuert.testing.chaos.history import History
@@ -33,7 +33,7 @@ from queuert.testing.chaos.timeline import timeline
 from queuert.testing.chaos.worker import state_for
 from queuert.testing.chaos.workload import job_types_of, load
 
-DRAIN_SECONDS = 60.0
+STUCK_SECONDS = 30.0
 _LOOK = 0.2
 _TRIES = 3
 _CLIENTS_SECONDS = 120.0
@@ -45,7 +45,7 @@ def run_chaos(
     """Break a store, its workers and its clients by a seeded plan, and judge what became of the jobs.
 
     The processes, the servers and the files of a run are its own, and gone when this returns, but for the directory
-    that the settings name.
+    that the settings name, which keeps the history as a database as well (`history.db`).
 
     Args:
         settings: what is broken how often.
@@ -74,9 +74,11 @@ def run_chaos(
         history = History(settings.store)
         stack.callback(history.close)
         history.add("facts", ({"name": name, "value": value} for name, value in conductor.facts.items()))
-        history.add("serving", ({"at": at} for at in conductor.scene.serving))
+        history.add("outages", (outage._asdict() for outage in conductor.scene.outages))
         store.collect(history)
         load_records(history, directory)
+        if settings.directory is not None:
+            history.save(directory / "history.db")
         if timeline_file is not None:
             timeline_file.write_text(timeline(history, began, drained), encoding="utf-8")
         return _report(settings, plan, history, drained - began, conductor.drain_seconds)
@@ -121,7 +123,8 @@ class Conductor:
         state = state_for({"url": store.url, "listen_url": store.url})
         outsider = Outsider(state, job_types_of(workload), directory, settings.seed)
         self._stack.callback(outsider.close)
-        self.scene = Scene(store, self._fleet, outsider, traces, gates, Records(directory / "stops.jsonl"))
+        stops, left = (Records(directory / f"{name}.jsonl") for name in ("stops", "left"))
+        self.scene = Scene(store, self._fleet, outsider, traces, gates, stops, left)
 
     def play(self) -> None:
         """Do everything until the last job has ended, or will not."""
@@ -190,10 +193,12 @@ class Conductor:
             self._display.progress("clients finish their starts")
 
     def _drain(self) -> None:
-        began = time.monotonic()
-        left = -1
-        while left != 0 and time.monotonic() - began < DRAIN_SECONDS:
-            left = self._store.open_jobs()
+        """Wait until nothing is left, or nothing has ended for so long that nothing will."""
+        began = moved = time.monotonic()
+        left, before = -1, -1
+        while left != 0 and time.monotonic() - moved < STUCK_SECONDS:
+            before, left = left, self._store.open_jobs()
+            moved = moved if left == before else time.monotonic()
             self._display.progress(f"drain: {left} jobs to go")
             time.sleep(_LOOK if left else 0)
         self.drain_seconds = time.monotonic() - began
@@ -204,11 +209,7 @@ class Conductor:
         self.facts |= self._store.last_words()
         began = time.time()
         for place, child in self._fleet.stop_workers():
-            leases = self._store.leases_of(child.pid)
-            times = {"began": began, "ended": time.time()}
-            self.scene.stops.add(
-                slot=place.number, pid=child.pid, code=child.code, leases=leases, kind="the end", **times
-            )
+            note_stop(self.scene, place, child, "the end", began)
 
     def close(self) -> None:
         """End all processes."""
@@ -228,6 +229,8 @@ def _report(settings: ChaosSettings, plan: Plan, history: History, seconds: floa
         violations=check_all(history),
         probes=probes(history),
         gates=settings.gates,
+        measures=measures(history, drain_seconds),
+        limits=settings.limits,
         figures=figures(history),
     )
 

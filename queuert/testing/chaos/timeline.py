@@ -40,7 +40,7 @@ def timeline(history: History, began: float, ended: float) -> str:
         rows += _row(index, f"worker {slot}")
         rows += _points(history, slot, index, began, scale)
     height = (len(kinds) + len(slots) + 2) * _ROW
-    for (at,) in history.rows("SELECT at FROM serving"):
+    for (at,) in history.rows("SELECT ended FROM outages WHERE down"):
         x = _LEFT + (at - began) * scale
         rows.append(f'<line class="served" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height}"/>')
     data = [dict(row) for row in history.rows("SELECT number, kind, began, ended, happened, detail FROM f")]

@@ -69,5 +69,5 @@ def main(settings: dict[str, Any]) -> int:
         concurrency=8,
         connections=settings["connections"],
         grace=settings["grace"],
-        poll_interval=1.0,
+        poll_interval=0.5,
     ).run()

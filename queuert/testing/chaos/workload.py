@@ -21,7 +21,7 @@ TAKEOVER = RetryPolicy(max_attempts=1_000, initial=0.0, jitter=0.0, max_crashes=
 """Whatever happens to them, jobs are tried again, and at once."""
 PAUSING = RetryPolicy(max_attempts=1_000, initial=0.2, multiplier=1.5, maximum=1.0, jitter=0.1, max_crashes=1_000)
 POISON = RetryPolicy(max_attempts=2, initial=0.0, jitter=0.0)
-POISONS = ("exit", "segfault", "kill", "hang")
+POISONS = ("exit", "segfault", "kill", "memory", "hang")
 
 
 class Task(BaseModel):

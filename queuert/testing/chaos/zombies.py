@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-
 from queuert.testing.chaos.faults import TRACE_SECONDS, Scene, injector, open_gate, place_of
 from queuert.testing.chaos.fleet import Missed
 from queuert.testing.chaos.handlers import LATER
@@ -18,12 +16,10 @@ def zombie(scene: Scene, fault: Fault) -> str:
     """Freeze the worker of attempt one, let attempt two begin (or end) elsewhere, and resume it: it must be refused."""
     ids = scene.outsider.start(effect, [Task(gated=True)] * _TOGETHER)
     try:
-        with place_of(scene, ids[0], 1).held() as child:
-            child.send(signal.SIGSTOP)
-            try:
+        place = place_of(scene, ids[0], 1)
+        with place.held() as child:
+            with scene.fleet.frozen(place, child):
                 _next_begins(scene, ids[0], ended=fault.kind == "zombie after next ended")
-            finally:
-                child.send(signal.SIGCONT)
             for id in ids:
                 open_gate(scene, id, 1)
             refused = _refused(scene, ids[0])

@@ -156,8 +156,8 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(path: Path, monkeypatc
     store = opened(path)
     [started] = store.start_jobs([job()])
     store.close()
-    monkeypatch.setattr(schema, "SCHEMA_VERSION", 3)
-    monkeypatch.setattr(schema, "UPGRADES", ("to_two", "to_three"))
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", SCHEMA_VERSION + 2)
+    monkeypatch.setattr(schema, "UPGRADES", (*schema.UPGRADES, "to_two", "to_three"))
     steps = {
         "to_two": "CREATE TABLE queuert_new (a INTEGER);\nCREATE TABLE queuert_newer (a INTEGER)\n",
         "to_three": "DROP TABLE queuert_newer",
@@ -168,7 +168,7 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(path: Path, monkeypatc
         assert store.get_jobs([started.id])[0] is not None
         store.close()
     connection = sqlite3.connect(path)
-    assert connection.execute("SELECT version FROM queuert_schema").fetchall() == [(3,)]
+    assert connection.execute("SELECT version FROM queuert_schema").fetchall() == [(SCHEMA_VERSION + 2,)]
     found = "SELECT name FROM sqlite_master WHERE name LIKE 'queuert_new%'"
     assert connection.execute(found).fetchall() == [("queuert_new",)]
     connection.close()

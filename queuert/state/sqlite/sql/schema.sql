@@ -35,6 +35,7 @@ CREATE TABLE queuert_job (
     input             TEXT NOT NULL,
     output            TEXT,
     error             TEXT,
+    progress          TEXT,
     CHECK ((status = 'running') = (lease_expires_at IS NOT NULL)),
     CHECK ((chain_index = 0) = (id = chain_id)),
     CHECK ((chain_index = 0) = (chain_status IS NOT NULL)),

@@ -43,8 +43,8 @@ class OwnedStore(Protocol):
         """Jobs that have not ended, without those that nobody handles."""
         ...
 
-    def leases_of(self, pid: int) -> int:
-        """Leases of the workers with this process id in their name."""
+    def leases_of(self, pid: int) -> list[tuple[str, int]]:
+        """The jobs, with their attempts, that workers with this process id in their name hold."""
         ...
 
     def break_it(self, kind: str, measure: float) -> tuple[float | None, str]:

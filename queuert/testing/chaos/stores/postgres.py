@@ -137,10 +137,11 @@ class OwnedPostgres:
             WHERE status IN ('blocked', 'scheduled', 'ready', 'running') AND type <> 'chaos.nobody'"""
         return int(self._one(query))
 
-    def leases_of(self, pid: int) -> int:
-        """Leases of the worker of this process."""
-        query: LiteralString = "SELECT count(*) FROM queuert.job WHERE status = 'running' AND holder LIKE %s"
-        return int(self._one(query, f"chaos-{pid}-%"))
+    def leases_of(self, pid: int) -> list[tuple[str, int]]:
+        """What the worker of this process holds."""
+        query: LiteralString = "SELECT id, attempt FROM queuert.job WHERE status = 'running' AND holder LIKE %s"
+        with self._stranger() as connection:
+            return [(id, attempt) for id, attempt in connection.execute(query, [f"chaos-{pid}-%"])]
 
     def last_words(self) -> dict[str, Any]:
         """Transactions that idle for longer than any lease."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,11 @@ _FIELDS = {
     "uncounted": "uncounted", "expirations": "expired",
 }  # fmt: skip
 _TIMES = frozenset({"lease", "scheduled"})
+_CLOCK = "chaos:clock"
+_TICK = 0.02
+_TELL_TIME = """local now = redis.call('TIME')
+redis.call('SET', KEYS[1], string.format('%.0f', now[1] * 1000000 + now[2]))"""
+"""Seconds between two times in the file, which itself dates what it has in whole seconds."""
 _NUMBERS = frozenset({"attempt", "uncounted", "expirations"})
 
 
@@ -40,6 +47,8 @@ class OwnedRedis:
 
     def __init__(self, directory: Path) -> None:
         self._server = EmbeddedRedis(options=_OPTIONS)
+        self._ended = threading.Event()
+        self._clock = threading.Thread(target=self._keep_time, name="queuert-chaos-clock", daemon=True)
         self._prefix = keys.prefix(keys.DEFAULT_NAMESPACE)
 
     @property
@@ -48,11 +57,25 @@ class OwnedRedis:
         return self._server.url()
 
     def start(self) -> None:
-        """Start the server."""
+        """Start the server, and its clock in the file."""
         self._server.start()
+        self._clock.start()
+
+    def _keep_time(self) -> None:
+        """Have the server write its time between the writes of others, whenever it is there."""
+        with self._client() as client:
+            while not self._ended.wait(_TICK):
+                with suppress(redis.RedisError, OSError):
+                    client.eval(_TELL_TIME, 1, _CLOCK)
+
+    def _stop_clock(self) -> None:
+        self._ended.set()
+        if self._clock.is_alive():
+            self._clock.join()
 
     def close(self) -> None:
         """Stop the server, and remove its data."""
+        self._stop_clock()
         self._server.close()
 
     def proxy(self) -> FaultProxy:
@@ -72,11 +95,13 @@ class OwnedRedis:
                     found += sum(int(number or 0) for number in client.hmget(key, _OPEN))
             return found
 
-    def leases_of(self, pid: int) -> int:
-        """Jobs in the lists of the worker of this process."""
+    def leases_of(self, pid: int) -> list[tuple[str, int]]:
+        """The jobs in the lists of the worker of this process."""
         with self._client() as client:
             lists = client.scan_iter(match=f"{_escaped(self._prefix)}p:chaos-{pid}-*")
-            return sum(int(client.llen(key)) for key in lists)
+            # An entry is the generation, the due time and the id of a job.
+            ids = [entry.split(":", 2)[2] for key in lists for entry in client.lrange(key, 0, -1)]
+            return [(id, int(client.hget(f"{self._prefix}j:{id}", "attempt") or 0)) for id in ids]
 
     def break_it(self, kind: str, measure: float) -> tuple[float | None, str]:
         """Break the server."""
@@ -103,6 +128,7 @@ class OwnedRedis:
 
     def collect(self, history: History) -> None:
         """Read the file, and the keys."""
+        self._stop_clock()
         history.add("c", _changes(self._prefix, self._append_only()))
         with self._client() as client:
             faults = scan(client)
@@ -154,22 +180,37 @@ def commands_in(data: bytes) -> Iterator[tuple[float, int, list[str]]]:
 
 
 def _changes(prefix: str, commands: Iterator[tuple[float, int, list[str]]]) -> Iterator[dict[str, Any]]:
-    """The changes of jobs' hashes, as a trigger would have noted them, once a job and script."""
+    """The changes of jobs' hashes, as a trigger would have noted them, once a job and script.
+
+    Each was made between two times of the clock: not before ``began``, and not after ``at``. Most have a time of their
+    own in the hash.
+    """
+    waiting: list[dict[str, Any]] = []
+    began = 0.0
+    for number, change in enumerate(_undated(prefix, commands)):
+        if isinstance(change, dict):
+            waiting.append(change | {"number": number})
+        else:
+            yield from ({"began": began, "at": change} | one for one in waiting)
+            began, waiting = change, []
+    yield from ({"began": began, "at": one["second"]} | one for one in waiting)
+
+
+def _undated(prefix: str, commands: Iterator[tuple[float, int, list[str]]]) -> Iterator[dict[str, Any] | float]:
+    """The changes, and the times of the clock between them."""
     hashes: dict[str, dict[str, str]] = {}
     touched: dict[str, dict[str, str] | None] = {}
     current, last = 0, 0.0
-    number = 0
     for at, transaction, words in commands:
         if transaction != current:
-            for change in _noted(touched, hashes, current, last):
-                number += 1
-                yield {**change, "number": number}
+            yield from _noted(touched, hashes, current, last)
             touched, current = {}, transaction
         last = at
-        _apply(prefix, words, hashes, touched)
-    for change in _noted(touched, hashes, current, last):
-        number += 1
-        yield {**change, "number": number}
+        if words[:2] == ["SET", _CLOCK]:
+            yield int(words[2]) / 1e6
+        else:
+            _apply(prefix, words, hashes, touched)
+    yield from _noted(touched, hashes, current, last)
 
 
 def _apply(
@@ -207,7 +248,9 @@ def _noted(
         change |= {f"old_{name}": _value(name, was, field) for name, field in _FIELDS.items()}
         change |= {f"new_{name}": _value(name, now, field) for name, field in _FIELDS.items()}
         exact = (now or {}).get("started") if change["new_status"] == "running" else (now or {}).get("finished")
-        yield {**change, "at": int(exact) / 1e6 if exact and kind == "update" else at}
+        if exact and kind == "update":
+            change |= {"at": int(exact) / 1e6, "began": int(exact) / 1e6}
+        yield {**change, "second": at}
 
 
 def _value(name: str, fields: Mapping[str, str] | None, field: str) -> Any:

@@ -98,11 +98,11 @@ class OwnedSQLite:
                        WHERE status IN ('blocked', 'scheduled', 'ready', 'running') AND type <> 'chaos.nobody'"""
             return int(connection.execute(query).fetchone()[0])
 
-    def leases_of(self, pid: int) -> int:
-        """Leases of the worker of this process."""
+    def leases_of(self, pid: int) -> list[tuple[str, int]]:
+        """What the worker of this process holds."""
         with self._connected() as connection:
-            query = "SELECT count(*) FROM queuert_job WHERE status = 'running' AND holder LIKE ?"
-            return int(connection.execute(query, (f"chaos-{pid}-%",)).fetchone()[0])
+            query = "SELECT id, attempt FROM queuert_job WHERE status = 'running' AND holder LIKE ?"
+            return connection.execute(query, (f"chaos-{pid}-%",)).fetchall()
 
     def break_it(self, kind: str, measure: float) -> tuple[float | None, str]:
         """Hold the write lock for a while."""

@@ -1,0 +1,97 @@
+-- Who may do what in the schema {schema}. Run it as the schema's owner, again after each migration; running it twice
+-- changes nothing. The owner itself migrates, and makes and drops the days of the event log (queuert events upkeep).
+--
+-- The roles cannot log in. Give them to those that do, more than one if need be:
+--     GRANT {worker} TO my_worker_login;
+
+DO $$
+DECLARE wanted text;
+BEGIN
+    FOREACH wanted IN ARRAY ARRAY[{names}] LOOP
+        IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = wanted) THEN
+            EXECUTE pg_catalog.format('CREATE ROLE %I NOLOGIN', wanted);
+        END IF;
+    END LOOP;
+END $$;
+
+-- From nothing, so that what an older version granted is gone. What is granted on columns goes with it.
+REVOKE ALL ON SCHEMA {schema} FROM PUBLIC, {everybody};
+REVOKE ALL ON
+    {schema}.alembic_version, {schema}.job, {schema}.job_blocker, {schema}.chain, {schema}.deduplication,
+    {schema}.limit_start, {schema}.paused_type, {schema}.schedule, {schema}.chain_attribute, {schema}.worker,
+    {schema}.job_event, {schema}.job_event_default, {schema}.event_log, {schema}.event_level,
+    {schema}.bulk_write, {schema}.bulk_stage, {schema}.stream_write, {schema}.stream_stage
+    FROM PUBLIC, {everybody};
+REVOKE ALL ON SEQUENCE {schema}.job_event_seq FROM PUBLIC, {everybody};
+
+GRANT USAGE ON SCHEMA {schema} TO {everybody};
+GRANT SELECT ON
+    {schema}.alembic_version, {schema}.paused_type, {schema}.worker, {schema}.event_log, {schema}.event_level
+    TO {everybody};
+
+-- Whoever moves jobs writes to the log, and nobody changes what is in it. Rows go in by the parent: its partitions need no
+-- grants, those of days to come neither.
+GRANT INSERT ON {schema}.job_event TO {worker}, {client}, {writer}, {operator};
+GRANT USAGE ON SEQUENCE {schema}.job_event_seq TO {worker}, {client}, {writer}, {operator};
+GRANT SELECT ON
+    {schema}.job, {schema}.job_blocker, {schema}.chain, {schema}.deduplication, {schema}.chain_attribute,
+    {schema}.job_event, {schema}.schedule
+    TO {worker}, {client}, {writer}, {operator};
+
+-- Workers: claim, run, end, start what follows, reap, retain. They define no schedules, pause no types, and set no levels.
+GRANT INSERT, UPDATE, DELETE ON
+    {schema}.job, {schema}.job_blocker, {schema}.deduplication, {schema}.chain_attribute
+    TO {worker};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.limit_start, {schema}.worker TO {worker};
+GRANT UPDATE (next_at, last_at) ON {schema}.schedule TO {worker};
+-- What bulk writes have left behind. The staging tables themselves only their makers and the owner can drop.
+GRANT SELECT, UPDATE, DELETE ON {schema}.bulk_write, {schema}.bulk_stage, {schema}.stream_stage TO {worker};
+
+-- Clients: start chains and read. The columns of leases, results and ends are not theirs to write. A start may wait for other
+-- chains: they are locked, and the new job is counted as blocked.
+GRANT INSERT
+    (id, type, chain_id, chain_type, chain_status, status, priority, created_at, scheduled_at, has_dependents, input,
+     trace_context, deduplication_key, limit_key, result_ttl, attributes)
+    ON {schema}.job TO {client}, {writer};
+GRANT UPDATE (has_dependents, blocker_count, open_blockers, status) ON {schema}.job TO {client}, {writer};
+GRANT INSERT, UPDATE (closed) ON {schema}.job_blocker TO {client}, {writer};
+GRANT INSERT, UPDATE (taken) ON {schema}.deduplication TO {client}, {writer};
+GRANT INSERT ON {schema}.chain_attribute TO {client}, {writer};
+
+-- Spark's writers: what clients may, and stage rows. A batch write makes a table of its own, so the role may create in the
+-- schema. Whoever may can put a function in the way of a later migration: trust these logins as you trust the owner.
+GRANT CREATE ON SCHEMA {schema} TO {writer};
+GRANT INSERT (write_id) ON {schema}.job TO {writer};
+GRANT SELECT, INSERT, UPDATE, DELETE ON
+    {schema}.bulk_write, {schema}.bulk_stage, {schema}.stream_write, {schema}.stream_stage
+    TO {writer};
+
+-- Operators: what the command line does by hand. Cancel, retry, trigger, delete; schedules; pauses; levels of the log. They
+-- write no inputs and no outputs.
+GRANT UPDATE
+    (status, scheduled_at, finished_at, chain_status, chain_closed_at, expires_at, lease_token, lease_expires_at,
+     completed_tx, error, uncounted, lease_expirations, open_blockers, has_dependents)
+    ON {schema}.job TO {operator};
+GRANT DELETE ON {schema}.job, {schema}.job_blocker, {schema}.deduplication, {schema}.chain_attribute TO {operator};
+GRANT UPDATE (closed) ON {schema}.job_blocker TO {operator};
+GRANT UPDATE (taken) ON {schema}.deduplication TO {operator};
+GRANT INSERT, UPDATE, DELETE ON {schema}.schedule, {schema}.paused_type, {schema}.event_level TO {operator};
+GRANT UPDATE (level, keep_days) ON {schema}.event_log TO {operator};
+
+-- Observers: how many, how old, where they stand. No payloads, errors, keys or attributes: all that may be somebody's data.
+GRANT SELECT
+    (id, type, chain_id, chain_type, chain_index, chain_status, status, priority, attempt, uncounted, lease_expirations,
+     open_blockers, blocker_count, has_dependents, created_at, scheduled_at, started_at, finished_at, chain_closed_at,
+     expires_at, result_ttl, lease_expires_at, holder, continued_by, completed_tx, write_id, trace_context)
+    ON {schema}.job TO {observer};
+GRANT SELECT (id, type, status, tail_type, tail_id, length, created_at, closed_at, expires_at) ON {schema}.chain TO {observer};
+GRANT SELECT ON {schema}.job_blocker TO {observer};
+GRANT SELECT
+    (happened_at, scheduled_at, started_at, tx, seq, attempt, chain_index, kind, status, job_id, chain_id, type, chain_type,
+     worker)
+    ON {schema}.job_event TO {observer};
+GRANT SELECT
+    (created_at, updated_at, next_at, last_at, every, priority, paused, name, type, cron, time_zone, missed)
+    ON {schema}.schedule TO {observer};
+GRANT SELECT (committed_at, rows, started, rejected, write_id, type) ON {schema}.bulk_write TO {observer};
+GRANT SELECT ON {schema}.stream_write TO {observer};

@@ -1,0 +1,199 @@
+"""A few statements in one round trip, past psycopg's cursors: for what every block of ``attempt.complete()`` does.
+
+psycopg's own pipeline mode saves the same round trips, and costs a worker twice the processor time that they cost. Here
+the statements are prepared under names of their own, parameters are text, and results are read as they come.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from psycopg import AsyncConnection, Connection, OperationalError, ProgrammingError, errors
+from psycopg.pq import ConnStatus, ExecStatus, PipelineStatus
+from psycopg.waiting import Ready, Wait
+
+if TYPE_CHECKING:
+    from psycopg.abc import PQGen
+    from psycopg.pq.abc import PGconn, PGresult
+
+_PLACEHOLDER = re.compile(rb"%\((\w+)\)s|%%")
+
+
+class NamedStatement(NamedTuple):
+    """A statement as the server has it: ``$1`` for each parameter, and which one that is."""
+
+    name: bytes
+    text: bytes
+    parameters: tuple[str, ...]
+
+
+class Step(NamedTuple):
+    """A statement to run, with its values as text."""
+
+    statement: NamedStatement
+    values: Mapping[str, str | None]
+
+
+def named(name: str, text: bytes) -> NamedStatement:
+    """A statement with psycopg's named placeholders, under a name for the server."""
+    names: dict[str, int] = {}
+
+    def numbered(found: re.Match[bytes]) -> bytes:
+        if found[1] is None:
+            return b"%"
+        return b"$%d" % names.setdefault(found[1].decode(), len(names) + 1)
+
+    return NamedStatement(name.encode(), _PLACEHOLDER.sub(numbered, text), tuple(names))
+
+
+BEGIN = NamedStatement(b"", b"BEGIN", ())
+COMMIT = NamedStatement(b"", b"COMMIT", ())
+
+
+class _Keeper:
+    """What our connections know beside what psycopg's do.
+
+    Attributes:
+        prepared: names of the statements that the server knows on this connection.
+        held: a block's transaction is open, which the handler may not end.
+        outsiders: calls of a client have written on this connection within the open block.
+    """
+
+    prepared: set[bytes]
+    held: bool
+    outsiders: bool
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.prepared = set()
+        self.held = False
+        self.outsiders = False
+
+    def check_not_held(self, what: str) -> None:
+        """Raise ProgrammingError while a block is open: it commits or rolls back by itself."""
+        if self.held:
+            raise ProgrammingError(
+                f"{what}() inside a block of the attempt, which commits when it ends and rolls back when it raises; "
+                "connection.transaction() makes savepoints"
+            )
+
+
+class AsyncKeptConnection(_Keeper, AsyncConnection[Any]):
+    """psycopg's asynchronous connection, whose transaction a handler cannot end."""
+
+    async def commit(self) -> None:
+        self.check_not_held("commit")
+        await super().commit()
+
+    async def rollback(self) -> None:
+        self.check_not_held("rollback")
+        await super().rollback()
+
+
+class KeptConnection(_Keeper, Connection[Any]):
+    """psycopg's synchronous connection, whose transaction a handler cannot end."""
+
+    def commit(self) -> None:
+        self.check_not_held("commit")
+        super().commit()
+
+    def rollback(self) -> None:
+        self.check_not_held("rollback")
+        super().rollback()
+
+
+async def async_exchange(connection: AsyncKeptConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
+    """Run all steps in one round trip; the result of each, or the error of the first that failed, as psycopg has it."""
+    async with connection.lock:
+        with _whole(connection.pgconn):
+            return await connection.wait(_exchange(connection.pgconn, connection.prepared, steps, prepare))
+
+
+def sync_exchange(connection: KeptConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
+    """The same, for a synchronous connection."""
+    with connection.lock, _whole(connection.pgconn):
+        return connection.wait(_exchange(connection.pgconn, connection.prepared, steps, prepare))
+
+
+@contextmanager
+def _whole(pgconn: PGconn) -> Iterator[None]:
+    """An exchange that was left in its middle leaves answers behind that nobody asked for: the connection is closed."""
+    try:
+        yield
+    finally:
+        if pgconn.pipeline_status != PipelineStatus.OFF:
+            pgconn.finish()
+
+
+def text_rows(result: PGresult) -> list[tuple[str | None, ...]]:
+    """The rows of a result, as text."""
+    columns = range(result.nfields)
+    return [tuple(_text(result.get_value(row, column)) for column in columns) for row in range(result.ntuples)]
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else bytes(value).decode()
+
+
+def _exchange(pgconn: PGconn, known: set[bytes], steps: Sequence[Step], prepare: bool) -> PQGen[list[PGresult]]:
+    pgconn.enter_pipeline_mode()
+    new = _send(pgconn, known, steps, prepare)
+    results = yield from _received(pgconn)
+    pgconn.exit_pipeline_mode()
+    # A preparation stands, whatever fails after it.
+    known.update(name for name, result in zip(new, results, strict=False) if result.status == ExecStatus.COMMAND_OK)
+    for result in results:
+        if result.status == ExecStatus.FATAL_ERROR:
+            error = errors.error_from_result(result)
+            if isinstance(error, errors.InvalidSqlStatementName):
+                # Somebody has deallocated it: next time it is prepared anew.
+                known.clear()
+            raise error
+    # Not the preparations, and not the mark of the end.
+    return [result for result in results if result.status != ExecStatus.PIPELINE_SYNC][len(new) :]
+
+
+def _send(pgconn: PGconn, known: set[bytes], steps: Sequence[Step], prepare: bool) -> list[bytes]:
+    new = [step.statement for step in steps if prepare and step.statement.name and step.statement.name not in known]
+    for statement in new:
+        pgconn.send_prepare(statement.name, statement.text)
+    for statement, values in steps:
+        given = [_bytes(values[name]) for name in statement.parameters]
+        if prepare and statement.name:
+            pgconn.send_query_prepared(statement.name, given)
+        else:
+            pgconn.send_query_params(statement.text, given)
+    pgconn.pipeline_sync()
+    return [statement.name for statement in new]
+
+
+def _bytes(value: str | None) -> bytes | None:
+    return None if value is None else value.encode()
+
+
+def _received(pgconn: PGconn) -> PQGen[list[PGresult]]:
+    """All results up to the mark that ends a pipeline; an error is followed by results that say no more than that."""
+    results: list[PGresult] = []
+    while pgconn.flush():
+        if (yield Wait.RW) & Ready.R:
+            pgconn.consume_input()
+    while True:
+        while pgconn.is_busy():
+            yield Wait.R
+            pgconn.consume_input()
+        result = pgconn.get_result()
+        if result is None:
+            if pgconn.status == ConnStatus.BAD:
+                raise OperationalError(pgconn.get_error_message() or "the connection is lost")
+            continue
+        results.append(result)
+        if result.status == ExecStatus.PIPELINE_SYNC:
+            return results
+
+
+def is_plain_connection(pgconn: PGconn) -> bool:
+    """Whether nobody has left it in pipeline mode."""
+    return pgconn.pipeline_status == PipelineStatus.OFF

@@ -1,0 +1,86 @@
+"""Handlers that take all the memory that they can get, and a worker for them: ``python -m tests.faults.hoarding``.
+
+How much there is they limit themselves, for their own process and just then: the limit counts addresses, of which
+threads that begin later take a lot.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from pathlib import Path
+
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, PostgresState, Processors
+from tests.faults.application import AT_ONCE, LEASE, TWICE
+from tests.faults.child import EventPipe
+
+ROOM = 64 * 1024 * 1024
+PIECES = (1024 * 1024, 64 * 1024, 4096, 256)
+"""Smaller and smaller, to the last crumb."""
+
+hoard = JobType("hoard", input=str, output=int)
+frugal = JobType("frugal", input=int, output=int)
+JOB_TYPES = JobTypes(hoard, frugal)
+
+_kept: list[bytes] = []
+
+
+def _limit() -> None:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + ROOM, most))
+
+
+def take_all(how: str) -> int:
+    """Allocate until there is no more: ``given back`` when the handler ends, ``kept`` for good, or ``fatal``.
+
+    The last is what a library in C does whose allocation fails.
+    """
+    _limit()
+    held = _kept if how == "kept" else []
+    for size in PIECES:
+        try:
+            while True:
+                held.append(bytes(size))
+        except MemoryError:
+            continue
+    if how == "fatal":
+        os.abort()
+    raise MemoryError(how)
+
+
+async def hoards(attempt: Attempt[str, int]) -> Outcome[int]:
+    """In the worker's own process."""
+    return take_all(attempt.input)
+
+
+def hoards_elsewhere(attempt: Attempt[str, int]) -> Outcome[int]:
+    """In a process for handlers."""
+    return take_all(attempt.input)
+
+
+async def count(attempt: Attempt[int, int]) -> Outcome[int]:
+    """What takes next to nothing."""
+    return attempt.input
+
+
+def processors(*, elsewhere: bool) -> Processors:
+    """Handlers that hoard in the worker's process, or elsewhere, for two attempts."""
+    made = Processors(JOB_TYPES, retry=TWICE, lease=LEASE)
+    if elsewhere:
+        made.handles(hoard, executor="process")(hoards_elsewhere)
+    else:
+        made.handles(hoard)(hoards)
+    made.handles(frugal, retry=AT_ONCE)(count)
+    return made
+
+
+def main() -> int:
+    """Run a worker until it is told to stop."""
+    client = AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), JOB_TYPES, observability=EventPipe())
+    return InProcessWorker(client, processors(elsewhere=False), name="hoarder", concurrency=2).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,60 @@
+"""A role of a test's own, by which its clients and workers connect: what is set for it does not bother the test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import LiteralString
+from urllib.parse import urlsplit
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+
+class Role:
+    """A role that may do all in one database, and what is set for it there."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._database = str(conninfo_to_dict(dsn)["dbname"])
+        self.name = f"role_of_{self._database}"
+        self._execute("create role {role} login superuser")
+
+    @property
+    def address(self) -> str:
+        """The database, for whoever connects as this role."""
+        parts = urlsplit(self._dsn)
+        return parts._replace(netloc=f"{self.name}@{parts.hostname}:{parts.port}").geturl()
+
+    def set(self, setting: LiteralString, value: LiteralString) -> None:
+        """Set something for all of its sessions from now on, which are new ones: those that are open are ended."""
+        self._execute(f"alter role {{role}} in database {{database}} set {setting} = {value}")
+        with psycopg.connect(self._dsn, autocommit=True) as connection:
+            connection.execute(
+                "select pg_terminate_backend(pid, 10000) from pg_stat_activity where usename = %s", [self.name]
+            )
+
+    def reset(self) -> None:
+        """Set nothing any more, for new sessions."""
+        self._execute("alter role {role} in database {database} reset all")
+
+    def drop(self) -> None:
+        """Remove it."""
+        self.reset()
+        self._execute("drop role {role}")
+
+    def _execute(self, command: LiteralString) -> None:
+        names = {"role": sql.Identifier(self.name), "database": sql.Identifier(self._database)}
+        with psycopg.connect(self._dsn, autocommit=True) as connection:
+            connection.execute(sql.SQL(command).format(**names))
+
+
+@contextmanager
+def role_in(dsn: str) -> Iterator[Role]:
+    """A role of a database, for the length of the block."""
+    role = Role(dsn)
+    try:
+        yield role
+    finally:
+        role.drop()

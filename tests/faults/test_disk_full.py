@@ -1,0 +1,126 @@
+"""A server that has no room left: starts are refused, endings wait, and all ends when there is room again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from queuert import (
+    AsyncChain,
+    AsyncClient,
+    Attempt,
+    InProcessWorker,
+    JobType,
+    JobTypes,
+    LeasePolicy,
+    NewChain,
+    Outcome,
+    PostgresState,
+    Processors,
+    RetryPolicy,
+    migrations,
+)
+from queuert.embedded import EmbeddedServerError
+from queuert.errors import StateError
+from queuert.observability.events import AttemptRetried, LoopFailed, LoopRecovered, StateFailed
+from queuert.testing.events import EventLog
+from tests.conftest import server_is_missing
+from tests.faults.application import EFFECT
+from tests.faults.disks import SmallDisk, limited_files, small_file_system
+from tests.faults.ground import WAIT, until
+from tests.faults.witness import Witness
+
+pytestmark = pytest.mark.fault
+
+GREAT = 800_000
+"""Bytes of an input, and of an output: they do not fit into room that is left inside of files."""
+MOST = 60
+SOON = RetryPolicy(initial=0.2, maximum=0.5, max_attempts=1000)
+
+completing = JobType("quick", input=str, output=str)
+returning = JobType("returning", input=str, output=str)
+
+
+def great() -> str:
+    """What cannot be compressed to much less."""
+    return os.urandom(GREAT // 2).hex()
+
+
+async def completes(attempt: Attempt[str, str]) -> Outcome[str]:
+    async with attempt.complete() as tx:
+        await tx.connection.execute(EFFECT, (attempt.job_id, attempt.number))
+        return tx.finish(great())
+
+
+async def returns(attempt: Attempt[str, str]) -> Outcome[str]:
+    return great()
+
+
+@pytest.fixture(params=[small_file_system, limited_files], ids=["file system", "files"])
+def disk(request: pytest.FixtureRequest) -> Iterator[SmallDisk]:
+    with request.param() as disk:
+        try:
+            disk.server.start()
+        except EmbeddedServerError as error:
+            server_is_missing(error)
+        migrations.upgrade(disk.server.dsn())
+        yield disk
+
+
+class Scene:
+    """A client, and a worker that is not started."""
+
+    def __init__(self, dsn: str) -> None:
+        self.log = EventLog()
+        types = JobTypes(completing, returning)
+        processors = Processors(types, retry=SOON, lease=LeasePolicy(seconds=10.0))
+        processors.handles(completing)(completes)
+        processors.handles(returning)(returns)
+        self.client = AsyncClient(PostgresState(dsn), types, observability=self.log)
+        self.worker = InProcessWorker(self.client, processors, concurrency=4, poll_interval=0.1)
+
+    async def refused(self) -> list[AsyncChain[str]]:
+        """Start chains until that is refused; those that were acknowledged."""
+        started: list[AsyncChain[str]] = []
+        while len(started) < MOST:
+            try:
+                started += await self.client.start_chains([NewChain(completing, great()), NewChain(returning, great())])
+            except StateError:
+                return started
+        raise AssertionError("there is room for all")
+
+    def is_in_trouble(self) -> bool:
+        """Whether the worker could not write what it has to."""
+        return bool(self.log.of(StateFailed) or self.log.of(LoopFailed) or self.log.of(AttemptRetried))
+
+
+@pytest.fixture
+async def scene(disk: SmallDisk) -> AsyncIterator[Scene]:
+    scene = Scene(disk.server.dsn())
+    yield scene
+    await scene.worker.stop(grace=0)
+    await scene.client.aclose()
+
+
+async def test_it_is_full_for_a_while(disk: SmallDisk, scene: Scene) -> None:
+    witness = Witness(disk.server.dsn())
+    chains = await scene.client.start_chains([NewChain(completing, great()), NewChain(returning, great())])
+    await asyncio.to_thread(disk.fill)
+    chains += await scene.refused()
+    await scene.worker.start()
+    await until(scene.is_in_trouble, "the worker has met the full disk")
+    disk.free()
+    if not disk.server.running:
+        await asyncio.to_thread(disk.server.start)
+    witness.connect()
+    for chain in chains:
+        assert len(await chain.result(2 * WAIT)) == GREAT
+    for failed in {event.loop for event in scene.log.of(LoopFailed)}:
+        await scene.log.wait_for(LoopRecovered, loop=failed)
+    stored = {row[0] for row in witness.rows("select id from queuert.job")}
+    assert stored == {chain.id for chain in chains}
+    witness.check()
+    witness.close()

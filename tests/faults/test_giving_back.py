@@ -1,0 +1,147 @@
+"""What a worker holds and will not run goes back, though connections break just then: a stop leaves no lease."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import LiteralString, cast
+
+import psycopg
+import pytest
+
+from queuert import LeasePolicy, NewChain, PostgresState
+from queuert.errors import StateUnavailableError
+from queuert.ids import new_token
+from queuert.observability.adapter import Observers
+from queuert.observability.events import JobReaped, StateFailed, WorkerStopped, WorkerStopping
+from queuert.state.adapter import Lease
+from queuert.state.async_store import AsyncStore
+from queuert.testing.events import EventLog
+from queuert.testing.fault_proxy import FaultProxy
+from queuert.worker.returns import Returns
+from tests.faults.application import Plan, patient
+from tests.faults.ground import WAIT, Ground, until
+
+pytestmark = pytest.mark.fault
+
+RELEASE = b"Give back jobs"
+RELEASE_CLAIM = b"Give back all that one claim took"
+LONG = LeasePolicy(seconds=120.0, renew_every=30.0)
+"""Nothing that is left behind is reaped before a test has looked."""
+
+
+def through(proxy: FaultProxy, ground: Ground) -> PostgresState:
+    """All statements go with their text, so that they can be told apart."""
+    return PostgresState(proxy.address_in(ground.dsn), listen_dsn=ground.dsn, prepare_threshold=None)
+
+
+def running(ground: Ground) -> int:
+    return int(ground.witness.one("select count(*) from queuert.job where status = 'running'"))
+
+
+@pytest.mark.parametrize("arrives", [True, False], ids=["answer is lost", "request is lost"])
+async def test_a_claim_that_was_under_way(ground: Ground, proxy: FaultProxy, arrives: bool) -> None:
+    """The claim waits for a lock; the release of what it takes in the end meets a connection that breaks."""
+    chain = await ground.client.start_chain(patient, Plan())
+    worker = ground.worker(state=through(proxy, ground), lease=LONG, grace=WAIT)
+    with psycopg.connect(ground.dsn) as stranger:
+        stranger.execute("lock table queuert.job in exclusive mode")
+        await worker.start()
+        await until(lambda: ground.witness.one("select count(*) from pg_locks where not granted"), "the claim waits")
+        (proxy.lose_answer if arrives else proxy.lose_request)(RELEASE_CLAIM)
+        stopping = asyncio.create_task(worker.stop())
+        await ground.log.wait_for(WorkerStopping)
+        stranger.rollback()
+    await stopping
+    assert proxy.fired.is_set()
+    assert running(ground) == 0
+    assert ground.witness.job(chain.id) == ("ready", 0, 0, 0)
+    assert [event.operation for event in ground.log.of(StateFailed)] == ["give back"]
+
+
+@pytest.mark.parametrize("arrives", [True, False], ids=["answer is lost", "request is lost"])
+async def test_what_was_claimed_ahead(
+    ground: Ground, proxy: FaultProxy, arrives: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handler in the one place ends when all the others are back."""
+    monkeypatch.setattr("queuert.worker.prefetch.Pace.ahead", lambda self, places: 10)
+    await ground.client.start_chains([NewChain(patient, Plan(before=[1])) for _ in range(6)])
+    worker = ground.worker(state=through(proxy, ground), lease=LONG, grace=WAIT)
+    await worker.start()
+    await until(lambda: running(ground) > 1, "some were claimed ahead")
+    (proxy.lose_answer if arrives else proxy.lose_request)(RELEASE)
+    stopping = asyncio.create_task(worker.stop())
+    await until(lambda: running(ground) == 1, "those that waited are back")
+    assert proxy.fired.is_set()
+    await worker.stop()
+    await stopping
+    assert running(ground) == 0
+    assert ground.witness.one("select max(attempt - uncounted) from queuert.job") == 0
+    assert len(ground.log.of(WorkerStopped)) == 1
+
+
+async def test_a_claim_that_goes_on_without_its_client(ground: Ground, proxy: FaultProxy) -> None:
+    """Its connection breaks while the server is at it. The first look finds nothing, as it has not committed."""
+    with psycopg.connect(ground.dsn, autocommit=True) as stranger:
+        stranger.execute(
+            """create function hold_up() returns trigger language plpgsql as
+               $$ begin perform pg_advisory_xact_lock(7); return new; end $$"""
+        )
+        stranger.execute(
+            """create trigger hold_up before update on queuert.job for each row
+               when (old.status = 'ready' and new.status = 'running') execute function hold_up()"""
+        )
+        stranger.execute("select pg_advisory_lock(7)")
+        chain = await ground.client.start_chain(patient, Plan(before=[1]))
+        worker = ground.worker(state=through(proxy, ground), lease=LONG)
+        await worker.start()
+        await until(lambda: held_up(ground), "the claim is under way")
+        proxy.reset()
+        await until(lambda: looked(ground), "the worker has looked for what it took")
+        stranger.execute("select pg_advisory_unlock(7)")
+        await until(lambda: ground.witness.has_step(chain.id, "began", 1), "the job begins")
+    assert ground.log.of(JobReaped) == []
+    ground.witness.open("before:1")
+    assert await chain.result(WAIT) == 1
+
+
+def held_up(ground: Ground) -> bool:
+    return bool(ground.witness.one("select count(*) from pg_locks where locktype = 'advisory' and not granted"))
+
+
+def looked(ground: Ground) -> bool:
+    query: LiteralString = "select count(*) from pg_stat_activity where query like %s and state = 'idle'"
+    return bool(ground.witness.one(query, f"%{RELEASE_CLAIM.decode()}%"))
+
+
+class Away:
+    """A store that does not answer any more."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    async def release(self, leases: Sequence[Lease]) -> int:
+        """It does not."""
+        self.asked.set()
+        raise StateUnavailableError("away")
+
+
+async def test_a_hurry_ends_it() -> None:
+    """While the store is away it is tried again, but a second signal wants an end."""
+    store, hurry = Away(), asyncio.Event()
+    returns = Returns(cast(AsyncStore, store), worker="w", observers=Observers([EventLog()]))
+    returns.put([(Lease("a", new_token()), time.monotonic() + 3_600.0)])
+    settling = asyncio.create_task(returns.settle_all(hurry))
+    for _ in range(2):
+        await store.asked.wait()
+        store.asked.clear()
+    hurry.set()
+    await settling
+
+
+async def test_no_longer_than_the_leases_last() -> None:
+    returns = Returns(cast(AsyncStore, Away()), worker="w", observers=Observers([EventLog()]))
+    returns.put([(Lease("a", new_token()), time.monotonic())])
+    await returns.settle_all(asyncio.Event())
+    assert not returns

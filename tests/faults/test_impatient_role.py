@@ -1,0 +1,91 @@
+"""Time-outs that are set for the role of a worker, and locks of a stranger: it fails, tells, and goes on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import LiteralString
+
+import psycopg
+import pytest
+
+from queuert import AsyncClient, JobType, PostgresState
+from queuert.errors import StateUnavailableError
+from queuert.observability.events import AttemptCompleted, LoopFailed, LoopRecovered, WorkerStarted
+from queuert.testing.events import EventLog
+from tests.faults.application import JOB_TYPES, Plan, quick
+from tests.faults.ground import COLOURS, WAIT, Ground
+from tests.faults.roles import Role, role_in
+
+pytestmark = pytest.mark.fault
+
+SETTINGS = pytest.mark.parametrize("setting", ["statement_timeout", "lock_timeout"])
+TABLE = "lock table queuert.job in access exclusive mode"
+ROW = "select from queuert.job for update"
+
+
+@pytest.fixture
+def role(dsn: str) -> Iterator[Role]:
+    with role_in(dsn) as role:
+        yield role
+
+
+@asynccontextmanager
+async def locked(dsn: str, command: LiteralString) -> AsyncIterator[None]:
+    """A stranger's lock, for the length of the block."""
+    async with await psycopg.AsyncConnection.connect(dsn) as stranger:
+        await stranger.execute(command)
+        yield
+        await stranger.rollback()
+
+
+@SETTINGS
+async def test_the_table_is_locked(ground: Ground, role: Role, setting: LiteralString) -> None:
+    """Loops fail and begin anew; a client is told that the store is out of reach; then all is as before."""
+    role.set(setting, "100")
+    state, log = PostgresState(role.address), EventLog()
+    async with ground.worker(state=state, log=log, poll_interval=0.1), AsyncClient(state, JOB_TYPES) as client:
+        assert await (await client.start_chain(quick, 1)).result(WAIT) == 1
+        async with locked(ground.dsn, TABLE):
+            await log.wait_for(LoopFailed, loop="claimer")
+            await log.wait_for(LoopFailed, loop="reaper")
+            with pytest.raises(StateUnavailableError, match="timeout"):
+                await client.start_chain(quick, 2, id="late")
+        for loop in ("claimer", "reaper"):
+            await log.wait_for(LoopRecovered, loop=loop)
+        assert await (await client.start_chain(quick, 2, id="late")).result(WAIT) == 2
+    assert all("timeout" in event.error for event in log.of(LoopFailed))
+    assert len(log.of(WorkerStarted)) == 1
+
+
+@SETTINGS
+@COLOURS
+async def test_the_row_of_an_attempt_is_locked(
+    ground: Ground, role: Role, setting: LiteralString, job_type: JobType[Plan, int]
+) -> None:
+    """Its ending is put off until the row is free, and holds up nobody's."""
+    role.set(setting, "100")
+    log = EventLog()
+    async with ground.worker(state=PostgresState(role.address), log=log, concurrency=2):
+        chain = await ground.client.start_chain(job_type, Plan(before=[1]))
+        await ground.step(chain.id, "began")
+        async with locked(ground.dsn, ROW):
+            ground.witness.open("before:1")
+            assert await (await ground.client.start_chain(quick, 1)).result(WAIT) == 1
+        assert await chain.result(WAIT) in {1, 2}
+    assert len(log.of(AttemptCompleted)) == 2
+
+
+@COLOURS
+async def test_complete_meets_a_locked_row(ground: Ground, role: Role, job_type: JobType[Plan, int]) -> None:
+    """The block is refused with a typed error, the attempt is made again, and its effect stands once."""
+    role.set("lock_timeout", "100")
+    async with ground.worker(state=PostgresState(role.address)):
+        chain = await ground.client.start_chain(job_type, Plan(before=[1], completes=True))
+        await ground.step(chain.id, "began")
+        async with locked(ground.dsn, ROW):
+            ground.witness.open("before:1")
+            await ground.step(chain.id, "refused")
+        assert await chain.result(WAIT) == 2
+    assert ground.witness.detail(chain.id, "refused", 1) == "StateUnavailableError"
+    assert ground.witness.effects(chain.id) == [2]

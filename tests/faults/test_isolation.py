@@ -1,0 +1,111 @@
+"""Callers whose own transactions are stricter than READ COMMITTED, and a role that is so by default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import AsyncConnection, Connection, IsolationLevel
+
+from queuert import AsyncClient, Client, LeasePolicy, NewChain, PostgresState
+from queuert.errors import StateUnavailableError
+from queuert.observability.events import WorkerStarted, WorkerStopped
+from queuert.testing.events import EventLog
+from tests.faults.application import JOB_TYPES, Plan, patient, quick
+from tests.faults.ground import WAIT, Ground
+from tests.faults.roles import Role, role_in
+
+pytestmark = pytest.mark.fault
+
+STRICT = pytest.mark.parametrize("level", [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE])
+
+COUNT = "select count(*) from orders"
+ORDER = "insert into orders default values"
+
+
+@pytest.fixture(autouse=True)
+def _orders(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("create table orders (id int generated always as identity)")
+
+
+@STRICT
+async def test_a_blocker_that_changed_since(ground: Ground, level: IsolationLevel) -> None:
+    """A start that would wait for a chain which moved on is refused as worth repeating, and writes nothing."""
+    blocker = await ground.client.start_chain(patient, Plan(before=[1]))
+    async with await AsyncConnection.connect(ground.dsn) as caller:
+        await caller.set_isolation_level(level)
+        await caller.execute(COUNT)
+        async with ground.worker():
+            await ground.step(blocker.id, "began")
+            await caller.execute(ORDER)
+            with pytest.raises(StateUnavailableError, match="could not serialize"):
+                await ground.client.start_chain(quick, 1, id="waits", blockers=[blocker], connection=caller)
+            await caller.rollback()
+
+            await caller.execute(ORDER)
+            chain = await ground.client.start_chain(quick, 1, id="waits", blockers=[blocker], connection=caller)
+            await caller.commit()
+            ground.witness.open("before:1")
+            assert await chain.result(WAIT) == 1
+    assert ground.witness.one(COUNT) == 1
+
+
+def take_turns(client: Client, first: Connection[Any], second: Connection[Any]) -> list[Exception]:
+    """Two callers count orders, start a chain and add an order each, all in overlap; the errors of the second."""
+    for caller in (first, second):
+        caller.isolation_level = IsolationLevel.SERIALIZABLE
+        caller.execute(COUNT)
+    client.start_chain(quick, 1, id="first", connection=first)
+    first.execute(ORDER)
+    errors: list[Exception] = []
+    try:
+        client.start_chain(quick, 2, id="second", connection=second)
+        second.execute(ORDER)
+        first.commit()
+        second.commit()
+    except (StateUnavailableError, psycopg.errors.SerializationFailure) as error:
+        errors.append(error)
+        second.rollback()
+    return errors
+
+
+def test_two_that_read_what_the_other_writes(dsn: str) -> None:
+    """One of them fails at its commit, and its chain goes with its order: whoever repeats both has both once."""
+    with (
+        Client(PostgresState(dsn), JOB_TYPES) as client,
+        psycopg.connect(dsn) as first,
+        psycopg.connect(dsn) as second,
+    ):
+        assert len(take_turns(client, first, second)) == 1
+        assert [chain.id for chain in client.list_chains().items] == ["first"]
+        client.start_chain(quick, 2, id="second", connection=second)
+        second.execute(ORDER)
+        second.commit()
+        assert {chain.id for chain in client.list_chains().items} == {"first", "second"}
+        assert first.execute(COUNT).fetchone() == (2,)
+
+
+@pytest.fixture
+def role(dsn: str) -> Iterator[Role]:
+    with role_in(dsn) as role:
+        yield role
+
+
+@pytest.mark.parametrize("level", ["'repeatable read'", "serializable"])
+async def test_a_role_that_is_so_by_default(ground: Ground, role: Role, level: Any) -> None:
+    """Claims and endings of several workers conflict then, and are repeated: slower, and as right as ever."""
+    role.set("default_transaction_isolation", level)
+    state, logs = PostgresState(role.address), [EventLog() for _ in range(2)]
+    lease = LeasePolicy(seconds=10.0)  # Renewals conflict as well.
+    async with (
+        AsyncClient(state, JOB_TYPES) as client,
+        ground.worker(state=state, log=logs[0], name="one", lease=lease, concurrency=3, poll_interval=0.1),
+        ground.worker(state=state, log=logs[1], name="two", lease=lease, concurrency=3, poll_interval=0.1),
+    ):
+        chains = await client.start_chains([NewChain(quick, number) for number in range(30)])
+        assert [await chain.result(2 * WAIT) for chain in chains] == list(range(30))
+    for log in logs:
+        assert len(log.of(WorkerStarted)) == len(log.of(WorkerStopped, abandoned=0)) == 1

@@ -1,0 +1,182 @@
+"""PgBouncer in transaction mode between everybody and the database: all works, and sessions stay as they were."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.pq import TransactionStatus
+
+from queuert import AbortReason, AsyncClient, Client, InProcessWorker, JobType, NewChain, PostgresState
+from queuert.errors import ChainCancelledError
+from queuert.notify.postgres import PostgresNotify
+from queuert.notify.times import ListenerTimes
+from queuert.observability.events import (
+    AttemptAborted,
+    AttemptCompleted,
+    JobReaped,
+    LeasesRenewed,
+    ListenerLost,
+)
+from queuert.testing.events import EventLog
+from tests.faults.application import JOB_TYPES, Plan, patient, processors_for, quick, threaded
+from tests.faults.ground import COLOURS, WAIT, Ground
+from tests.faults.pgbouncer import PgBouncer, pgbouncer_before
+
+pytestmark = pytest.mark.fault
+
+SESSIONS = 4
+"""Fewer than there are connections, and each transaction gets another than the one before."""
+
+NEVER = 3600.0
+UNPREPARED = 1000
+"""After so many times a statement would be prepared: versions before 1.21 do not know how to."""
+
+_LEFTOVERS = """
+    select 'setting', name, setting from pg_settings where source = 'session' and name not in
+        -- Those that PgBouncer keeps for each client.
+        ('application_name', 'client_encoding', 'DateStyle', 'TimeZone', 'standard_conforming_strings')
+    union all select 'prepared', name, statement from pg_prepared_statements
+    union all select 'cursor', name, statement from pg_cursors where name <> ''
+    union all select 'listens', channel, '' from pg_listening_channels() as channel
+    union all select 'lock', locktype, mode from pg_locks where pid = pg_backend_pid() and locktype = 'advisory'
+    union all select 'table', relname::text, '' from pg_class where relpersistence = 't'
+"""
+
+Through = Callable[..., PostgresState]
+
+
+@pytest.fixture(scope="module")
+def pooler(postgres_server: str) -> Iterator[PgBouncer]:
+    with pgbouncer_before(postgres_server, sessions=SESSIONS) as pooler:
+        yield pooler
+
+
+@pytest.fixture(autouse=True)
+def address(pooler: PgBouncer, dsn: str) -> Iterator[str]:
+    """The database by way of the pooler, which lets go of it before it is dropped."""
+    yield pooler.address_in(dsn)
+    pooler.let_go(dsn)
+
+
+@pytest.fixture
+def through(address: str, dsn: str) -> Through:
+    """Makes states that connect by way of the pooler, with the settings that docs/running.md tells."""
+
+    def state(**other: Any) -> PostgresState:
+        settings: dict[str, Any] = {"prepare_threshold": None, "listen_dsn": dsn, **other}
+        return PostgresState(address, **settings)
+
+    return state
+
+
+def leftovers(address: str) -> set[tuple[Any, ...]]:
+    """What sessions of the pooler have that a new one has not."""
+    found = set()
+    with ExitStack() as stack:
+        for _ in range(SESSIONS):
+            connection = stack.enter_context(psycopg.connect(address, prepare_threshold=None))
+            found |= set(connection.execute(_LEFTOVERS).fetchall())
+            # Each holds a session, so that the next one gets another.
+            assert connection.info.transaction_status is TransactionStatus.INTRANS
+    return found
+
+
+async def test_all_goes_through_and_nothing_stays(ground: Ground, through: Through, address: str) -> None:
+    """Clients and handlers of both kinds; afterwards the pooler's sessions are as good as new for others."""
+    state = through()
+    async with AsyncClient(state, JOB_TYPES) as client, ground.worker(state=state, concurrency=6):
+        chains = await client.start_chains([NewChain(quick, number) for number in range(30)])
+        assert [await chain.result(WAIT) for chain in chains] == list(range(30))
+        with Client(state, JOB_TYPES) as sync_client:
+            for job_type in (patient, threaded):
+                chain = await asyncio.to_thread(sync_client.start_chain, job_type, Plan(completes=True))
+                assert await asyncio.to_thread(chain.result, WAIT) == 1
+        blocked = await client.start_chain(quick, 5, blockers=chains[:2])
+        assert await blocked.result(WAIT) == 5
+    assert leftovers(address) == set()
+
+
+async def test_nothing_stays_of_clients_that_prepare(ground: Ground, through: Through, address: str) -> None:
+    """What they tell a session of their own, to plan once, they do not tell the pooler's."""
+    state = through(prepare_threshold=UNPREPARED)
+    async with AsyncClient(state, JOB_TYPES) as client:
+        await client.start_chain(quick, 1)
+    with Client(state, JOB_TYPES) as sync_client:
+        await asyncio.to_thread(sync_client.start_chain, quick, 2)
+    assert leftovers(address) == set()
+
+
+@COLOURS
+async def test_leases_are_renewed_and_chains_cancelled(
+    ground: Ground, through: Through, job_type: JobType[Plan, int]
+) -> None:
+    """For longer than a lease, of a handler with its transaction open and of one without."""
+    async with ground.worker(state=through(), concurrency=3):
+        holding, other = await ground.client.start_chains(
+            [NewChain(patient, Plan(completes=True, inside=[1], busy=True)), NewChain(job_type, Plan(before=[1]))]
+        )
+        await ground.step(holding.id, "inside")
+        await ground.step(other.id, "began")
+        ground.log.forget()
+        await ground.log.wait_for(LeasesRenewed, times=5)
+        ground.witness.open("inside:1")
+        assert await holding.result(WAIT) == 1
+        await ground.client.cancel_chains([other])
+        with pytest.raises(ChainCancelledError):
+            await other.result(WAIT)
+        aborted = await ground.log.wait_for(AttemptAborted, job_id=other.id)
+        assert aborted.reason is AbortReason.CANCELLED
+        await ground.step(other.id, "told")
+        ground.witness.open("before:1")
+    assert ground.log.of(JobReaped) == []
+
+
+async def test_hints_come_by_a_direct_way(ground: Ground, through: Through) -> None:
+    """Nobody polls, so a job is found by its hint alone."""
+    async with ground.worker(state=through(), poll_interval=NEVER):
+        for number in range(3):
+            chain = await ground.client.start_chain(quick, number)
+            assert await chain.result(WAIT) == number
+    assert ground.log.of(ListenerLost) == []
+
+
+async def test_without_a_direct_way_everybody_polls(ground: Ground, through: Through, address: str) -> None:
+    """That is told once, with what to do about it."""
+    log = EventLog()
+    notify = PostgresNotify(address, times=ListenerTimes(self_test=0.2))
+    client = AsyncClient(through(listen_dsn=None), JOB_TYPES, notify=notify, observability=log)
+    async with client, InProcessWorker(client, processors_for(ground.dsn), poll_interval=0.1):
+        told = await log.wait_for(ListenerLost)
+        assert "listen_dsn" in told.error
+        chain = await ground.client.start_chain(quick, 1)
+        assert await chain.result(WAIT) == 1
+    assert len(log.of(ListenerLost)) == 1
+
+
+async def test_more_transactions_than_sessions(ground: Ground, through: Through) -> None:
+    """Handlers hold all sessions, and renewals wait for one: leases are lost until the server ends the idle ones."""
+    log = EventLog()
+    async with ground.worker(state=through(), log=log, concurrency=2 * SESSIONS):
+        plan = Plan(completes=True, inside=[1])
+        chains = await ground.client.start_chains([NewChain(patient, plan) for _ in range(2 * SESSIONS)])
+        await log.wait_for(AttemptAborted)
+        ground.witness.open("inside:1")
+        for chain in chains:
+            assert await chain.result(WAIT) in {1, 2}
+    assert len(log.of(AttemptCompleted)) == len(chains)
+
+
+async def test_it_is_restarted(ground: Ground, through: Through, pooler: PgBouncer) -> None:
+    """Killed with a transaction open, which is rolled back, and back at the same address."""
+    async with ground.worker(state=through(), poll_interval=0.1):
+        chain = await ground.client.start_chain(patient, Plan(completes=True, inside=[1]))
+        await ground.step(chain.id, "inside")
+        await asyncio.to_thread(pooler.restart)
+        ground.witness.open("inside:1")
+        assert await chain.result(WAIT) == 2
+    assert ground.witness.effects(chain.id) == [2]

@@ -1,0 +1,70 @@
+"""The state adapter's contract, by way of PgBouncer in transaction mode: where transactions and locks matter most.
+
+Every other case is run on asynchronous stores, and the rest on synchronous ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from queuert import PostgresState
+from queuert.testing.conformance import Case, Colour, all_cases, run_case
+from tests.conformance.test_postgres import Rows
+from tests.faults.pgbouncer import PgBouncer, pgbouncer_before
+
+pytestmark = pytest.mark.fault
+
+GROUPS = {"transactions", "renew"}
+RACES = {
+    "two_blockers_in_overlapping_transactions",
+    "close_while_the_dependents_transaction_is_open",
+    "finish_against_reap",
+    "overlapping_batches",
+}
+CASES = [
+    pytest.param(case, list(Colour)[number % 2], id=f"{case}-{list(Colour)[number % 2]}")
+    for number, case in enumerate(case for case in all_cases() if case.group in GROUPS or case.name in RACES)
+]
+
+
+def test_all_races_are_there() -> None:
+    assert {case.name for case in all_cases() if case.group == "races"} >= RACES
+
+
+class RowsByPooler(Rows):
+    """A table of the user's own, whose transactions go through the pooler as well."""
+
+    def __init__(self, dsn: str, address: str) -> None:
+        super().__init__(dsn)
+        self._address = address
+
+    @asynccontextmanager
+    async def transaction(self, colour: Colour) -> AsyncIterator[Any]:
+        if colour is Colour.ASYNC:
+            async with await psycopg.AsyncConnection.connect(self._address, prepare_threshold=None) as connection:
+                yield connection
+        else:
+            with psycopg.connect(self._address, prepare_threshold=None) as connection:
+                yield connection
+
+
+@pytest.fixture(scope="module")
+def pooler(postgres_server: str) -> Iterator[PgBouncer]:
+    with pgbouncer_before(postgres_server, sessions=100) as pooler:
+        yield pooler
+
+
+@pytest.mark.parametrize(("case", "colour"), CASES)
+def test_contract(pooler: PgBouncer, dsn: str, case: Case, colour: Colour) -> None:
+    address = pooler.address_in(dsn)
+    state = PostgresState(address, prepare_threshold=None, listen_dsn=dsn)
+    try:
+        asyncio.run(run_case(case, state, colour, RowsByPooler(dsn, address)))
+    finally:
+        pooler.let_go(dsn)

@@ -1,0 +1,122 @@
+"""A server on which nothing can be written: set so, or a standby. Workers wait, clients are told, and all goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from queuert import AsyncClient, Client, InProcessWorker, JobType, PostgresState, migrations
+from queuert.errors import StateUnavailableError
+from queuert.observability.events import (
+    AttemptCompleted,
+    ListenerLost,
+    ListenerRestored,
+    LoopFailed,
+    LoopRecovered,
+    StateFailed,
+    WorkerStarted,
+    WorkerStopped,
+)
+from queuert.testing.events import EventLog
+from tests.conftest import StartPostgres
+from tests.faults.application import JOB_TYPES, Plan, processors_for, quick
+from tests.faults.ground import COLOURS, WAIT, Ground, until
+from tests.faults.roles import Role, role_in
+from tests.faults.witness import Witness
+
+pytestmark = pytest.mark.fault
+
+
+@pytest.fixture
+def role(dsn: str) -> Iterator[Role]:
+    with role_in(dsn) as role:
+        yield role
+
+
+async def refused(address: str) -> None:
+    """Clients of both kinds are told that the store is out of reach, as during any failover."""
+    async with AsyncClient(PostgresState(address), JOB_TYPES) as client:
+        with pytest.raises(StateUnavailableError, match="read-only"):
+            await client.start_chain(quick, 1)
+    with (
+        Client(PostgresState(address), JOB_TYPES) as sync_client,
+        pytest.raises(StateUnavailableError, match="read-only"),
+    ):
+        await asyncio.to_thread(sync_client.start_chain, quick, 1)
+
+
+async def told(log: EventLog) -> None:
+    """The worker says that it cannot claim, and why."""
+
+    def has_told() -> bool:
+        return any("read-only transaction" in one.error for one in log.of(LoopFailed, loop="claimer"))
+
+    await until(has_told, "the worker tells that it cannot claim")
+
+
+async def recovered(log: EventLog) -> None:
+    """Each loop that has failed works again."""
+    for failed in {event.loop for event in log.of(LoopFailed)}:
+        await log.wait_for(LoopRecovered, loop=failed)
+
+
+@COLOURS
+@pytest.mark.parametrize("completes", [False, True], ids=["returns", "completes"])
+async def test_set_so_and_set_back(ground: Ground, role: Role, job_type: JobType[Plan, int], completes: bool) -> None:
+    """With an attempt under way: its ending is written afterwards, or it is made again."""
+    log = EventLog()
+    async with ground.worker(state=PostgresState(role.address), log=log, poll_interval=0.1, concurrency=2):
+        chain = await ground.client.start_chain(job_type, Plan(before=[1], completes=completes))
+        await ground.step(chain.id, "began")
+        await asyncio.to_thread(role.set, "default_transaction_read_only", "on")
+        await told(log)
+        await refused(role.address)
+        ground.witness.open("before:1")
+        await log.wait_for(StateFailed)
+        await asyncio.to_thread(role.reset)
+        attempt = await chain.result(2 * WAIT)
+        other = await ground.client.start_chain(job_type, Plan(completes=completes))
+        assert await other.result(2 * WAIT) == 1
+        await recovered(log)
+    assert ground.witness.effects(chain.id) == ([attempt] if completes else [])
+    assert len(log.of(AttemptCompleted)) == 2
+    assert len(log.of(WorkerStarted)) == len(log.of(WorkerStopped)) == 1
+
+
+async def test_a_worker_that_starts_on_it(ground: Ground, role: Role) -> None:
+    """It does not end, tells what is wrong, and begins to work by itself."""
+    role.set("default_transaction_read_only", "on")
+    log = EventLog()
+    chain = await ground.client.start_chain(quick, 1)
+    async with ground.worker(state=PostgresState(role.address), log=log, poll_interval=0.1):
+        await told(log)
+        role.reset()
+        assert await chain.result(2 * WAIT) == 1
+        await recovered(log)
+
+
+async def test_a_standby_that_is_promoted(private_postgres: StartPostgres) -> None:
+    """Who came while it was a standby goes on with it: the pool's connections, and the listener's."""
+    server = private_postgres(settings={"fsync": "off"})
+    migrations.upgrade(server.dsn())
+    Witness(server.dsn()).close()
+    log = EventLog()
+    state = PostgresState(server.dsn())
+    async with AsyncClient(state, JOB_TYPES, observability=log) as client:
+        chain = await client.start_chain(quick, 1)
+        await asyncio.to_thread(server.stop)
+        (server.data_dir / "standby.signal").touch()
+        await asyncio.to_thread(server.start)
+        async with InProcessWorker(client, processors_for(server.dsn()), poll_interval=0.1):
+            await log.wait_for(LoopFailed, loop="claimer")
+            await log.wait_for(ListenerLost)
+            await refused(server.dsn())
+            with psycopg.connect(server.dsn(), autocommit=True) as admin:
+                admin.execute("select pg_promote()")
+            assert await chain.result(2 * WAIT) == 1
+            await recovered(log)
+            await log.wait_for(ListenerRestored)
+    assert len(log.of(AttemptCompleted)) == 1

@@ -1,0 +1,197 @@
+"""Defects of a worker, each planted in one place: the simulation must find every one of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+from queuert.errors import StateUnavailableError
+from queuert.state.adapter import FinishResult
+from queuert.worker import lease_keeper
+from queuert.worker.completer import Completer
+from queuert.worker.lease_book import HeldLease, LeaseBook
+from queuert.worker.lease_keeper import LeaseKeeper
+from queuert.worker.parts import WorkerParts
+from queuert.worker.prefetch import Prefetch
+from queuert.worker.reaper import Reaper
+from queuert.worker.reports import Reports
+from queuert.worker.returns import Returns
+from queuert.worker.runner import AttemptRunner
+from queuert.worker.supervisor import SupervisedLoop
+
+
+def _now() -> float:
+    """The worker's clock, which is simulated."""
+    return float(vars(lease_keeper)["time"].monotonic())
+
+
+async def _write_once(self: Completer[Any], batch: Sequence[Any]) -> None:
+    try:
+        results = await self._store.finish([one.finish for one in batch], wait=False)
+    except StateUnavailableError:
+        return
+    self._decide(batch, results)
+
+
+def completer_drops_a_batch() -> AbstractContextManager[Any]:
+    """A batch whose answer is lost is not asked for again."""
+    return patch.object(Completer, "_write", _write_once)
+
+
+@contextmanager
+def pending_counts_as_written() -> Iterator[None]:
+    """An ending that was put off is told as written."""
+    decide = Completer._decide
+
+    def decided(self: Completer[Any], batch: Sequence[Any], results: Sequence[FinishResult]) -> None:
+        decide(self, batch, [replace(one, pending=False) for one in results])
+
+    with patch.object(Completer, "_decide", decided):
+        yield
+
+
+def claimed_ahead_is_kept() -> AbstractContextManager[Any]:
+    """What waits for a place in vain is not given back."""
+    return patch.object(Returns, "put", lambda self, leases: None)
+
+
+def given_back_is_started() -> AbstractContextManager[Any]:
+    """What was claimed ahead is given back, and run all the same."""
+    return patch.object(Prefetch, "take_back", lambda self: list(self._waiting))
+
+
+def _renew_until_an_error(self: LeaseKeeper) -> None:
+    while not self._stopped.is_set():
+        try:
+            self._renew_due()
+        except Exception:
+            return
+        self._wake.wait(self._tick)
+        self._wake.clear()
+
+
+def keeper_ends_at_an_error() -> AbstractContextManager[Any]:
+    """The first renewal that fails is the last one."""
+    return patch.object(LeaseKeeper, "_renew_until_stopped", _renew_until_an_error)
+
+
+def refused_renewals_count() -> AbstractContextManager[Any]:
+    """A renewal that was refused counts as one."""
+    renew = LeaseKeeper._renew
+
+    def renewed(self: LeaseKeeper, store: Any, due: Sequence[HeldLease]) -> list[HeldLease]:
+        for held in renew(self, store, due):
+            held.renewed(_now())
+        return []
+
+    return patch.object(LeaseKeeper, "_renew", renewed)
+
+
+def nobody_watches() -> AbstractContextManager[Any]:
+    """Leases that come to their end are not given up."""
+    return patch.object(LeaseKeeper, "_watch_until_stopped", lambda self: None)
+
+
+@contextmanager
+def deadlines_count_from_the_answer() -> Iterator[None]:
+    """A lease counts from when the worker heard of it, not from when it asked."""
+    made, renewed = WorkerParts._made, HeldLease.renewed
+
+    def made_late(self: WorkerParts, jobs: Any, sent_at: float) -> Any:
+        return made(self, jobs, _now())
+
+    def renewed_late(self: HeldLease, sent_at: float) -> None:
+        renewed(self, _now())
+
+    with patch.object(WorkerParts, "_made", made_late), patch.object(HeldLease, "renewed", renewed_late):
+        yield
+
+
+async def _rest(self: Reaper) -> float:
+    return 30.0
+
+
+def nobody_reaps() -> AbstractContextManager[Any]:
+    """Expired leases stay as they are."""
+    return patch.object(Reaper, "_step", _rest)
+
+
+async def _fail_for_good(self: SupervisedLoop, error: Exception) -> None:
+    raise asyncio.CancelledError
+
+
+def loops_end_at_an_error() -> AbstractContextManager[Any]:
+    """A loop whose step fails ends, in silence."""
+    return patch.object(SupervisedLoop, "_fail", _fail_for_good)
+
+
+async def _wait_for_idle(self: WorkerParts, grace: float) -> None:
+    await self._wait_until_idle(grace, self._hurry)
+
+
+def stop_leaves_what_runs() -> AbstractContextManager[Any]:
+    """After the grace the worker goes, and what still runs is not given back."""
+    return patch.object(WorkerParts, "_drain", _wait_for_idle)
+
+
+def leases_are_not_forgotten() -> AbstractContextManager[Any]:
+    """The lease of an attempt that is over is looked after."""
+    return patch.object(LeaseBook, "remove", lambda self, held: None)
+
+
+def refused_endings_are_told() -> AbstractContextManager[Any]:
+    """An ending that the store refused is told as written."""
+    ended = Reports.ended
+
+    def told(self: Reports, endings: Sequence[Any]) -> None:
+        ended(self, [one._replace(result=replace(one.result, lost=None)) for one in endings])
+
+    return patch.object(Reports, "ended", told)
+
+
+def aborts_do_not_cancel() -> AbstractContextManager[Any]:
+    """A handler is told to stop, and its coroutine goes on."""
+    return patch.object(AttemptRunner, "_cancel_handler", lambda self: None)
+
+
+def doubtful_claims_are_kept() -> AbstractContextManager[Any]:
+    """What a claim took whose answer was lost, or came after the stop, is not given back."""
+    return patch.object(Returns, "put_claim", lambda self, request, answered: None)
+
+
+@contextmanager
+def late_claims_are_run() -> Iterator[None]:
+    """An attempt begins whose lease was over before its claim was answered."""
+    run = AttemptRunner.run
+
+    async def run_anyway(self: AttemptRunner) -> bool:
+        deadline, self.held.deadline = self.held.deadline, _now() + 0.001
+        self._services.event_loop.call_soon(setattr, self.held, "deadline", deadline)
+        return await run(self)
+
+    with patch.object(AttemptRunner, "run", run_anyway):
+        yield
+
+
+BREAKAGES: tuple[Callable[[], AbstractContextManager[Any]], ...] = (
+    completer_drops_a_batch,
+    pending_counts_as_written,
+    claimed_ahead_is_kept,
+    given_back_is_started,
+    keeper_ends_at_an_error,
+    refused_renewals_count,
+    nobody_watches,
+    deadlines_count_from_the_answer,
+    nobody_reaps,
+    loops_end_at_an_error,
+    stop_leaves_what_runs,
+    leases_are_not_forgotten,
+    refused_endings_are_told,
+    aborts_do_not_cancel,
+    doubtful_claims_are_kept,
+    late_claims_are_run,
+)

@@ -1,0 +1,100 @@
+"""The contract of a state adapter, for a login that has roles and owns nothing: with what two roles have between them,
+workers' and operators', every operation of a store goes through."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import psycopg
+import pytest
+
+from queuert.deduplication import Deduplicate
+from queuert.job_events import EventFilter, EventLevel
+from queuert.state.listing import ChainFilter, PageRequest
+from queuert.state.postgres import PostgresState
+from queuert.state.postgres.roles import Role
+from queuert.state.postgres.statements import Statements, _texts
+from queuert.state.postgres.sync_store import PostgresStore
+from queuert.testing.conformance import Colour
+from queuert.testing.conformance.building import job
+from queuert.testing.conformance.registry import Case, all_cases, run_case
+from tests.conformance.test_postgres import Rows
+from tests.redis.test_identifiers import Tour
+from tests.security.conftest import LoginOf
+
+
+def one_of_each_group() -> list[Case]:
+    """A case of each group; that all of them pass takes minutes to see, and `every_case` is how."""
+    groups: dict[str, list[Case]] = {}
+    for case in all_cases():
+        groups.setdefault(case.group, []).append(case)
+    return [cases[len(cases) // 2] for cases in groups.values()]
+
+
+def run_as_roles(case: Case, owner: str, user: str) -> None:
+    """Run a case on a database whose owner's connection string is the first."""
+    rows = Rows(owner)
+    with psycopg.connect(owner) as connection:
+        connection.execute("GRANT SELECT, INSERT ON users_own TO PUBLIC")
+    asyncio.run(run_case(case, PostgresState(user), Colour.ASYNC, rows))
+
+
+@pytest.mark.parametrize("case", one_of_each_group(), ids=str)
+def test_a_login_that_works_and_operates(case: Case, granted: str, login: LoginOf) -> None:
+    run_as_roles(case, granted, login(Role.WORKER, Role.OPERATOR))
+
+
+# --- statements -------------------------------------------------------------------------------------------------------
+
+
+class Seen(Statements):
+    """Statements that remember which were asked for."""
+
+    def __init__(self, schema: str) -> None:
+        self.asked: set[str] = set()
+        super().__init__(schema)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _texts():
+            self.asked.add(name)
+        return super().__getattribute__(name)
+
+
+class Touring(PostgresStore):
+    """The tour asks this of Redis alone."""
+
+    def standing(self, lease: object) -> None:
+        """Nothing."""
+
+
+ELSEWHERE = {
+    *("event_days", "try_event_upkeep", "forget_events"),  # The owner's: tests/security/test_roles.py.
+    *("complete", "hold"),  # Of a transaction in a handler: test_roles.py.
+    *("hold_stranded", "release_stranded"),  # No path leads there: tests/state/test_sweep.py.
+    *("find_expired_ids", "sweep_workers", "start_ticks", "forget_keys", "estimate", "notify"),  # The cases above.
+}
+"""Statements that the tour does not come by. Those of bulk writes, reads by Spark and the history are other logins'."""
+
+
+def test_the_tour_of_all_operations(login: LoginOf) -> None:
+    state: Any = PostgresState(login(Role.WORKER, Role.OPERATOR))
+    state._statements = seen = Seen("queuert")
+    store: Any = Touring(state._settings, seen, 2)
+    store.open()
+    try:
+        Tour(store, "plain").go()
+        store.start_jobs([job(id="a", attributes={"user": ["17"]}), job(id="b", attach=True)])
+        store.start_jobs([job(id="b", attach=True)])
+        store.start_jobs([job(deduplication=Deduplicate("key"))])
+        assert len(store.list_chains(ChainFilter(attributes=(("user", "17"),)), PageRequest()).items) == 1
+        store.delete_chains(["a"], cascade=True)
+        store.set_event_level(EventLevel.TERMINAL)
+        store.set_event_level(EventLevel.OFF, ["plain"])
+        store.set_event_level(None, ["plain"])
+        store.list_events(EventFilter(), PageRequest())
+        store.event_log()
+    finally:
+        store.close()
+    apart = {name for name in _texts() if name.startswith(("bulk_", "stream_", "read_", "history_"))}
+    assert set(_texts()) - apart - seen.asked - ELSEWHERE == set()

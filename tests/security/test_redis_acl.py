@@ -1,0 +1,142 @@
+"""A Redis user with nothing but what the documents grant it: the whole store and its hints work, and no more does."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from queuert import AsyncClient, InProcessWorker, JobType, JobTypes
+from queuert.embedded import EmbeddedRedis
+from queuert.errors import StateError
+from queuert.ids import new_id
+from queuert.observability.events import ListenerLost
+from queuert.state.redis import RedisState
+from queuert.state.redis.scripts import all_names
+from queuert.testing.conformance import Colour
+from queuert.testing.conformance.registry import Case, run_case
+from queuert.testing.events import EventLog
+from queuert.worker import Processors
+from tests.redis.test_identifiers import Recorded, Tour
+from tests.security.test_conformance_as_roles import one_of_each_group
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"
+LUA = Path(__file__).parents[2] / "queuert" / "state" / "redis" / "lua"
+WAIT = 20.0
+
+
+def documented_rules() -> list[str]:
+    """The words of the one line in the documents, after the name of the user."""
+    [line] = re.findall(r"^ +ACL SETUSER shop (.*(?:\n +.+)*)", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    return str(line).replace("\\\n", " ").split()
+
+
+class Limited:
+    """A server, and users of it that have the rights of the documents in a namespace of their own."""
+
+    def __init__(self, server: EmbeddedRedis) -> None:
+        self.server = server
+        self.admin: Any = redis.Redis.from_url(server.url())
+
+    def url(self, namespace: str) -> str:
+        """The address of a new user."""
+        user = f"user-{namespace}"
+        rules = [word.replace("{queuert:shop}", f"{{queuert:{namespace}}}") for word in documented_rules()]
+        self.admin.execute_command("ACL", "SETUSER", user, *rules)
+        return self.server.url().replace("redis://", f"redis://{user}:PASSWORD@")
+
+
+@pytest.fixture(scope="module")
+def limited() -> Iterator[Limited]:
+    with EmbeddedRedis() as server:
+        limited = Limited(server)
+        yield limited
+        limited.admin.close()
+
+
+def test_the_commands_are_those_that_the_scripts_call() -> None:
+    """One that is no longer called is taken out of the documents, one that is new is put in."""
+    texts = [path.read_text(encoding="utf-8") for path in LUA.rglob("*.lua")]
+    calls = [call for text in texts for call in re.findall(r"\bcall\(((?:\w+ and )?'\w+'(?: or '\w+')?)", text)]
+    assert len(calls) == sum(len(re.findall(r"\bcall\(", text)) for text in texts)
+    called = {name.lower() for call in calls for name in re.findall(r"'(\w+)'", call)}
+    granted = {word[1:] for word in documented_rules() if word.startswith("+")}
+    outside = {"eval", "evalsha", "publish", "subscribe", "unsubscribe", "ping", "select", "hello", "role", "info"}
+    assert granted == called | outside | {"client|setname", "client|setinfo", "config|get"}
+
+
+@pytest.mark.parametrize("case", one_of_each_group(), ids=str)
+def test_the_contract(limited: Limited, case: Case) -> None:
+    namespace = new_id()
+    state = RedisState(limited.url(namespace), namespace=namespace, answer_timeout=10.0)
+    if all(need in state.capabilities for need in case.needs):
+        asyncio.run(run_case(case, state, Colour.ASYNC))
+
+
+def test_every_script(limited: Limited) -> None:
+    state = RedisState(limited.url("tour"), namespace="tour")
+    store = Recorded(state._settings, 2)
+    store.open()
+    try:
+        assert {risk.name for risk in store.risks} == {"not persisted"}  # It is told how the server is set.
+        Tour(store, "plain").go()
+        assert store.ran == set(all_names())
+    finally:
+        store.close()
+
+
+async def test_a_worker_with_hints(limited: Limited) -> None:
+    number = JobType("number", input=int, output=int)
+    log = EventLog()
+    client = AsyncClient(RedisState(limited.url("hints"), namespace="hints"), JobTypes(number), observability=log)
+    processors = Processors(client.job_types)
+    processors.handles(number)(lambda attempt: attempt.input + 1)
+    async with client, InProcessWorker(client, processors):
+        for value in range(5):
+            assert await (await client.start_chain(number, value)).result(WAIT) == value + 1
+        assert client.notify.healthy
+    assert log.of(ListenerLost) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("GET", "other"),
+        ("SET", "{queuert:other}:j:x", "1"),
+        ("EVAL", "return redis.call('GET', KEYS[1])", "1", "{queuert:other}:j:x"),
+        ("EVAL", "return redis.call('FLUSHALL')", "0"),
+        ("EVAL", "return redis.call('KEYS', '*')", "0"),
+        ("PUBLISH", "{queuert:other}:notify:jobs", "x"),
+        ("SUBSCRIBE", "{queuert:other}:notify:jobs"),
+        ("FLUSHALL",),
+        ("FLUSHDB",),
+        ("KEYS", "*"),
+        ("SCAN", "0"),
+        ("CONFIG", "SET", "maxmemory", "1"),
+        ("ACL", "LIST"),
+        ("CLIENT", "KILL", "TYPE", "normal"),
+        ("MONITOR",),
+        ("SHUTDOWN",),
+        ("SCRIPT", "FLUSH"),
+    ],
+    ids=" ".join,
+)
+def test_what_it_may_not(limited: Limited, words: tuple[str, ...]) -> None:
+    url = limited.url("own")
+    with redis.Redis.from_url(url) as user, pytest.raises(redis.ResponseError, match=r"(?i)no permissions|ACL"):
+        user.execute_command(*words)
+
+
+def test_a_namespace_that_is_anothers(limited: Limited) -> None:
+    store = RedisState(limited.url("own"), namespace="other").sync_store()
+    store.open()
+    try:
+        with pytest.raises(StateError, match=r"(?i)no permissions"):
+            store.list_workers()
+    finally:
+        store.close()

@@ -1,0 +1,413 @@
+"""Roles of the database: what each may do is enough for its work, and all else is refused by Postgres itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.errors import InsufficientPrivilege
+
+from queuert import (
+    AsyncClient,
+    Attempt,
+    Client,
+    InProcessWorker,
+    JobType,
+    JobTypes,
+    Limits,
+    Outcome,
+    PostgresState,
+    after,
+)
+from queuert.cli import main
+from queuert.deduplication import Deduplicate
+from queuert.errors import ConfigurationError, MigrationError, SchemaMissingError, StateError
+from queuert.notify.in_process import InProcessNotify
+from queuert.observability.events import ChainStarted, EventLogNotTended
+from queuert.policies import RetryPolicy
+from queuert.recurrence import Recurring
+from queuert.state.postgres import bulk, bulk_commit, bulk_streams
+from queuert.state.postgres.bulk import BulkSettings, bulk_session
+from queuert.state.postgres.roles import Role, grant_roles, role_names, roles_sql
+from queuert.testing.events import EventLog
+from queuert.worker import Processors
+from tests.security.conftest import LoginOf, Logins, as_user
+
+WAIT = 20.0
+number = JobType("number", input=int, output=int)
+pair = JobType("pair", input=int, output=int, continues_with=number)
+TYPES = JobTypes(number, pair)
+
+
+def processors() -> Processors:
+    """Handlers of all kinds: limited, continuing, completing in a transaction."""
+    found = Processors(TYPES, retry=RetryPolicy(initial=0.0, jitter=0.0, max_attempts=2))
+
+    @found.handles(number, limits=Limits(concurrency=5))
+    async def counting(attempt: Attempt[int, int]) -> Outcome[int]:
+        if attempt.input < 0 and attempt.number == 1:
+            raise ValueError("once")
+        async with attempt.complete() as tx:
+            return tx.finish(abs(attempt.input))
+
+    @found.handles(pair)
+    async def pairing(attempt: Attempt[int, int]) -> Outcome[int]:
+        return attempt.continue_with(number, attempt.input + 1)
+
+    return found
+
+
+# --- what they may ----------------------------------------------------------------------------------------------------
+
+
+def drop_days(dsn: str) -> None:
+    """Take away the days of the event log: somebody has to make them."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for (name,) in connection.execute("select relname from pg_class where relname ~ '^job_event_[0-9]{8}$'"):
+            connection.execute(sql.SQL("drop table {}").format(sql.Identifier("queuert", name)))
+
+
+async def test_clients_start_and_workers_work(granted: str, login: LoginOf) -> None:
+    """A client that may not work, and a worker that owns nothing, do together what one login did before."""
+    drop_days(granted)
+    client = AsyncClient(PostgresState(login(Role.CLIENT)), TYPES)
+    log = EventLog()
+    runner = AsyncClient(PostgresState(login(Role.WORKER)), TYPES, observability=log)
+    async with client, runner, InProcessWorker(runner, processors(), concurrency=4):
+        first = await client.start_chain(pair, 1, attributes={"user": "17"}, deduplication=Deduplicate("one"))
+        again = await client.start_chain(pair, 1, deduplication=Deduplicate("one"))
+        second = await client.start_chain(number, -5, id="chosen", blockers=[first], priority=3, result_ttl=3600.0)
+        assert again.id == first.id
+        assert (await first.result(WAIT), await second.result(WAIT)) == (2, 5)
+        assert [one.id for one in await client.list_chains(attributes={"user": "17"})] == [first.id]
+        assert {event.kind for event in await client.list_events(chain=first.id)} >= {"created", "completed"}
+        assert [one.state for one in await client.list_workers()] == ["running"]
+        # What it may not: the log's days are the owner's to make. It says so once, and works on.
+        told = await log.wait_for(EventLogNotTended)
+        assert "owner" in told.error or "permission" in told.error
+
+
+async def test_operators_intervene(login: LoginOf, capsys: pytest.CaptureFixture[str]) -> None:
+    client = Client(PostgresState(login(Role.CLIENT)), TYPES, notify=InProcessNotify())
+    operator = login(Role.OPERATOR)
+
+    def run(*words: str) -> str:
+        capsys.readouterr()
+        assert main([*words, "--url", operator]) == 0, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    with client:
+        first = client.start_chain(number, 1, deduplication=Deduplicate("key"), attributes={"user": "17"})
+        waiting = client.start_chain(number, 2, blockers=[first])
+        late = client.start_chain(number, 3, schedule=after(hours=1))
+    run("jobs", "trigger", late.id)
+    run("chains", "cancel", first.id, waiting.id, "--reason", "a test")
+    run("chains", "retry", first.id, waiting.id)
+    run("types", "pause", "number", "--reason", "a test")
+    run("types", "resume", "number")
+    run("events", "level", "terminal", "--type", "number")
+    run("events", "level", "default", "--type", "number")
+    run("events", "keep", "20")
+    assert first.id in run("chains", "list")
+    run("chains", "delete", waiting.id, "--cascade", "--yes")
+    schedules = Client(PostgresState(operator), TYPES, notify=InProcessNotify())
+    with schedules:
+        schedules.put_schedules([Recurring("often", number, 1, every=3600)])
+    run("schedules", "pause", "often")
+    run("schedules", "resume", "often")
+    run("schedules", "delete", "often", "--yes")
+
+
+async def test_ticks_are_fired_by_workers(login: LoginOf) -> None:
+    async with AsyncClient(PostgresState(login(Role.OPERATOR)), TYPES) as operator:
+        await operator.put_schedules([Recurring("often", number, 7, every=1)])
+    log = EventLog()
+    worker = AsyncClient(PostgresState(login(Role.WORKER)), TYPES, observability=log)
+    async with worker, InProcessWorker(worker, processors()):
+        ticked = await log.wait_for(ChainStarted)
+        assert await (await worker.get_chain(ticked.chain_id, number)).result(WAIT) == 7
+
+
+def test_observers_count_and_see_no_payload(granted: str, login: LoginOf, capsys: pytest.CaptureFixture[str]) -> None:
+    with Client(PostgresState(granted), TYPES, notify=InProcessNotify()) as client:
+        client.start_chain(number, 424_242)
+    observer = login(Role.OBSERVER)
+    for words in (["counts"], ["workers"], ["types", "list"], ["events", "status"]):
+        assert main([*words, "--url", observer]) == 0
+    assert "424242" not in capsys.readouterr().out
+    with psycopg.connect(observer) as connection:
+        assert connection.execute("select type, status from queuert.job").fetchall() == [("number", "ready")]
+        assert connection.execute("select kind from queuert.job_event").fetchall() == [("created",)]
+        assert connection.execute("select type, status from queuert.chain").fetchall() == [("number", "open")]
+
+
+def test_writers_stage_and_commit(login: LoginOf) -> None:
+    settings = BulkSettings(login(Role.WRITER), "queuert")
+    tag = "00000000-0000-4000-8000-000000000001"
+    start = bulk_commit.BulkStart("number", "a write", [bulk_commit.Part(tag, 1)], has_keys=True, has_ids=True)
+    with bulk_session(settings) as session:
+        session.check_schema()
+        stage = bulk.make_stage(session, "a write")
+        columns = ("tag", "place", "id", "deduplication_key", "input")
+        bulk.copy_rows(session, stage, columns, [f"{tag}\t0\tstaged\tkey\t1\n".encode()])
+        assert bulk.touch_stage(session, stage)
+        result = bulk_commit.commit_write(session, stage, start, rejected=0, reject_files=[])
+        assert result.started == 1
+        assert bulk.drop_stage(session, stage)
+        left = bulk.make_stage(session, "another")
+        assert bulk.sweep_staging(session, older_than=-1.0) == [left]
+        more = ("tag", "place", "batch", "sink", "id", "input")
+        bulk.copy_rows(session, bulk.STREAM_STAGE, more, [f"{tag}\t0\t1\ts\tstreamed\t1\n".encode()])
+        batch = bulk_commit.BulkStart("number", "s/1", [bulk_commit.Part(tag, 1)])
+        assert bulk_streams.commit_batch(session, batch, sink="s", query="q", batch=1)
+
+
+def test_the_owner_tends_the_log(granted: str, login: LoginOf, capsys: pytest.CaptureFixture[str]) -> None:
+    """Days that are made later need no grants: rows go in, and are read, by the parent."""
+    drop_days(granted)
+    assert main(["events", "upkeep", "--url", granted]) == 0
+    assert "made" in capsys.readouterr().out
+    with psycopg.connect(granted) as connection:
+        made = connection.execute("select count(*) from pg_class where relname ~ '^job_event_[0-9]{8}$'").fetchone()
+        assert made is not None
+        assert made[0] >= 3
+    with Client(PostgresState(login(Role.CLIENT)), TYPES, notify=InProcessNotify()) as client:
+        chain = client.start_chain(number, 1)
+        assert [event.kind for event in client.list_events(chain=chain.id)] == ["created"]
+
+
+# --- what they may not ------------------------------------------------------------------------------------------------
+
+EVERYBODY: dict[str, str] = {
+    "make a table": "create table queuert.mine (x int)",
+    "drop the tables": "drop table queuert.job cascade",
+    "empty the tables": "truncate queuert.job cascade",
+    "change the tables": "alter table queuert.job add column mine int",
+    "put a trigger on them": "create trigger mine before update on queuert.job"
+    " execute function suppress_redundant_updates_trigger()",
+    "say what the schema is": "update queuert.alembic_version set version_num = '9999'",
+    "rewrite the log": "update queuert.job_event set kind = 'created'",
+    "delete from the log": "delete from queuert.job_event",
+    "delete from its partitions": "delete from queuert.job_event_default",
+    "read its partitions": "select error from queuert.job_event_default",
+    "say what the log has lost": "update queuert.event_log set dropped_tx = '1'",
+}  # fmt: skip
+
+FORBIDDEN: dict[Role, dict[str, str]] = {
+    Role.WORKER: {
+        "define schedules": "insert into queuert.schedule (name, type, input, every, time_zone, missed)"
+        " values ('x', 'x', '1', 1, 'UTC', 'skip')",
+        "change what schedules start": "update queuert.schedule set input = '1'",
+        "pause types": "insert into queuert.paused_type (type) values ('number')",
+        "silence the log": "update queuert.event_log set level = 'off'",
+        "stage rows": "insert into queuert.stream_stage (tag, place, id, input) "
+        " values (gen_random_uuid(), 1, 'x', '1')",
+    },
+    Role.CLIENT: {
+        "forge a result": "update queuert.job set output = '1'",
+        "change an input": "update queuert.job set input = '1'",
+        "take a lease": "update queuert.job set lease_token = gen_random_uuid()",
+        "close a chain": "update queuert.job set chain_status = 'completed'",
+        "start a job that has run": "insert into queuert.job (id, chain_id, type, chain_type, input, output)"
+        " values ('x', 'x', 'x', 'x', '1', '1')",
+        "delete jobs": "delete from queuert.job",
+        "delete keys": "delete from queuert.deduplication",
+        "say who works": "update queuert.worker set name = 'x'",
+        "define schedules": "update queuert.schedule set input = '1'",
+        "resume types": "delete from queuert.paused_type",
+    },
+    Role.WRITER: {
+        "forge a result": "update queuert.job set output = '1'",
+        "take a lease": "update queuert.job set lease_token = gen_random_uuid()",
+        "delete jobs": "delete from queuert.job",
+        "pause types": "insert into queuert.paused_type (type) values ('number')",
+    },
+    Role.OPERATOR: {
+        "start a chain": "insert into queuert.job (id, chain_id, type, chain_type, input)"
+        " values ('x', 'x', 'x', 'x', '1')",
+        "forge a result": "update queuert.job set output = '1'",
+        "change an input": "update queuert.job set input = '1'",
+        "say who works": "delete from queuert.worker",
+    },
+    Role.OBSERVER: {
+        "read inputs": "select input from queuert.job",
+        "read outputs": "select output from queuert.job",
+        "read errors": "select error from queuert.job",
+        "read whole rows": "select to_jsonb(job) from queuert.job",
+        "read all columns": "select * from queuert.job",
+        "read inputs by the view": "select input from queuert.chain",
+        "read attributes": "select attributes from queuert.job",
+        "read attributes by their index": "select value from queuert.chain_attribute",
+        "read keys": "select deduplication_key from queuert.job",
+        "read keys in their slots": "select key from queuert.deduplication",
+        "read errors in the log": "select error from queuert.job_event",
+        "read what schedules start": "select input from queuert.schedule",
+        "read staged rows": "select input from queuert.stream_stage",
+        "lock jobs": "select id from queuert.job for update",
+        "cancel": "update queuert.job set status = 'cancelled'",
+        "write to the log": "insert into queuert.job_event (kind) values ('created')",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("role", list(Role), ids=str)
+def test_what_a_role_may_not(login: LoginOf, role: Role) -> None:
+    """Each of these is refused with 42501, whatever is in the tables."""
+    may = {"make a table"} if role is Role.WRITER else set()
+    asked: dict[str, str] = {name: text for name, text in (EVERYBODY | FORBIDDEN[role]).items() if name not in may}
+    with psycopg.connect(login(role), autocommit=True) as connection:
+        allowed = [name for name, statement in asked.items() if not _refused(connection, statement)]
+    assert allowed == []
+
+
+def _refused(connection: psycopg.Connection[Any], statement: str) -> bool:
+    try:
+        with connection.transaction(force_rollback=True):
+            connection.execute(statement.encode())
+    except InsufficientPrivilege as error:
+        return error.sqlstate == "42501"
+    return False
+
+
+@pytest.mark.parametrize("role", list(Role), ids=str)
+def test_no_role_hands_on_what_it_may(granted: str, login: LoginOf, role: Role) -> None:
+    """Postgres only warns of this one, and does nothing."""
+    user = login(role)
+    with psycopg.connect(granted, autocommit=True) as connection:
+        before = _rights(connection)
+        with psycopg.connect(user, autocommit=True) as own:
+            own.execute("grant select on queuert.alembic_version to public")
+        assert _rights(connection) == before
+
+
+def test_a_login_without_a_role_may_nothing(login: LoginOf) -> None:
+    """What Postgres grants to everybody is taken back."""
+    with psycopg.connect(login(), autocommit=True) as connection:
+        assert _refused(connection, "select from queuert.job")
+    with pytest.raises(StateError, match="permission denied"), Client(PostgresState(login()), TYPES) as client:
+        client.list_chains()
+
+
+def test_what_is_refused_is_told_without_the_statement(login: LoginOf) -> None:
+    operator = Client(PostgresState(login(Role.OPERATOR)), TYPES, notify=InProcessNotify())
+    with operator, pytest.raises(StateError) as caught:
+        operator.start_chain(number, 424_242)
+    assert str(caught.value) == "permission denied for table job"
+
+
+async def test_an_expired_chain_is_no_clients_to_delete(granted: str, login: LoginOf) -> None:
+    """Its id is taken until a worker has removed it; who is an operator as well need not wait."""
+    owner = Client(PostgresState(granted), TYPES, notify=InProcessNotify())
+    with owner:
+        owner.start_chain(number, 1, id="request", result_ttl=3600.0)
+        owner.cancel_chain("request")
+    with psycopg.connect(granted) as connection:
+        connection.execute("update queuert.job set expires_at = now() - interval '1 second'")
+    with (
+        Client(PostgresState(login(Role.CLIENT)), TYPES, notify=InProcessNotify()) as client,
+        pytest.raises(StateError, match="permission denied"),
+    ):
+        client.start_chain(number, 2, id="request")
+    with Client(PostgresState(login(Role.CLIENT, Role.OPERATOR)), TYPES, notify=InProcessNotify()) as client:
+        assert client.start_chain(number, 2, id="request").id == "request"
+
+
+# --- the script -------------------------------------------------------------------------------------------------------
+
+HIDDEN = {
+    "job": {"input", "output", "error", "attributes", "deduplication_key", "limit_key", "lease_token", "progress"},
+    "chain": {"input", "output", "error", "attributes"},
+    "job_event": {"error"},
+    "schedule": {"input", "limit_key"},
+    "bulk_write": {"reject_files"},
+    **{name: {"*"} for name in ("deduplication", "limit_start", "chain_attribute", "bulk_stage", "stream_stage")},
+}
+
+
+def test_every_column_is_shown_to_observers_or_hidden_on_purpose(granted: str, logins: Logins) -> None:
+    """A migration that adds a column says which it is: in `roles.sql`, or here."""
+    with psycopg.connect(granted) as connection:
+        columns = connection.execute(
+            """select c.relname, a.attname, has_column_privilege(%s, c.oid, a.attnum, 'select')
+               from pg_class c join pg_attribute a on a.attrelid = c.oid
+               where c.relnamespace = 'queuert'::regnamespace and c.relkind in ('r', 'v', 'p') and not c.relispartition
+                 and a.attnum > 0 and not a.attisdropped""",
+            [logins.names[Role.OBSERVER]],
+        ).fetchall()
+    hidden = {(table, column) for table, column, shown in columns if not shown}
+    meant = {(table, column) for table, column, _ in columns if HIDDEN.get(table, set()) & {column, "*"}}
+    assert hidden == meant
+
+
+def test_granting_again_changes_nothing_and_takes_back_what_is_no_longer_granted(granted: str, logins: Logins) -> None:
+    worker = sql.Identifier(logins.names[Role.WORKER])
+    with psycopg.connect(granted, autocommit=True) as connection:
+        before = _rights(connection)
+        logins.grant(granted)
+        assert _rights(connection) == before
+        connection.execute(sql.SQL("grant update (input) on queuert.schedule to {}").format(worker))
+        connection.execute(sql.SQL("grant truncate on queuert.job to {}").format(worker))
+        assert _rights(connection) != before
+        logins.grant(granted)
+        assert _rights(connection) == before
+
+
+def _rights(connection: psycopg.Connection[Any]) -> list[Any]:
+    """All grants of the schema, of tables, sequences and columns."""
+    return connection.execute(
+        """select c.relname, null, array(select r::text from unnest(c.relacl) r order by r::text)
+           from pg_class c where c.relnamespace = 'queuert'::regnamespace
+           union all
+           select c.relname, a.attname, array(select r::text from unnest(a.attacl) r order by r::text)
+           from pg_class c join pg_attribute a on a.attrelid = c.oid
+           where c.relnamespace = 'queuert'::regnamespace and a.attacl is not null and a.attacl <> '{}'
+           order by 1, 2"""
+    ).fetchall()
+
+
+def test_another_schema_has_roles_of_its_own() -> None:
+    assert role_names("billing")[Role.WORKER] == "billing_worker"
+    text = roles_sql("billing", {Role.CLIENT: "shop"})
+    assert '"billing".job TO "shop"' in text.replace("\n", " ")
+    assert "queuert" not in text.replace("queuert events upkeep", "")
+    assert "{" not in text.replace("'{}'", "")
+
+
+@pytest.mark.parametrize("name", ["", "Upper", "1st", 'a"b', "a'b", "a;b", "a b", "pg_mine", "public", "x" * 64, "é"])
+def test_names_that_roles_cannot_have(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="the name of the role worker"):
+        roles_sql(names={Role.WORKER: name})
+
+
+def test_two_roles_of_one_name() -> None:
+    with pytest.raises(ConfigurationError, match="two roles have one name"):
+        roles_sql(names={Role.WORKER: "app", Role.CLIENT: "app"})
+
+
+def test_only_the_owner_grants(granted: str, login: LoginOf, logins: Logins) -> None:
+    with pytest.raises(MigrationError, match=r"permission denied.*owner"):
+        grant_roles(login(Role.WORKER), names=logins.names)
+
+
+def test_there_must_be_something_to_grant(bare_dsn: str, logins: Logins) -> None:
+    with pytest.raises(SchemaMissingError, match="queuert migrate up"):
+        grant_roles(bare_dsn, names=logins.names)
+
+
+def test_the_command_prints_and_applies(dsn: str, logins: Logins, capsys: pytest.CaptureFixture[str]) -> None:
+    names = [word for role, name in logins.names.items() for word in (f"--{role}", name)]
+    assert main(["migrate", "roles", *names]) == 0
+    printed = capsys.readouterr().out
+    assert printed == roles_sql(names=logins.names)
+    assert main(["migrate", "roles", "--apply", "--url", dsn, *names]) == 0
+    assert logins.names[Role.WORKER] in capsys.readouterr().out
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        before = _rights(connection)
+        connection.execute(printed.encode())
+        assert _rights(connection) == before
+    user = logins.login(dsn, Role.CLIENT)
+    with Client(PostgresState(user), TYPES, notify=InProcessNotify()) as client:
+        assert client.start_chain(number, 1).id
+    assert as_user(dsn, "x") != user

@@ -1,0 +1,241 @@
+"""All that is promised for Spark Connect, in one session: writes, reads, requests, streams, and handlers that stop.
+
+The server runs in the JVM of the classic session, which is only asked what Spark does; the client knows its address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from queuert import AbortReason, Attempt, Outcome
+from queuert.errors import ConfigurationError, LeaseLostError
+from queuert.observability.events import CommitRefused
+from queuert.spark import enqueue, register, request, run_in_scope, snapshot, spark_scope
+from queuert.spark.errors import BadRowsError, SparkOptionError, found_in
+from queuert.spark.history import run_history
+from tests.spark.scope_support import OFTEN, WAIT, busy, idle, until
+from tests.spark.support import numbers, resize
+from tests.worker.support import Stage, number, text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+TAKE = "update queuert.job set lease_token = gen_random_uuid() where id = %s"
+
+
+@pytest.fixture(scope="module")
+def connect(spark: SparkSession) -> Iterator[SparkSession]:
+    """A session of Spark Connect, in which pyspark believes that there is no other."""
+    pytest.importorskip("grpc")
+    jvm: Any = spark._jvm
+    context: Any = spark.sparkContext
+    java = context._jsc.sc()
+    java.conf().set("spark.connect.grpc.binding.address", "127.0.0.1").set("spark.connect.grpc.binding.port", "0")
+    service = getattr(jvm.org.apache.spark.sql.connect.service, "SparkConnectService$")
+    server = getattr(service, "MODULE$")
+    server.start(java)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+        from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+        builder: Any = ConnectSession.builder
+        session = builder.remote(f"sc://127.0.0.1:{server.localPort()}").getOrCreate()
+        register(session)
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+@pytest.fixture
+async def stage(dsn: str, spark: SparkSession) -> AsyncIterator[Stage]:
+    """A client and workers; afterwards Spark is idle."""
+    stage = Stage(dsn)
+    try:
+        yield stage
+    finally:
+        await stage.close()
+        await idle(spark)
+
+
+# --- writes and reads -------------------------------------------------------------------------------------------------
+
+
+async def test_writes(connect: SparkSession, dsn: str) -> None:
+    """From another thread too; errors are those of a classic session."""
+    assert enqueue(connect.range(3).toDF("n"), resize, url=dsn, write_id="w").rows == 3
+    again = await asyncio.to_thread(enqueue, connect.range(3).toDF("n"), resize, url=dsn, write_id="w")
+    assert (again.rows, numbers(dsn)) == (3, [0, 1, 2])
+    with pytest.raises(BadRowsError, match="1 of 2 rows are no valid jobs"):
+        enqueue(connect.sql("select explode(array(1, null)) as n"), resize, url=dsn)
+    writer = connect.range(3, 5).toDF("n").write.format("queuert").option("url", dsn).option("jobType", "resize")
+    writer.mode("append").save()
+    assert numbers(dsn) == [0, 1, 2, 3, 4]
+    with pytest.raises(Exception, match="typo") as refused:
+        writer.option("typo", "1").mode("append").save()
+    assert isinstance(found_in(refused.value), SparkOptionError)
+
+
+def test_reads(connect: SparkSession, dsn: str) -> None:
+    enqueue(connect.range(3).toDF("n"), resize, url=dsn)
+    with snapshot(dsn) as name:
+        reader = connect.read.format("queuert").option("url", dsn).option("table", "jobs").option("snapshot", name)
+        found = reader.load().groupBy("type", "status").count().collect()
+    assert [tuple(row) for row in found] == [("resize", "ready", 3)]
+    settled = connect.read.format("queuert").option("url", dsn).load()
+    assert settled.count() == 0
+
+
+def test_streams(connect: SparkSession, dsn: str, tmp_path: Path) -> None:
+    """Files become jobs, and their events become files, each once."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/1.json").write_text("\n".join(json.dumps({"n": n}) for n in range(4)))
+    for _ in range(2):
+        rows = connect.readStream.schema("n long").json(str(tmp_path / "in"))
+        writer = rows.writeStream.format("queuert").option("url", dsn).option("jobType", "resize")
+        run_stream(writer, tmp_path / "written")
+        events = connect.readStream.format("queuert").option("url", dsn).option("table", "events").load()
+        writer = events.select("kind").writeStream.format("json").option("path", str(tmp_path / "out"))
+        run_stream(writer, tmp_path / "read")
+    assert numbers(dsn) == [0, 1, 2, 3]
+    assert [row["kind"] for row in connect.read.schema("kind string").json(str(tmp_path / "out")).collect()] == [
+        "created"
+    ] * 4
+    jobs = connect.readStream.format("queuert").option("url", dsn).option("table", "jobs").load()
+    with pytest.raises(Exception, match="SparkOptionError") as refused:
+        run_stream(jobs.writeStream.format("noop"), tmp_path / "refused")
+    assert isinstance(found_in(refused.value), SparkOptionError)
+
+
+def run_stream(writer: Any, checkpoint: Path) -> None:
+    """Run a streaming query to where its source ends."""
+    writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+    writer.start().awaitTermination()
+
+
+def test_a_history_is_refused(connect: SparkSession, dsn: str, tmp_path: Path) -> None:
+    with pytest.raises(SparkOptionError, match="classic session"):
+        run_history(connect, dsn, str(tmp_path), older_than=1)
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+async def test_requests(stage: Stage, connect: SparkSession) -> None:
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        return attempt.input * 2
+
+    def ask() -> list[Any]:
+        from queuert import Client, PostgresState
+        from tests.worker.support import JOB_TYPES
+
+        with Client(PostgresState(stage.dsn), JOB_TYPES) as client:
+            answers = request(
+                connect.range(3).selectExpr("id as input"), number, client=client, output=int, timeout=WAIT
+            )
+            return answers.orderBy("output").collect()
+
+    async with stage.worker():
+        found = await asyncio.to_thread(ask)
+    assert [(row["input"], row["output"]) for row in found] == [("0", 0), ("1", 2), ("2", 4)]
+
+
+# --- handlers ---------------------------------------------------------------------------------------------------------
+
+
+def in_java(connect: SparkSession) -> int:
+    """A sum that Java would compute for hours."""
+    rows = connect.range(0, 10**15, numPartitions=2).selectExpr("sum(hash(id) % 7) as total").collect()
+    return int(rows[0]["total"])
+
+
+def in_python(connect: SparkSession) -> int:
+    """Two tasks in Python that count the moments of an hour."""
+
+    def moments(batches: Iterator[Any]) -> Iterator[Any]:
+        import time
+
+        for batch in batches:
+            time.sleep(3600)
+            yield batch
+
+    return connect.range(0, 2, numPartitions=2).mapInArrow(moments, "id long").count()
+
+
+@pytest.mark.parametrize("work", [in_java, in_python])
+async def test_a_handler_stops(
+    stage: Stage, spark: SparkSession, connect: SparkSession, work: Callable[[SparkSession], int]
+) -> None:
+    raised: list[BaseException] = []
+
+    @stage.processors.handles(number, lease=OFTEN)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        try:
+            with spark_scope(attempt, connect):
+                return work(connect)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        await busy(spark, 2)
+        stage.rows(TAKE, chain.id)
+        await stage.log.wait_for(CommitRefused, job_id=chain.id, timeout=WAIT)
+        await idle(spark)
+    (error,) = raised
+    assert isinstance(error, LeaseLostError)
+    assert error.reason == AbortReason.TAKEN_BY_ANOTHER_WORKER
+    assert "CANCEL" in str(error.__cause__).upper()
+
+
+async def test_a_query_that_the_scope_was_told_of_stops(stage: Stage, connect: SparkSession) -> None:
+    @stage.processors.handles(number, lease=OFTEN)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        with spark_scope(attempt, connect) as scope:
+            query = connect.readStream.format("rate").load().writeStream.format("noop").queryName("mine").start()
+            scope.track(query)
+            query.awaitTermination()
+            return 1
+
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        await until(lambda: "mine" in [query.name for query in connect.streams.active], "the query runs")
+        stage.rows(TAKE, chain.id)
+        await stage.log.wait_for(CommitRefused, job_id=chain.id, timeout=WAIT)
+    assert connect.streams.active == []
+
+
+async def test_a_write_is_fenced_and_progress_is_told(stage: Stage, connect: SparkSession) -> None:
+    fractions: list[float] = []
+
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        with pytest.raises(ConfigurationError, match="no scheduler pools"):
+            await run_in_scope(attempt, connect, lambda scope: 1, pool="short")
+
+        def work(scope: Any) -> int:
+            words = connect.range(4).selectExpr("cast(id as string) as input")
+            if attempt.input:
+                stage.rows(TAKE, attempt.job_id)
+            return enqueue(words, text.name, url=stage.dsn, fence=scope.fence).rows
+
+        return await run_in_scope(attempt, connect, work, on_progress=lambda one: fractions.append(one.fraction))
+
+    async with stage.worker():
+        kept = await stage.client.start_chain(number, 0)
+        assert await kept.result(WAIT) == 4
+        lost = await stage.client.start_chain(number, 1)
+        await stage.log.wait_for(CommitRefused, job_id=lost.id, timeout=WAIT)
+    assert stage.one("select count(*) from queuert.job where type = 'text'") == 4
+    assert fractions
+    assert fractions == sorted(fractions)

@@ -1,0 +1,40 @@
+"""Spark's progress as the job's own: seen from outside while the handler runs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from queuert import Attempt, Outcome
+from queuert.spark import spark_scope
+from tests.spark.test_scope_progress import four_tasks, stage
+from tests.worker.support import WAIT, Stage, number
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["stage"]
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
+
+
+async def test_tasks_are_the_progress_of_the_job(stage: Stage, spark: SparkSession, tmp_path: Path) -> None:
+    gate = tmp_path / "go on"
+
+    @stage.processors.handles(number)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        with spark_scope(attempt, spark, every=0.05):
+            return four_tasks(spark, gate)
+
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        async with asyncio.timeout(WAIT * 3):
+            while (told := (await stage.job(chain.id)).progress) is None or not told.done:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+        assert 0 < told.done < (told.total or 0) == 4
+        assert told.fraction == told.done / 4
+        gate.touch()
+        assert await chain.result(WAIT) == 4

@@ -1,0 +1,27 @@
+"""Somebody begins to wait for a chain while its job runs: the completion releases them, and is no lost lease."""
+
+from __future__ import annotations
+
+from queuert import Attempt, NewChain, Outcome
+from queuert.observability.events import CommitRefused
+from tests.worker.support import WAIT, Gate, Stage, number
+
+
+async def test_between_the_claim_and_the_block(stage: Stage) -> None:
+    gate = Gate()
+
+    async def handle(attempt: Attempt[int, int]) -> Outcome[int]:
+        if attempt.input:
+            await gate.pass_through(attempt)
+        async with attempt.complete() as tx:
+            return tx.finish(attempt.number)
+
+    stage.handles(number, handle)
+    first = await stage.client.start_chain(number, 1)
+    await stage.worker(concurrency=2).start()
+    await gate.next()
+    [waiting] = await stage.client.start_chains([NewChain(number, 0, blockers=[first])])
+    gate.open()
+    assert await waiting.result(WAIT) == 1
+    assert await first.result(WAIT) == 1
+    assert stage.log.of(CommitRefused) == []

@@ -1,0 +1,139 @@
+"""What handlers tell of their progress: seen from outside while they run, sealed as payloads are, by processes too."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, LeasePolicy, Outcome, Processors
+from queuert.cli import main
+from queuert.codecs import EncryptionCodec, EncryptionKey, PayloadFormat
+from queuert.errors import ConfigurationError
+from queuert.jobs import JobProgress
+from tests.worker.completing import effects_of
+from tests.worker.killable import counts
+from tests.worker.support import AT_ONCE, WAIT, Gate, Stage, anything, number
+
+SECRET = "Rumpelstilzchen"
+secret = JobType(
+    "secret", input=int, output=int, format=PayloadFormat(codecs=[EncryptionCodec([EncryptionKey("one", b"k" * 32)])])
+)
+
+
+async def seen(client: AsyncClient, job_id: str, done: float) -> JobProgress:
+    """The progress of a job, as soon as so much is done."""
+    async with asyncio.timeout(WAIT):
+        while (progress := (await client.get_job(job_id)).progress) is None or progress.done != done:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return progress
+
+
+async def test_others_see_it_while_the_handler_runs(stage: Stage) -> None:
+    gate = Gate()
+
+    # Of itself no renewal comes within the test: what is told is what brings one.
+    @stage.processors.handles(number, retry=AT_ONCE, lease=LeasePolicy(seconds=600.0, renew_every=200.0))
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        if attempt.number == 1:
+            for done in range(1_000):  # the newest counts, and is not waited for
+                attempt.record_progress(done, 1_000, message=f"row {done}")
+            await gate.pass_through(attempt)
+            raise ValueError
+        return attempt.input
+
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        progress = await seen(stage.client, chain.id, 999)
+        assert (progress.fraction, progress.total, progress.message) == (0.999, 1_000, "row 999")
+        gate.open()
+        assert await chain.result(WAIT) == 1
+    # The attempt that told it is not the last any more.
+    assert (await stage.job(chain.id)).progress is None
+
+
+async def test_it_is_written_after_a_transaction_and_kept_at_the_end(
+    stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    effects_of(stage)
+    inside, after = Gate(), Gate()
+
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        async with attempt.transaction():
+            attempt.record_progress(1, 4, message="held")
+            await inside.pass_through(attempt)
+        await after.pass_through(attempt)
+        return attempt.input
+
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        await inside.next()
+        assert (await stage.job(chain.id)).progress is None
+        inside.open()
+        await seen(stage.client, chain.id, 1)
+        after.open()
+        await chain.result(WAIT)
+    kept = (await stage.job(chain.id)).progress
+    assert kept is not None
+    assert (kept.done, kept.total, kept.fraction, kept.message) == (1, 4, 0.25, "held")
+    assert await asyncio.to_thread(main, ["jobs", "show", chain.id, "--url", stage.dsn]) == 0
+    assert "25%, 1 of 4, held (20" in capsys.readouterr().out
+
+
+async def test_a_process_tells_it_too(stage: Stage, tmp_path: Path) -> None:
+    place = str(tmp_path / "here")
+    stage.handles(anything, counts, executor="process")
+    async with stage.worker():
+        chain = await stage.client.start_chain(anything, place)
+        assert (await seen(stage.client, chain.id, 3)).message == "from a process"
+        Path(place + ".go").touch()
+        await chain.result(WAIT)
+
+
+async def test_its_message_is_sealed_as_the_payloads_are(stage: Stage) -> None:
+    types, gate = JobTypes(secret), Gate()
+    processors = Processors(types)
+
+    @processors.handles(secret)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        attempt.record_progress(1, 2, message=SECRET)
+        await gate.pass_through(attempt)
+        return attempt.input
+
+    async with AsyncClient(stage.state, types) as client, InProcessWorker(client, processors):
+        chain = await client.start_chain(secret, 1)
+        assert (await seen(client, chain.id, 1)).message == SECRET
+        stored = stage.one("select progress from queuert.job")
+        assert SECRET not in stored
+        # Without the key the numbers are all there is to be read.
+        told = await seen(stage.client, chain.id, 1)
+        assert (told.fraction, SECRET in str(told)) == (0.5, False)
+        gate.open()
+        await chain.result(WAIT)
+
+
+@pytest.mark.parametrize(
+    ("told", "match"),
+    [
+        ({"done": -1}, "done is -1"),
+        ({"done": math.nan}, "done is nan"),
+        ({"fraction": 1.01}, "fraction is 1.01"),
+        ({"done": 1, "total": math.inf}, "total is inf"),
+        ({"message": "x" * 1_001}, "longer than 1,000"),
+        ({"message": "a\x00"}, "NUL"),
+        ({"total": 3}, "give done, fraction or message"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused(stage: Stage, told: dict[str, Any], match: str) -> None:
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        with pytest.raises(ConfigurationError, match=match):
+            attempt.record_progress(**told)
+        return attempt.input
+
+    async with stage.worker():
+        assert await (await stage.client.start_chain(number, 1)).result(WAIT) == 1

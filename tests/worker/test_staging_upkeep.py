@@ -1,0 +1,79 @@
+"""Workers remove what dead drivers of bulk writes have left, and forget writes that nobody can ask for."""
+
+from __future__ import annotations
+
+import pytest
+
+from queuert.observability.events import StagingTended
+from queuert.state.adapter import NewJob
+from queuert.state.postgres.bulk import BulkSettings, bulk_session, copy_rows, make_stage, sweep_staging
+from queuert.state.retention import StagingUpkeep
+from queuert.worker import sweeper
+from tests.worker.support import Stage, echo, in_time, number
+
+LONG_AGO = "update queuert.bulk_stage set touched_at = touched_at - interval '25 hours' where name = %s"
+NOTE = (
+    "insert into queuert.bulk_write (committed_at, write_id, type, rows, started, rejected, reject_files)"
+    " values (now() - %s::interval, %s, 'number', 1, 1, 0, '{}')"
+)
+ROW = b"%s\t0\tan-id\t1\n" % b"00000000-0000-0000-0000-000000000001"
+
+
+def tables(stage: Stage) -> set[str]:
+    return {
+        name
+        for (name,) in stage.rows("select relname from pg_class where relname like 'bulk_stage_%%' and relkind = 'r'")
+    }
+
+
+async def test_a_worker_drops_what_a_dead_driver_has_staged(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeper, "_FIRST", 0.0)
+    with bulk_session(BulkSettings(stage.dsn, "queuert")) as session:
+        dead, fresh = make_stage(session, "dead"), make_stage(session, "fresh")
+        copy_rows(session, dead, ("tag", "place", "id", "input"), [ROW])
+    stage.rows(LONG_AGO, dead)
+    stage.rows(
+        "insert into queuert.stream_stage (tag, place, id, input, staged_at)"
+        " select gen_random_uuid(), 1, n::text, '1', now() - n * interval '20 hours' from generate_series(0, 2) as n"
+    )
+    stage.handles(number, echo)
+    async with stage.worker() as worker:
+        told = await in_time(stage.log.wait_for(StagingTended))
+    assert (told.worker, told.dropped, told.forgotten) == (worker.name, (dead,), 0)
+    assert tables(stage) == {fresh}
+    assert stage.rows("select id from queuert.stream_stage order by id") == [("0",), ("1",)]
+
+
+async def test_one_that_is_being_loaded_stays(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuert.state.postgres.async_retention.DROP_TIMEOUT", 0.01)
+    store = stage.state.async_store()
+    await store.open()
+    try:
+        with bulk_session(BulkSettings(stage.dsn, "queuert")) as session:
+            name = make_stage(session, "slow")
+            stage.rows(LONG_AGO, name)
+            with session.transaction() as connection:
+                connection.execute(f"lock table queuert.{name} in row exclusive mode".encode())
+                assert await store.tend_staging() == StagingUpkeep()
+            assert tables(stage) == {name}
+            assert await store.tend_staging() == StagingUpkeep((name,))
+            assert sweep_staging(session, older_than=0.0) == []
+    finally:
+        await store.aclose()
+
+
+async def test_a_write_is_forgotten_when_it_is_old_and_its_chains_are_gone(stage: Stage) -> None:
+    store = stage.state.async_store()
+    await store.open()
+    try:
+        await store.start_jobs([NewJob("kept", "number", "1", id_chosen=True)])
+        stage.rows("update queuert.job set write_id = 'with a chain'")
+        for age, write in (("31 days", "gone"), ("31 days", "with a chain"), ("29 days", "lately")):
+            stage.rows(NOTE, age, write)
+        assert await store.tend_staging() == StagingUpkeep((), 1)
+        assert await store.tend_staging() == StagingUpkeep()
+        assert stage.rows("select write_id from queuert.bulk_write order by 1") == [("lately",), ("with a chain",)]
+        stage.rows("delete from queuert.job")
+        assert await store.tend_staging() == StagingUpkeep((), 1)
+    finally:
+        await store.aclose()
