@@ -1,7 +1,7 @@
 """How far the last attempt of a job is.
 
-Only an addition: workers of the version before go on beside it, and leave it as it is. It is the last column, null until a
-handler tells something, and in no index and no check: what does not use it pays nothing.
+Only an addition: workers of the version before go on beside it, and leave it as it is. It is the last column, null
+until a handler tells something, and in no index and no check: what does not use it pays nothing.
 """
 
 from __future__ import annotations

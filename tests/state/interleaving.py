@@ -46,6 +46,8 @@ class _GatedConnection(psycopg.Connection[Any]):
 class _OneConnection:
     """Stands in for the store's pool: always the same connection, as it is."""
 
+    prepares = False
+
     def __init__(self, connection: _GatedConnection) -> None:
         self._connection = connection
 
