@@ -23,6 +23,7 @@ from queuert.state.postgres.failures import mapped_errors
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_store import PostgresStore
+from queuert.state.postgres.wire import KeptConnection
 
 Operation = Callable[[PostgresStore], object]
 """What one party does; its result, or the error it raised, is kept."""
@@ -31,7 +32,7 @@ _PATIENCE = 20.0
 _NOT_STEPS = ("_enter_gen", "_connect_gen", "close_gen")
 
 
-class _GatedConnection(psycopg.Connection[Any]):
+class _GatedConnection(KeptConnection):
     """Asks its party before each statement."""
 
     party: Party | None = None
