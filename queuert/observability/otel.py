@@ -126,6 +126,9 @@ def _of_interventions(meter: Meter) -> dict[type[events.Event], _Handler]:
     deleted = _counter(meter, "chain.deleted", "chain", "Chains that a client deleted")
     retired = _counter(meter, "chain.retired", "chain", "Closed chains that a worker deleted: they need not be kept")
     staging = _counter(meter, "bulk_write.staging_dropped", "table", "Staging tables of dead drivers that were dropped")
+    untended = _counter(
+        meter, "bulk_write.not_tended", "look", "Looks after staging that the worker's role has no right to"
+    )
     triggered = _counter(meter, "job.triggered", "job", "Scheduled jobs that a client made due")
     return {
         events.ChainContinued: lambda event: continued.add(1, {"queuert.chain.type": event.type}),
@@ -133,6 +136,7 @@ def _of_interventions(meter: Meter) -> dict[type[events.Event], _Handler]:
         events.ChainsDeleted: lambda event: deleted.add(event.count),
         events.ChainsRetired: lambda event: retired.add(event.count),
         events.StagingTended: lambda event: staging.add(len(event.dropped)),
+        events.StagingNotTended: lambda event: untended.add(1),
         events.JobsTriggered: lambda event: triggered.add(event.count),
     }
 

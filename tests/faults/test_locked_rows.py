@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import psycopg
 import pytest
 
-from queuert import AsyncChain, JobType, NewChain
+from queuert import AsyncChain, JobType, LeasePolicy, NewChain
 from queuert.errors import JobFailedError
 from queuert.observability.events import (
     AttemptAborted,
@@ -78,7 +78,8 @@ async def test_chains_that_are_held_do_not_hold_up_others(
     ground: Ground, job_type: JobType[Plan, int], count: int
 ) -> None:
     """Endings of held chains wait for the caller's commit; all others are written meanwhile."""
-    async with ground.worker(concurrency=count + 2):
+    # Renewals pass over held rows too: the lease must outlast the caller.
+    async with ground.worker(concurrency=count + 2, lease=LeasePolicy(60.0)):
         waiting = await ground.client.start_chains([NewChain(job_type, Plan(before=[1])) for _ in range(count)])
         for chain in waiting:
             await ground.step(chain.id, "began")

@@ -179,8 +179,8 @@ def test_a_callback_may_publish(new_party: NewParty) -> None:
             party.publish(Topic.CHAINS, *hint.keys)
 
     chains, _ = party.listen(Topic.CHAINS)
-    party.adapter.subscribe(Topic.JOBS, passes_on)
     party.listen(Topic.JOBS)
+    party.adapter.subscribe(Topic.JOBS, passes_on)
     party.publish(Topic.JOBS, "one")
     chains.wait_for("one")
 

@@ -8,7 +8,7 @@ from scripts import check_docs, check_sizes, unasync
 
 SOURCE = '''
 import asyncio
-from contextlib import AsyncExitStack
+from contextlib import asynccontextmanager
 
 from queuert.state.async_store import AsyncStore
 
@@ -17,8 +17,8 @@ class AsyncThing:
     """The asynchronous thing; nobody awaits it. It knows async_helper."""
 
     async def __aenter__(self) -> "AsyncThing":
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self.store)
+        async with self.store as store:
+            await store.__aenter__()
         return self
 
     async def aclose(self) -> None:
@@ -28,7 +28,7 @@ class AsyncThing:
 
 TWIN = '''
 import asyncio
-from contextlib import ExitStack
+from contextlib import contextmanager
 
 from queuert.state.sync_store import Store
 
@@ -37,8 +37,8 @@ class Thing:
     """The synchronous thing; nobody awaits it. It knows sync_helper."""
 
     def __enter__(self) -> "Thing":
-        with ExitStack() as stack:
-            stack.enter_context(self.store)
+        with self.store as store:
+            store.__enter__()
         return self
 
     def close(self) -> None:

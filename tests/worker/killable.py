@@ -149,9 +149,11 @@ def holds(attempt: Attempt[Any, Any]) -> Outcome[Any]:
 
 
 def wait_for_leave(attempt: Attempt[Any, Any]) -> Outcome[Any]:
-    """Stay until the test lets us go."""
+    """Stay until the test lets us go, and until we know of the worker's stop if the test says that there is one."""
     come(attempt, attempt.input)
     while not Path(attempt.input + ".go").exists():
+        time.sleep(0.01)
+    while Path(attempt.input + ".stop").exists() and not attempt.worker_stopping:
         time.sleep(0.01)
     return {"stopping": attempt.worker_stopping}
 

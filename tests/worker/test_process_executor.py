@@ -470,6 +470,7 @@ async def test_it_may_finish_within_the_grace_and_knows_of_the_stop(stage: Stage
     pid = await arrived(tmp_path / "here")
     stopping = asyncio.create_task(worker.stop())
     await asyncio.sleep(0)
+    (tmp_path / "here.stop").touch()
     (tmp_path / "here.go").touch()
     await in_time(stopping)
     assert await chain.result(WAIT) == {"stopping": True}
