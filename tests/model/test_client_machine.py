@@ -111,8 +111,9 @@ class ClientMachine(RuleBasedStateMachine):
     def start_wrongly(self, wrong: str) -> None:
         """One that cannot be stored takes the others with it: the invariant sees that none of them is there."""
         first = new_id()
+        not_a_number: Any = float("nan")
         others: dict[str, tuple[NewChain[int], type[Exception]]] = {
-            "input": (NewChain(number, float("nan")), PayloadError),  # type: ignore[arg-type]
+            "input": (NewChain(number, not_a_number), PayloadError),
             "blocker": (NewChain(number, 1, blockers=["nobody"]), ChainNotFoundError),
             "id": (NewChain(number, 1, id=first), InvalidIdentifierError),
         }
