@@ -16,7 +16,7 @@ from queuert.client.async_recurrence import AsyncClientRecurrence
 from queuert.client.async_waiting import AsyncWatch, wait_until_closed
 from queuert.client.filters import shown
 from queuert.client.middleware import wrapped
-from queuert.client.starts import ChainReference, NewChain, chain_ids, checked_chains, new_job, refuse_repeated_ids
+from queuert.client.starts import ChainReference, NewChain, chain_ids, checked_chains, new_jobs
 from queuert.deduplication import Deduplicate
 from queuert.errors import ChainNotFoundError, JobNotFoundError, JobTypeMismatchError
 from queuert.job_types import JobType
@@ -132,8 +132,7 @@ class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence,
             chains = await client.start_chains([NewChain(resize, Resize(url=url, width=200)) for url in urls])
         """
         with wrapped(self._middlewares, checked_chains(chains)) as given:
-            jobs = [new_job(self.job_types, chain) for chain in given]
-            refuse_repeated_ids(jobs)
+            jobs = new_jobs(self.job_types, given)
             store = await self._opened()
             started = await store.start_jobs(jobs, connection=connection)
             self._tell(started, in_callers_transaction=connection is not None)

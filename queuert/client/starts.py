@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from queuert.attributes import GivenAttributes, checked_attributes
 from queuert.deduplication import Deduplicate
 from queuert.errors import ConfigurationError, InvalidIdentifierError, UnknownJobTypeError
-from queuert.ids import new_id
+from queuert.ids import new_id, new_ids
 from queuert.job_types import JobType
 from queuert.payloads import check_text
 from queuert.policies import checked_ttl
@@ -117,8 +117,19 @@ class KnownTypes(Protocol):
     def __contains__(self, item: object, /) -> bool: ...
 
 
-def new_job(job_types: KnownTypes, start: NewChain[Any]) -> NewJob:
-    """The job that starts a chain, checked and encoded.
+def new_jobs(job_types: KnownTypes, starts: Sequence[NewChain[Any]]) -> list[NewJob]:
+    """The jobs that start these chains, checked and encoded.
+
+    Raises:
+        What :func:`new_job` does, and InvalidIdentifierError: two of them are to have one id.
+    """
+    jobs = [new_job(job_types, start, id) for start, id in zip(starts, new_ids(len(starts)), strict=True)]
+    refuse_repeated_ids(jobs)
+    return jobs
+
+
+def new_job(job_types: KnownTypes, start: NewChain[Any], id: str | None = None) -> NewJob:
+    """The job that starts a chain, checked and encoded; ``id`` is what it gets if none was chosen for it.
 
     Raises:
         UnknownJobTypeError: its type is not registered with the client.
@@ -138,7 +149,7 @@ def new_job(job_types: KnownTypes, start: NewChain[Any]) -> NewJob:
         raise UnknownJobTypeError(start.job_type.name, job_types.names)
     awaited = awaited_by(start.job_type, start.blockers)
     return NewJob(
-        id=new_id() if start.id is None else check_text(start.id, what="id"),
+        id=id or new_id() if start.id is None else check_text(start.id, what="id"),
         type=start.job_type.name,
         input=start.job_type.encode_input(start.input),
         priority=checked_priority(start.priority),
@@ -188,6 +199,8 @@ def awaited_by(job_type: JobType[Any, Any], blockers: Iterable[ChainReference]) 
     Raises:
         BlockerMismatchError: its type declares others.
     """
+    if not blockers and job_type.blockers is None:
+        return ()
     awaited = chain_types(blockers)
     if job_type.blockers is not None:
         job_type.blockers.check(list(awaited.values()))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 from queuert.attributes import GivenAttributes
 from queuert.client.filters import shown
 from queuert.client.middleware import wrapped
-from queuert.client.starts import ChainReference, NewChain, chain_ids, checked_chains, new_job, refuse_repeated_ids
+from queuert.client.starts import ChainReference, NewChain, chain_ids, checked_chains, new_jobs
 from queuert.client.sync_base import ClientBase
 from queuert.client.sync_chain import Chain
 from queuert.client.sync_events import ClientEvents
@@ -133,8 +133,7 @@ class Client(ClientOutside, ClientListing, ClientRecurrence, ClientEvents, Clien
             chains = client.start_chains([NewChain(resize, Resize(url=url, width=200)) for url in urls])
         """
         with wrapped(self._middlewares, checked_chains(chains)) as given:
-            jobs = [new_job(self.job_types, chain) for chain in given]
-            refuse_repeated_ids(jobs)
+            jobs = new_jobs(self.job_types, given)
             store = self._opened()
             started = store.start_jobs(jobs, connection=connection)
             self._tell(started, in_callers_transaction=connection is not None)

@@ -44,6 +44,28 @@ def complete(job: ClaimedJob, output: str = "1") -> Finish:
     return Finish(job, FinishKind.COMPLETE, output=output)
 
 
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["a"],
+        [""],
+        ["", ""],
+        ["NULL", "{}", ",", " a "],
+        ['"'],
+        ['","'],
+        ["a", '","', "b"],
+        ["\\", '\\"', "\\\\"],
+        ["ä\n\t", "\U0001f600"],
+    ],
+)
+def test_an_array_has_the_texts_that_were_given(connection: psycopg.Connection[Any], texts: list[str]) -> None:
+    row = connection.execute("SELECT %s::text[]", [parameters.text_array(texts)]).fetchone()
+    assert row == (texts,)
+
+
 # --- starts -----------------------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from queuert import LeasePolicy, RetryPolicy, after, at
 from queuert.errors import ConfigurationError, PayloadDecodeError, StateError, StateUnavailableError
-from queuert.ids import new_id, new_token
+from queuert.ids import new_id, new_ids, new_token
 from queuert.policies import Backoff, Keep, Retention
 
 _UNREADABLE = PayloadDecodeError(job_type="number", field="input", path="input", reason="it is no number")
@@ -156,6 +156,16 @@ def test_ids_are_uuids_of_version_seven_in_the_order_of_time() -> None:
     milliseconds = [one.int >> 80 for one in ids]
     assert milliseconds == sorted(milliseconds)
     assert abs(milliseconds[-1] / 1000 - datetime.now(UTC).timestamp()) < 3600
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 1_000, 5_000])
+def test_ids_made_together_are_uuids_of_version_seven_in_ascending_order(count: int) -> None:
+    ids = new_ids(count) + new_ids(count)
+    assert len(set(ids)) == 2 * count
+    assert [str(uuid.UUID(one)) for one in ids] == ids
+    assert {(one.version, one.variant) for one in map(uuid.UUID, ids)} <= {(7, uuid.RFC_4122)}
+    assert ids[:count] == sorted(ids[:count])
+    assert all(abs(int(one[:8], 16) - int(new_id()[:8], 16)) <= 1 for one in ids)
 
 
 def test_tokens_are_random_uuids() -> None:

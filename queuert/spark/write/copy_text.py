@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
 
+from queuert.ids import ID_LENGTH, joined_ids
 from queuert.spark.arrow import holds_any, pc
 
 _SPECIAL = b"\\\n\r\t"
@@ -60,20 +58,7 @@ def _array_text(array: Any) -> Any:
 
 
 def new_ids(count: int) -> Any:
-    """Fresh ids, as :func:`queuert.ids.new_id` makes them, but for a counter: neighbours in the index."""
-    head = f"{time.time_ns() // 1_000_000 & 0xFFFFFFFFFFFF:012x}"
-    counted, noise = _counter(count), os.urandom(8 * count).hex().encode()
-    # Letter by letter, each for all ids at once: some twenty times as fast as id by id.
-    ids = bytearray(f"{head[:8]}-{head[8:]}-7000-8000-000000000000".encode() * count)
-    for place in range(3):
-        ids[15 + place :: 36] = counted[place::3]
-    for place, at in enumerate((20, 21, 22, *range(24, 36))):
-        ids[at::36] = noise[place::16]
-    buffers = [None, pa.py_buffer(bytes(ids))]
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(36), count, buffers).cast(pa.binary()).cast(pa.string())
-
-
-@lru_cache(maxsize=8)
-def _counter(count: int) -> bytes:
-    """So many numbers from 0 to 4095 in their order, three hexadecimal digits each."""
-    return "".join(f"{place * 4096 // count:03x}" for place in range(count)).encode()
+    """Fresh ids, as :func:`queuert.ids.new_ids` makes them, without a Python object for each."""
+    buffers = [None, pa.py_buffer(bytes(joined_ids(count)))]
+    array = pa.FixedSizeBinaryArray.from_buffers(pa.binary(ID_LENGTH), count, buffers)
+    return array.cast(pa.binary()).cast(pa.string())

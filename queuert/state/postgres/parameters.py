@@ -41,6 +41,14 @@ def array(rows: Iterable[str]) -> str:
     return f"[{','.join(rows)}]"
 
 
+def text_array(texts: Sequence[str]) -> str:
+    """A Postgres array of texts, as text: made in a fraction of the time that an adapter needs, which looks at each."""
+    joined = '","'.join(texts)
+    if "\\" in joined or joined.count('"') > 2 * (len(texts) - 1):
+        joined = '","'.join(text.replace("\\", "\\\\").replace('"', '\\"') for text in texts)
+    return f'{{"{joined}"}}'
+
+
 def _schedule(schedule: Schedule | None) -> tuple[str, str]:
     if schedule is None:
         return "0", "null"
@@ -96,8 +104,8 @@ def plain_start(jobs: Sequence[NewJob], *, awaited: bool = False) -> Parameters 
         "limit_key": first.limit_key,
         "result_ttl": first.result_ttl,
         "awaited": awaited,
-        "ids": [job.id for job in jobs],
-        "inputs": [job.input for job in jobs],
+        "ids": text_array([job.id for job in jobs]),
+        "inputs": text_array([job.input for job in jobs]),
     }
 
 
