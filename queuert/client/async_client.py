@@ -202,10 +202,11 @@ class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence,
         written = [job for job in started if not job.existing]
         if not in_callers_transaction:
             self.notify.publish(Topic.JOBS, {job.type for job in written if job.status is not JobStatus.BLOCKED})
-        for job in written:
-            self.observers.emit(
-                ChainStarted(chain_id=job.id, type=job.type, in_callers_transaction=in_callers_transaction)
-            )
+        if self.observers.want(ChainStarted):
+            for job in written:
+                self.observers.emit(
+                    ChainStarted(chain_id=job.id, type=job.type, in_callers_transaction=in_callers_transaction)
+                )
 
     # --- look ---------------------------------------------------------------------------------------------------------
 

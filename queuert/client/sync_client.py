@@ -203,10 +203,11 @@ class Client(ClientOutside, ClientListing, ClientRecurrence, ClientEvents, Clien
         written = [job for job in started if not job.existing]
         if not in_callers_transaction:
             self.notify.publish(Topic.JOBS, {job.type for job in written if job.status is not JobStatus.BLOCKED})
-        for job in written:
-            self.observers.emit(
-                ChainStarted(chain_id=job.id, type=job.type, in_callers_transaction=in_callers_transaction)
-            )
+        if self.observers.want(ChainStarted):
+            for job in written:
+                self.observers.emit(
+                    ChainStarted(chain_id=job.id, type=job.type, in_callers_transaction=in_callers_transaction)
+                )
 
     # --- look ---------------------------------------------------------------------------------------------------------
 
