@@ -22,7 +22,8 @@ RUN python -m venv /opt/queuert \
     && python -m venv /opt/build \
     && /opt/build/bin/pip install --require-hashes --requirement requirements/build.txt
 
-COPY pyproject.toml LICENSE ./
+# All that pyproject.toml names, or the wheel cannot be built.
+COPY pyproject.toml README.md LICENSE pytest_queuert.py pyspark_queuert.py ./
 COPY queuert queuert
 COPY alembic alembic
 RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . \

@@ -4,6 +4,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -158,13 +160,37 @@ def test_what_is_installed_is_checked_by_its_hash(instructions: list[tuple[str, 
     assert all("--require-hashes" in step or "--no-deps" in step for step in installs)
 
 
+def copied(instructions: list[tuple[str, str]]) -> list[str]:
+    """What is copied into the image from the tree."""
+    groups = [text.split()[:-1] for name, text in instructions if name == "COPY" and "--from" not in text]
+    return [source for group in groups for source in group]
+
+
 def test_everything_that_is_copied_exists_and_is_not_ignored(instructions: list[tuple[str, str]]) -> None:
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line.startswith("!")}
-    sources = [text.split()[:-1] for name, text in instructions if name == "COPY" and "--from" not in text]
+    sources = copied(instructions)
     assert sources
-    for source in (source for group in sources for source in group):
+    for source in sources:
         assert (ROOT / source).exists()
         assert source.partition("/")[0] in allowed
+
+
+@pytest.mark.slow
+def test_what_is_copied_makes_a_wheel(instructions: list[tuple[str, str]], tmp_path: Path) -> None:
+    """No more than that is there when the image is built, so that a file that the metadata names may be missing."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for source in copied(instructions):
+        if (ROOT / source).is_dir():
+            shutil.copytree(ROOT / source, tree / source, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / source, tree)
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    [wheel] = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert {"pytest_queuert.py", "pyspark_queuert.py", "queuert/_migrations/env.py"} <= set(archive.namelist())
 
 
 def test_every_pinned_requirement_of_the_worker_has_a_hash() -> None:
