@@ -43,10 +43,14 @@ PYTEST = QUEUERT_REQUIRE_SERVERS=1 $(DEV) -m pytest
 # Where ARGS selects tests of another part alone there is nothing to run (5).
 OR_NONE = || [ $$? -eq 5 ]
 
-test: .venv/.installed ## Run the tests on real servers (ARGS="-k name")
+test: .venv/.installed ## Run the tests on real servers (ARGS="-k name", or "tests/worker")
+ifeq ($(filter tests/%,$(ARGS)),)
 	@$(PYTEST) -n 3 --dist worksteal $(addprefix --ignore=,$(APART)) $(ARGS) $(OR_NONE)
 	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder tests/spark $(ARGS) $(OR_NONE)
 	@$(PYTEST) tests/chaos $(ARGS) $(OR_NONE)
+else
+	@$(PYTEST) $(ARGS)
+endif
 
 check: .venv/.installed ## Run the linters, type checkers and other static checks
 	@$(MAKE) --no-print-directory --keep-going -j2 $(if $(findstring output-sync,$(.FEATURES)),--output-sync=target) \

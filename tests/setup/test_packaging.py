@@ -69,6 +69,15 @@ def test_the_make_targets_are_listed() -> None:
     assert output == run("make", MAKEFLAGS="", MAKELEVEL="0")
 
 
+@pytest.mark.parametrize(("arguments", "runs"), [("", 3), ("-k stop", 3), ("tests/worker -k stop", 1)])
+def test_a_part_of_the_tests_is_run_once(arguments: str, runs: int) -> None:
+    """Paths that are named are run by themselves, and not once more with each of the parts."""
+    output = run("make", "--dry-run", "test", f"ARGS={arguments}", MAKEFLAGS="", MAKELEVEL="0")
+    commands = [line for line in output.splitlines() if "-m pytest" in line]
+    assert len(commands) == runs
+    assert all(arguments in command for command in commands)
+
+
 def test_make_says_what_is_missing(tmp_path: Path) -> None:
     """With nothing but a shell and make on the PATH."""
     for program in ("make", "sh", "cat", "echo", "dirname"):
