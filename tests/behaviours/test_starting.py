@@ -29,9 +29,9 @@ async def test_one_chain(world: World) -> None:
 
 async def test_with_blockers(world: World) -> None:
     blockers = await world.caller.start_chains([NewChain(number, 1), NewChain(number, 2)])
-    chain = await world.caller.start_chain(total, "sum", blockers=blockers)
+    chain = await world.caller.start_chain(total, "sum", blockers=[*blockers, blockers[0]])
     job = await world.caller.get_job(chain.id)
-    assert (job.status, job.open_blockers) == (JobStatus.BLOCKED, 2)
+    assert (job.status, job.open_blockers) == (JobStatus.BLOCKED, 2), "one that is given twice counts once"
     assert [one.chain_id for one in await world.caller.get_blockers(chain.id)] == [one.id for one in blockers]
 
 
