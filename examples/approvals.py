@@ -1,7 +1,6 @@
 """A chain that waits for a person: nobody handles the middle job; it is ended from outside.
 
-Run it from the root of the repository, after ``queuert migrate up``:
-``QUEUERT_URL=... python -m examples.approvals``.
+Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.approvals``.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, PostgresState, Processors
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, Processors
 from queuert.errors import ChainAlreadyClosedError
 
 pay = JobType("pay", input=int, output=str)
@@ -36,7 +35,7 @@ async def asked_for(client: AsyncClient, chain_id: str) -> None:
 
 
 async def main() -> None:
-    client = AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), job_types)
+    client = AsyncClient.from_url(os.environ["QUEUERT_URL"], job_types)
     async with client, InProcessWorker(client, processors, concurrency=2):
         small, large = [await client.start_chain(request, amount) for amount in (5, 5000)]
         for chain in (small, large):

@@ -1,7 +1,6 @@
 """Middlewares around each attempt, as an onion, and a log in which every line knows its job.
 
-Run it from the root of the repository, after ``queuert migrate up``:
-``QUEUERT_URL=... python -m examples.attempt_middleware``.
+Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.attempt_middleware``.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ import os
 import sys
 from typing import Any
 
-from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, PostgresState, Processors
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, Processors
 from queuert.observability.context import ContextFilter
 from queuert.worker import CallNext
 
-greet = JobType("greet", input=str, output=str)
+greet = JobType("hello", input=str, output=str)
 job_types = JobTypes(greet)
 log = logging.getLogger("greetings")
 
@@ -51,7 +50,7 @@ async def main() -> None:
     log.addHandler(handler)
     log.setLevel(logging.INFO)
 
-    client = AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), job_types)
+    client = AsyncClient.from_url(os.environ["QUEUERT_URL"], job_types)
     async with client, InProcessWorker(client, processors):
         chain = await client.start_chain(greet, "world")
         print(await chain.result(timeout=30))

@@ -1,7 +1,6 @@
 """Chains found again by what their user knows: a customer, tags; and the workers that are there.
 
-Run it from the root of the repository, after ``queuert migrate up``:
-``QUEUERT_URL=... python -m examples.attributes``.
+Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.attributes``.
 """
 
 from __future__ import annotations
@@ -9,22 +8,12 @@ from __future__ import annotations
 import asyncio
 import os
 
-from queuert import (
-    AsyncClient,
-    Attempt,
-    InProcessWorker,
-    JobType,
-    JobTypes,
-    NewChain,
-    Outcome,
-    PostgresState,
-    Processors,
-)
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, NewChain, Outcome, Processors
 from queuert.attributes import GivenAttributes
 
 QUESTIONS: list[GivenAttributes] = [{"customer": 17}, {"tags": "food"}, {"customer": 17, "tags": ["food", "urgent"]}]
 
-bill = JobType("bill", input=str, output=str)
+bill = JobType("grocery_bill", input=str, output=str)
 job_types = JobTypes(bill)
 processors = Processors(job_types)
 
@@ -35,7 +24,7 @@ async def write_bill(attempt: Attempt[str, str]) -> Outcome[str]:
 
 
 async def main() -> None:
-    async with AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), job_types) as client:
+    async with AsyncClient.from_url(os.environ["QUEUERT_URL"], job_types) as client:
         await client.start_chains(
             [
                 NewChain(bill, "tea", attributes={"customer": 17, "tags": ["food", "urgent"]}),

@@ -1,7 +1,6 @@
 """A chain that is no longer wanted: one that waits closes at once, one that runs is told and cannot commit.
 
-Run it from the root of the repository, after ``queuert migrate up``:
-``QUEUERT_URL=... python -m examples.cancellation``.
+Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.cancellation``.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, PostgresState, Processors, after
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, Processors, after
 from queuert.errors import ChainCancelledError
 
 export = JobType("export", input=str, output=str)
@@ -31,7 +30,7 @@ async def run_export(attempt: Attempt[str, str]) -> Outcome[str]:
 
 
 async def main() -> None:
-    client = AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), job_types)
+    client = AsyncClient.from_url(os.environ["QUEUERT_URL"], job_types)
     async with client, InProcessWorker(client, processors):
         waiting = await client.start_chain(export, "tomorrow", schedule=after(days=1))
         running = await client.start_chain(export, "now")

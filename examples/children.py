@@ -1,7 +1,6 @@
 """A running job that starts children, waits for them in the same commit, and runs again with their outputs.
 
-Run it from the root of the repository, after ``queuert migrate up``:
-``QUEUERT_URL=... python -m examples.children``.
+Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.children``.
 """
 
 from __future__ import annotations
@@ -9,17 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from queuert import (
-    AsyncClient,
-    Attempt,
-    InProcessWorker,
-    JobType,
-    JobTypes,
-    NewChain,
-    Outcome,
-    PostgresState,
-    Processors,
-)
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, NewChain, Outcome, Processors
 
 page = JobType("page", input=int, output=str)
 book = JobType("book", input=int, output=list[str])
@@ -40,7 +29,7 @@ async def bind(attempt: Attempt[int, list[str]]) -> Outcome[list[str]]:
 
 
 async def main() -> None:
-    client = AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), job_types)
+    client = AsyncClient.from_url(os.environ["QUEUERT_URL"], job_types)
     async with client, InProcessWorker(client, processors, concurrency=4):
         chain = await client.start_chain(book, 3)
         print(", ".join(await chain.result(timeout=30)))

@@ -1,7 +1,6 @@
 """Middlewares around starts: every chain is counted under its tenant, has a default key, and is traced.
 
-Run it from the root of the repository, after ``queuert migrate up``:
-``QUEUERT_URL=... python -m examples.client_middleware``.
+Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.client_middleware``.
 """
 
 from __future__ import annotations
@@ -15,12 +14,11 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.trace import SpanKind
 
-from queuert import Client, JobType, JobTypes, NewChain, PostgresState
-from queuert.deduplication import Deduplicate
+from queuert import Client, Deduplicate, JobType, JobTypes, NewChain
 
 Chains = Sequence[NewChain[Any]]
 
-report = JobType("report", input=str, output=str)
+report = JobType("tenant_report", input=str, output=str)
 job_types = JobTypes(report)
 tenant: ContextVar[str] = ContextVar("tenant")
 tracer = trace.get_tracer("example")
@@ -53,8 +51,8 @@ def one_at_a_time(chains: Chains) -> Iterator[Chains]:
 
 
 def main() -> None:
-    state = PostgresState(os.environ["QUEUERT_URL"])
-    with Client(state, job_types, middlewares=[traced, in_tenant, one_at_a_time]) as client:
+    middlewares = [traced, in_tenant, one_at_a_time]
+    with Client.from_url(os.environ["QUEUERT_URL"], job_types, middlewares=middlewares) as client:
         try:
             client.start_chain(report, "sales")
         except PermissionError as error:

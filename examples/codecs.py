@@ -1,7 +1,6 @@
 """Payloads in MessagePack, which has bytes, and compressed; plain JSON of the time before stays readable.
 
-Run it from the root of the repository, after ``queuert migrate up``:
-``QUEUERT_URL=... python -m examples.codecs``.
+Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.codecs``.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 import msgpack
 
-from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, PostgresState, Processors
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, Processors
 from queuert.codecs import PayloadFormat, Serde, ZlibCodec
 
 
@@ -55,18 +54,18 @@ async def measure(attempt: Attempt[str, int]) -> Outcome[int]:
 
 
 async def main() -> None:
-    state = PostgresState(os.environ["QUEUERT_URL"])
-    async with AsyncClient(state, JobTypes(length_before)) as before:
+    url = os.environ["QUEUERT_URL"]
+    async with AsyncClient.from_url(url, JobTypes(length_before)) as before:
         old = await before.start_chain(length_before, "written as plain JSON")
 
-    async with AsyncClient(state, job_types) as client, InProcessWorker(client, processors):
+    async with AsyncClient.from_url(url, job_types) as client, InProcessWorker(client, processors):
         chain = await client.start_chain(negative, Picture(title="white", pixels=b"\xff" * 1_000))
         picture = await chain.result(timeout=30)
         print(picture.title, picture.pixels[:3])
         print(await (await client.get_chain(old.id, length)).result(timeout=30))
 
     # Whoever lacks the format sees which steps lead back to the payload.
-    async with AsyncClient(state, JobTypes()) as stranger:
+    async with AsyncClient.from_url(url, JobTypes()) as stranger:
         stored = (await stranger.get_job(chain.id)).input
         print(stored["queuert.codec"], len(stored["queuert.payload"]) < 100)
 

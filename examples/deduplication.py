@@ -1,7 +1,6 @@
 """One chain for one key: while it is open, for an hour, or by an id of your own.
 
-Run it from the root of the repository, after ``queuert migrate up``:
-``QUEUERT_URL=... python -m examples.deduplication``.
+Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.deduplication``.
 """
 
 from __future__ import annotations
@@ -9,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import os
 
-from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, PostgresState, Processors
-from queuert.deduplication import Deduplicate
+from queuert import AsyncClient, Attempt, Deduplicate, InProcessWorker, JobType, JobTypes, Outcome, Processors
 
-report = JobType("report", input=str, output=str)
+report = JobType("sales_report", input=str, output=str)
 job_types = JobTypes(report)
 processors = Processors(job_types)
 
@@ -23,7 +21,7 @@ async def write_report(attempt: Attempt[str, str]) -> Outcome[str]:
 
 
 async def main() -> None:
-    client = AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), job_types)
+    client = AsyncClient.from_url(os.environ["QUEUERT_URL"], job_types)
     async with client:
         first = await client.start_chain(report, "Ada", deduplication=Deduplicate("sales"))
         second = await client.start_chain(report, "Bob", deduplication=Deduplicate("sales"))

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from django.conf import settings
 from django.db import connection, transaction
 
-from queuert import Attempt, Client, InProcessWorker, JobType, JobTypes, Outcome, PostgresState, Processors
+from queuert import AsyncClient, Attempt, Client, InProcessWorker, JobType, JobTypes, Outcome, PostgresState, Processors
 from queuert.errors import ChainNotFoundError
 
 welcome = JobType("welcome", input=str, output=str)
@@ -68,10 +68,9 @@ def fail_to_sign_up(client: Client) -> None:
         print("rolled back: no job")
 
 
-async def work(client: Client, chain_id: str) -> None:
-    async with InProcessWorker(client, processors):
-        chain = await asyncio.to_thread(client.get_chain, chain_id, welcome)
-        print(await asyncio.to_thread(chain.result, 30))
+async def work(dsn: str, chain_id: str) -> None:
+    async with AsyncClient(PostgresState(dsn), job_types) as client, InProcessWorker(client, processors):
+        print(await (await client.get_chain(chain_id, welcome)).result(timeout=30))
 
 
 def main() -> None:
@@ -80,7 +79,7 @@ def main() -> None:
     with Client(PostgresState(dsn), job_types) as client:
         fail_to_sign_up(client)
         chain_id = sign_up(client)
-        asyncio.run(work(client, chain_id))
+    asyncio.run(work(dsn, chain_id))
     connection.close()
 
 

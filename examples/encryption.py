@@ -1,7 +1,6 @@
 """Encrypted payloads, and a new key while jobs are in flight.
 
-Run it from the root of the repository, after ``queuert migrate up``:
-``QUEUERT_URL=... python -m examples.encryption``.
+Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.encryption``.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, PostgresState, Processors
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, Processors
 from queuert.codecs import EncryptionCodec, EncryptionKey, PayloadFormat, parse_keys
 
 # A deployment sets this variable. A function is asked for the keys when they are first needed, so that the definitions
@@ -31,7 +30,7 @@ def definitions() -> tuple[JobType[str, str], JobTypes]:
 async def start(text: str) -> str:
     """A producer that is started anew."""
     letter, job_types = definitions()
-    async with AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), job_types) as client:
+    async with AsyncClient.from_url(os.environ["QUEUERT_URL"], job_types) as client:
         chain = await client.start_chain(letter, text)
     return chain.id
 
@@ -45,7 +44,7 @@ async def work(*ids: str) -> None:
     async def answer(attempt: Attempt[str, str]) -> Outcome[str]:
         return f"re: {attempt.input}"
 
-    client = AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), job_types)
+    client = AsyncClient.from_url(os.environ["QUEUERT_URL"], job_types)
     async with client, InProcessWorker(client, processors):
         for id in ids:
             print(await (await client.get_chain(id, letter)).result(timeout=30))
@@ -63,7 +62,7 @@ async def main() -> None:
     await work(first, second, third)
 
     # Whoever has no key sees which one is needed, and nothing of the letter.
-    async with AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), JobTypes()) as stranger:
+    async with AsyncClient.from_url(os.environ["QUEUERT_URL"], JobTypes()) as stranger:
         for id in (first, second, third):
             print((await stranger.get_job(id)).input["queuert.codec"])
 

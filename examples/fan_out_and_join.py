@@ -1,7 +1,6 @@
 """Many chains, and one job that waits for all of them and gets their outputs in order.
 
-Run it from the root of the repository, after ``queuert migrate up``:
-``QUEUERT_URL=... python -m examples.fan_out_and_join``.
+Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.fan_out_and_join``.
 """
 
 from __future__ import annotations
@@ -9,20 +8,10 @@ from __future__ import annotations
 import asyncio
 import os
 
-from queuert import (
-    AsyncClient,
-    Attempt,
-    InProcessWorker,
-    JobType,
-    JobTypes,
-    NewChain,
-    Outcome,
-    PostgresState,
-    Processors,
-)
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, NewChain, Outcome, Processors
 
 count_words = JobType("count_words", input=str, output=int)
-add_up = JobType("add_up", input=str, output=int)
+add_up = JobType("count_all_words", input=str, output=int)
 job_types = JobTypes(count_words, add_up)
 processors = Processors(job_types)
 
@@ -39,7 +28,7 @@ async def total(attempt: Attempt[str, int]) -> Outcome[int]:
 
 
 async def main() -> None:
-    client = AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), job_types)
+    client = AsyncClient.from_url(os.environ["QUEUERT_URL"], job_types)
     async with client, InProcessWorker(client, processors, concurrency=4):
         pages = await client.start_chains(
             [NewChain(count_words, page) for page in ("one two", "three", "four five six")]

@@ -304,6 +304,7 @@ async def main() -> None:
                 checks = [await schedule_health_check(client, app, server) for _ in range(3)]
                 print(await checks[0].result(timeout=30), [check.deduplicated for check in checks])
                 await client.delete_chain(checks[0])
+            await client.delete_chains(["abc-123", "abc-124"])  # so that this program can be run again
     print("\n".join(app.heard))
     print(f"deliveries that are not done: {app.deliveries}")
 

@@ -177,7 +177,7 @@ async def main() -> None:
                 print(f"user {user}: {', '.join(access.roles)}")
                 print("  " + ", ".join(sorted(access.rewards)))
 
-        [chain] = await client.list_chains(attributes={"user": 7, "guild": 1})
+        [chain] = await client.list_chains(attributes={"user": 7, "guild": 1}, limit=1)  # the newest
         for job in await client.list_chain_jobs(chain):
             print(f"{job.type} is {job.status}")
             for child in await client.get_blockers(job.id):

@@ -1,7 +1,6 @@
 """One job at a time for each customer, over all workers together.
 
-Run it from the root of the repository, after ``queuert migrate up``:
-``QUEUERT_URL=... python -m examples.limits``.
+Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.limits``.
 """
 
 from __future__ import annotations
@@ -10,18 +9,7 @@ import asyncio
 import os
 from collections import Counter
 
-from queuert import (
-    AsyncClient,
-    Attempt,
-    InProcessWorker,
-    JobType,
-    JobTypes,
-    Limits,
-    NewChain,
-    Outcome,
-    PostgresState,
-    Processors,
-)
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Limits, NewChain, Outcome, Processors
 
 sync = JobType("sync", input=str, output=None)
 job_types = JobTypes(sync)
@@ -41,7 +29,7 @@ async def synchronise(attempt: Attempt[str, None]) -> Outcome[None]:
 
 
 async def main() -> None:
-    client = AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), job_types)
+    client = AsyncClient.from_url(os.environ["QUEUERT_URL"], job_types)
     customers = ["ada", "bob"]
     async with client, InProcessWorker(client, processors, concurrency=4), InProcessWorker(client, processors):
         chains = await client.start_chains(

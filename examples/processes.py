@@ -1,7 +1,6 @@
 """Work that keeps a processor busy, in a process that is killed when it takes too long.
 
-Run it from the root of the repository, after ``queuert migrate up``:
-``QUEUERT_URL=... python -m examples.processes``.
+Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.processes``.
 """
 
 from __future__ import annotations
@@ -10,12 +9,12 @@ import asyncio
 import os
 
 from examples.processes_work import busy, job_types, processors
-from queuert import AsyncClient, InProcessWorker, PostgresState
+from queuert import AsyncClient, InProcessWorker
 from queuert.errors import JobFailedError
 
 
 async def main() -> None:
-    client = AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), job_types)
+    client = AsyncClient.from_url(os.environ["QUEUERT_URL"], job_types)
     async with client, InProcessWorker(client, processors, concurrency=2):
         quick, endless = await client.start_chain(busy, 1000), await client.start_chain(busy, -1)
         print(await quick.result(timeout=60))

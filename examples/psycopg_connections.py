@@ -15,7 +15,7 @@ from psycopg_pool import ConnectionPool
 from queuert import AsyncClient, ChainStatus, Client, JobType, JobTypes, PostgresState
 from queuert.errors import ChainNotFoundError, JobIdConflictError
 
-bill = JobType("bill", input=int, output=int)
+bill = JobType("pay_order", input=int, output=int)
 job_types = JobTypes(bill)
 
 
@@ -31,9 +31,9 @@ def on_a_connection(client: Client, url: str) -> None:
         lost = client.start_chain(bill, 1, connection=connection)
         connection.rollback()
         with connection.transaction(), connection.cursor() as cursor:
-            kept = client.start_chain(bill, 2, id="order-2", connection=cursor)
+            kept = client.start_chain(bill, 2, connection=cursor)
             try:
-                client.start_chain(bill, 2, id="order-2", connection=connection)
+                client.start_chain(bill, 2, id=kept.id, connection=connection)
             except JobIdConflictError:
                 print("refused, and the transaction goes on")
             print(f"before the commit: {exists(client, kept.id)}")

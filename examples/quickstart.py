@@ -1,7 +1,6 @@
 """A chain of two jobs: started by a client, run by a worker in the same process, awaited with its typed result.
 
-Run it from the root of the repository, after ``queuert migrate up``:
-``QUEUERT_URL=... python -m examples.quickstart``.
+Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.quickstart``.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import asyncio
 import os
 
 from examples.media import Published, Resize, Thumbnail, job_types, publish, resize
-from queuert import AsyncClient, Attempt, InProcessWorker, Outcome, PostgresState, Processors
+from queuert import AsyncClient, Attempt, InProcessWorker, Outcome, Processors
 
 processors = Processors(job_types)
 
@@ -27,7 +26,7 @@ def publish_thumbnail(attempt: Attempt[Thumbnail, Published]) -> Outcome[Publish
 
 
 async def main() -> None:
-    client = AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), job_types)
+    client = AsyncClient.from_url(os.environ["QUEUERT_URL"], job_types)
     async with client, InProcessWorker(client, processors, concurrency=10):
         chain = await client.start_chain(resize, Resize(url="https://example/cat.png", width=200))
         published = await chain.result(timeout=30)

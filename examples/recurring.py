@@ -1,7 +1,6 @@
 """A chain that is started again and again, once a tick whatever the number of workers.
 
-Run it from the root of the repository, after ``queuert migrate up``:
-``QUEUERT_URL=... python -m examples.recurring``.
+Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.recurring``.
 """
 
 from __future__ import annotations
@@ -9,19 +8,9 @@ from __future__ import annotations
 import asyncio
 import os
 
-from queuert import (
-    AsyncClient,
-    Attempt,
-    InProcessWorker,
-    JobType,
-    JobTypes,
-    Outcome,
-    PostgresState,
-    Processors,
-    Recurring,
-)
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, Processors, Recurring
 
-report = JobType("report", input=str, output=None)
+report = JobType("sum_up", input=str, output=None)
 job_types = JobTypes(report)
 processors = Processors(job_types)
 told: asyncio.Queue[str] = asyncio.Queue()
@@ -34,7 +23,7 @@ async def write_report(attempt: Attempt[str, None]) -> Outcome[None]:
 
 
 async def main() -> None:
-    client = AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), job_types)
+    client = AsyncClient.from_url(os.environ["QUEUERT_URL"], job_types)
     schedules = [
         Recurring("every-second", report, "all", every=1),
         Recurring("nightly", report, "all", cron="0 3 * * *", time_zone="Europe/Berlin", missed="skip"),
@@ -46,6 +35,7 @@ async def main() -> None:
         await client.pause_schedules(["every-second"])
         for schedule in await client.list_schedules():
             print(schedule.name, "paused" if schedule.paused else "goes on")
+        await client.delete_schedules(schedule.name for schedule in schedules)
 
 
 if __name__ == "__main__":

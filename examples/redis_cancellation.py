@@ -22,7 +22,7 @@ from queuert import (
 )
 from queuert.errors import ChainNotFoundError
 
-export = JobType("export", input=str, output=str)
+export = JobType("export_csv", input=str, output=str)
 job_types = JobTypes(export)
 processors = Processors(job_types)
 running = asyncio.Event()
@@ -72,6 +72,8 @@ async def main() -> None:
             print(f"deduplicated: {again.deduplicated}, {await again.result(timeout=30)}")
             await client.delete_chain("waiting")
             print(await client.start_and_wait(export, "orders, again", id="waiting"))
+            # So that this program can be run again.
+            await client.delete_chains(["waiting", "scheduled", "completed", "running"])
 
 
 if __name__ == "__main__":

@@ -65,6 +65,7 @@ async def main() -> None:
         async with InProcessWorker(client, processors, name="heir"):
             print(await chain.result(timeout=30))
         print(f"workers' deaths: {(await client.get_job('order-7')).lease_expirations}")
+        await client.delete_chain(chain)  # so that this program can be run again
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ def main() -> None:
         finally:
             consumer.terminate()
         print(f"the consumer ended with {consumer.wait(30)}, and its job is {client.get_job('email-124').status}")
+        client.delete_chains(["email-123", "email-124"])  # so that this program can be run again
 
 
 if __name__ == "__main__":

@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 
-from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, Processors
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Limits, Outcome, Processors
 from queuert.errors import ChainNotFoundError
-from queuert.limits import Limits
 from queuert.state.redis import RedisState
 
 image = JobType("image", input=str, output=str)

@@ -1,7 +1,6 @@
 """Request and response: start, wait, and for a while the same answer to the same question.
 
-Run it from the root of the repository, after ``queuert migrate up``:
-``QUEUERT_URL=... python -m examples.requests``.
+Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.requests``.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, PostgresState, Processors
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, Processors
 from queuert.errors import JobFailedError, RetryLater, Unrecoverable
 from queuert.policies import Keep, Retention
 from queuert.worker.after_attempt import EndedAttempt
@@ -39,7 +38,7 @@ async def quote_price(attempt: Attempt[str, int]) -> Outcome[int]:
 
 
 async def main() -> None:
-    async with AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), job_types) as client:
+    async with AsyncClient.from_url(os.environ["QUEUERT_URL"], job_types) as client:
         async with InProcessWorker(client, processors):
             for _ in range(2):
                 print(await client.start_and_wait(quote, "cat", id="quote-cat", result_ttl=60, timeout=30))

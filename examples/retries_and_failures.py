@@ -1,7 +1,6 @@
 """What becomes of attempts that do not work out: tried again by policy, by request, or given up.
 
-Run it from the root of the repository, after ``queuert migrate up``:
-``QUEUERT_URL=... python -m examples.retries_and_failures``.
+Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.retries_and_failures``.
 """
 
 from __future__ import annotations
@@ -9,17 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from queuert import (
-    AsyncClient,
-    Attempt,
-    InProcessWorker,
-    JobType,
-    JobTypes,
-    Outcome,
-    PostgresState,
-    Processors,
-    RetryPolicy,
-)
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, Processors, RetryPolicy
 from queuert.errors import JobFailedError
 
 call = JobType("call", input=str, output=str)
@@ -39,7 +28,7 @@ async def place_call(attempt: Attempt[str, str]) -> Outcome[str]:
 
 
 async def main() -> None:
-    client = AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), job_types)
+    client = AsyncClient.from_url(os.environ["QUEUERT_URL"], job_types)
     async with client, InProcessWorker(client, processors, concurrency=3):
         for number in ("busy", "flaky", "unknown"):
             chain = await client.start_chain(call, number)

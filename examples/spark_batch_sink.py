@@ -10,10 +10,9 @@ import os
 import tempfile
 
 from pydantic import BaseModel, Field
-from pyspark.sql import SparkSession
 
 from queuert import JobType
-from queuert.spark import enqueue
+from queuert.spark import enqueue, local_session
 from queuert.spark.errors import BadRowsError
 
 
@@ -22,17 +21,11 @@ class Order(BaseModel):
     amount: float = Field(gt=0)
 
 
-bill = JobType("bill", input=Order, output=None)
+bill = JobType("bill_customer", input=Order, output=None)
 
 
 def main() -> None:
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "OFF")
-        .getOrCreate()
-    )
+    spark = local_session(2, settings={"spark.log.level": "OFF"})
     orders = spark.createDataFrame(
         [("order 1", "Ann", 12.5, 0), ("order 2", "Bob", 3.0, 5), ("order 3", "Cid", -1.0, 0)],
         "id string, customer string, amount double, priority int",

@@ -6,17 +6,17 @@ Needs ``queuert[spark]`` and a Java. Run it from the root of the repository, aft
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
 from collections.abc import Iterable
 
 from pydantic import BaseModel
-from pyspark.sql import SparkSession
 
 from queuert import Attempt, Client, InProcessWorker, JobType, JobTypes, LeasePolicy, Outcome, PostgresState, Processors
 from queuert.errors import ChainCancelledError
-from queuert.spark import SparkProgress, spark_scope
+from queuert.spark import SparkProgress, local_session, spark_scope
 
 
 class Numbers(BaseModel):
@@ -33,15 +33,7 @@ add_up = JobType("add_up", input=Numbers, continues_with=report)
 job_types = JobTypes(report, add_up)
 processors = Processors(job_types)
 
-spark = (
-    SparkSession.builder.master("local[2]")
-    .config("spark.scheduler.mode", "FAIR")  # several handlers share the session
-    .config("spark.python.task.killTimeout", "200ms")
-    .config("spark.ui.enabled", "false")
-    .config("spark.ui.showConsoleProgress", "false")
-    .config("spark.log.level", "OFF")
-    .getOrCreate()
-)
+spark = local_session(2, settings={"spark.log.level": "OFF"})  # one, which all handlers share
 running = threading.Event()
 
 
@@ -92,8 +84,6 @@ def main() -> None:
 
 
 def work_until(worker: InProcessWorker, stop: threading.Event) -> None:
-    import asyncio
-
     async def work() -> None:
         async with worker:
             await asyncio.to_thread(stop.wait)

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, NewChain, PostgresState, Processors
 from queuert.errors import Unrecoverable
+from queuert.spark import local_session
 from queuert.spark.history import Progress, run_history
-from queuert.spark.session import local_session
 
 greet = JobType("greet", input=str, output=str)
 job_types = JobTypes(greet)

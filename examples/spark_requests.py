@@ -11,11 +11,10 @@ import os
 import sys
 
 from pydantic import BaseModel
-from pyspark.sql import SparkSession
 
 from queuert import AsyncClient, Attempt, Client, InProcessWorker, JobType, JobTypes, Outcome, PostgresState, Processors
 from queuert.errors import Unrecoverable
-from queuert.spark import ProgressLine, request
+from queuert.spark import ProgressLine, local_session, request
 
 
 class Question(BaseModel):
@@ -43,13 +42,7 @@ async def answer(attempt: Attempt[Question, Answer]) -> Outcome[Answer]:
 
 def drive() -> None:
     """What a driver does: it has a client and a session, and no handlers."""
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "OFF")
-        .getOrCreate()
-    )
+    spark = local_session(2, settings={"spark.log.level": "OFF"})
     rows = [("q1", "France"), ("q2", "Japan"), ("q3", "Atlantis"), ("q4", "Peru")]
     questions = spark.createDataFrame(rows, "id string, country string")
     with Client(PostgresState(os.environ["QUEUERT_URL"]), job_types) as client:

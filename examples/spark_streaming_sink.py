@@ -14,15 +14,15 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from queuert import Client, JobType, JobTypes, PostgresState
-from queuert.spark import register
+from queuert.spark import local_session, register
 
-resize: JobType[dict[str, str], None] = JobType("resize", input=dict[str, str], output=None)
+index_picture: JobType[dict[str, str], None] = JobType("index_picture", input=dict[str, str], output=None)
 
 
 def run(spark: SparkSession, folder: Path) -> None:
     """Write what is new in a folder, and stop."""
     pictures = spark.readStream.schema("url string").json(str(folder / "new"))
-    sink = pictures.writeStream.format("queuert").option("urlEnv", "QUEUERT_URL").option("jobType", "resize")
+    sink = pictures.writeStream.format("queuert").option("urlEnv", "QUEUERT_URL").option("jobType", "index_picture")
     sink = sink.option("sinkId", "pictures").option("checkpointLocation", str(folder / "checkpoint"))
     sink.trigger(availableNow=True).start().awaitTermination()
 
@@ -33,15 +33,9 @@ def add(folder: Path, name: str, count: int) -> None:
 
 
 def main() -> None:
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "OFF")
-        .getOrCreate()
-    )
+    spark = local_session(2, settings={"spark.log.level": "OFF"})
     register(spark)
-    client = Client(PostgresState(os.environ["QUEUERT_URL"]), JobTypes(resize))
+    client = Client(PostgresState(os.environ["QUEUERT_URL"]), JobTypes(index_picture))
     with tempfile.TemporaryDirectory() as name, client:
         folder = Path(name)
         (folder / "new").mkdir()

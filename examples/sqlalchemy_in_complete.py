@@ -9,6 +9,7 @@ Run it from the root of the repository, after ``queuert migrate up``:
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,9 +20,9 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.pool import NullPool
 
-from queuert import Attempt, Client, InProcessWorker, JobType, JobTypes, Outcome, PostgresState, Processors
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, PostgresState, Processors
 
-bill = JobType("bill", input=int, output=int)
+bill = JobType("settle_order", input=int, output=int)
 job_types = JobTypes(bill)
 processors = Processors(job_types)
 
@@ -73,23 +74,17 @@ def bill_order(attempt: Attempt[int, int]) -> Outcome[int]:
         return tx.finish(attempt.input)
 
 
-async def work(client: Client, chain_id: str) -> None:
-    import asyncio
-
-    async with InProcessWorker(client, processors):
-        chain = await asyncio.to_thread(client.get_chain, chain_id, bill)
-        print(f"order {await asyncio.to_thread(chain.result, 30)} is billed")
+async def work(dsn: str) -> None:
+    async with AsyncClient(PostgresState(dsn), job_types) as client, InProcessWorker(client, processors):
+        print(f"order {await client.start_and_wait(bill, 7)} is billed")
 
 
 def main() -> None:
-    import asyncio
-
     dsn = os.environ["QUEUERT_URL"]
     own = create_engine(dsn.replace("postgresql://", "postgresql+psycopg://"))
     Base.metadata.drop_all(own)
     Base.metadata.create_all(own)
-    with Client(PostgresState(dsn), job_types) as client:
-        asyncio.run(work(client, client.start_chain(bill, 7).id))
+    asyncio.run(work(dsn))
     with Session(own) as session:
         print(f"invoices: {[invoice.number for invoice in session.query(Invoice)]}")
     own.dispose()

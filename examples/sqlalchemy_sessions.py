@@ -18,7 +18,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from queuert import AsyncClient, Client, JobType, JobTypes, PostgresState
 from queuert.errors import ChainNotFoundError
 
-bill = JobType("bill", input=int, output=int)
+bill = JobType("ship_order", input=int, output=int)
 job_types = JobTypes(bill)
 
 

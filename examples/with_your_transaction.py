@@ -9,12 +9,13 @@ Run it from the root of the repository, after ``queuert migrate up``:
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 import psycopg
 from pydantic import BaseModel
 
-from queuert import Attempt, Client, InProcessWorker, JobType, JobTypes, Outcome, PostgresState, Processors
+from queuert import AsyncClient, Attempt, Client, InProcessWorker, JobType, JobTypes, Outcome, PostgresState, Processors
 
 
 class Order(BaseModel):
@@ -44,18 +45,13 @@ def place_order(client: Client, connection: psycopg.Connection, number: int) -> 
     return client.start_chain(bill, Order(number=number), connection=connection).id
 
 
-async def work(client: Client, chain_id: str) -> None:
-    import asyncio
-
-    async with InProcessWorker(client, processors):
-        chain = await asyncio.to_thread(client.get_chain, chain_id, bill)
-        invoice = await asyncio.to_thread(chain.result, 30)
+async def work(url: str, chain_id: str) -> None:
+    async with AsyncClient(PostgresState(url), job_types) as client, InProcessWorker(client, processors):
+        invoice = await (await client.get_chain(chain_id, bill)).result(timeout=30)
         print(f"order {invoice.order} is billed with {invoice.total}")
 
 
 def main() -> None:
-    import asyncio
-
     url = os.environ["QUEUERT_URL"]
     with psycopg.connect(url) as connection, Client(PostgresState(url), job_types) as client:
         connection.execute("create temp table if not exists orders (number int)")
@@ -68,7 +64,7 @@ def main() -> None:
 
         chain_id = place_order(client, connection, 2)
         connection.commit()
-        asyncio.run(work(client, chain_id))
+    asyncio.run(work(url, chain_id))
 
 
 if __name__ == "__main__":

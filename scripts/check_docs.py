@@ -15,8 +15,8 @@ ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:|//", re.IGNORECASE)
 
 
 def documents(root: Path) -> list[Path]:
-    """The documents: at the root of the tree, and below docs/."""
-    return sorted(root.glob("*.md")) + sorted((root / "docs").rglob("*.md"))
+    """The documents: at the root of the tree, and below docs/ and examples/."""
+    return sorted(root.glob("*.md")) + sorted((root / "docs").rglob("*.md")) + sorted((root / "examples").rglob("*.md"))
 
 
 def anchors(text: str) -> set[str]:

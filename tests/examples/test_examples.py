@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,11 @@ EXAMPLES = sorted(
     if path.stem not in NO_PROGRAMS and not path.stem.startswith(BY_ADDRESS)
 )
 
+
+def source(name: str) -> str:
+    return (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8")
+
+
 PRINTS = {
     "approvals": """\
 paid 5
@@ -27,18 +34,18 @@ refused: too much
 too late: the chain is completed
 """,
     "attempt_middleware": """\
-greet attempt 1: before, outer
-greet attempt 1: before, inner
-greet attempt 1: the handler, in a thread
-greet attempt 1: after, inner
-greet attempt 1: after, outer
+hello attempt 1: before, outer
+hello attempt 1: before, inner
+hello attempt 1: the handler, in a thread
+hello attempt 1: after, inner
+hello attempt 1: after, outer
 hello, world
 """,
     "attributes": """\
 {'customer': 17}: tea, pens
 {'tags': 'food'}: tea, cake
 {'customer': 17, 'tags': ['food', 'urgent']}: tea
-biller runs bill, 5 at once
+biller runs grocery_bill, 5 at once
 bill for cake, bill for tea
 0 workers are left
 """,
@@ -142,6 +149,38 @@ def test_example(name: str, dsn: str) -> None:
     assert (done.stdout, done.returncode) == (PRINTS[name], 0), done.stderr
 
 
+RUN_ALL = """
+import os, runpy, sys
+directory, *names = sys.argv[1:]
+for name in names:
+    os.environ["QUEUERT_URL"] = f"sqlite:///{directory}/{name}.db"
+    runpy.run_module(f"examples.{name}", run_name="__main__")
+"""
+
+
+def test_without_a_server_and_again(tmp_path: Path) -> None:
+    """Those that say so need none: in files, which is quicker, and all in one process."""
+    names = [name for name in EXAMPLES if "embedded://" in source(name)]
+    assert len(names) > 10
+    done = run("-c", RUN_ALL, str(tmp_path), *names, dsn="")
+    assert (done.stdout, done.returncode) == ("".join(PRINTS[name] for name in names), 0), done.stderr
+    again = run("-c", RUN_ALL, str(tmp_path), *names, dsn="")
+    assert again.returncode == 0, again.stderr
+
+
+def test_they_can_share_a_database() -> None:
+    """No job type of one is another one's, so that what one has left is not run by the next."""
+    paths = (ROOT / "examples").glob("*.py")
+    found = {(name, path.stem) for path in paths for name in re.findall(r'JobType\("([^"]+)"', source(path.stem))}
+    types = Counter(name for name, _ in found)
+    assert [name for name, programs in types.items() if programs > 1] == []
+
+
+def test_the_quickstart_starts_a_postgres() -> None:
+    done = run("-m", "examples.quickstart", dsn="embedded://")
+    assert (done.stdout, done.returncode) == (PRINTS["quickstart"], 0), done.stderr
+
+
 def test_the_tests_of_a_program(dsn: str) -> None:
     """The example that is a program with tests, run by pytest."""
     options = ("-q", "-p", "pytest_queuert", "-p", "no:randomly")
@@ -153,13 +192,16 @@ def test_the_readme_example_is_the_quickstart() -> None:
     """What README shows is cut from the example, line by line, so that it cannot go stale."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = readme.partition("```python\n")[2].partition("```")[0]
-    sources = "".join(
-        (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8") for name in ("media", "quickstart")
-    )
-    real = {line.strip() for line in sources.splitlines()}
+    real = {line.strip() for name in ("media", "quickstart") for line in source(name).splitlines()}
     missing = [line for line in shown.splitlines() if line.strip() and line.strip() not in real]
     assert shown.strip()
     assert not missing
+
+
+def test_every_example_is_in_the_list() -> None:
+    listed = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    names = [path.name for path in (ROOT / "examples").glob("*.py") if path.stem != "__init__"]
+    assert [name for name in names if f"]({name})" not in listed] == []
 
 
 def run(*arguments: str, dsn: str, **more: str) -> subprocess.CompletedProcess[str]:

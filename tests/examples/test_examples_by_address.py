@@ -115,6 +115,9 @@ def test_on_postgres(name: str, dsn: str) -> None:
 
 
 @pytest.mark.parametrize("name", [one for one in EXAMPLES if one not in OF_REDIS])
-def test_on_sqlite(name: str, tmp_path: Path) -> None:
-    done = run("-m", f"examples.{name}", dsn=f"sqlite:///{tmp_path}/queue.db")
+def test_on_sqlite_and_again(name: str, tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path}/queue.db"
+    done = run("-m", f"examples.{name}", dsn=address)
     assert (done.stdout, done.returncode) == (PRINTS[name], 0), done.stderr
+    again = run("-m", f"examples.{name}", dsn=address)
+    assert again.returncode == 0, again.stderr
