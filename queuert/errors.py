@@ -105,7 +105,7 @@ class UnknownJobTypeError(QueuertError, LookupError):
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         names = sorted(known)
         close = get_close_matches(name, names, n=3)
-        hint = f"; did you mean {', '.join(map(repr, close))}?" if close else ""
+        hint = f"; did you mean {', '.join(map(repr, close))}?" if close else "."
         super().__init__(f"job type {name!r} is not registered{hint} Registered: {', '.join(names) or 'none'}")
         self.name = name
         self.known = tuple(names)
@@ -358,7 +358,7 @@ class StateError(QueuertError):
 
 
 class StateUnavailableError(StateError):
-    """The store cannot be reached, or cut the connection: the outcome of a write in flight is unknown.
+    """The store cannot be reached, cut the connection, or confirmed no flush: what became of a write is unknown.
 
     Repeating a read or a start with ids of your own is safe. Workers do it by themselves.
     """
