@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from psycopg import AsyncConnection, AsyncCursor
+from psycopg import AsyncConnection, AsyncRawCursor
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
@@ -25,6 +25,7 @@ from queuert.state.postgres.outside_rows import freed_keys
 from queuert.state.postgres.registering import freed_entries, indexing
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
+from queuert.state.postgres.wire import numbered
 
 
 async def fetch(
@@ -36,10 +37,12 @@ async def fetch(
 ) -> list[Row]:
     """Run one statement and return its rows as tuples, whatever row factory the connection has.
 
-    ``binary`` asks for them in a form that is read in half the time; worth while for many.
+    ``binary`` asks for them in a form that is read in half the time; worth while for many. Placeholders are numbered
+    once for each statement: psycopg's other cursors do it at each execution if the text is longer than 4 kB.
     """
-    async with AsyncCursor(connection, row_factory=tuple_row) as cursor:
-        await cursor.execute(statement, values, binary=binary)
+    text, names = (statement, ()) if values is None else numbered(statement)
+    async with AsyncRawCursor(connection, row_factory=tuple_row) as cursor:
+        await cursor.execute(text, None if values is None else [values[name] for name in names], binary=binary)
         return await cursor.fetchall()
 
 

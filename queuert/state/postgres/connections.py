@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Any
-from weakref import WeakSet
 
 from psycopg import AsyncConnection, AsyncCursor, BaseConnection, Connection, Cursor, errors
 from psycopg.rows import tuple_row
@@ -33,7 +32,6 @@ class _Base:
         self._settings = settings
         self._watchdog = Watchdog(settings.answer_timeout)
         self._in_use: set[BaseConnection[Any]] = set()
-        self._plans_once: WeakSet[BaseConnection[Any]] = WeakSet()
         self._pool_arguments: dict[str, Any] = {
             "conninfo": settings.dsn,
             "kwargs": settings.connection_arguments(),
@@ -51,11 +49,11 @@ class _Base:
         """Whether statements may be prepared: behind a pooler they may not."""
         return self._settings.prepare_threshold is not None
 
-    def _is_new(self, connection: BaseConnection[Any]) -> bool:
+    def _is_new(self, connection: AsyncKeptConnection | KeptConnection) -> bool:
         """Whether it is yet to be told to plan once. Without prepared statements there is nothing to be kept."""
-        if self._settings.prepare_threshold is None or connection in self._plans_once:
+        if connection.plans_once or not self.prepares:
             return False
-        self._plans_once.add(connection)
+        connection.plans_once = True
         return True
 
     def _waits(self) -> Iterator[tuple[float, bool]]:

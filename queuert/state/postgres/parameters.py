@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from queuert.attributes import attributes_text, pairs_of
 from queuert.jobs import JobError
 from queuert.schedules import Schedule
 from queuert.state.adapter import ClaimRequest, Finish, Lease, NewJob, ReapRequest, Renewal
-from queuert.state.postgres.head_bounds import HEAD, Place
+from queuert.state.postgres.head_bounds import Place
 
 Parameters = dict[str, Any]
 
@@ -28,7 +29,7 @@ _ROW_CHARACTERS = 4_000
 
 def quoted(text: str | None) -> str:
     """A JSON string, or null."""
-    return "null" if text is None else json.dumps(text)
+    return "null" if text is None else encode_basestring_ascii(text)
 
 
 def number(value: float | None) -> str:
@@ -177,12 +178,11 @@ def complete(finishes: Sequence[Finish]) -> Parameters:
 
 def claim(request: ClaimRequest, places: Sequence[Place] | None = None) -> Parameters:
     """Parameters of ``claim``; it looks at the head, or begins at these places, one for each type."""
-    begin = [HEAD] * len(request.leases) if places is None else places
     return {
-        "types": list(request.leases),
-        "leases": list(request.leases.values()),
-        "first_ranks": [rank for rank, _ in begin],
-        "first_times": [when for _, when in begin],
+        "types": text_array(list(request.leases)),
+        "leases": f"{{{','.join(map(repr, request.leases.values()))}}}",
+        "first_ranks": None if places is None else [rank for rank, _ in places],
+        "first_times": None if places is None else [when for _, when in places],
         "limit": request.limit,
         "token": request.token,
         "holder": request.holder,
@@ -195,12 +195,11 @@ def leases(held: Sequence[Lease]) -> Parameters:
 
 
 def renewals(asked: Sequence[Renewal]) -> Parameters:
-    """Parameters of ``renew``, in the order of ids, in which rows are locked everywhere."""
-    ordered = sorted(asked, key=lambda renewal: renewal.lease.job_id)
-    told = [renewal.progress for renewal in ordered]
+    """Parameters of ``renew``."""
+    told = [renewal.progress for renewal in asked]
     return {
-        **leases([renewal.lease for renewal in ordered]),
-        "seconds": [renewal.seconds for renewal in ordered],
+        **leases([renewal.lease for renewal in asked]),
+        "seconds": [renewal.seconds for renewal in asked],
         "progress": told if any(one is not None for one in told) else None,
     }
 

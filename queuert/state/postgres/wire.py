@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psycopg import AsyncConnection, Connection, OperationalError, ProgrammingError, errors
@@ -39,14 +40,20 @@ class Step(NamedTuple):
 
 def named(name: str, text: bytes) -> NamedStatement:
     """A statement with psycopg's named placeholders, under a name for the server."""
+    return NamedStatement(name.encode(), *numbered(text))
+
+
+@lru_cache(512)  # Of bulk writes each has statements of its own.
+def numbered(text: bytes) -> tuple[bytes, tuple[str, ...]]:
+    """A statement with psycopg's named placeholders as the server takes it, and the names of its parameters."""
     names: dict[str, int] = {}
 
-    def numbered(found: re.Match[bytes]) -> bytes:
+    def number(found: re.Match[bytes]) -> bytes:
         if found[1] is None:
             return b"%"
         return b"$%d" % names.setdefault(found[1].decode(), len(names) + 1)
 
-    return NamedStatement(name.encode(), _PLACEHOLDER.sub(numbered, text), tuple(names))
+    return _PLACEHOLDER.sub(number, text), tuple(names)
 
 
 BEGIN = NamedStatement(b"", b"BEGIN", ())
@@ -58,17 +65,20 @@ class _Keeper:
 
     Attributes:
         prepared: names of the statements that the server knows on this connection.
+        plans_once: the server was told to make one plan of each statement.
         held: a block's transaction is open, which the handler may not end.
         outsiders: calls of a client have written on this connection within the open block.
     """
 
     prepared: set[bytes]
+    plans_once: bool
     held: bool
     outsiders: bool
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.prepared = set()
+        self.plans_once = False
         self.held = False
         self.outsiders = False
 

@@ -8,7 +8,7 @@
 -- The look begins at a rank and a time for each type: at the head of the index, unless an old snapshot of somebody's
 -- keeps the entries of all jobs that were there before (see head_bounds.py). How long it took goes with every row.
 WITH wanted AS MATERIALIZED (
-    SELECT *
+    SELECT type, lease_seconds, coalesce(first_rank, '-2147483648') AS first_rank, coalesce(first_time, '-infinity') AS first_time
     FROM unnest(%(types)s::text[], %(leases)s::float8[], %(first_ranks)s::int[], %(first_times)s::timestamptz[])
         AS w (type, lease_seconds, first_rank, first_time)
 ),

@@ -1,11 +1,12 @@
 -- Extend the leases that are still held. A row that some transaction has locked is passed over rather than waited for:
--- one held job must not cost the others their leases. What attempts tell of their progress goes with it. No index has the lease's end, so the new version is heap-only.
+-- one held job must not cost the others their leases, and no order of locks is needed. What attempts tell of their progress
+-- goes with it. No index has the lease's end, so the new version is heap-only.
 WITH free AS MATERIALIZED (
     SELECT job.id, asked.seconds, asked.progress
     FROM unnest(%(ids)s::text[], %(tokens)s::uuid[], %(seconds)s::float8[], %(progress)s::text[])
         AS asked (id, token, seconds, progress)
     JOIN {schema}.job ON job.id = asked.id AND job.lease_token = asked.token AND job.lease_expires_at IS NOT NULL
-    ORDER BY job.id FOR NO KEY UPDATE OF job SKIP LOCKED
+    FOR NO KEY UPDATE OF job SKIP LOCKED
 )
 UPDATE {schema}.job
 SET lease_expires_at = clock_timestamp() + free.seconds * interval '1 second',
