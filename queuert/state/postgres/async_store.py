@@ -134,21 +134,10 @@ class AsyncPostgresStore(
                 results[one.job.lease] = rows.settled(one, state, found)
         return again
 
-    async def _lease_states(
-        self, connection: AsyncConnection[Any], leases: Sequence[Lease]
-    ) -> list[LeaseState | AbortReason]:
-        asked = {"ids": [lease.job_id for lease in leases]}
-        return rows.lease_states(leases, await fetch(connection, self._sql.lease_states, asked))
-
     async def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
         """Why each lease does not hold its job."""
-        states = await self.lease_states(leases)
-        return [None if isinstance(state, LeaseState) else state for state in states]
-
-    async def lease_states(self, leases: Sequence[Lease]) -> list[LeaseState | AbortReason]:
-        """How each lease stands: held, ended by its holder, or lost for a reason."""
-        async with self._connections.connection() as connection:
-            return await self._lease_states(connection, leases)
+        found = await self._fetch(self._sql.lease_states, {"ids": [lease.job_id for lease in leases]})
+        return [None if isinstance(state, LeaseState) else state for state in rows.lease_states(leases, found)]
 
     def transaction(self, job: ClaimedJob) -> AsyncPostgresTransaction:
         """Open a transaction that holds the job."""

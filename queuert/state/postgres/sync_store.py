@@ -135,19 +135,10 @@ class PostgresStore(
                 results[one.job.lease] = rows.settled(one, state, found)
         return again
 
-    def _lease_states(self, connection: Connection[Any], leases: Sequence[Lease]) -> list[LeaseState | AbortReason]:
-        asked = {"ids": [lease.job_id for lease in leases]}
-        return rows.lease_states(leases, fetch(connection, self._sql.lease_states, asked))
-
     def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
         """Why each lease does not hold its job."""
-        states = self.lease_states(leases)
-        return [None if isinstance(state, LeaseState) else state for state in states]
-
-    def lease_states(self, leases: Sequence[Lease]) -> list[LeaseState | AbortReason]:
-        """How each lease stands: held, ended by its holder, or lost for a reason."""
-        with self._connections.connection() as connection:
-            return self._lease_states(connection, leases)
+        found = self._fetch(self._sql.lease_states, {"ids": [lease.job_id for lease in leases]})
+        return [None if isinstance(state, LeaseState) else state for state in rows.lease_states(leases, found)]
 
     def transaction(self, job: ClaimedJob) -> PostgresTransaction:
         """Open a transaction that holds the job."""
