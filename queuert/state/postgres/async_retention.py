@@ -15,6 +15,7 @@ from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_steps import fetch, forget_deleted
 from queuert.state.postgres.bulk import DROP_TIMEOUT, staged
 from queuert.state.postgres.retiring import Doomed
+from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
 from queuert.state.retention import STAGING_KEPT, WRITES_KEPT, RetireRequest, RetireResult, StagingUpkeep
 
@@ -35,7 +36,8 @@ class AsyncPostgresRetention(AsyncPostgresBase):
             if not doomed:
                 return RetireResult((), cursor)
             async with connection.transaction():
-                return RetireResult(await retire(connection, self._sql, doomed), cursor)
+                rows = await retire(connection, self._sql, doomed)
+            return RetireResult(retiring.gone(doomed, rows), cursor)
 
     async def _look(self, connection: AsyncConnection[Any], request: RetireRequest) -> tuple[list[Doomed], str | None]:
         """Chains that are to go, of as many as are looked at, and where to go on."""
@@ -78,8 +80,8 @@ class AsyncPostgresRetention(AsyncPostgresBase):
 
 async def retire(
     connection: AsyncConnection[Any], sql: Statements, doomed: Sequence[Doomed], *, wait: bool = False
-) -> list[str]:
-    """Delete chains inside the connection's transaction, if they are as they were; those that went, in their order.
+) -> list[Row]:
+    """Delete chains inside the connection's transaction, if they are as they were; the rows of ``retire``.
 
     Rows that others hold are passed over, unless they are to be waited for.
     """
@@ -87,11 +89,11 @@ async def retire(
     locked = await fetch(connection, lock, retiring.ids(doomed))
     rows = await fetch(connection, sql.retire, retiring.retired(doomed, locked))
     await forget_deleted(connection, sql, rows)
-    return retiring.gone(doomed, rows)
+    return rows
 
 
-async def delete_expired(connection: AsyncConnection[Any], sql: Statements, ids: Sequence[str]) -> list[str]:
-    """Delete those of these chains that have expired, for their ids to be used again; those that went."""
+async def delete_expired(connection: AsyncConnection[Any], sql: Statements, ids: Sequence[str]) -> bool:
+    """Delete those of these chains that have expired, for their ids to be used again; whether any went."""
     async with connection.transaction():
         found = await fetch(connection, sql.find_expired_ids, {"ids": list(ids)})
-        return await retire(connection, sql, retiring.expired_chains(found), wait=True) if found else []
+        return bool(found and await retire(connection, sql, retiring.expired_chains(found), wait=True))

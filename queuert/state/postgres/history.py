@@ -19,7 +19,8 @@ from queuert.state.postgres import retiring
 from queuert.state.postgres.bulk import BulkSession
 from queuert.state.postgres.failures import was_deadlock
 from queuert.state.postgres.retiring import Doomed
-from queuert.state.postgres.sync_steps import fetch, forget_deleted
+from queuert.state.postgres.sync_retention import retire
+from queuert.state.postgres.sync_steps import fetch
 
 
 class ArchiveMismatchError(StateError):
@@ -124,16 +125,13 @@ def delete_archived(session: BulkSession, chains: Sequence[ArchivedChain], *, wa
 def _delete(session: BulkSession, chains: Sequence[ArchivedChain], wait: bool) -> list[str]:
     doomed = [Doomed(one.id, one.closed_at, one.expires_at) for one in chains]
     with session.transaction() as connection:
-        lock = retiring.waiting(session.sql.lock_retiring) if wait else session.sql.lock_retiring
-        locked = fetch(connection, lock, retiring.ids(doomed))
-        rows = fetch(connection, session.sql.retire, retiring.retired(doomed, locked))
+        rows = retire(connection, session.sql, doomed, wait=wait)
         deleted = Counter(row[1] for row in rows)
         for chain in chains:
             if deleted.get(chain.id, chain.jobs) != chain.jobs:
                 raise ArchiveMismatchError(
                     f"chain {chain.id!r} has {deleted[chain.id]} jobs, of which {chain.jobs} are archived: not deleted"
                 )
-        forget_deleted(connection, session.sql, rows)
     return retiring.gone(doomed, rows)
 
 

@@ -14,6 +14,7 @@ from queuert.policies import checked_ttl
 from queuert.state.postgres import retiring
 from queuert.state.postgres.bulk import DROP_TIMEOUT, staged
 from queuert.state.postgres.retiring import Doomed
+from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_steps import fetch, forget_deleted
@@ -36,7 +37,8 @@ class PostgresRetention(PostgresBase):
             if not doomed:
                 return RetireResult((), cursor)
             with connection.transaction():
-                return RetireResult(retire(connection, self._sql, doomed), cursor)
+                rows = retire(connection, self._sql, doomed)
+            return RetireResult(retiring.gone(doomed, rows), cursor)
 
     def _look(self, connection: Connection[Any], request: RetireRequest) -> tuple[list[Doomed], str | None]:
         """Chains that are to go, of as many as are looked at, and where to go on."""
@@ -77,8 +79,8 @@ class PostgresRetention(PostgresBase):
         return True
 
 
-def retire(connection: Connection[Any], sql: Statements, doomed: Sequence[Doomed], *, wait: bool = False) -> list[str]:
-    """Delete chains inside the connection's transaction, if they are as they were; those that went, in their order.
+def retire(connection: Connection[Any], sql: Statements, doomed: Sequence[Doomed], *, wait: bool = False) -> list[Row]:
+    """Delete chains inside the connection's transaction, if they are as they were; the rows of ``retire``.
 
     Rows that others hold are passed over, unless they are to be waited for.
     """
@@ -86,11 +88,11 @@ def retire(connection: Connection[Any], sql: Statements, doomed: Sequence[Doomed
     locked = fetch(connection, lock, retiring.ids(doomed))
     rows = fetch(connection, sql.retire, retiring.retired(doomed, locked))
     forget_deleted(connection, sql, rows)
-    return retiring.gone(doomed, rows)
+    return rows
 
 
-def delete_expired(connection: Connection[Any], sql: Statements, ids: Sequence[str]) -> list[str]:
-    """Delete those of these chains that have expired, for their ids to be used again; those that went."""
+def delete_expired(connection: Connection[Any], sql: Statements, ids: Sequence[str]) -> bool:
+    """Delete those of these chains that have expired, for their ids to be used again; whether any went."""
     with connection.transaction():
         found = fetch(connection, sql.find_expired_ids, {"ids": list(ids)})
-        return retire(connection, sql, retiring.expired_chains(found), wait=True) if found else []
+        return bool(found and retire(connection, sql, retiring.expired_chains(found), wait=True))
