@@ -7,7 +7,7 @@ them in one transaction (:mod:`queuert.state.postgres.bulk_commit`). Nothing her
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,13 +38,15 @@ class BulkSettings:
     lock_timeout: float = 10.0
     connection_check_interval: float = 1.0
 
-    def limits(self) -> dict[str, float]:
-        """The limits by the names that Postgres has for them."""
-        return {
+    def limits(self, **others: float) -> dict[str, str]:
+        """The limits as Postgres names and takes them; ``others`` go before those of the settings."""
+        chosen = {
             "statement_timeout": self.statement_timeout,
             "lock_timeout": self.lock_timeout,
             "client_connection_check_interval": self.connection_check_interval,
+            **others,
         }
+        return {name: str(round(max(0.0, seconds) * 1000)) for name, seconds in chosen.items()}
 
 
 class BulkSession:
@@ -58,12 +60,8 @@ class BulkSession:
     @contextmanager
     def transaction(self, **limits: float) -> Iterator[Connection[Any]]:
         """A transaction; errors of the driver are mapped. ``limits`` go before those of the settings."""
-        chosen = {**self.settings.limits(), **limits}
         with mapped_errors(), self.connection.transaction():
-            for name, seconds in chosen.items():
-                self.connection.execute(
-                    "SELECT set_config(%s, %s, true)", (name, str(round(seconds * 1000)) if seconds > 0 else "0")
-                )
+            set_for_transaction(self.connection, self.settings.limits(**limits))
             yield self.connection
 
     def check_schema(self) -> None:
@@ -76,6 +74,14 @@ class BulkSession:
             found = fetch(connection, self.sql.schema_revision)
         if not found or found[0][0] < REQUIRED_REVISION:
             raise SchemaMissingError(f"schema {self.settings.schema!r} is out of date: run queuert migrate up")
+
+
+def set_for_transaction(connection: Connection[Any], values: Mapping[str, str]) -> None:
+    """Set parameters of the server until the transaction ends."""
+    connection.execute(
+        "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) AS chosen (name, value)",
+        (list(values), list(values.values())),
+    )
 
 
 @contextmanager

@@ -5,7 +5,7 @@ Every transaction sets what it needs, as a pooler may change servers, and none w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BytesIO
 from typing import Any
@@ -15,7 +15,7 @@ from psycopg.pq import ConnStatus, ExecStatus
 from psycopg.pq.abc import PGresult
 
 from queuert.errors import StateError
-from queuert.state.postgres.bulk import BulkSession, BulkSettings, bulk_session
+from queuert.state.postgres.bulk import BulkSession, BulkSettings, bulk_session, set_for_transaction
 from queuert.state.postgres.failures import mapped_errors
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.sync_steps import fetch
@@ -56,16 +56,11 @@ def export_session(settings: BulkSettings) -> Iterator[BulkSession]:
 def _on_snapshot(session: BulkSession, snapshot: str | None) -> Iterator[Connection[Any]]:
     connection = session.connection
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
-    limits = {name: str(round(seconds * 1000)) for name, seconds in session.settings.limits().items()}
     with mapped_errors(), connection.transaction():
         if snapshot is not None:
             # Before anything else, as the server wants it; it takes no parameter there.
             connection.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'".encode())
-        chosen = {**limits, **_TEXT}
-        connection.execute(
-            "SELECT set_config(name, value, true) FROM unnest(%s::text[], %s::text[]) AS chosen (name, value)",
-            (list(chosen), list(chosen.values())),
-        )
+        set_for_transaction(connection, {**session.settings.limits(), **_TEXT})
         yield connection
 
 
@@ -171,13 +166,3 @@ def exported_snapshot(settings: BulkSettings) -> Iterator[str]:
         # Held idle on purpose; a limit that the server has for that would take it away.
         connection.execute("SELECT set_config('idle_in_transaction_session_timeout', '0', true)")
         yield fetch(connection, b"SELECT pg_export_snapshot()")[0][0]
-
-
-__all__: Sequence[str] = (
-    "SnapshotReleased",
-    "TableDropped",
-    "copy_out",
-    "export_session",
-    "exported_snapshot",
-    "fetch_plainly",
-)
