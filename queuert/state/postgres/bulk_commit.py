@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, TypeVar
@@ -15,17 +15,19 @@ from queuert.deduplication import DeduplicationScope
 from queuert.errors import ChainNotFoundError, JobIdConflictError, StateUnavailableError
 from queuert.notify import payloads
 from queuert.notify.adapter import Topic
+from queuert.state.adapter import NewJob
 from queuert.state.postgres.bulk import BulkSession, staged
 from queuert.state.postgres.failures import BROKEN, was_deadlock
-from queuert.state.postgres.parameters import array, quoted
 from queuert.state.postgres.sync_retention import delete_expired
-from queuert.state.postgres.sync_steps import fetch
+from queuert.state.postgres.sync_steps import add_blockers, fetch
 
 T = TypeVar("T")
 
 _ROUNDS = 5
 _FIRST_PAUSE = 0.1
 _BLOCKED_AT_ONCE = 5_000
+"""Jobs whose blockers are written by one statement."""
+
 _EXPIRED_AT_ONCE = 1_000
 
 
@@ -225,8 +227,10 @@ def start_staged(session: BulkSession, connection: Connection[Any], stage: str, 
     else:
         started = connection.execute(insert, values).rowcount
     if awaited:
-        for entries in _blockers(session, connection, stage, values):
-            fetch(connection, sql.add_blockers, {"blockers": array(entries)})
+        waiting = fetch(connection, staged(sql.bulk_waiting, stage), values)
+        for first in range(0, len(waiting), _BLOCKED_AT_ONCE):
+            some = waiting[first : first + _BLOCKED_AT_ONCE]
+            add_blockers(connection, sql, [NewJob(id, start.type, "null", blockers=tuple(ids)) for id, ids in some])
     return int(started)
 
 
@@ -241,23 +245,6 @@ def _lock_awaited(session: BulkSession, connection: Connection[Any], stage: str,
     if missing:
         raise ChainNotFoundError(missing[0])
     return True
-
-
-def _blockers(
-    session: BulkSession, connection: Connection[Any], stage: str, values: dict[str, Any]
-) -> Iterator[list[str]]:
-    """The rows of ``add_blockers``, some thousands of jobs at a time."""
-    entries: list[str] = []
-    for count, (id, chains) in enumerate(fetch(connection, staged(session.sql.bulk_waiting, stage), values), 1):
-        entries += (
-            f'{{"job_id":{quoted(id)},"chain_id":{quoted(chain)},"position":{position}}}'
-            for position, chain in enumerate(chains)
-        )
-        if count % _BLOCKED_AT_ONCE == 0:
-            yield entries
-            entries = []
-    if entries:
-        yield entries
 
 
 def finish(session: BulkSession, connection: Connection[Any], start: BulkStart, started: int) -> None:
