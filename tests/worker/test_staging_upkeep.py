@@ -7,6 +7,7 @@ import pytest
 from queuert.observability.events import StagingTended
 from queuert.state.adapter import NewJob
 from queuert.state.postgres.bulk import BulkSettings, bulk_session, copy_rows, make_stage, sweep_staging
+from queuert.state.postgres.sync_steps import fetch
 from queuert.state.retention import StagingUpkeep
 from queuert.worker import sweeper
 from tests.worker.support import Stage, echo, in_time, number
@@ -58,6 +59,21 @@ async def test_one_that_is_being_loaded_stays(stage: Stage, monkeypatch: pytest.
             assert tables(stage) == {name}
             assert await store.tend_staging() == StagingUpkeep((name,))
             assert sweep_staging(session, older_than=0.0) == []
+    finally:
+        await store.aclose()
+
+
+async def test_a_write_that_is_being_repeated_is_not_forgotten(stage: Stage) -> None:
+    store = stage.state.async_store()
+    await store.open()
+    noted = {"write_id": "again", "type": "number", "rows": 1, "rejected": 0, "reject_files": list[str]()}
+    try:
+        stage.rows(NOTE, "31 days", "again")
+        with bulk_session(BulkSettings(stage.dsn, "queuert")) as session, session.transaction() as connection:
+            assert fetch(connection, session.sql.bulk_note_write, noted) == []
+            assert await store.tend_staging() == StagingUpkeep()
+            assert fetch(connection, session.sql.bulk_find_write, noted) == [("number", 1, 1, 0, [])]
+        assert await store.tend_staging() == StagingUpkeep((), 1)
     finally:
         await store.aclose()
 
