@@ -13,13 +13,12 @@ from queuert.errors import (
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state.adapter import NewJob
 from queuert.state.outside import DeleteResult, Intervention, OutsideCompletion, TriggeredJob
+from queuert.state.postgres.finishing import DUE
 from queuert.state.postgres.parameters import Parameters, array, new_job, quoted
 from queuert.state.postgres.rows import Row
 
 FAILED_OR_CANCELLED = frozenset({ChainStatus.FAILED, ChainStatus.CANCELLED})
 """How a chain stands that can be retried."""
-
-_DUE = (JobStatus.READY, JobStatus.SCHEDULED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ def completed(
 
 def with_released(results: list[Intervention], released: Sequence[Row]) -> list[Intervention]:
     """The same, and the last one that was written names the types of the jobs that ``unblock`` made due."""
-    types = tuple(sorted({row[0] for row in released if row[1] in _DUE}))
+    types = tuple(sorted({row[0] for row in released if row[1] in DUE}))
     if types:
         last = max(place for place, one in enumerate(results) if one.written)
         results[last] = replace(results[last], readied=results[last].readied + types)
@@ -130,7 +129,7 @@ def triggered(ids: Sequence[str], rows: Sequence[Row]) -> list[TriggeredJob]:
     for id in ids:
         if id not in found:
             raise JobNotFoundError(id)
-        if found[id][2] not in _DUE:
+        if found[id][2] not in DUE:
             raise JobNotTriggerableError(id, found[id][2])
     return [TriggeredJob(id, found[id][1]) for id in ids]
 
