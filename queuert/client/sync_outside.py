@@ -12,12 +12,12 @@ from queuert.client.starts import ChainReference, chain_ids
 from queuert.client.sync_base import ClientBase
 from queuert.errors import ChainAlreadyClosedError, ChainNotFoundError, NotInStatusError
 from queuert.job_types import JobType
-from queuert.jobs import ChainRecord, ChainStatus, JobStatus, TtlUpdate
-from queuert.notify.adapter import Topic
+from queuert.jobs import ChainRecord, ChainStatus, TtlUpdate
 from queuert.observability.events import ChainClosed, ChainContinued, ChainRetried, ChainsDeleted, JobsTriggered
 from queuert.payloads import safe_text
 from queuert.policies import checked_ttl
 from queuert.schedules import Schedule
+from queuert.state.hints import Hints, delete_hints, intervention_hints, trigger_hints
 from queuert.state.outside import Intervention, OutsideCompletion
 
 I = TypeVar("I")  # noqa: E741
@@ -205,7 +205,7 @@ class ClientOutside(ClientBase):
         """
         store, ids = self._opened(), chain_ids(chains)
         results = store.retry_chains(ids, connection=connection)
-        self._publish(results, connection)
+        self._publish(intervention_hints(results), connection)
         for one in results:
             inside = connection is not None
             self.observers.emit(ChainRetried(chain_id=one.chain_id, type=one.chain_type, in_callers_transaction=inside))
@@ -231,8 +231,7 @@ class ClientOutside(ClientBase):
         triggered = store.trigger_jobs(ids, connection=connection)
         if not triggered:
             return
-        if connection is None:
-            self.notify.publish(Topic.JOBS, {job.type for job in triggered})
+        self._publish(trigger_hints(triggered), connection)
         self.observers.emit(JobsTriggered(count=len(triggered), in_callers_transaction=connection is not None))
 
     def delete_chain(self, chain: ChainReference, *, cascade: bool = False, connection: Any = None) -> bool:
@@ -260,9 +259,7 @@ class ClientOutside(ClientBase):
         result = store.delete_chains(ids, cascade=cascade, connection=connection)
         if not result.chain_ids:
             return []
-        if connection is None:
-            self.notify.publish(Topic.CHAINS, result.chain_ids)
-            self.notify.publish(Topic.LEASES, result.running_job_ids)
+        self._publish(delete_hints(result), connection)
         self.observers.emit(ChainsDeleted(count=len(result.chain_ids), in_callers_transaction=connection is not None))
         return list(result.chain_ids)
 
@@ -286,14 +283,14 @@ class ClientOutside(ClientBase):
 
     # --- tell ---------------------------------------------------------------------------------------------------------
 
-    def _publish(self, results: Sequence[Intervention], connection: Any) -> None:
+    def _publish(self, hints: Hints, connection: Any) -> None:
+        """Those of a caller's transaction are sent by the store, with the commit."""
         if connection is None:
-            self.notify.publish(Topic.JOBS, {type for one in results for type in one.readied})
-            self.notify.publish(Topic.CHAINS, [one.chain_id for one in results if one.status is not ChainStatus.OPEN])
-            self.notify.publish(Topic.LEASES, [one.job_id for one in results if one.met is JobStatus.RUNNING])
+            for topic, keys in hints.items():
+                self.notify.publish(topic, keys)
 
     def _tell_closed(self, results: Sequence[Intervention], connection: Any) -> None:
-        self._publish(results, connection)
+        self._publish(intervention_hints(results), connection)
         for one in results:
             self.observers.emit(
                 ChainClosed(
@@ -306,7 +303,7 @@ class ClientOutside(ClientBase):
             )
 
     def _tell_continued(self, result: Intervention, next_type: str, next_id: str, connection: Any) -> None:
-        self._publish([result], connection)
+        self._publish(intervention_hints([result]), connection)
         self.observers.emit(
             ChainContinued(
                 chain_id=result.chain_id,
