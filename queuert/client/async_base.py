@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from queuert.client.middleware import ClientMiddleware
-from queuert.errors import ClosedError, NotPicklableError
+from queuert.errors import ClosedError, ConfigurationError, DefinitionError, NotPicklableError
 from queuert.job_types import JobTypes
 from queuert.notify.adapter import NotifyAdapter
 from queuert.observability.adapter import ObservabilityAdapter, observers
@@ -31,6 +31,12 @@ class AsyncClientBase:
         middlewares: Iterable[ClientMiddleware] = (),
         connections: int = 4,
     ) -> None:
+        if not hasattr(state, "async_store"):
+            raise ConfigurationError(
+                "the first argument is where jobs live, such as PostgresState(dsn); from_url() takes an address"
+            )
+        if not isinstance(job_types, JobTypes):
+            raise DefinitionError(f"the second argument is JobTypes(resize, publish, ...), not {job_types!r}")
         self.state = state
         self.job_types = job_types
         self.notify = state.default_notify() if notify is None else notify
@@ -105,19 +111,25 @@ class AsyncClientBase:
     ) -> None:
         await self.aclose()
 
-    async def _opened(self) -> AsyncStore:
+    def _found(self) -> AsyncStore | None:
         if self._closed:
             raise ClosedError("the client is closed: make a new one")
-        if self._store is None or self._process != os.getpid():
-            # A forked child must not share its parent's connections: it opens its own.
-            store = self.state.async_store(connections=self._connections)
-            await store.open()
-            if self._store is None or self._process != os.getpid():
-                self._store, self._process = store, os.getpid()
-                self.notify.open(self.observers)
-                tell_risks(self.state, store.risks, self.observers)
-                # The last hints should go out even if nobody closes the client.
-                self._finalizer = weakref.finalize(self, self.notify.close)
-            else:
-                await store.aclose()
-        return self._store
+        # A forked child must not share its parent's connections: it opens its own.
+        return self._store if self._process == os.getpid() else None
+
+    async def _opened(self) -> AsyncStore:
+        found = self._found()
+        if found is not None:
+            return found
+        store = self.state.async_store(connections=self._connections)
+        await store.open()
+        if self._closed or self._found() is not None:
+            # Meanwhile the client was closed, or another call has opened it.
+            await store.aclose()
+            return await self._opened()
+        self._store, self._process = store, os.getpid()
+        self.notify.open(self.observers)
+        tell_risks(self.state, store.risks, self.observers)
+        # The last hints should go out even if nobody closes the client.
+        self._finalizer = weakref.finalize(self, self.notify.close)
+        return store

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from queuert.client.middleware import ClientMiddleware
-from queuert.errors import ClosedError, NotPicklableError
+from queuert.errors import ClosedError, ConfigurationError, DefinitionError, NotPicklableError
 from queuert.job_types import JobTypes
 from queuert.notify.adapter import NotifyAdapter
 from queuert.observability.adapter import ObservabilityAdapter, observers
@@ -32,6 +32,12 @@ class ClientBase:
         middlewares: Iterable[ClientMiddleware] = (),
         connections: int = 4,
     ) -> None:
+        if not hasattr(state, "sync_store"):
+            raise ConfigurationError(
+                "the first argument is where jobs live, such as PostgresState(dsn); from_url() takes an address"
+            )
+        if not isinstance(job_types, JobTypes):
+            raise DefinitionError(f"the second argument is JobTypes(resize, publish, ...), not {job_types!r}")
         self.state = state
         self.job_types = job_types
         self.notify = state.default_notify() if notify is None else notify
@@ -106,19 +112,25 @@ class ClientBase:
     ) -> None:
         self.close()
 
-    def _opened(self) -> Store:
+    def _found(self) -> Store | None:
         if self._closed:
             raise ClosedError("the client is closed: make a new one")
-        if self._store is None or self._process != os.getpid():
-            # A forked child must not share its parent's connections: it opens its own.
-            store = self.state.sync_store(connections=self._connections)
-            store.open()
-            if self._store is None or self._process != os.getpid():
-                self._store, self._process = store, os.getpid()
-                self.notify.open(self.observers)
-                tell_risks(self.state, store.risks, self.observers)
-                # The last hints should go out even if nobody closes the client.
-                self._finalizer = weakref.finalize(self, self.notify.close)
-            else:
-                store.close()
-        return self._store
+        # A forked child must not share its parent's connections: it opens its own.
+        return self._store if self._process == os.getpid() else None
+
+    def _opened(self) -> Store:
+        found = self._found()
+        if found is not None:
+            return found
+        store = self.state.sync_store(connections=self._connections)
+        store.open()
+        if self._closed or self._found() is not None:
+            # Meanwhile the client was closed, or another call has opened it.
+            store.close()
+            return self._opened()
+        self._store, self._process = store, os.getpid()
+        self.notify.open(self.observers)
+        tell_risks(self.state, store.risks, self.observers)
+        # The last hints should go out even if nobody closes the client.
+        self._finalizer = weakref.finalize(self, self.notify.close)
+        return store
