@@ -113,9 +113,8 @@ def page_limit(text: str) -> int:
 
 def moment(text: str) -> datetime:
     """A time: ISO 8601 with a zone, or so long ago."""
-    ago = _AGO.fullmatch(text)
-    if ago is not None:
-        return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    if _AGO.fullmatch(text):
+        return datetime.now(UTC) - age(text)
     value = datetime.fromisoformat(text)
     if value.tzinfo is None:
         raise argparse.ArgumentTypeError(f"{text} names no time zone: add Z for UTC, or +02:00")
@@ -127,7 +126,10 @@ def age(text: str) -> timedelta:
     found = _AGO.fullmatch(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text} is not an age such as 90s, 15m, 2h or 30d")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    span = timedelta(**{_UNITS[found[2]]: int(found[1])})
+    if span > datetime.now(UTC) - datetime.min.replace(tzinfo=UTC):
+        raise argparse.ArgumentTypeError(f"{text} ago is before the year 1")
+    return span
 
 
 # argparse names the function in its message when the text is nothing of the kind.

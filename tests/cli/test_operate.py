@@ -121,6 +121,7 @@ def test_pages(run: Run, client: Client, command: str, capsys: pytest.CaptureFix
         ["jobs", "list", "--limit", "1001"],
         ["jobs", "list", "--since", "2024-01-01"],
         ["jobs", "list", "--since", "yesterday"],
+        ["jobs", "list", "--since", "999999d"],
         ["chains", "list", "--type", ""],
         ["chains", "list", "--attribute", "user"],
         ["chains", "list", "--attribute", "a b=17"],
