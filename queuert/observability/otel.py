@@ -7,16 +7,18 @@ Counters (the attributes in brackets):
 - ``queuert.chain.closed`` (``queuert.chain.type``, ``queuert.chain.status``)
 - from outside: ``queuert.chain.continued`` and ``.retried`` (``queuert.chain.type``), ``queuert.chain.deleted``,
   ``queuert.job.triggered``
+- what workers tidy away: ``queuert.chain.retired``; ``queuert.bulk_write.staging_dropped``, ``.not_tended``;
+  ``queuert.event_log.tended``, ``.postponed``, ``.not_tended``
 - ``queuert.job.reaped`` (``queuert.job.type``, ``queuert.job.failed``), ``queuert.job.released``,
   ``queuert.job.swept``
 - ``queuert.job.attempt.started`` (``queuert.job.type``)
 - ``queuert.job.attempt.ended`` (``queuert.job.type``, ``queuert.attempt.outcome``, and ``error.type`` if there is one)
 - ``queuert.job.attempt.aborted``, ``.killed``, ``.refused`` (``queuert.job.type``, ``queuert.abort.reason``)
-- ``queuert.job.attempt.broken``, ``.error_after_completion`` (``queuert.job.type``, ``error.type``)
+- ``queuert.job.attempt.broken``, ``.error_after_completion``, ``.hook_error`` (``queuert.job.type``, ``error.type``)
 - ``queuert.lease.renewed``, ``.lost``
 - ``queuert.state_adapter.error`` and ``queuert.spark.error`` (``queuert.adapter.operation``)
-- ``queuert.notify_adapter.lost``, ``.restored``, ``.dropped`` and ``queuert.observability_adapter.error``
-  (``queuert.adapter.name``)
+- ``queuert.state_adapter.at_risk``, ``queuert.notify_adapter.lost``, ``.restored``, ``.dropped`` and
+  ``queuert.observability_adapter.error`` (``queuert.adapter.name``)
 
 Histograms, in seconds:
 

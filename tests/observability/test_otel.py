@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +15,7 @@ from opentelemetry.sdk.metrics.export import (
 )
 
 from queuert.jobs import AbortReason, ChainStatus, JobError
-from queuert.observability import events
+from queuert.observability import events, otel
 from queuert.observability.otel import SECONDS, OTelObservability
 from tests.observability.test_log import EVENTS, example
 
@@ -163,6 +164,20 @@ def test_every_event_is_counted_and_no_metric_names_a_job_or_worker(metrics: Met
         for point in metric.data.data_points:
             values = set((point.attributes or {}).values())
             assert not values & {"the worker", "the job_id", "the chain_id", "the holder", "the next_job_id"}
+
+
+def test_the_docstring_lists_every_metric_and_attribute(metrics: Metrics) -> None:
+    metrics.emit(*map(example, EVENTS))
+    metrics.emit(events.ChainClosed(chain_id="c", type="resize", status=ChainStatus.COMPLETED, duration=1.0))
+    found = metrics.read()
+    attributes = {
+        name for metric in found.values() for point in metric.data.data_points for name in point.attributes or {}
+    }
+    told, before = {"error.type"}, ""
+    for name in re.findall(r"``(queuert[a-z_.]+|\.[a-z_]+)``", otel.__doc__ or ""):
+        before = name if name.startswith("queuert") else before.rpartition(".")[0] + name
+        told.add(before)
+    assert told == found.keys() | attributes
 
 
 def test_without_an_sdk_nothing_happens() -> None:
