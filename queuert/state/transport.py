@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from ipaddress import ip_address
 
 from queuert.state.adapter import StoreRisk
@@ -26,7 +25,7 @@ def is_remote(host: str) -> bool:
     return not (mapped or address).is_loopback
 
 
-def transport_risks(host: str, *, encrypted: bool, verified: bool, advice: Callable[[], str]) -> tuple[StoreRisk, ...]:
+def transport_risks(host: str, *, encrypted: bool, verified: bool, advice: str) -> tuple[StoreRisk, ...]:
     """The risk of a connection to ``host``, if it has one.
 
     Args:
@@ -38,5 +37,5 @@ def transport_risks(host: str, *, encrypted: bool, verified: bool, advice: Calla
     if not is_remote(host) or (encrypted and verified):
         return ()
     if not encrypted:
-        return (StoreRisk(NOT_ENCRYPTED, f"payloads can be read on their way to another machine: {advice()}"),)
-    return (StoreRisk(NOT_VERIFIED, f"whoever answers in the server's place is believed: {advice()}"),)
+        return (StoreRisk(NOT_ENCRYPTED, f"payloads can be read on their way to another machine: {advice}"),)
+    return (StoreRisk(NOT_VERIFIED, f"whoever answers in the server's place is believed: {advice}"),)

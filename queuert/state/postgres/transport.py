@@ -22,5 +22,5 @@ def connection_risks(pgconn: PGconn) -> tuple[StoreRisk, ...]:
         info.hostaddr or info.host,
         encrypted=bool(pgconn.ssl_in_use),
         verified=mode == _VERIFIED,
-        advice=lambda: f"sslmode is {mode}; set sslmode={_VERIFIED}, and sslrootcert where the authority is your own",
+        advice=f"sslmode is {mode}; set sslmode={_VERIFIED}, and sslrootcert where the authority is your own",
     )

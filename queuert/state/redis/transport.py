@@ -22,7 +22,7 @@ def address_risks(settings: RedisSettings) -> tuple[StoreRisk, ...]:
         str(connection.host) if isinstance(connection, redis.Connection) else "",
         encrypted=encrypted,
         verified=verified,
-        advice=lambda: (
+        advice=(
             "use rediss://, with ssl_check_hostname=true and without ssl_cert_reqs"
             if encrypted
             else "use rediss://, and ssl_ca_certs where the authority is your own"
