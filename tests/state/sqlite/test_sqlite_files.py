@@ -174,6 +174,26 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(path: Path, monkeypatc
     connection.close()
 
 
+def test_every_older_version_becomes_this_one(path: Path) -> None:
+    """The steps that there are lead from the first version to what a new file has."""
+
+    def columns(connection: sqlite3.Connection) -> set[str]:
+        return {row[1] for row in connection.execute("PRAGMA table_info(queuert_job)")}
+
+    store = opened(path)
+    [started] = store.start_jobs([job()])
+    store.close()
+    connection = sqlite3.connect(path, isolation_level=None)
+    new = columns(connection)
+    connection.execute("ALTER TABLE queuert_job DROP COLUMN progress")
+    connection.execute("UPDATE queuert_schema SET version = 1")
+    store = opened(path)
+    assert [one is not None and one.id for one in store.get_jobs([started.id])] == [started.id]
+    store.close()
+    assert columns(connection) == new
+    connection.close()
+
+
 def test_many_open_a_new_file_at_once(path: Path) -> None:
     errors: list[BaseException] = []
 
