@@ -55,8 +55,9 @@ local function enter_ready(job, front)
         return
     end
     local rank = rank_of(job)
-    call(front and 'LPUSH' or 'RPUSH', waiting_list(job.type, rank), entry_of(job))
-    call('ZADD', P .. 'ranks:' .. job.type, rank, text(rank))
+    if call(front and 'LPUSH' or 'RPUSH', waiting_list(job.type, rank), entry_of(job)) == 1 then
+        call('ZADD', P .. 'ranks:' .. job.type, rank, text(rank))
+    end
 end
 
 local function leave_ready(job)

@@ -42,13 +42,12 @@ local function write_job(new, now, before)
         call('ZADD', dedup_key(job, 'd'), now, job.id)
         call('ZADD', dedup_key(job, 'do'), now, job.id)
     end
-    put(job, stored)
     if new.blockers and #new.blockers > 0 then
-        local added, open = add_blockers(job, 0, new.blockers)
-        put(job, {blockers = added, open = open})
+        stored.blockers, stored.open = add_blockers(job, 0, new.blockers)
     end
-    local status = resting_status(due, job.open, now)
-    put(job, {status = status})
+    local status = resting_status(due, stored.open or 0, now)
+    stored.status = status
+    put(job, stored)
     call('SET', P .. 'i:' .. job.id, ARGV[new.input])
     count(job.type, status, 1)
     call('SADD', P .. 'types', job.type)
