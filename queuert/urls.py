@@ -10,9 +10,9 @@
 | ``embedded:///data``, ``embedded:////var/lib/app/data`` | in one whose directory is kept: relative, absolute |
 
 Options follow a question mark: ``schema``, ``prepare_threshold`` (a number, or ``none``) and all of libpq's for
-Postgres; ``namespace``, ``connect_timeout``, ``db`` and redis-py's ``ssl_...`` for Redis; ``schema`` for an embedded
-Postgres; ``answer_timeout`` for all. Timeouts are seconds. Special characters in names and passwords are
-percent-encoded.
+Postgres; ``namespace``, ``connect_timeout``, ``wait_for_flush`` (``yes`` or ``no``), ``db`` and redis-py's ``ssl_...``
+for Redis; ``schema`` for an embedded Postgres; ``answer_timeout`` for all. Timeouts are seconds. Special characters in
+names and passwords are percent-encoded.
 """
 
 from __future__ import annotations
@@ -156,6 +156,12 @@ def _seconds(name: str, text: str) -> float:
         raise ConfigurationError(f"{name} is {text[:40]!r}: a number of seconds") from None
 
 
+def _yes_or_no(name: str, text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise ConfigurationError(f"{name} is {text[:40]!r}: yes, or no")
+    return text == "yes"
+
+
 def _number_or_none(name: str, text: str) -> int | None:
     if text.lower() == "none":
         return None
@@ -193,7 +199,12 @@ def _redis(address: _Address, _: str) -> StateAdapter:
     from queuert.notify.redis.settings import connections_of
     from queuert.state.redis import RedisState
 
-    own = {"namespace": _text, "connect_timeout": _seconds, "answer_timeout": _seconds}
+    own = {
+        "namespace": _text,
+        "connect_timeout": _seconds,
+        "answer_timeout": _seconds,
+        "wait_for_flush": _yes_or_no,
+    }
     theirs = {name: value for name, value in address.options.items() if name == "db" or name.startswith("ssl_")}
     address.only(own, theirs, ", db and redis-py's ssl_...")
     url = address.with_options(theirs)

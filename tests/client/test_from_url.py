@@ -124,6 +124,12 @@ def test_namespaces_of_redis(redis_url: str) -> None:
             two.get_chain(chain.id)
 
 
+def test_redis_that_is_to_flush_before_it_answers(redis_url: str) -> None:
+    starts_and_finds(f"{redis_url}?wait_for_flush=no")
+    with pytest.raises(ConfigurationError, match="appendonly"):
+        Client.from_url(f"{redis_url}?wait_for_flush=yes", JOB_TYPES).open()
+
+
 def test_redis_by_a_unix_socket(private_redis: StartRedis, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("s") / "redis.sock"
     private_redis(options={"unixsocket": str(path)})
@@ -253,6 +259,7 @@ def test_an_unknown_option_is_told_what_is_known(url: str, named: str) -> None:
         f"redis://me:{SECRET}@host?ssl_cert_reqs=none",
         "redis://host?namespace=%7B",
         "redis://host?connect_timeout=never",
+        "redis://host?wait_for_flush=1",
         "sqlite://queue.db",
         "sqlite://host/queue.db",
         "embedded://data",

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 import redis
 
 from queuert import AsyncClient, InProcessWorker, Job, JobStatus, LeasePolicy
@@ -18,6 +19,15 @@ from queuert.testing.events import EventLog
 from queuert.testing.redis_scan import scan
 from tests.faults.ground import WorkerProcess, until
 from tests.redis.application import JOB_TYPES, LEASE, processors_for
+
+
+def needs_waitaof(url: str) -> None:
+    """Skip the test on a server that cannot tell what it has flushed."""
+    with redis.Redis.from_url(url) as client:
+        try:
+            client.execute_command("WAITAOF", 0, 0, 0)
+        except redis.ResponseError:
+            pytest.skip("this server knows no WAITAOF")
 
 
 class Ground:
@@ -37,9 +47,16 @@ class Ground:
         self._workers: list[InProcessWorker] = []
         self._clients: list[AsyncClient] = [self.client]
 
-    def state(self, url: str | None = None) -> RedisState:
+    def state(self, url: str | None = None, *, wait_for_flush: bool = False) -> RedisState:
         """The state of this namespace, by another way if one is named."""
-        return RedisState(url or self.url, namespace=self.namespace, connect_timeout=2.0, answer_timeout=2.0)
+        patience = 10.0 if wait_for_flush else 2.0
+        return RedisState(
+            url or self.url,
+            namespace=self.namespace,
+            connect_timeout=2.0,
+            answer_timeout=patience,
+            wait_for_flush=wait_for_flush,
+        )
 
     def key(self, name: str) -> str:
         """A key of the namespace."""

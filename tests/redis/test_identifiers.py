@@ -63,15 +63,21 @@ def cluster(private_redis: StartRedis) -> Iterator[redis.Redis]:
 
 
 class Recorded(RedisStore):
-    """A store that remembers which scripts it ran."""
+    """A store that remembers which scripts it ran, and which of them to tell a caller so."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
         self.ran: set[str] = set()
+        self.committed: set[str] = set()
 
     def _run(self, name: str, arguments: Any) -> Any:
         self.ran.add(name)
         return super()._run(name, arguments)
+
+    def _commit(self, name: str, arguments: Any) -> Any:
+        self.ran.add(name)
+        self.committed.add(name)
+        return super()._commit(name, arguments)
 
 
 @pytest.mark.parametrize("namespace", ["default", ":a b*?[x]\\ é%"])

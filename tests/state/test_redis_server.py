@@ -154,6 +154,23 @@ def test_a_password_that_is_wrong_is_no_finding(private_redis: StartRedis) -> No
         sync_server_findings(client)
 
 
+# --- waiting for flushes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flush", ["everysec", "always", None])
+def test_a_server_whose_flushes_can_be_waited_for(flush: str | None) -> None:
+    ServerFindings(append_only=True, flush=flush).check(wait_for_flush=True)
+
+
+def test_a_server_that_is_too_old_to_wait_for() -> None:
+    unknown = redis.ResponseError("unknown command 'WAITAOF', with args beginning with: '1' '0' '1' ")
+    server = OldServer(REFUSED, {"redis_version": "7.0.15"}, *[REFUSED] * 4, unknown)
+    findings = sync_server_findings(server, wait_for_flush=True)
+    findings.check()
+    with pytest.raises(StateError, match=r"WAITAOF.*Redis 7\.2"):
+        findings.check(wait_for_flush=True)
+
+
 # --- versions ---------------------------------------------------------------------------------------------------------
 
 

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 class RedisState:
     """Jobs in lists of a Redis server (6.2 or newer) or Valkey, shared by clients and workers.
 
-    At least once, for as long as Redis keeps its data: switch on ``appendonly`` (a crash of the machine loses at most
-    the last second with ``appendfsync everysec``) and keep ``maxmemory-policy noeviction``. A failover to a replica can
-    lose what was acknowledged in its last moments; the server's ``min-replicas-to-write`` bounds that.
+    At least once, for as long as Redis keeps its data: switch on ``appendonly`` and keep ``maxmemory-policy
+    noeviction``. With ``appendfsync everysec`` a crash loses what was acknowledged after the last flush; a kill of the
+    server alone loses nothing with ``wait_for_flush=True``, and no crash does with ``always``. A failover to a replica
+    can lose what was acknowledged in its last moments; the server's ``min-replicas-to-write`` bounds that.
 
     Args:
         url: ``redis://``, ``rediss://`` or ``unix://``.
@@ -28,13 +29,17 @@ class RedisState:
         connect_timeout: seconds to wait for a connection.
         answer_timeout: seconds to wait for any one answer.
         allow_eviction: use a server that drops keys when its memory is full, and may lose jobs then.
+        wait_for_flush: let starts, and whatever else a client changes, return when the server has written it to its
+            append-only file (Redis 7.2 or newer, or Valkey). Each such call holds a connection of its client for as
+            long as that takes, up to about a second with ``everysec``. After three quarters of ``answer_timeout`` it
+            raises StateUnavailableError: what it did stands, unless the server crashes.
 
     Raises:
         ConfigurationError: the address or a setting makes no sense.
 
     Nothing is connected until a client or worker opens it. That looks at how the server is set: one that drops keys, is
-    a replica or too old is refused (ConfigurationError, StateUnavailableError, StateError); one that keeps nothing on
-    disk is told as an event, StoreAtRisk.
+    a replica or too old is refused (ConfigurationError, StateUnavailableError, StateError), and so is one that cannot
+    wait for flushes, if it has to; one that keeps nothing on disk is told as an event, StoreAtRisk.
 
     Example::
 
@@ -52,9 +57,12 @@ class RedisState:
         connect_timeout: float = 10.0,
         answer_timeout: float = 30.0,
         allow_eviction: bool = False,
+        wait_for_flush: bool = False,
     ) -> None:
         self._namespace = namespace
-        self._settings = RedisSettings(url, keys.prefix(namespace), connect_timeout, answer_timeout, allow_eviction)
+        self._settings = RedisSettings(
+            url, keys.prefix(namespace), connect_timeout, answer_timeout, allow_eviction, wait_for_flush
+        )
         self._settings.check()
 
     @property

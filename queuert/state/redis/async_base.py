@@ -42,9 +42,10 @@ class AsyncRedisBase:
         """Connect."""
         client = await self._connections.open()
         try:
+            waits = self._settings.wait_for_flush
             with mapped_errors():
-                findings = await async_server_findings(client)
-            findings.check(allow_eviction=self._settings.allow_eviction)
+                findings = await async_server_findings(client, wait_for_flush=waits)
+            findings.check(allow_eviction=self._settings.allow_eviction, wait_for_flush=waits)
             told = (StoreRisk(str(risk), risk.advice) for risk in findings.risks)
             self.risks = (*told, *address_risks(self._settings))
         except BaseException:
@@ -57,3 +58,7 @@ class AsyncRedisBase:
 
     async def _run(self, name: str, arguments: Arguments) -> Any:
         return await self._connections.run(name, arguments)
+
+    async def _commit(self, name: str, arguments: Arguments) -> Any:
+        """Run what is done when a caller is told so: flushed first, if that is set."""
+        return await self._connections.run(name, arguments, flushed=True)

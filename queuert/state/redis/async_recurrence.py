@@ -19,11 +19,11 @@ class AsyncRedisRecurrence(AsyncRedisBase):
         """Write schedules by name."""
         if schedules:
             now, *_ = await self._run("list_schedules", [])
-            await self._run("put_schedules", requests.schedules(schedules, rows.moment(now)))
+            await self._commit("put_schedules", requests.schedules(schedules, rows.moment(now)))
 
     async def delete_schedules(self, names: Sequence[str]) -> int:
         """Delete schedules; how many there were."""
-        return int(await self._run("delete_schedules", requests.plain(list(names))))
+        return int(await self._commit("delete_schedules", requests.plain(list(names))))
 
     async def list_schedules(self) -> list[ScheduleRecord]:
         """All schedules, by name."""
@@ -33,7 +33,7 @@ class AsyncRedisRecurrence(AsyncRedisBase):
     async def set_schedules_paused(self, names: Sequence[str], paused: bool) -> int:
         """Pause schedules, or let them go on."""
         asked = {"names": list(dict.fromkeys(names)), "paused": paused}
-        return int(await self._run("pause_schedules", requests.plain(asked)))
+        return int(await self._commit("pause_schedules", requests.plain(asked)))
 
     async def due_schedules(self, types: Sequence[str], *, limit: int = 100) -> DueSchedules:
         """The schedules whose next tick has come."""
@@ -50,11 +50,11 @@ class AsyncRedisRecurrence(AsyncRedisBase):
     async def pause_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
         """Claim no more jobs of these types."""
         why = [] if reason is None else [reason]
-        await self._run("pause_types", [*requests.plain(list(types)), *why])
+        await self._commit("pause_types", [*requests.plain(list(types)), *why])
 
     async def resume_types(self, types: Sequence[str]) -> list[str]:
         """Claim jobs of these types again; those that were paused."""
-        return sorted(map(rows.text, await self._run("resume_types", requests.plain(list(types)))))
+        return sorted(map(rows.text, await self._commit("resume_types", requests.plain(list(types)))))
 
     async def paused_types(self) -> list[PausedType]:
         """The paused types, by name."""

@@ -17,7 +17,7 @@ class AsyncRedisRetention(AsyncRedisBase):
     async def update_result_ttl(self, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
         """Let closed chains expire so many seconds from now."""
         asked = {"ids": list(ids), "ttl": requests.pause(checked_ttl("seconds", seconds))}
-        return [TtlUpdate(rows.text(one)) for one in await self._run("update_result_ttl", requests.plain(asked))]
+        return [TtlUpdate(rows.text(one)) for one in await self._commit("update_result_ttl", requests.plain(asked))]
 
     async def retire(self, request: RetireRequest) -> RetireResult:
         """Delete closed chains that have expired, or that are not kept."""

@@ -44,7 +44,7 @@ class AsyncRedisStore(
         refuse_connection(connection)
         if not jobs:
             return []
-        return [rows.started(one) for one in rows.unpacked(await self._run("start", requests.start(jobs)))]
+        return [rows.started(one) for one in rows.unpacked(await self._commit("start", requests.start(jobs)))]
 
     # --- claim, renew, release ----------------------------------------------------------------------------------------
 

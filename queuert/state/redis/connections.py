@@ -15,6 +15,7 @@ from redis.retry import Retry
 
 from queuert.errors import ClosedError
 from queuert.state.redis.failures import checked, is_read_only, mapped_errors
+from queuert.state.redis.flushing import confirmed, queued
 from queuert.state.redis.requests import Arguments
 from queuert.state.redis.scripts import script
 from queuert.state.redis.settings import RedisSettings
@@ -62,8 +63,8 @@ class AsyncConnections:
         if client is not None:
             await client.connection_pool.disconnect(inuse_connections=True)
 
-    async def run(self, name: str, arguments: Arguments) -> Any:
-        """Run an operation and return what it answers."""
+    async def run(self, name: str, arguments: Arguments, *, flushed: bool = False) -> Any:
+        """Run an operation and return what it answers; ``flushed``: when it is on disk, if that is set."""
         client = self._client
         if client is None:
             raise ClosedError(_CLOSED)
@@ -71,16 +72,23 @@ class AsyncConnections:
         with mapped_errors():
             try:
                 async with in_time(client):
+                    words = (1, self._settings.prefix, *arguments)
                     try:
-                        answer = await client.evalsha(one.digest, 1, self._settings.prefix, *arguments)
+                        answer = await self._asked(client, "EVALSHA", one.digest, *words, flushed=flushed)
                     except NoScriptError:
-                        answer = await client.eval(one.text, 1, self._settings.prefix, *arguments)
+                        answer = await self._asked(client, "EVAL", one.text, *words, flushed=flushed)
             except ResponseError as error:
                 # Where a name or a proxy stands for the primary, new connections lead to the new one.
                 if is_read_only(error):
                     await client.connection_pool.disconnect(inuse_connections=False)
                 raise
         return checked(answer)
+
+    async def _asked(self, client: Any, *words: Any, flushed: bool) -> Any:
+        if not (flushed and self._settings.wait_for_flush):
+            return await client.execute_command(*words)
+        pipeline = queued(client.pipeline(transaction=False), words, self._settings)
+        return confirmed(await pipeline.execute(raise_on_error=False), self._settings)
 
 
 class Connections:
@@ -105,20 +113,27 @@ class Connections:
         if client is not None:
             client.connection_pool.disconnect(inuse_connections=True)
 
-    def run(self, name: str, arguments: Arguments) -> Any:
-        """Run an operation and return what it answers."""
+    def run(self, name: str, arguments: Arguments, *, flushed: bool = False) -> Any:
+        """Run an operation and return what it answers; ``flushed``: when it is on disk, if that is set."""
         client = self._client
         if client is None:
             raise ClosedError(_CLOSED)
         one = script(name)
         with mapped_errors():
             try:
+                words = (1, self._settings.prefix, *arguments)
                 try:
-                    answer = client.evalsha(one.digest, 1, self._settings.prefix, *arguments)
+                    answer = self._asked(client, "EVALSHA", one.digest, *words, flushed=flushed)
                 except NoScriptError:
-                    answer = client.eval(one.text, 1, self._settings.prefix, *arguments)
+                    answer = self._asked(client, "EVAL", one.text, *words, flushed=flushed)
             except ResponseError as error:
                 if is_read_only(error):
                     client.connection_pool.disconnect(inuse_connections=False)
                 raise
         return checked(answer)
+
+    def _asked(self, client: Any, *words: Any, flushed: bool) -> Any:
+        if not (flushed and self._settings.wait_for_flush):
+            return client.execute_command(*words)
+        pipeline = queued(client.pipeline(transaction=False), words, self._settings)
+        return confirmed(pipeline.execute(raise_on_error=False), self._settings)

@@ -29,6 +29,9 @@ _QUESTIONS = (
     ("CONFIG", "GET", "save"),
 )
 
+_MAY_WAIT = ("WAITAOF", "1", "0", "1")
+"""Asked of a connection that has written nothing, this is answered at once, or refused."""
+
 _REPLICAS = ("slave", "replica")
 _LIKE_REDIS = ("valkey", "dragonfly", "garnet", "kvrocks")
 
@@ -80,6 +83,8 @@ class ServerFindings:
     """``appendfsync``."""
     snapshots: bool | None = None
     """Whether the server makes snapshots by itself."""
+    no_waiting: str | None = None
+    """Why it refuses to wait for flushes, if it was asked and does."""
 
     @property
     def risks(self) -> tuple[Risk, ...]:
@@ -95,13 +100,13 @@ class ServerFindings:
             risks.append(Risk.UNKNOWN)
         return tuple(risks)
 
-    def check(self, *, allow_eviction: bool = False) -> None:
+    def check(self, *, allow_eviction: bool = False, wait_for_flush: bool = False) -> None:
         """Refuse a server that cannot, or must not, hold jobs.
 
         Raises:
-            StateError: it is older than Redis 6.2.
+            StateError: it is older than Redis 6.2, or refuses to wait for flushes.
             StateUnavailableError: it is a replica. It may be promoted, or the address lead to the primary later.
-            ConfigurationError: it evicts keys, and ``allow_eviction`` is false.
+            ConfigurationError: it evicts keys, and ``allow_eviction`` is false; or it makes no flushes to wait for.
         """
         if self.kind == "redis" and self.version is not None and self.version < MINIMUM:
             raise StateError(f"the server is Redis {_dotted(self.version)}: jobs need {_dotted(MINIMUM)}, or Valkey")
@@ -112,36 +117,57 @@ class ServerFindings:
                 f"the server has maxmemory-policy {self.policy}: {Risk.EVICTION.advice}, or allow it with"
                 " allow_eviction=True"
             )
+        if wait_for_flush:
+            self._check_flushes()
+
+    def _check_flushes(self) -> None:
+        if self.append_only is False or self.flush == "no":
+            setting = "appendonly no" if self.append_only is False else "appendfsync no"
+            raise ConfigurationError(
+                f"wait_for_flush=True, but the server has {setting}, and flushes nothing: set appendonly yes and"
+                " appendfsync everysec, or always"
+            )
+        if self.no_waiting is not None:
+            raise StateError(
+                f"wait_for_flush=True, but the server refuses WAITAOF ({self.no_waiting}): it takes Redis 7.2 or newer,"
+                " or Valkey, and a user who may call it (ACL SETUSER ... +waitaof)"
+            )
 
 
-def sync_server_findings(client: Any) -> ServerFindings:
+def sync_server_findings(client: Any, *, wait_for_flush: bool = False) -> ServerFindings:
     """Ask a server, by a ``redis.Redis``, in one round trip. Whether the client decodes does not matter.
+
+    With ``wait_for_flush``, also whether it lets this client wait for flushes.
 
     Raises:
         redis.RedisError: the connection failed. A refusal is not an error.
     """
-    return _findings(_asked(client.pipeline(transaction=False)).execute(raise_on_error=False))
+    return _findings(_asked(client, wait_for_flush).execute(raise_on_error=False))
 
 
-async def async_server_findings(client: Any) -> ServerFindings:
+async def async_server_findings(client: Any, *, wait_for_flush: bool = False) -> ServerFindings:
     """Ask a server, by a ``redis.asyncio.Redis``, in one round trip. Whether the client decodes does not matter.
+
+    With ``wait_for_flush``, also whether it lets this client wait for flushes.
 
     Raises:
         redis.RedisError: the connection failed. A refusal is not an error.
         TimeoutError: the pool's patience is over.
     """
     async with in_time(client):
-        return _findings(await _asked(client.pipeline(transaction=False)).execute(raise_on_error=False))
+        return _findings(await _asked(client, wait_for_flush).execute(raise_on_error=False))
 
 
-def _asked(pipeline: Any) -> Any:
-    for question in _QUESTIONS:
+def _asked(client: Any, wait_for_flush: bool) -> Any:
+    pipeline = client.pipeline(transaction=False)
+    for question in (*_QUESTIONS, *([_MAY_WAIT] if wait_for_flush else [])):
         pipeline.execute_command(*question)
     return pipeline
 
 
 def _findings(answers: Sequence[object]) -> ServerFindings:
-    hello, info, *settings = map(_known, answers)
+    hello, info, *settings = map(_known, answers[: len(_QUESTIONS)])
+    refusals = [str(answer) for answer in answers[len(_QUESTIONS) :] if isinstance(answer, Exception)]
     config = {name: value for setting in settings for name, value in setting.items()}
     kind, version = _identity(hello, info)
     role = info.get("role", hello.get("role"))
@@ -155,6 +181,7 @@ def _findings(answers: Sequence[object]) -> ServerFindings:
         append_only=None if append_only is None else append_only == "yes",
         flush=config.get("appendfsync"),
         snapshots=config["save"] != "" if "save" in config else None,
+        no_waiting=refusals[0] if refusals else None,
     )
 
 

@@ -31,12 +31,18 @@ class RedisSettings:
     connect_timeout: float
     answer_timeout: float
     allow_eviction: bool = False
+    wait_for_flush: bool = False
 
     def __post_init__(self) -> None:
         for name in ("connect_timeout", "answer_timeout"):
             value = getattr(self, name)
             if not 0 < value <= 3600:
                 raise ConfigurationError(f"{name} is {value!r}: above 0, at most an hour, in seconds")
+
+    @property
+    def flush_timeout(self) -> float:
+        """How long the server waits for a flush: it has to answer before the patience with it ends."""
+        return self.answer_timeout * 0.75
 
     def check(self) -> None:
         """Refuse an address that makes no sense. Nothing is connected; the message repeats no password.

@@ -43,9 +43,10 @@ class RedisBase:
         """Connect."""
         client = self._connections.open()
         try:
+            waits = self._settings.wait_for_flush
             with mapped_errors():
-                findings = sync_server_findings(client)
-            findings.check(allow_eviction=self._settings.allow_eviction)
+                findings = sync_server_findings(client, wait_for_flush=waits)
+            findings.check(allow_eviction=self._settings.allow_eviction, wait_for_flush=waits)
             told = (StoreRisk(str(risk), risk.advice) for risk in findings.risks)
             self.risks = (*told, *address_risks(self._settings))
         except BaseException:
@@ -58,3 +59,7 @@ class RedisBase:
 
     def _run(self, name: str, arguments: Arguments) -> Any:
         return self._connections.run(name, arguments)
+
+    def _commit(self, name: str, arguments: Arguments) -> Any:
+        """Run what is done when a caller is told so: flushed first, if that is set."""
+        return self._connections.run(name, arguments, flushed=True)

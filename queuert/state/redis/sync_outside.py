@@ -25,7 +25,7 @@ class RedisOutside(RedisBase):
         check_completions(completions)
         if not completions:
             return []
-        answer = self._run("complete_chains", requests.completions(completions))
+        answer = self._commit("complete_chains", requests.completions(completions))
         return [rows.intervention(one) for one in answer]
 
     def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[Intervention]:
@@ -34,26 +34,26 @@ class RedisOutside(RedisBase):
         if not ids:
             return []
         error = requests.error_text(JobError("cancel", reason)) or ""
-        return [rows.intervention(one) for one in self._run("cancel_chains", [*requests.plain(list(ids)), error])]
+        return [rows.intervention(one) for one in self._commit("cancel_chains", [*requests.plain(list(ids)), error])]
 
     def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[Intervention]:
         """Open failed and cancelled chains again."""
         refuse_connection(connection)
         if not ids:
             return []
-        return [rows.intervention(one) for one in self._run("retry_chains", requests.plain(list(ids)))]
+        return [rows.intervention(one) for one in self._commit("retry_chains", requests.plain(list(ids)))]
 
     def trigger_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[TriggeredJob]:
         """Make scheduled jobs due now."""
         refuse_connection(connection)
         if not ids:
             return []
-        return [rows.triggered(one) for one in self._run("trigger_jobs", requests.plain(list(ids)))]
+        return [rows.triggered(one) for one in self._commit("trigger_jobs", requests.plain(list(ids)))]
 
     def delete_chains(self, ids: Sequence[str], *, cascade: bool = False, connection: Any = None) -> DeleteResult:
         """Delete chains with all their jobs."""
         refuse_connection(connection)
-        deleted, running = self._run("delete_chains", requests.plain({"ids": list(ids), "cascade": cascade}))
+        deleted, running = self._commit("delete_chains", requests.plain({"ids": list(ids), "cascade": cascade}))
         return DeleteResult(rows.texts(deleted), rows.texts(running))
 
     def sweep(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:

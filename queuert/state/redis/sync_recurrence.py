@@ -20,11 +20,11 @@ class RedisRecurrence(RedisBase):
         """Write schedules by name."""
         if schedules:
             now, *_ = self._run("list_schedules", [])
-            self._run("put_schedules", requests.schedules(schedules, rows.moment(now)))
+            self._commit("put_schedules", requests.schedules(schedules, rows.moment(now)))
 
     def delete_schedules(self, names: Sequence[str]) -> int:
         """Delete schedules; how many there were."""
-        return int(self._run("delete_schedules", requests.plain(list(names))))
+        return int(self._commit("delete_schedules", requests.plain(list(names))))
 
     def list_schedules(self) -> list[ScheduleRecord]:
         """All schedules, by name."""
@@ -34,7 +34,7 @@ class RedisRecurrence(RedisBase):
     def set_schedules_paused(self, names: Sequence[str], paused: bool) -> int:
         """Pause schedules, or let them go on."""
         asked = {"names": list(dict.fromkeys(names)), "paused": paused}
-        return int(self._run("pause_schedules", requests.plain(asked)))
+        return int(self._commit("pause_schedules", requests.plain(asked)))
 
     def due_schedules(self, types: Sequence[str], *, limit: int = 100) -> DueSchedules:
         """The schedules whose next tick has come."""
@@ -51,11 +51,11 @@ class RedisRecurrence(RedisBase):
     def pause_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
         """Claim no more jobs of these types."""
         why = [] if reason is None else [reason]
-        self._run("pause_types", [*requests.plain(list(types)), *why])
+        self._commit("pause_types", [*requests.plain(list(types)), *why])
 
     def resume_types(self, types: Sequence[str]) -> list[str]:
         """Claim jobs of these types again; those that were paused."""
-        return sorted(map(rows.text, self._run("resume_types", requests.plain(list(types)))))
+        return sorted(map(rows.text, self._commit("resume_types", requests.plain(list(types)))))
 
     def paused_types(self) -> list[PausedType]:
         """The paused types, by name."""

@@ -18,7 +18,7 @@ class RedisRetention(RedisBase):
     def update_result_ttl(self, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
         """Let closed chains expire so many seconds from now."""
         asked = {"ids": list(ids), "ttl": requests.pause(checked_ttl("seconds", seconds))}
-        return [TtlUpdate(rows.text(one)) for one in self._run("update_result_ttl", requests.plain(asked))]
+        return [TtlUpdate(rows.text(one)) for one in self._commit("update_result_ttl", requests.plain(asked))]
 
     def retire(self, request: RetireRequest) -> RetireResult:
         """Delete closed chains that have expired, or that are not kept."""

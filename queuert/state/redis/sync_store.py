@@ -43,7 +43,7 @@ class RedisStore(RedisOutside, RedisListing, RedisRecurrence, RedisRetention, Re
         refuse_connection(connection)
         if not jobs:
             return []
-        return [rows.started(one) for one in rows.unpacked(self._run("start", requests.start(jobs)))]
+        return [rows.started(one) for one in rows.unpacked(self._commit("start", requests.start(jobs)))]
 
     # --- claim, renew, release ----------------------------------------------------------------------------------------
 

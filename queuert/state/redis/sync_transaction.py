@@ -80,7 +80,7 @@ class RedisTransaction:
         if written.lost is not None:
             raise LeaseLostError(finish.job.id, written.lost)
         # Whoever holds the result is to publish what became due, and does so after the block.
-        object.__setattr__(result, "readied", written.readied)
+        result.readied = written.readied
 
     def _write(self, finish: Finish) -> FinishResult:
         """Write the ending. Asked again when the answer was lost: an ending that stands says so."""
