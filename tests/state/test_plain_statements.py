@@ -270,7 +270,7 @@ def test_the_commonest_moves_write_few_entries(store: Store, connection: psycopg
     assert holding() == {"job_pkey", "job_listing_first"}
 
 
-@pytest.mark.parametrize(("threshold", "mode"), [(5, "force_generic_plan"), (None, "auto")])
+@pytest.mark.parametrize(("threshold", "mode"), [(1, "force_generic_plan"), (None, "auto")])
 def test_connections_that_prepare_are_told_to_plan_once(dsn: str, threshold: int | None, mode: str) -> None:
     store = PostgresState(dsn, prepare_threshold=threshold).sync_store(connections=1)
     store.open()

@@ -25,7 +25,7 @@ class PostgresState:
             ``listen_dsn``.
         schema: where ``queuert migrate`` put the tables.
         listen_dsn: for LISTEN and NOTIFY, when ``dsn`` is a pooler.
-        prepare_threshold: how often a statement is run before it is prepared; None never.
+        prepare_threshold: how often a connection runs a statement before it prepares it; None never.
         connect_timeout: seconds to wait for a connection.
         answer_timeout: seconds to wait for any one answer; after that the connection is cut and replaced.
         application_name: shown in ``pg_stat_activity``.
@@ -51,7 +51,7 @@ class PostgresState:
         *,
         schema: str = DEFAULT_SCHEMA,
         listen_dsn: str | None = None,
-        prepare_threshold: int | None = 5,
+        prepare_threshold: int | None = 1,
         connect_timeout: float = 10.0,
         answer_timeout: float = 30.0,
         application_name: str = "queuert",

@@ -20,7 +20,7 @@ class PostgresSettings:
 
     dsn: str = field(repr=False)
     schema: str = DEFAULT_SCHEMA
-    prepare_threshold: int | None = 5
+    prepare_threshold: int | None = 1
     connect_timeout: float = 10.0
     answer_timeout: float = 30.0
     application_name: str = "queuert"
