@@ -6,6 +6,7 @@ import pytest
 
 from queuert.testing.fault_proxy import FaultProxy
 from tests.faults.ground import Ground
+from tests.faults.roles import Role, role_in
 
 
 @pytest.fixture
@@ -24,3 +25,10 @@ def proxy(dsn: str) -> Iterator[FaultProxy]:
     """A proxy before the test's database, for some of the connections."""
     with FaultProxy.before(dsn) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def role(dsn: str) -> Iterator[Role]:
+    """A role by which clients and workers connect, that things can be set for."""
+    with role_in(dsn) as role:
+        yield role

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import LiteralString
 
@@ -15,19 +15,13 @@ from queuert.observability.events import AttemptCompleted, LoopFailed, LoopRecov
 from queuert.testing.events import EventLog
 from tests.faults.application import JOB_TYPES, Plan, quick
 from tests.faults.ground import COLOURS, WAIT, Ground
-from tests.faults.roles import Role, role_in
+from tests.faults.roles import Role
 
 pytestmark = pytest.mark.fault
 
 SETTINGS = pytest.mark.parametrize("setting", ["statement_timeout", "lock_timeout"])
 TABLE = "lock table queuert.job in access exclusive mode"
 ROW = "select from queuert.job for update"
-
-
-@pytest.fixture
-def role(dsn: str) -> Iterator[Role]:
-    with role_in(dsn) as role:
-        yield role
 
 
 @asynccontextmanager

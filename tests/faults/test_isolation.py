@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -15,7 +14,7 @@ from queuert.observability.events import WorkerStarted, WorkerStopped
 from queuert.testing.events import EventLog
 from tests.faults.application import JOB_TYPES, Plan, patient, quick
 from tests.faults.ground import WAIT, Ground
-from tests.faults.roles import Role, role_in
+from tests.faults.roles import Role
 
 pytestmark = pytest.mark.fault
 
@@ -86,12 +85,6 @@ def test_two_that_read_what_the_other_writes(dsn: str) -> None:
         second.commit()
         assert {chain.id for chain in client.list_chains().items} == {"first", "second"}
         assert first.execute(COUNT).fetchone() == (2,)
-
-
-@pytest.fixture
-def role(dsn: str) -> Iterator[Role]:
-    with role_in(dsn) as role:
-        yield role
 
 
 @pytest.mark.parametrize("level", ["'repeatable read'", "serializable"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import psycopg
 import pytest
@@ -24,16 +23,10 @@ from queuert.testing.events import EventLog
 from tests.conftest import StartPostgres
 from tests.faults.application import JOB_TYPES, Plan, processors_for, quick
 from tests.faults.ground import COLOURS, WAIT, Ground, until
-from tests.faults.roles import Role, role_in
+from tests.faults.roles import Role
 from tests.faults.witness import Witness
 
 pytestmark = pytest.mark.fault
-
-
-@pytest.fixture
-def role(dsn: str) -> Iterator[Role]:
-    with role_in(dsn) as role:
-        yield role
 
 
 async def refused(address: str) -> None:
