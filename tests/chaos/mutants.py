@@ -208,8 +208,6 @@ _TOKENS = (
 _HOLDS_PLAINLY = r"AND lease_token = \(%\(asked\)s::jsonb -> id ->> 0\)::uuid AND lease_expires_at IS NOT NULL"
 _RETURNED = r"RETURNING job\.id, job\.lease_token,"
 _AS_ASKED = "RETURNING job.id, asked.token AS lease_token,"
-_NO_SLOTS = "SELECT type FROM unnest(%(types)s::text[], %(keys)s::text[]) AS asked (type, key)"
-_BY_PLACE = r"job\.ctid = ANY \(ARRAY\(SELECT tid FROM locked UNION ALL SELECT tid FROM spare\)\)"
 _BY_ID = """job.id = ANY (ARRAY(SELECT id FROM "queuert".job AS chosen WHERE chosen.ctid = ANY (
     ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare))))"""
 _RECHECK = """
@@ -317,6 +315,13 @@ MUTANTS = (
     Mutant(
         16, "a broken COMMIT taken for a success", "scenario a_commit_that_never_arrived", patch=_believe_in_commits
     ),
+    Mutant(
+        17,
+        "events passed over before they are handed on",
+        "scenario who_follows_the_log_misses_nothing",
+        (Edit("list_events", r"pg_snapshot_xmin\(pg_current_snapshot\(\)\)", "'18446744073709551615'::xid8"),),
+    ),
     Mutant(18, "a pop without a processing list", "scenario deaths_are_counted", patch=_pop_only, store="redis"),
 )
-"""By the numbers of the catalogue. 17 is a webhook that is marked as sent before it is: there are none."""
+"""By the numbers of the catalogue. 17 is a webhook that is marked as sent before it is. There are none, and the cursor
+of a reader of the event log stands for it: what lies behind that counts as handed on."""

@@ -297,6 +297,28 @@ async def starts_roll_back_with_the_caller(stage: Stage) -> None:
         assert await stage.one("SELECT count(*) FROM queuert.job") == 0, "the start outlived its transaction"
 
 
+@scenario
+async def who_follows_the_log_misses_nothing(stage: Stage) -> None:
+    """A cursor is behind what was handed on, and never behind an event that is yet to be committed."""
+    handed_on: list[str] = []
+    cursor: str | None = None
+    async with stage.client() as client, await psycopg.AsyncConnection.connect(stage.dsn) as callers:
+        early = await client.start_chain(work, 0, connection=callers)
+        later = await client.start_chain(work, 0)
+
+        async def follow() -> bool:
+            nonlocal cursor
+            page = await client.list_events(oldest_first=True, cursor=cursor)
+            handed_on.extend(event.job_id for event in page)
+            cursor = page.items[-1].cursor if page.items else cursor
+            return later.id in handed_on
+
+        await follow()
+        await callers.commit()
+        await until(follow, "the event of a later transaction is handed on")
+    assert early.id in handed_on, "a reader was led past an event that nobody had handed on"
+
+
 # --- workers ----------------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import signal
 import sqlite3
 from contextlib import closing
@@ -11,18 +13,24 @@ from typing import Any
 
 import pytest
 
+from queuert.embedded import EmbeddedServerError
 from queuert.errors import ConfigurationError
+from queuert.state.redis import RedisState
+from queuert.testing.chaos import PROFILES, ChaosSettings, run_chaos
 from queuert.testing.chaos.figures import measures, recoveries, spread
 from queuert.testing.chaos.history import History
 from queuert.testing.chaos.loading import load_records
 from queuert.testing.chaos.processes import Nursery
 from queuert.testing.chaos.records import Records, Tail, read
 from queuert.testing.chaos.report import ChaosReport
-from queuert.testing.chaos.stores.redis import _changes, commands_in
+from queuert.testing.chaos.stores.redis import OwnedRedis, _changes, commands_in
+from queuert.testing.chaos.stores.sqlite import OwnedSQLite
 from queuert.testing.chaos.takeovers import takeovers
 from queuert.testing.chaos.timeline import timeline
 from queuert.testing.chaos.workload import load
+from queuert.testing.conformance.building import claim_one, complete, job, start
 from tests.chaos.support import healthy
+from tests.conftest import server_is_missing
 
 
 def report(**fields: Any) -> ChaosReport:
@@ -72,7 +80,7 @@ def test_children_are_told_of_and_end_with_their_nursery(tmp_path: Path) -> None
     settings = {
         "client": 0, "directory": str(tmp_path), "workload": None, "store": "sqlite", "began": 0.0,
         "url": f"sqlite:///{tmp_path / 'jobs.db'}",
-        "ops": [{"number": 0, "at": 1e12, "how": "start", "ids": ["x"]}],
+        "ops": [{"number": 0, "at": 4e9, "how": "start", "ids": ["x"]}],
     }  # fmt: skip
     nursery = Nursery()
     killed, left = (nursery.start("client", settings, tmp_path / "log") for _ in range(2))
@@ -82,6 +90,13 @@ def test_children_are_told_of_and_end_with_their_nursery(tmp_path: Path) -> None
     assert left.alive
     nursery.close()
     assert not Path(f"/proc/{left.pid}").exists()
+
+
+def test_a_directory_is_of_one_run(tmp_path: Path) -> None:
+    (tmp_path / "client-0.jsonl").touch()
+    with pytest.raises(ConfigurationError, match="not empty"):
+        run_chaos(ChaosSettings(PROFILES["smoke"], store="sqlite", directory=tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["client-0.jsonl"]
 
 
 def test_a_call_without_an_end_is_in_doubt(tmp_path: Path) -> None:
@@ -152,6 +167,40 @@ def test_the_clock_in_an_append_only_file() -> None:
 def test_a_file_that_was_cut_short_is_read_to_its_end() -> None:
     data = aof("SET a b")
     assert [words for _, _, words in commands_in(data + b"*2")] == [["SET", "a", "b"]]
+
+
+def test_who_holds_the_write_lock_of_a_file(tmp_path: Path) -> None:
+    store = OwnedSQLite(tmp_path)
+    store.start()
+    with closing(sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)) as writer:
+        writer.execute("SELECT count(*) FROM queuert_job").fetchone()
+        assert not store.waits_for(os.getpid())
+        writer.execute("BEGIN IMMEDIATE")
+        assert store.waits_for(os.getpid())
+        assert not store.waits_for(os.getppid())
+        writer.execute("ROLLBACK")
+        assert not store.waits_for(os.getpid())
+
+
+async def test_what_a_worker_holds_in_redis(tmp_path: Path) -> None:
+    """By the number in its name; what has ended, or is another's by now, is not its any more."""
+    owned = OwnedRedis(tmp_path, durable=False)
+    try:
+        await asyncio.to_thread(owned.start)
+        store = RedisState(owned.url).async_store(connections=2)
+        await store.open()
+        ids = await start(store, job(), job())
+        claimed = [await claim_one(store, holder=holder) for holder in ("chaos-7-x", "chaos-77-y")]
+        assert [owned.leases_of(number) for number in (7, 77, 777)] == [[(ids[0], 1)], [(ids[1], 1)], []]
+        assert owned.open_jobs() == 2
+        await store.finish([complete(claimed[0])])
+        assert [owned.leases_of(number) for number in (7, 77)] == [[], [(ids[1], 1)]]
+        assert owned.open_jobs() == 1
+        await store.aclose()
+    except EmbeddedServerError as error:
+        server_is_missing(error)
+    finally:
+        owned.close()
 
 
 def test_figures() -> None:

@@ -73,6 +73,18 @@ def test_redis_is_killed_ten_times() -> None:
     assert ChaosSettings(PROFILES["full"], store="redis").gates["server crashes"] == 10
 
 
+@pytest.mark.parametrize(("store", "kinds"), [("postgres", 20), ("redis", 20), ("sqlite", 18)])
+def test_a_store_can_have_as_many_kinds_as_its_gate_asks_for(store: str, kinds: int) -> None:
+    settings = ChaosSettings(PROFILES["full"], store=store)
+    assert settings.gates["kinds of fault"] == kinds <= len(kinds_of(store))
+
+
+def test_a_file_does_not_serve_again() -> None:
+    times = {store: set(ChaosSettings(PROFILES["full"], store=store).limits) for store in STORES}
+    assert times["postgres"] == times["redis"] == set(PROFILES["full"].limits)
+    assert times["postgres"] - times["sqlite"] == {"first completion after the server serves again, 95 of 100"}
+
+
 def test_every_kind_is_done_by_something() -> None:
     assert KINDS.keys() == INJECTORS.keys()
 

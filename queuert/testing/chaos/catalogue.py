@@ -37,7 +37,7 @@ _KINDS = (
     Kind("stop worker", ALL, 35, "worker", "SIGTERM, with grace"),
     Kind("hurry worker", ALL, 15, "worker", "SIGTERM twice: the grace is over"),
     Kind("stop worker at start", ALL, 15, "worker", "SIGTERM while it starts"),
-    Kind("worker with a wrong clock", ALL, 12, "worker", "its clock two hours off, for some seconds"),
+    Kind("worker with a wrong clock", SERVERS, 12, "worker", "its clock two hours off, for some seconds"),
     # the server
     Kind("kill postgres", PG, 10, "server", "SIGKILL of the postmaster"),
     Kind("crash postgres", PG, 12, "server", "immediate shutdown, and start"),

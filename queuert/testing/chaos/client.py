@@ -24,7 +24,7 @@ from queuert.schedules import after
 from queuert.testing.chaos.plan import Op
 from queuert.testing.chaos.records import Records, read
 from queuert.testing.chaos.worker import EventRecords, state_for
-from queuert.testing.chaos.workload import JOB_TYPES, effect, job_types_of, load
+from queuert.testing.chaos.workload import JOB_TYPES, Task, effect, job_types_of, load
 
 _PATIENCE = 60.0
 _PAUSE = 0.1
@@ -89,7 +89,7 @@ class ChaosClient:
     def _wait_for_group(self, op: Op, repeated: bool) -> bool:
         """The last of a group waits for the others, which run already."""
         *blockers, last = op.ids
-        waiting = NewChain(effect, effect_input(op, waiting=True), id=last, blockers=blockers, attach=True)
+        waiting = NewChain(effect, Task(), id=last, blockers=blockers, attach=True)
         with self._told(op, (last,)) as tell:
             tell([(last, chain) for chain in self._client.start_chains([waiting])])
         return tell.outcome != "unknown"
@@ -106,7 +106,7 @@ class ChaosClient:
         schedule = after(seconds=op.delay) if op.delay else None
         ttl = op.ttl or None
         return [
-            NewChain(job_type, effect_input(op), id=id, attach=repeated, schedule=schedule, result_ttl=ttl)
+            NewChain(job_type, Task(**op.input), id=id, attach=repeated, schedule=schedule, result_ttl=ttl)
             for id in ids
         ]
 
@@ -119,7 +119,7 @@ class ChaosClient:
             ready.wait()
             with self._told(op, ("",)) as tell:
                 key = Deduplicate(op.key)
-                tell([("", self._client.start_chain(effect, effect_input(op), deduplication=key))])
+                tell([("", self._client.start_chain(effect, Task(**op.input), deduplication=key))])
 
         list(self._pool.map(lambda _: fight(), range(_DUELLISTS)))
         return True
@@ -130,7 +130,7 @@ class ChaosClient:
             try:
                 with self._transaction() as execute:
                     connection = execute(id, op.how)
-                    chain = self._client.start_chain(effect, effect_input(op), id=id, connection=connection)
+                    chain = self._client.start_chain(effect, Task(**op.input), id=id, connection=connection)
                     if op.how == "rollback":
                         raise RolledBack
             except RolledBack:
@@ -190,18 +190,6 @@ class Tell:
         self.results = [
             (asked, asked if one is None else one.id, bool(one and one.deduplicated)) for asked, one in results
         ]
-
-
-def effect_input(op: Op, *, waiting: bool = False) -> Any:
-    """The input of an op; what waits for a group does nothing but that."""
-    return effect_task({} if waiting else op.input)
-
-
-def effect_task(fields: dict[str, Any]) -> Any:
-    """A task of its fields."""
-    from queuert.testing.chaos.workload import Task
-
-    return Task(**fields)
 
 
 @contextmanager

@@ -21,6 +21,8 @@ from queuert.testing.fault_proxy import FaultProxy
 
 _KEEP = 0.02
 _PATIENCE = 15.0
+_FREEZING = 0.02
+"""Seconds until all threads of a process have stopped."""
 _LIBRARIES = (
     "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1", "/usr/lib/aarch64-linux-gnu/faketime/libfaketime.so.1",
     "/usr/lib/faketime/libfaketime.so.1", "/usr/local/lib/faketime/libfaketime.so.1",
@@ -81,6 +83,7 @@ class Fleet:
 
     def __init__(self, settings: ChaosSettings, plan: Plan, store: OwnedStore, directory: Path) -> None:
         self._directory = directory
+        self._store = store
         self._stack = ExitStack()
         self._nursery = Nursery()
         self._stack.callback(self._nursery.close)
@@ -138,12 +141,16 @@ class Fleet:
         return place.child
 
     @contextmanager
-    def frozen(self, place: Place, child: Child) -> Iterator[None]:
-        """Freeze a process while the block lasts."""
+    def frozen(self, place: Place, child: Child) -> Iterator[bool]:
+        """Freeze a process while the block lasts; whether all others can do nothing either meanwhile."""
         child.send(signal.SIGSTOP)
         try:
-            with self.away(place):
-                yield
+            time.sleep(_FREEZING)
+            all_wait = self._store.waits_for(child.pid)
+            with ExitStack() as away:
+                for one in self.workers if all_wait else [place]:
+                    away.enter_context(self.away(one))
+                yield all_wait
         finally:
             child.send(signal.SIGCONT)
 

@@ -28,7 +28,6 @@ NOT_APPLICABLE: Mapping[str, str] = {
 
 _FINAL = "('continued', 'completed', 'failed', 'cancelled')"
 _EPSILON = 0.001
-_SHOWN = 20
 
 
 def invariant(id: str, title: str) -> Callable[[Callable[[History], Iterator[str]]], Check]:

@@ -11,7 +11,6 @@ _DEATHS = (-9, -11, 9)
 _POISONED = "SELECT x.pid FROM x JOIN s ON s.id = x.job_id WHERE s.type = 'chaos.poison' AND mark = 'began'"
 """Workers that a poisonous job ended before they could, and by which exit codes."""
 _ASKED = "SELECT id FROM a WHERE how = 'outside' AND op = '{}' AND outcome IN ('ack', 'unknown')"
-_DETAIL = 20
 
 
 @invariant("I11", "a chain goes on in the transaction that ends its last job")

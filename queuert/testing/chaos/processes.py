@@ -75,7 +75,6 @@ class Nursery:
         self._children: dict[int, Child] = {}
         self._apart: list[subprocess.Popen[bytes]] = []
         self._ready = threading.Event()
-        self._closing = False
         self._reader = threading.Thread(target=self._read, name="queuert-chaos-nursery", daemon=True)
         self._reader.start()
 
@@ -114,7 +113,6 @@ class Nursery:
 
     def close(self) -> None:
         """End the zygote with all its children, and those that were started apart."""
-        self._closing = True
         assert self._zygote.stdin is not None and self._zygote.stdout is not None
         for process in self._apart:
             process.kill()

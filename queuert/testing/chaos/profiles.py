@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from queuert.errors import ConfigurationError
+from queuert.testing.chaos.catalogue import kinds_of
 
 STORES = ("postgres", "redis", "sqlite")
 
@@ -63,6 +64,7 @@ _OF_SERVERS_ALONE = (
 _CRASHES_OF_REDIS = 0.4
 """It has one way to crash where Postgres has three."""
 _OF_TRANSACTIONS = ("commits in doubt that stood", "commits in doubt that did not")
+_TIMES_OF_SERVERS = ("first completion after the server serves again, 95 of 100",)
 
 PROFILES: Mapping[str, Profile] = {
     profile.name: profile
@@ -91,7 +93,8 @@ class ChaosSettings:
         faults: likewise.
         seconds: over which they are spread, instead of the profile's.
         workload: ``MODULE:ATTRIBUTE`` of a :class:`~queuert.testing.chaos.workload.Workload` that takes part.
-        directory: where logs and records go, and stay; by default a temporary one that goes with the run.
+        directory: where logs and records go, and stay: an empty one, or none yet; by default a temporary one that goes
+            with the run.
 
     Raises:
         ConfigurationError: a value is out of range.
@@ -138,12 +141,14 @@ class ChaosSettings:
         known = {name: number for name, number in self.profile.gates.items() if name not in absent[self.store]}
         if self.store == "redis":
             known["server crashes"] = math.ceil(known["server crashes"] * _CRASHES_OF_REDIS)
+        known["kinds of fault"] = min(known["kinds of fault"], len(kinds_of(self.store)))
         return {name: self._scaled(name, number) for name, number in known.items()}
 
     @property
     def limits(self) -> dict[str, float]:
-        """What may take how long at most."""
-        return dict(self.profile.limits)
+        """What may take how long at most, where there is anything to be measured."""
+        absent = _TIMES_OF_SERVERS if self.store == "sqlite" else ()
+        return {name: most for name, most in self.profile.limits.items() if name not in absent}
 
     def _scaled(self, name: str, number: int) -> int:
         if name in ("kinds of fault", "kinds of poison buried"):

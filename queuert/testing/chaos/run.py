@@ -14,7 +14,7 @@ from typing import Any
 import queuert.testing.chaos.invariants_of_chains
 import queuert.testing.chaos.zombies  # noqa: F401  (both register what they hold)
 from queuert.embedded.workspace import Workspace
-from queuert.errors import QueuertError
+from queuert.errors import ConfigurationError, QueuertError
 from queuert.testing.chaos.display import Display
 from queuert.testing.chaos.faults import INJECTORS, Scene, note_stop
 from queuert.testing.chaos.figures import figures, measures, probes
@@ -55,7 +55,7 @@ def run_chaos(
     Raises:
         EmbeddedServerError: there is no server to run.
         ChaosError: a part of the run itself failed.
-        ConfigurationError: there is no such workload.
+        ConfigurationError: there is no such workload, or the directory is not empty.
     """
     plan = make_plan(settings)
     shown = display or Display(quiet=True)
@@ -88,6 +88,9 @@ def run_chaos(
 def _directory(settings: ChaosSettings) -> Iterator[Path]:
     if settings.directory is not None:
         settings.directory.mkdir(parents=True, exist_ok=True)
+        if any(settings.directory.iterdir()):
+            # Clients would take the starts of another run for made.
+            raise ConfigurationError(f"{settings.directory} is not empty: give each run a directory of its own")
         yield settings.directory.absolute()
         return
     workspace = Workspace(in_memory=not settings.profile.durable)

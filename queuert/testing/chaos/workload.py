@@ -82,7 +82,6 @@ class Workload:
     Args:
         processors: makes the handlers, in each worker.
         start: the n-th start, made of a random generator that is the same in every run of a seed. Its id is replaced.
-        fails: names of the job types that may fail for good.
 
     Example::
 
@@ -91,7 +90,6 @@ class Workload:
 
     processors: Callable[[], Processors]
     start: Callable[[Random, int], NewChain[Any]]
-    fails: frozenset[str] = frozenset()
 
 
 def load(target: str) -> Workload:

@@ -18,7 +18,9 @@ def zombie(scene: Scene, fault: Fault) -> str:
     try:
         place = place_of(scene, ids[0], 1)
         with place.held() as child:
-            with scene.fleet.frozen(place, child):
+            with scene.fleet.frozen(place, child) as all_wait:
+                if all_wait:
+                    raise Missed("nobody else could write")
                 _next_begins(scene, ids[0], ended=fault.kind == "zombie after next ended")
             for id in ids:
                 open_gate(scene, id, 1)

@@ -16,7 +16,7 @@ def owned_store(name: str, directory: Path, *, durable: bool) -> OwnedStore:
     if name == "redis":
         from queuert.testing.chaos.stores.redis import OwnedRedis
 
-        return OwnedRedis(directory)
+        return OwnedRedis(directory, durable=durable)
     from queuert.testing.chaos.stores.sqlite import OwnedSQLite
 
     return OwnedSQLite(directory)

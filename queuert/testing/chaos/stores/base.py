@@ -47,6 +47,10 @@ class OwnedStore(Protocol):
         """The jobs, with their attempts, that workers with this process id in their name hold."""
         ...
 
+    def waits_for(self, pid: int) -> bool:
+        """Whether nobody can write before this process, which is frozen, goes on."""
+        ...
+
     def break_it(self, kind: str, measure: float) -> tuple[float | None, str]:
         """Do what a kind of fault of the server says: when it served again, if it had stopped, and what was done."""
         ...

@@ -151,6 +151,10 @@ class OwnedPostgres:
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
+    def waits_for(self, pid: int) -> bool:
+        """Nobody holds what all others need."""
+        return False
+
     def break_it(self, kind: str, measure: float) -> tuple[float | None, str]:
         """Break the server."""
         match kind:

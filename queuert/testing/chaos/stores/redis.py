@@ -12,8 +12,10 @@ from typing import Any
 import redis
 
 from queuert.embedded import EmbeddedRedis
+from queuert.embedded.server import wait_until
 from queuert.state.redis import keys
 from queuert.testing.chaos.history import History
+from queuert.testing.chaos.workload import LEASE
 from queuert.testing.fault_proxy import FaultProxy
 from queuert.testing.redis_scan import scan
 
@@ -33,20 +35,24 @@ _FIELDS = {
 _TIMES = frozenset({"lease", "scheduled"})
 _CLOCK = "chaos:clock"
 _TICK = 0.02
+"""Seconds between two times in the file, which itself dates what it has in whole seconds."""
 _TELL_TIME = """local now = redis.call('TIME')
 redis.call('SET', KEYS[1], string.format('%.0f', now[1] * 1000000 + now[2]))"""
-"""Seconds between two times in the file, which itself dates what it has in whole seconds."""
+_LATE = 5.0
 _NUMBERS = frozenset({"attempt", "uncounted", "expirations"})
 
 
 class OwnedRedis:
-    """An embedded server that flushes each write, and never rewrites its file."""
+    """An embedded server that writes each change to its file, which is never rewritten, before it answers.
+
+    Where it is durable, the file is on the run's disk, and else in memory: a killed server loses neither.
+    """
 
     name = "redis"
     has_server = True
 
-    def __init__(self, directory: Path) -> None:
-        self._server = EmbeddedRedis(options=_OPTIONS)
+    def __init__(self, directory: Path, *, durable: bool) -> None:
+        self._server = EmbeddedRedis(directory / "redis" if durable else None, options=_OPTIONS)
         self._ended = threading.Event()
         self._clock = threading.Thread(target=self._keep_time, name="queuert-chaos-clock", daemon=True)
         self._prefix = keys.prefix(keys.DEFAULT_NAMESPACE)
@@ -89,19 +95,25 @@ class OwnedRedis:
     def open_jobs(self) -> int:
         """Jobs that have not ended, without those that nobody handles, by the store's own counters."""
         with self._client() as client:
-            found = 0
-            for key in client.scan_iter(match=f"{_escaped(self._prefix)}n:*"):
-                if not key.endswith(f"n:{_NOBODY}"):
-                    found += sum(int(number or 0) for number in client.hmget(key, _OPEN))
-            return found
+            types = client.smembers(f"{self._prefix}types") - {_NOBODY}
+            numbers = [client.hmget(f"{self._prefix}n:{type}", _OPEN) for type in types]
+            return sum(int(number or 0) for of_type in numbers for number in of_type)
 
     def leases_of(self, pid: int) -> list[tuple[str, int]]:
-        """The jobs in the lists of the worker of this process."""
+        """The jobs in the lists of the worker of this process. What others have taken since is not its any more."""
         with self._client() as client:
-            lists = client.scan_iter(match=f"{_escaped(self._prefix)}p:chaos-{pid}-*")
+            own = [one for one in client.smembers(f"{self._prefix}holders") if one.startswith(f"chaos-{pid}-")]
+            entries = [entry for one in own for entry in client.lrange(f"{self._prefix}p:{one}", 0, -1)]
             # An entry is the generation, the due time and the id of a job.
-            ids = [entry.split(":", 2)[2] for key in lists for entry in client.lrange(key, 0, -1)]
-            return [(id, int(client.hget(f"{self._prefix}j:{id}", "attempt") or 0)) for id in ids]
+            ids = [entry.split(":", 2)[2] for entry in entries]
+            jobs = [(id, client.hmget(f"{self._prefix}j:{id}", "status", "holder", "attempt")) for id in ids]
+            return [
+                (id, int(attempt)) for id, (status, holder, attempt) in jobs if status == "running" and holder in own
+            ]
+
+    def waits_for(self, pid: int) -> bool:
+        """Nobody holds what all others need."""
+        return False
 
     def break_it(self, kind: str, measure: float) -> tuple[float | None, str]:
         """Break the server."""
@@ -112,7 +124,7 @@ class OwnedRedis:
         with self._client() as client:
             match kind:
                 case "pause redis":
-                    milliseconds = int(300 + 1500 * measure)
+                    milliseconds = int(1000 * LEASE.seconds * (1.2 + measure))
                     client.client_pause(milliseconds)
                     time.sleep(milliseconds / 1000)
                 case "flush scripts":
@@ -131,6 +143,9 @@ class OwnedRedis:
         self._stop_clock()
         history.add("c", _changes(self._prefix, self._append_only()))
         with self._client() as client:
+            wait_until(lambda: len(client.client_list()) == 1, _LATE)
+            left = len(client.client_list()) - 1
+            history.add("facts", [{"name": "connections left", "value": left}])
             faults = scan(client)
             history.add("facts", ({"name": "fault of a key", "value": fault} for fault in faults))
             jobs = list(_jobs(client, self._prefix))

@@ -14,6 +14,8 @@ from queuert.state.sqlite import SQLiteState
 from queuert.testing.chaos.history import History
 from queuert.testing.fault_proxy import FaultProxy
 
+_WRITE_LOCK = "120"
+"""The byte, by the format of its write-ahead log."""
 _PAIRS = {
     "status": "status", "token": "lease_token", "attempt": "attempt", "lease": "lease_expires_at",
     "scheduled": "scheduled_at", "uncounted": "uncounted", "expirations": "lease_expirations",
@@ -103,6 +105,15 @@ class OwnedSQLite:
         with self._connected() as connection:
             query = "SELECT id, attempt FROM queuert_job WHERE status = 'running' AND holder LIKE ?"
             return connection.execute(query, (f"chaos-{pid}-%",)).fetchall()
+
+    def waits_for(self, pid: int) -> bool:
+        """Whether this process holds the write lock: SQLite has that on one byte of the file beside the database."""
+        index = Path(f"{self._path}-shm").stat().st_ino
+        locks = (line.split() for line in Path("/proc/locks").read_text(encoding="ascii").splitlines())
+        return any(
+            lock[3:5] == ["WRITE", str(pid)] and lock[5].endswith(f":{index}") and lock[6] == _WRITE_LOCK
+            for lock in locks
+        )
 
     def break_it(self, kind: str, measure: float) -> tuple[float | None, str]:
         """Hold the write lock for a while."""
