@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,14 +13,13 @@ import psycopg
 from queuert.notify.adapter import Hint, Topic
 from queuert.notify.payloads import decode, encode
 from queuert.notify.pending import Batch, Pending
-from queuert.notify.postgres.wire import QueryRefused, Wire, array
+from queuert.notify.postgres.wire import QueryRefused, Wire
 from queuert.notify.subscribers import Subscribers
 from queuert.notify.times import ListenerTimes
 
 # Nobody needs a hint after a crash, so its commit need not wait for the disk. Set for this one transaction, because a
 # setting of the session would get lost in a pooler.
-_SEND = """SELECT set_config('synchronous_commit', 'off', true), pg_notify(channel, payload)
-FROM unnest($1::text[], $2::text[]) AS hint (channel, payload)"""
+_QUICKLY = "set_config('synchronous_commit', 'off', true)"
 
 # After a silence a hint goes out at once. While they come one upon the other, those of so many seconds go together:
 # each sending is a transaction, on the processors that should be running jobs.
@@ -137,7 +136,7 @@ class Session:
     def _send(self, batch: Batch, limit: float) -> None:
         texts = [(channel_of(self._schema, topic), text) for topic, keys in batch.items() for text in encode(keys)]
         try:
-            self._wire.ask(_SEND, [array([one for one, _ in texts]), array([one for _, one in texts])], limit=limit)
+            _notify(self._wire, texts, limit)
         except QueryRefused as refusal:
             if refusal.sqlstate == _READ_ONLY:
                 raise psycopg.OperationalError(str(refusal)) from refusal
@@ -214,19 +213,16 @@ class Session:
         channel = f"{self._schema}_test_{secrets.token_hex(8)}"
         answer = self._wire.ask(f'LISTEN "{channel}"; SELECT pg_backend_pid()', limit=self._times.answer)
         if answer == [[str(self._wire.backend_pid)]]:
-            self._notify(self._wire, channel)
+            _notify(self._wire, [(channel, "")], self._times.answer)
         else:
             # There is a pooler. In transaction mode a notification to oneself would pass by chance, since it comes
             # while the pooler still lends us its sender; one from elsewhere comes when it no longer does.
             sender = self._connect()
             try:
-                self._notify(sender, channel)
+                _notify(sender, [(channel, "")], self._times.answer)
             finally:
                 sender.close()
         self._test = _Test(channel, time.monotonic() + self._times.self_test)
-
-    def _notify(self, wire: Wire, channel: str) -> None:
-        wire.ask(_SEND, [array([channel]), array([""])], limit=self._times.answer)
 
     def _pass(self) -> None:
         if self._test is not None:
@@ -240,6 +236,16 @@ class Session:
         self._owner.is_deaf(DEAF, self._times.retest)
         # The pooler's connection should not go on listening for nobody.
         self._wire.ask("UNLISTEN *", limit=self._times.answer)
+
+
+def _notify(wire: Wire, texts: Sequence[tuple[str, str]], limit: float) -> None:
+    """Send texts on their channels.
+
+    Calls in a row take the server half the time of a query over a list. NOTIFY would be quicker still, but to
+    pg_stat_statements, which tells statements apart, each of its texts would be a statement of its own.
+    """
+    calls = (f"pg_notify(${number}, ${number + 1})" for number in range(1, 2 * len(texts), 2))
+    wire.ask(f"SELECT {', '.join((_QUICKLY, *calls))}", [part for pair in texts for part in pair], limit=limit)
 
 
 def channel_of(schema: str, topic: Topic) -> str:

@@ -86,9 +86,10 @@ class Wire:
         poll = select.poll()
         poll.register(self._pgconn.socket, select.POLLIN)
         poll.register(self._waker, select.POLLIN)
-        ready = poll.poll(0 if self._notifications else max(0.0, timeout) * 1000)
-        self._waker.clear()
-        if any(descriptor == self._pgconn.socket for descriptor, _ in ready):
+        ready = dict(poll.poll(0 if self._notifications else max(0.0, timeout) * 1000))
+        if self._waker.fileno() in ready:
+            self._waker.clear()
+        if self._pgconn.socket in ready:
             self._consume()
             self._collect()
 
@@ -137,8 +138,3 @@ class Wire:
 def _rows(result: PGresult) -> list[list[str]]:
     columns = range(result.nfields)
     return [[(result.get_value(row, column) or b"").decode() for column in columns] for row in range(result.ntuples)]
-
-
-def array(texts: Sequence[str]) -> str:
-    """A ``text[]`` as Postgres reads it."""
-    return "{" + ",".join('"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"' for text in texts) + "}"
