@@ -66,6 +66,10 @@ class Processors:
         after_attempt: called before an attempt is written that completed its job or failed for good, see
             :class:`~queuert.worker.after_attempt.EndedAttempt`; for job types without one of their own.
 
+    Raises:
+        DefinitionError: ``job_types`` is none, or ``after_attempt`` cannot be called.
+        ConfigurationError: ``retention`` is none.
+
     Example::
 
         processors = Processors(job_types, retry=RetryPolicy(max_attempts=5))
@@ -86,6 +90,8 @@ class Processors:
         retention: Retention | None = None,
         after_attempt: AfterAttempt | None = None,
     ) -> None:
+        if not isinstance(job_types, JobTypes):
+            raise DefinitionError(f"job_types is {job_types!r}: use Processors(JobTypes(...))")
         self.job_types = job_types
         self._middlewares = tuple(middlewares)
         self._retry = retry or RetryPolicy()
@@ -136,10 +142,12 @@ class Processors:
         Raises:
             UnknownJobTypeError: the job type is not among ``job_types``.
             DuplicateJobTypeError: it has a handler already.
-            DefinitionError: what is decorated cannot be called, or not in another process; or a middleware is none, or
-                would not be entered in its transactions.
+            DefinitionError: ``job_type`` is none, what is decorated cannot be called, or not in another process; or a
+                middleware is none, or would not be entered in its transactions.
             ConfigurationError: a setting is out of range.
         """
+        if not isinstance(job_type, JobType):
+            raise DefinitionError(f"{job_type!r} is no job type: use @processors.handles(job_type) above the handler")
         settings = {
             "retry": retry or self._retry,
             "lease": lease or self._lease,
@@ -275,9 +283,11 @@ def merged(
         DefinitionError: there is no handler at all, or one that is to run in another process cannot be imported there,
             or a group lacks a required middleware.
     """
-    groups = [given] if isinstance(given, Processors) else list(given)
+    groups = list(given) if isinstance(given, Sequence) else [given]
     found: dict[str, Processor] = {}
     for group in groups:
+        if not isinstance(group, Processors):
+            raise DefinitionError(f"{group!r} is no group of handlers: give a worker Processors(...), one or several")
         group.check_required(required_middlewares)
         for processor in group:
             if processor.job_type.name in found:

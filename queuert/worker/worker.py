@@ -54,7 +54,8 @@ class InProcessWorker:
     Raises:
         ConfigurationError: a setting is out of range, or two schedules have one name.
         DefinitionError: there is no handler, or two for one job type, or a handler or schedule of a type that the
-            client does not know, or a group of processors lacks a required middleware.
+            client does not know, or a group of processors lacks a required middleware; or the client or the processors
+            are none.
 
     Example::
 
@@ -75,6 +76,8 @@ class InProcessWorker:
         schedules: Sequence[Recurring] = (),
         required_middlewares: Sequence[Middleware] = (),
     ) -> None:
+        if not isinstance(client, AsyncClient | Client):
+            raise DefinitionError(f"client is a {type(client).__name__}: use AsyncClient(...) or Client(...)")
         self._processors = merged(processors, required_middlewares)
         self._name = _checked_name(name)
         _check(concurrency >= 1, f"concurrency is {concurrency}: at least 1")

@@ -224,6 +224,32 @@ def test_what_cannot_be_called_is_refused() -> None:
         Processors(JOB_TYPES).handles(number)(not_callable)
 
 
+def test_a_decorator_without_its_job_type_is_refused() -> None:
+    bare: Any = echo
+    with pytest.raises(DefinitionError, match=r"use @processors.handles\(job_type\)"):
+        Processors(JOB_TYPES).handles(bare)
+    with pytest.raises(DefinitionError, match="no job type"):
+        Processors(JOB_TYPES).handles_batch(bare, size=2)
+
+
+def test_processors_of_a_list_are_refused() -> None:
+    types: Any = [number]
+    with pytest.raises(DefinitionError, match="JobTypes"):
+        Processors(types)
+
+
+@pytest.mark.parametrize("handlers", [echo, [echo], "handlers"])
+async def test_a_worker_is_given_processors(stage: Stage, handlers: Any) -> None:
+    with pytest.raises(DefinitionError, match="no group of handlers"):
+        InProcessWorker(stage.client, handlers)
+
+
+def test_a_worker_is_given_a_client() -> None:
+    address: Any = "postgresql://localhost/app"
+    with pytest.raises(DefinitionError, match="client is a str"):
+        InProcessWorker(address, Processors(JOB_TYPES))
+
+
 async def test_a_worker_without_handlers_is_refused(stage: Stage) -> None:
     for nothing in (Processors(JOB_TYPES), [], [Processors(JOB_TYPES)]):
         with pytest.raises(DefinitionError, match="at least one handler"):
