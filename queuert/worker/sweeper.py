@@ -59,9 +59,9 @@ class Sweeper:
         self._policies = policies
         self._has_events = has_events
         self._log_trouble: str | None = None
-        """What was told of the event log last: it is told once."""
+        """What was told of the event log last: it is told once, until it goes well again."""
         self._staging_at = time.monotonic()
-        self._staging_trouble = False
+        self._staging_trouble: str | None = None
         self._worker = worker
         self._observers = observers
         self._cursor: str | None = None
@@ -109,10 +109,11 @@ class Sweeper:
         except StateUnavailableError:
             raise
         except StateError as error:
-            if not self._staging_trouble:
+            if str(error) != self._staging_trouble:
+                self._staging_trouble = str(error)
                 self._observers.emit(StagingNotTended(worker=self._worker, error=str(error)))
-            self._staging_trouble = True
             return
+        self._staging_trouble = None
         if done.dropped or done.forgotten:
             self._observers.emit(StagingTended(worker=self._worker, dropped=done.dropped, forgotten=done.forgotten))
 

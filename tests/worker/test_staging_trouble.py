@@ -1,0 +1,33 @@
+"""Staging that a worker cannot tend is told of once, until it goes well again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from queuert.errors import StateError
+from queuert.observability.events import StagingNotTended
+from queuert.state.postgres.async_store import AsyncPostgresStore
+from queuert.state.retention import StagingUpkeep
+from queuert.worker import sweeper
+from tests.worker.support import Stage, echo, in_time, number
+
+
+async def test_each_trouble_is_told_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_FIRST", "_BETWEEN_PAGES", "SWEEP_EVERY", "STAGING_EVERY"):
+        monkeypatch.setattr(sweeper, name, 0.0)
+    looks: Iterator[str | None] = iter(["full", "full", "forbidden", None, "forbidden", "the last"])
+
+    async def tend(store: AsyncPostgresStore) -> StagingUpkeep:
+        trouble = next(looks, None)
+        if trouble is not None:
+            raise StateError(trouble)
+        return StagingUpkeep()
+
+    monkeypatch.setattr(AsyncPostgresStore, "tend_staging", tend)
+    stage.handles(number, echo)
+    async with stage.worker():
+        await in_time(stage.log.wait_for(StagingNotTended, error="the last"))
+    told = [one.error for one in stage.log.of(StagingNotTended)]
+    assert told == ["full", "forbidden", "forbidden", "the last"]
