@@ -124,12 +124,11 @@ class LeaseKeeper:
 
     def _renew_due(self) -> None:
         # Connected before the first lease is due, since that can take as long as a short lease lasts.
-        self._opened_store()
+        store = self._opened_store()
         now = time.monotonic()
         due = self._book.due(now + self._tick, with_news=now >= self._news_at)
         if not due:
             return
-        store = self._opened_store()
         free = [held for held in due if held.cut is None]
         refused = self._renew(store, free) if free else []
         lost = self._lose(store, refused) if refused else 0
