@@ -101,8 +101,11 @@ class Claimer:
             return
         self._woken.clear()
         claimed = await self._claim(wanted)
-        if claimed < wanted and not self.loop.stopping:
-            await self._wait(claimed, await self._store.next_due(list(self._leases)))
+        if claimed < wanted:
+            # What was claimed begins first: this look is for later.
+            await asyncio.sleep(0)
+            if not self.loop.stopping:
+                await self._wait(claimed, await self._store.next_due(list(self._leases)))
 
     async def _claim(self, limit: int) -> int:
         """Claim and start up to ``limit`` jobs; how many there were."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 
 from queuert import Attempt, JobStatus, NewChain, Outcome, Processors, after, at
 from queuert.observability.events import AttemptCompleted, AttemptStarted
-from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, echo, number, relay, text
+from queuert.state.postgres.async_store import AsyncPostgresStore
+from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, echo, number, relay, text, until
 
 
 async def test_no_more_at_once_than_slots(stage: Stage) -> None:
@@ -31,6 +33,29 @@ async def test_no_more_at_once_than_slots(stage: Stage) -> None:
         await stage.client.wait(chains, timeout=WAIT)
         assert worker.running <= 7
     assert most == 7
+
+
+async def test_what_was_claimed_begins_before_the_look_for_what_is_next(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    next_due = AsyncPostgresStore.next_due
+
+    async def noted(store: AsyncPostgresStore, types: Sequence[str]) -> float | None:
+        order.append("looked")
+        return await next_due(store, types)
+
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        order.append("began")
+        return attempt.input
+
+    monkeypatch.setattr(AsyncPostgresStore, "next_due", noted)
+    chain = await stage.client.start_chain(number, 1)
+    async with stage.worker(concurrency=2):
+        await chain.wait(timeout=WAIT)
+        await until(lambda: "looked" in order, "it has looked for what is next")
+    assert order[0] == "began"
 
 
 async def test_no_more_threads_at_once_than_slots(stage: Stage) -> None:
