@@ -32,10 +32,11 @@ class AttemptRuntime:
         began: when its handler did (monotonic).
         concluding: its ending is known, so there is nothing left to stop.
         ended: what its own ``complete()`` committed.
+        in_doubt: what a child process was about to commit when it was last heard of.
     """
 
     __slots__ = (
-        "_closing", "_in_doubt", "_job", "_processor", "_services", "_stop", "began", "concluding", "ended", "held",
+        "_closing", "_job", "_processor", "_services", "_stop", "began", "concluding", "ended", "held", "in_doubt",
         "signal",
     )  # fmt: skip
 
@@ -52,8 +53,7 @@ class AttemptRuntime:
         self._processor = processor
         self._job = job
         self._stop = stop
-        self._in_doubt: tuple[Finish, FinishResult] | None = None
-        """What a child process was about to commit when it was last heard of."""
+        self.in_doubt: tuple[Finish, FinishResult] | None = None
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -163,11 +163,11 @@ class AttemptRuntime:
 
     def committing(self, finish: Finish, result: FinishResult) -> None:
         """A child process commits this next; if it dies, only the store knows whether it did."""
-        self._in_doubt = finish, result
+        self.in_doubt = finish, result
 
     def committed(self, finish: Finish, result: FinishResult) -> None:
         """The ending stands."""
-        self._in_doubt = None
+        self.in_doubt = None
         self.ended = result
         self.concluding = True
         self.over()
@@ -175,7 +175,7 @@ class AttemptRuntime:
 
     def let_go(self) -> None:
         """The transaction is over and the job has no ending: the lease counts again, and is renewed at once."""
-        self._in_doubt = None
+        self.in_doubt = None
         self.held.cut = None
         self._services.hasten([self._job.id])
 
@@ -188,9 +188,9 @@ class AttemptRuntime:
 
     async def resolve_doubt(self) -> bool:
         """Whether a child process that died had committed its ending; if so, that is told."""
-        if self._in_doubt is None or not await self._commit_stands():
+        if self.in_doubt is None or not await self._commit_stands():
             return False
-        self.committed(*self._in_doubt)
+        self.committed(*self.in_doubt)
         return True
 
     async def _commit_stands(self) -> bool:

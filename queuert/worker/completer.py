@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from queuert.errors import StateUnavailableError
 from queuert.observability.adapter import Observers
@@ -32,12 +32,8 @@ class Author(Protocol):
 A = TypeVar("A", bound=Author)
 
 
-class Written(NamedTuple, Generic[A]):
-    """An ending about which the store has decided, and whose it is."""
-
-    author: A
-    finish: Finish
-    result: FinishResult
+Written: TypeAlias = tuple[A, Finish, FinishResult]
+"""An ending about which the store has decided, and whose it is."""
 
 
 class _Pending(Generic[A]):
@@ -175,7 +171,7 @@ class Completer(Generic[A]):
             elif one.asked_for:
                 one.decided = True
                 if one.author is not None:
-                    written.append(Written(one.author, one.finish, result))
+                    written.append((one.author, one.finish, result))
                 elif one.future is not None:
                     one.future.set_result(result)
         if written:

@@ -137,6 +137,11 @@ def interrupted(job: ClaimedJob) -> Finish:
     return Finish(job, FinishKind.INTERRUPT, error=JobError("worker_stopping", "the worker stopped before it was done"))
 
 
+def late(job: ClaimedJob) -> Finish:
+    """An attempt whose lease was over before it could begin: given back, not counted."""
+    return Finish(job, FinishKind.INTERRUPT, error=JobError("late", "its lease was over before it could begin"))
+
+
 def error_of(exception: BaseException, kind: str = "handler") -> JobError:
     """An exception, as it is stored: text that any store can hold, of bounded length."""
     if isinstance(exception, PayloadDecodeError):

@@ -202,6 +202,7 @@ class WorkerParts:
 
     def _made(self, jobs: Sequence[ClaimedJob], sent_at: float) -> list[AttemptRunner]:
         """Attempts of claimed jobs; from here on their leases are looked after."""
+        self.reports.claimed()
         processors, services = self._processors, self._services
         runners = [AttemptRunner(services, processors[job.type], job, sent_at) for job in jobs]
         self.book.add(runner.held for runner in runners)
@@ -220,9 +221,9 @@ class WorkerParts:
             return True
         return runner.job.created_at < next(iter(concluding.values()))
 
-    def _begin(self, runner: AttemptRunner) -> Coroutine[Any, Any, bool]:
+    def _begin(self, runner: AttemptRunner, task: asyncio.Task[None]) -> Coroutine[Any, Any, bool]:
         self._runners.add(runner)
-        return runner.run()
+        return runner.run(task)
 
     def _handled(self, runner: AttemptRunner) -> None:
         self.prefetch.pace.note(runner.duration)

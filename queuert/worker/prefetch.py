@@ -57,7 +57,7 @@ class Prefetch(Generic[T]):
     def __init__(
         self,
         places: int,
-        run: Callable[[T], Coroutine[Any, Any, bool]],
+        run: Callable[[T, asyncio.Task[None]], Coroutine[Any, Any, bool]],
         *,
         enabled: bool,
         may_start: Callable[[T], bool] = lambda one: True,

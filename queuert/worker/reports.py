@@ -60,6 +60,7 @@ class Reports:
         self._notify = notify
         self._wake_claimer = wake_claimer
         self._limited = limited
+        self._tells_starts = True
 
     def _identity(self, job: ClaimedJob) -> events.Identity:
         return {
@@ -70,9 +71,13 @@ class Reports:
             "attempt": job.attempt,
         }
 
+    def claimed(self) -> None:
+        """Jobs will begin: whether anybody wants to hear of that is asked once for all that a claim brought."""
+        self._tells_starts = self._observers.want(events.AttemptStarted)
+
     def started(self, job: ClaimedJob) -> None:
         """The handler begins."""
-        if self._observers.want(events.AttemptStarted):
+        if self._tells_starts:
             waited = (job.started_at - job.scheduled_at).total_seconds()
             self._observers.emit(events.AttemptStarted(**self._identity(job), waited=max(0.0, waited)))
 

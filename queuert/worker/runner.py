@@ -28,7 +28,7 @@ class AttemptRunner:
 
     __slots__ = (
         "_abort", "_cancelled", "_given_up", "_handler", "_in_thread", "_processor", "_refused", "_runtime",
-        "_services", "duration", "job",
+        "_services", "duration", "held", "job",
     )  # fmt: skip
 
     def __init__(self, services: Services, processor: Processor, job: ClaimedJob, sent_at: float) -> None:
@@ -39,6 +39,8 @@ class AttemptRunner:
         self._services = services
         self._processor = processor
         self._runtime = AttemptRuntime(services, processor, job, sent_at, self._stop)
+        self.held: HeldLease = self._runtime.held
+        """What it holds its job by."""
         self._abort = self._runtime.signal
         self._given_up = False
         self._in_thread = False
@@ -47,11 +49,6 @@ class AttemptRunner:
         """Its task was cancelled, by an abort or from within."""
         self._handler: asyncio.Task[Any] | None = None
         """This attempt's task, while its handler runs in it."""
-
-    @property
-    def held(self) -> HeldLease:
-        """What it holds its job by."""
-        return self._runtime.held
 
     def fields(self) -> dict[str, object]:
         """What log records of its handler say."""
@@ -99,10 +96,10 @@ class AttemptRunner:
 
     # --- the attempt --------------------------------------------------------------------------------------------------
 
-    async def run(self) -> bool:
-        """Run the attempt, until its handler has ended. Whatever happens in it, this does not raise.
+    async def run(self, task: asyncio.Task[None]) -> bool:
+        """Run the attempt in this task, until its handler has ended. Whatever happens in it, this does not raise.
 
-        Its ending is written later. Returns whether its task may run another attempt.
+        Its ending is written later. Returns whether the task may run another attempt.
         """
         context.enter(self)
         try:
@@ -110,8 +107,10 @@ class AttemptRunner:
             self._services.reports.started(self.job)
             if self._runtime.began >= self.held.deadline:
                 # The answer to its claim came late, or the worker stood still: somebody else may have the job by now.
-                self.abort(AbortReason.ERROR)
-            finish = await self._outcome()
+                # If nobody has, it need not wait for the reaper.
+                finish: Finish | None = endings.late(self.job)
+            else:
+                finish = await self._outcome(task)
             self.duration = self._runtime.duration
             self._services.handled(self)
             await self._conclude(finish)
@@ -132,10 +131,10 @@ class AttemptRunner:
         self._runtime.over()
         self._services.over(self)
 
-    async def _outcome(self) -> Finish | None:
+    async def _outcome(self, task: asyncio.Task[None]) -> Finish | None:
         """What the attempt comes to; None where nothing is left to be written."""
         try:
-            outcome = await self._handled_in_time()
+            outcome = await self._handled_in_time(task)
         except asyncio.CancelledError:
             return await self._after_cancel()
         except BaseException as error:
@@ -144,11 +143,14 @@ class AttemptRunner:
             return None
         if self._abort.reason is AbortReason.TIMEOUT:
             return self._timed_out()
-        return self._ending_or_failure(outcome)
+        try:
+            return endings.ending(self.job, self._processor.job_type, self._processor.retry, outcome)
+        except Exception as error:
+            return self._failure(error)
 
-    async def _handled_in_time(self) -> Any:
+    async def _handled_in_time(self, task: asyncio.Task[None]) -> Any:
         """Run the handler in this task, which an abort cancels meanwhile, and not any more afterwards."""
-        task = self._handler = asyncio.current_task()
+        self._handler = task
         try:
             if self._processor.timeout is None:
                 return await self._handle()
@@ -156,7 +158,7 @@ class AttemptRunner:
                 return await self._handle()
         finally:
             self._handler = None
-            while task is not None and task.cancelling():
+            while task.cancelling():
                 self._cancelled = True
                 task.uncancel()
 
@@ -167,8 +169,8 @@ class AttemptRunner:
             self._abort.raise_if_set()
             attempt = self._prepared(await self._blockers() if self.job.blocker_count else ())
             if middlewares:
-                return await wrapped(middlewares, attempt, lambda: self._call(attempt))()
-            return await self._call(attempt)
+                return await wrapped(middlewares, attempt, lambda: self._called(attempt))()
+            return await self._called(attempt)
         except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
             raise RuntimeError(f"the handler raised {type(error).__name__}: {error}") from error
 
@@ -192,16 +194,20 @@ class AttemptRunner:
             blockers.check_completed(records)
         return blockers.decoded(self._services.job_types, self._processor.job_type, records)
 
-    async def _call(self, attempt: Attempt[Any, Any]) -> Any:
-        handler = self._processor.handler
-        if self._processor.executor is Executor.PROCESS:
+    def _called(self, attempt: Attempt[Any, Any]) -> Any:
+        """Call the handler where it belongs; what to wait for."""
+        processor = self._processor
+        if processor.executor is Executor.PROCESS:
             self._in_thread = True  # The call itself sees to its end.
-            return await self._services.processes.call(self._processor, attempt, self._runtime)
-        if self._processor.batch_size is not None:
-            return await self._services.batches.call(self._processor, attempt)
-        if self._processor.is_coroutine:
-            result: Any = handler(attempt)
-            return await result
+            return self._services.processes.call(processor, attempt, self._runtime)
+        if processor.batch_size is not None:
+            return self._services.batches.call(processor, attempt)
+        if processor.is_coroutine:
+            return processor.handler(attempt)
+        return self._called_in_thread(attempt)
+
+    async def _called_in_thread(self, attempt: Attempt[Any, Any]) -> Any:
+        handler = self._processor.handler
         self._in_thread = True
         try:
             result = await self._services.threads.run(lambda: handler(attempt))
@@ -250,19 +256,14 @@ class AttemptRunner:
     def _failure(self, error: BaseException) -> Finish:
         return endings.failed(self.job, self._processor.retry, error)
 
-    def _ending_or_failure(self, outcome: Any) -> Finish:
-        try:
-            return self._runtime.ending(outcome)
-        except Exception as error:
-            return self._failure(error)
-
     async def _conclude(self, finish: Finish | None) -> None:
         runtime = self._runtime
-        if await runtime.resolve_doubt() or finish is None or runtime.concluding:
+        if (runtime.in_doubt and await runtime.resolve_doubt()) or finish is None or runtime.concluding:
             self.over()
             return
         runtime.concluding = True
-        finish = await runtime.amended(finish)
+        if self._processor.after_attempt is not None:
+            finish = await runtime.amended(finish)
         if self._given_up:
             self.over()
         else:

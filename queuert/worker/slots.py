@@ -21,12 +21,17 @@ _TURN = 128
 class Slots(Generic[T]):
     """Counts free places and keeps the tasks that fill them.
 
-    ``take`` gives what may run next, or None. ``run`` runs it; it does not raise, and says whether its task may run
-    another: one that was cancelled meanwhile may not. A place is taken while a handler runs. What is left to do then,
-    the writing of its ending, goes on beside the next attempt.
+    ``take`` gives what may run next, or None. ``run`` runs it in the task that it is given; it does not raise, and says
+    whether that may run another: one that was cancelled meanwhile may not. A place is taken while a handler runs. What
+    is left to do then, the writing of its ending, goes on beside the next attempt.
     """
 
-    def __init__(self, size: int, take: Callable[[], T | None], run: Callable[[T], Coroutine[Any, Any, bool]]) -> None:
+    def __init__(
+        self,
+        size: int,
+        take: Callable[[], T | None],
+        run: Callable[[T, asyncio.Task[None]], Coroutine[Any, Any, bool]],
+    ) -> None:
         self.size = size
         self._take = take
         self._run = run
@@ -66,10 +71,12 @@ class Slots(Generic[T]):
         return None if self._closed else self._take()
 
     async def _work(self, one: T | None) -> None:
+        task = asyncio.current_task()
+        assert task is not None
         turn = 0
         while one is not None:
             self._looking = False
-            attempt, context = self._run(one), self._context.copy()
+            attempt, context = self._run(one, task), self._context.copy()
             try:
                 waits_for = context.run(attempt.send, None)
             except StopIteration as end:

@@ -43,7 +43,7 @@ class Handlers:
         self.began: asyncio.Queue[int] = asyncio.Queue()
         self.prefetch: Prefetch[int] = Prefetch(places, self._run, enabled=enabled)
 
-    async def _run(self, number: int) -> bool:
+    async def _run(self, number: int, task: asyncio.Task[None]) -> bool:
         self.started.append(number)
         gate = self.gates[number] = asyncio.Event()
         self.began.put_nowait(number)

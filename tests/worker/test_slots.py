@@ -29,9 +29,8 @@ class Row:
     def _take(self) -> Attempt | None:
         return self.waiting.popleft() if self.waiting else None
 
-    async def _run(self, attempt: Attempt) -> bool:
-        task = asyncio.current_task()
-        assert task is not None
+    async def _run(self, attempt: Attempt, task: asyncio.Task[None]) -> bool:
+        assert task is asyncio.current_task()
         self.tasks.append(task)
         try:
             await attempt()

@@ -168,10 +168,10 @@ def late_claims_are_run() -> Iterator[None]:
     """An attempt begins whose lease was over before its claim was answered."""
     run = AttemptRunner.run
 
-    async def run_anyway(self: AttemptRunner) -> bool:
+    async def run_anyway(self: AttemptRunner, task: asyncio.Task[None]) -> bool:
         deadline, self.held.deadline = self.held.deadline, _now() + 0.001
         self._services.event_loop.call_soon(setattr, self.held, "deadline", deadline)
-        return await run(self)
+        return await run(self, task)
 
     with patch.object(AttemptRunner, "run", run_anyway):
         yield

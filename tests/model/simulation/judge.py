@@ -12,7 +12,7 @@ from typing import Any
 
 from queuert.jobs import JobStatus
 from queuert.observability import events
-from tests.model.simulation.plain_store import Entry
+from tests.model.simulation.plain_store import RETURNING, Entry
 from tests.model.simulation.scenario import Machine, Scenario
 
 Faults = Iterator[str]
@@ -168,7 +168,11 @@ def every_end_is_told(run: Scenario) -> Faults:
         for one in _attempt_events(machine)
         if (what := ENDINGS.get(type(one))) is not None
     )
+    resting = {f"end {kind}" for kind in RETURNING}
     for key in told - written:
+        # An ending whose answer was lost, and another over its head: the store takes the second for the first.
+        if key[3] in resting and any((*key[:3], what) in written for what in resting):
+            continue
         yield f"{key} was told {told[key]} times, and written {written[key]} times"
     alive = {one.holder: one for one in run.machines if one.process.alive}
     for key in written - told:

@@ -318,7 +318,7 @@ class PlainStore:
         if row is None:
             return AbortReason.NOT_FOUND
         if row.token == lease.token:
-            if row.leased or kind is None or row.ended_by is kind or {row.ended_by, kind} <= _RETURNING:
+            if row.leased or kind is None or row.ended_by is kind or {row.ended_by, kind} <= RETURNING:
                 return None
             return AbortReason.ALREADY_COMPLETED if row.status.final else AbortReason.TAKEN_BY_ANOTHER_WORKER
         if row.status is JobStatus.CANCELLED:
@@ -391,7 +391,7 @@ class PlainStore:
         )
 
 
-_RETURNING = {FinishKind.RETRY, FinishKind.INTERRUPT, FinishKind.WAIT}
+RETURNING = {FinishKind.RETRY, FinishKind.INTERRUPT, FinishKind.WAIT}
 """Endings after which the job rests: they are not told apart by what they leave."""
 
 
