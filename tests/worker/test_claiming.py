@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from queuert import Attempt, JobStatus, NewChain, Outcome, Processors, after, at
-from queuert.observability.events import AttemptCompleted, AttemptStarted
+from queuert.observability.events import AttemptCompleted, AttemptInterrupted, AttemptStarted
 from queuert.state.postgres.async_store import AsyncPostgresStore
+from queuert.worker import claimer
 from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, echo, number, relay, text, until
 
 
@@ -56,6 +59,27 @@ async def test_what_was_claimed_begins_before_the_look_for_what_is_next(
         await chain.wait(timeout=WAIT)
         await until(lambda: "looked" in order, "it has looked for what is next")
     assert order[0] == "began"
+
+
+async def test_a_claim_that_was_answered_after_its_lease_is_given_back(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its job does not begin, waits for no reaper, and the attempt does not count."""
+    asked = iter([time.monotonic() - 3_600])
+
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        return attempt.input
+
+    # When the claim was sent is the first time that the claimer asks for.
+    clock = SimpleNamespace(monotonic=lambda: next(asked, None) or time.monotonic())
+    monkeypatch.setattr(claimer, "time", clock)
+    chain = await stage.client.start_chain(number, 1)
+    async with stage.worker():
+        assert await chain.result(timeout=WAIT) == 1
+    job = await stage.job(chain.id)
+    assert (job.attempt, job.uncounted, job.lease_expirations) == (2, 1, 0)
+    assert len(stage.log.of(AttemptInterrupted)) == 1
 
 
 async def test_no_more_threads_at_once_than_slots(stage: Stage) -> None:
