@@ -234,11 +234,11 @@ async def _drain(request: Request, job_type: str, chains: int) -> dict[str, floa
     observability: list[ObservabilityAdapter] = [LogObservability(), completions]
     async with AsyncClient(state(request.server), job_types, observability=observability) as client:
         worker = InProcessWorker(client, _processors(request), **_worker_options(request))
+        # As InProcessWorker.run() does once; here the worker shares its event loop with the measuring.
+        gc.collect()
+        gc.freeze()
         with Meter(request.jobs) as meter:
             await worker.start()
-            # As InProcessWorker.run() does; here the worker shares its event loop with the measuring.
-            gc.collect()
-            gc.freeze()
             await _all_done(request, completions)
         await worker.stop()
     _check_drained(request.server)
