@@ -56,6 +56,18 @@ def test_a_batch_has_no_more_than_it_may(dsn: str) -> None:
     assert len(drained(reader, start)) == 1
 
 
+def test_transactions_come_by_their_number(dsn: str) -> None:
+    """Not as texts: the tenth would be before the ninth."""
+    reader = stream_reader(dsn)
+    with connected(dsn) as connection:
+        for tx in range(8, 12):
+            _, seq = add_event(connection, f"a{tx}")
+            connection.execute("UPDATE queuert.job_event SET tx = %s::text::xid8 WHERE seq = %s", (tx, seq))
+    start = reader.initialOffset()
+    assert start["tx"] == 8
+    assert drained(reader, start, ReadMaxRows(1)) == [["a8"], ["a9"], ["a10"], ["a11"]]
+
+
 def test_filters_and_columns(dsn: str) -> None:
     reader = stream_reader(dsn, types="publish", kinds="created,started", statuses="ready", columns="job_id,error,kind")
     start = reader.initialOffset()

@@ -1,2 +1,2 @@
--- The oldest event of the log.
-SELECT tx::text, seq FROM {schema}.job_event ORDER BY tx, seq LIMIT 1
+-- The oldest event of the log. By the number of its transaction: a bare `tx` would be the text that is returned.
+SELECT event.tx::text, event.seq FROM {schema}.job_event AS event ORDER BY event.tx, event.seq LIMIT 1
