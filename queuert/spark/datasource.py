@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from queuert.spark.errors import SparkOptionError
 from queuert.spark.options import WriteOptions, parse_options
+from queuert.spark.processes import spare_the_loaded
 from queuert.spark.read.options import ReadOptions, StreamReadOptions
 
 
@@ -31,6 +32,7 @@ class QueuertDataSource(DataSource):
         """The columns of what is read."""
         from queuert.spark.read.schemas import schema_of
 
+        spare_the_loaded()
         # Others are those of a batch or of a stream; Spark does not say for which of them it asks.
         chosen = {name: value for name, value in self.options.items() if name.lower() in ("table", "columns")}
         return schema_of(parse_options(ReadOptions, chosen).selected())
@@ -39,6 +41,7 @@ class QueuertDataSource(DataSource):
         """A reader of one table."""
         from queuert.spark.read.batch import TableReader
 
+        spare_the_loaded()
         return TableReader(parse_options(ReadOptions, self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
@@ -51,6 +54,7 @@ class QueuertDataSource(DataSource):
         """A writer of one DataFrame."""
         from queuert.spark.write.batch import JobBatchWriter
 
+        spare_the_loaded()
         if overwrite:
             raise SparkOptionError("jobs are never overwritten: use mode('append')")
         return JobBatchWriter(parse_options(WriteOptions, self.options), schema)

@@ -11,6 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from queuert.spark.errors import EventsLostError, SnapshotGoneError, SparkOptionError
+from queuert.spark.processes import spare_the_loaded
 from queuert.spark.read.csv_arrow import DELIMITER, QUOTE, CsvDecoder
 from queuert.spark.read.options import ReadOptions
 from queuert.spark.read.schemas import check_schema
@@ -105,6 +106,7 @@ class TableReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one part, as batches of Arrow."""
         assert isinstance(partition, Slice)
+        spare_the_loaded()
         decoder = CsvDecoder(self._columns, to_arrow_schema(self._schema, timezone="UTC"))
         with export_session(settings_of(self.options)) as session:
             yield from decoder.decode(copied(session, partition.query, self.options.snapshot))
@@ -148,7 +150,7 @@ def _job_parts(session: BulkSession, options: ReadOptions) -> list[Part]:
     return id_ranges([bound for bound in bounds or [] if bound is not None])
 
 
-def copied(session: BulkSession, query: Query, snapshot: str | None = None) -> Iterator[bytes]:
+def copied(session: BulkSession, query: Query, snapshot: str | None = None) -> Iterator[memoryview]:
     """The rows of a query as text for :class:`~queuert.spark.read.csv_arrow.CsvDecoder`.
 
     Raises:

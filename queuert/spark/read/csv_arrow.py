@@ -46,7 +46,7 @@ class CsvDecoder:
             quoted_strings_can_be_null=False,
         )
 
-    def decode(self, chunks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    def decode(self, chunks: Iterable[bytes | memoryview]) -> Iterator[pa.RecordBatch]:
         """One batch for each chunk; a chunk is made of whole rows."""
         for chunk in chunks:
             table = csv.read_csv(pa.BufferReader(chunk), self._read_options(len(chunk)), self._parse, self._convert)

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from queuert.errors import StateUnavailableError
 from queuert.spark.errors import EventsLostError
+from queuert.spark.processes import spare_the_loaded
 from queuert.spark.read.batch import Horizon, Slice, check_log, copied, horizon
 from queuert.spark.read.csv_arrow import CsvDecoder
 from queuert.spark.read.offsets import Offset, split
@@ -92,6 +93,7 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The events of one part, in their order, as batches of Arrow."""
         assert isinstance(partition, Slice)
+        spare_the_loaded()
         decoder = CsvDecoder(self._columns, to_arrow_schema(self._schema, timezone="UTC"))
         with export_session(settings_of(self._options)) as session:
             yield from decoder.decode(copied(session, partition.query))

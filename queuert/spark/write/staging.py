@@ -18,6 +18,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from queuert.spark.arrow import pc
 from queuert.spark.errors import StagingLostError
 from queuert.spark.options import ConnectionOptions
+from queuert.spark.processes import spare_the_loaded
 from queuert.spark.write.checking import Checked, RowChecker
 from queuert.spark.write.copy_text import copy_text
 from queuert.spark.write.rejects import RejectFile
@@ -87,6 +88,7 @@ class Staging:
 
     def run(self, batches: Iterable[Any]) -> Staged:
         """Stage the rows of one partition."""
+        spare_the_loaded()
         return _Task(self).run(batches)
 
 

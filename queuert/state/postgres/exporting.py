@@ -72,7 +72,7 @@ def copy_out(
     delimiter: str,
     quote: str,
     snapshot: str | None = None,
-) -> Iterator[bytes]:
+) -> Iterator[memoryview]:
     """The rows of a query as CSV without a header, whole rows at a time. Null is empty; an empty text is quoted.
 
     Args:
@@ -96,24 +96,27 @@ def copy_out(
         raise _explained(error) from error.__cause__
 
 
-def _chunks(connection: Connection[Any], text: str, parameters: Mapping[str, Any]) -> Iterator[bytes]:
+def _chunks(connection: Connection[Any], text: str, parameters: Mapping[str, Any]) -> Iterator[memoryview]:
     # libpq's own calls: a row by the driver's iterator costs as much as all else that is done with it.
     merged = ClientCursor(connection).mogrify(text.encode(), parameters)
     pgconn = connection.pgconn
     _check(pgconn.exec_(merged.encode()), ExecStatus.COPY_OUT)
-    ended = False
+    take, ended = pgconn.get_copy_data, False
     try:
-        rows = BytesIO()
-        while (got := pgconn.get_copy_data(0))[0] > 0:
+        rows, room = BytesIO(), CHUNK_BYTES
+        size, row = take(0)
+        while size > 0:
             # Written into one buffer at once: a list of a million small objects takes as long to make as all else.
-            rows.write(got[1])
-            if rows.tell() >= CHUNK_BYTES:
-                yield rows.getvalue()
-                rows = BytesIO()
+            rows.write(row)
+            room -= size
+            if room <= 0:
+                yield rows.getbuffer()
+                rows, room = BytesIO(), CHUNK_BYTES
+            size, row = take(0)
         ended = True
         _check(pgconn.get_result(), ExecStatus.COMMAND_OK)
-        if rows.tell():
-            yield rows.getvalue()
+        if room < CHUNK_BYTES:
+            yield rows.getbuffer()
     finally:
         if not ended:
             _abandon(connection)
