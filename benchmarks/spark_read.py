@@ -2,7 +2,9 @@
 
 All read the same finished jobs of one table, Spark into a sink that keeps nothing. The ceiling is one COPY in CSV, by
 one connection that keeps nothing either, measured again in each round; ratios are of medians, to that. Four columns
-(two ids, the type, the input) and all of them. JDBC is left out where its driver cannot be had.
+(two ids, the type, the input) and all of them. JDBC is left out where its driver cannot be had. Some rounds come first
+that do not count, in which the JVM compiles what it runs; what one contestant leaves in its heap is collected before
+the next begins.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any
 import psycopg
 
 from benchmarks.servers import POSTGRES_SETTINGS
-from benchmarks.spark_write import jdbc_driver, session
+from benchmarks.spark_write import jdbc_driver, session, tell
 from queuert.embedded import EmbeddedPostgres
 from queuert.migrations import upgrade
 from queuert.spark import register
@@ -27,6 +29,7 @@ from queuert.spark.read.columns import JOBS, Kind
 from queuert.spark.read.snapshots import snapshot
 
 TARGET = 0.8
+WARM_UP = 3
 FOUR = ("id", "type", "input", "chain_id")
 ALL = tuple(column.name for column in JOBS)
 FILL = """
@@ -145,18 +148,18 @@ CONTESTANTS: list[tuple[str, Callable[[Bench, tuple[str, ...]], None]]] = [
 def measure(bench: Bench, rounds: int) -> dict[tuple[str, int], list[float]]:
     """Seconds of each contestant for each set of columns in each round, one after the other."""
     taken: dict[tuple[str, int], list[float]] = {}
-    for turn in range(rounds + 1):
+    for turn in range(1 - WARM_UP, rounds + 1):
         for columns in (FOUR, ALL):
             for name, run in CONTESTANTS:
                 if bench.jdbc is None and "JDBC" in name:
                     continue
+                bench.spark._jvm.System.gc()
                 began = time.perf_counter()
                 run(bench, columns)
                 seconds = time.perf_counter() - began
-                if turn:  # the first round warms up
+                tell(turn, f"{name}, {len(columns)} columns", bench.rows, seconds)
+                if turn > 0:
                     taken.setdefault((name, len(columns)), []).append(seconds)
-                    told = f"round {turn}: {name:24}{len(columns):>3} columns{bench.rows / seconds:>12,.0f} rows/s"
-                    print(told, file=sys.stderr, flush=True)
     return taken
 
 
@@ -182,11 +185,13 @@ def main() -> int:
         stack.callback(spark.stop)
         server = stack.enter_context(EmbeddedPostgres(durable=True, settings=POSTGRES_SETTINGS))
         upgrade(server.dsn())
+        began = time.perf_counter()
         with psycopg.connect(server.dsn(), autocommit=True) as connection:
             connection.execute(FILL, (options.rows,))
             connection.execute("VACUUM (ANALYZE, FREEZE) queuert.job")
             row = connection.execute("SELECT pg_relation_size('queuert.job') / 8192").fetchone()
         blocks = 0 if row is None else int(row[0])
+        tell(0, "making the rows", options.rows, time.perf_counter() - began)
         bench = Bench(spark, server.dsn(), jar, options.rows, blocks, options.partitions)
         report(measure(bench, options.rounds), options.rows)
     return 0

@@ -171,10 +171,16 @@ def measure(bench: Bench, rows: int, rounds: int) -> dict[str, list[float]]:
             run(bench)
             seconds = time.perf_counter() - began
             assert bench.count() == rows, f"{name} wrote {bench.count()} rows"
-            if turn:  # the first round warms up
+            tell(turn, name, rows, seconds)
+            if turn:
                 taken.setdefault(name, []).append(seconds)
-                print(f"round {turn}: {name:32}{rows / seconds:>12,.0f} rows/s", file=sys.stderr, flush=True)
     return taken
+
+
+def tell(turn: int, name: str, rows: int, seconds: float) -> None:
+    """A line of progress: what took how long in which round. Those up to 0 warm up, and do not count."""
+    when = f"round {turn}" if turn > 0 else "warm-up"
+    print(f"{when}: {name:36}{seconds:>8.2f} s{rows / seconds:>12,.0f} rows/s", file=sys.stderr, flush=True)
 
 
 def report(taken: dict[str, list[float]], rows: int) -> None:
@@ -249,7 +255,9 @@ def main() -> int:
     try:
         with EmbeddedPostgres(durable=True, settings=POSTGRES_SETTINGS) as server:
             upgrade(server.dsn())
+            began = time.perf_counter()
             bench = prepared(spark, server.dsn(), jar, options.rows, options.partitions)
+            tell(0, "making the rows", options.rows, time.perf_counter() - began)
             report(measure(bench, options.rows, options.rounds), options.rows)
     finally:
         spark.stop()
