@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ from queuert.spark.java import JavaMissingError, find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tests.worker.support import Stage
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -94,3 +96,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             yield session
         finally:
             session.stop()
+
+
+@pytest.fixture
+async def stage(dsn: str, spark: SparkSession) -> AsyncIterator[Stage]:
+    """A client and workers; afterwards Spark is idle."""
+    from tests.spark.scope_support import idle
+    from tests.worker.support import Stage
+
+    stage = Stage(dsn)
+    try:
+        yield stage
+    finally:
+        await stage.close()
+        await idle(spark)

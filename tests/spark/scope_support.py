@@ -9,10 +9,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from queuert import LeasePolicy
+from queuert import AbortReason, Attempt, LeasePolicy, Outcome
+from queuert.errors import LeaseLostError
+from queuert.observability.events import CommitRefused
+from queuert.spark import spark_scope
+from tests.worker.support import Stage, number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+TAKE = "update queuert.job set lease_token = gen_random_uuid() where id = %s"
 
 WAIT = 90.0
 """Seconds: a bound for what takes a few, and longer the first time that a session does it."""
@@ -84,3 +90,33 @@ def quiet_threads() -> Iterator[None]:
         yield
     finally:
         threading.excepthook = before
+
+
+async def check_stop(
+    stage: Stage, spark: SparkSession, session: SparkSession, work: Callable[[SparkSession], int]
+) -> None:
+    """Take the lease of two tasks' work away: the handler ends by the error that says so, and Spark is idle.
+
+    ``session`` is the handler's, and may be one of Spark Connect; ``spark`` knows what runs.
+    """
+    raised: list[BaseException] = []
+
+    @stage.processors.handles(number, lease=OFTEN)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        try:
+            with spark_scope(attempt, session):
+                return work(session)
+        except BaseException as error:
+            raised.append(error)
+            raise
+
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 1)
+        await busy(spark, 2)
+        stage.rows(TAKE, chain.id)
+        await stage.log.wait_for(CommitRefused, job_id=chain.id, timeout=WAIT)
+        await idle(spark)
+    (error,) = raised
+    assert isinstance(error, LeaseLostError)
+    assert error.reason == AbortReason.TAKEN_BY_ANOTHER_WORKER
+    assert "CANCEL" in str(error.__cause__).upper()

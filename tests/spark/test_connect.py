@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuert import AbortReason, Attempt, Outcome
-from queuert.errors import ConfigurationError, LeaseLostError
+from queuert import Attempt, Outcome
+from queuert.errors import ConfigurationError
 from queuert.observability.events import CommitRefused
 from queuert.spark import enqueue, register, request, run_in_scope, snapshot, spark_scope
 from queuert.spark.errors import BadRowsError, SparkOptionError, found_in
 from queuert.spark.history import run_history
-from tests.spark.scope_support import OFTEN, WAIT, busy, idle, until
+from tests.spark.scope_support import OFTEN, TAKE, WAIT, check_stop
 from tests.spark.support import numbers, resize
 from tests.worker.support import Stage, number, text
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
-TAKE = "update queuert.job set lease_token = gen_random_uuid() where id = %s"
 
 
 @pytest.fixture(scope="module")
@@ -53,17 +52,6 @@ def connect(spark: SparkSession) -> Iterator[SparkSession]:
             yield session
         finally:
             session.stop()
-
-
-@pytest.fixture
-async def stage(dsn: str, spark: SparkSession) -> AsyncIterator[Stage]:
-    """A client and workers; afterwards Spark is idle."""
-    stage = Stage(dsn)
-    try:
-        yield stage
-    finally:
-        await stage.close()
-        await idle(spark)
 
 
 # --- writes and reads -------------------------------------------------------------------------------------------------
@@ -175,41 +163,25 @@ def in_python(connect: SparkSession) -> int:
 async def test_a_handler_stops(
     stage: Stage, spark: SparkSession, connect: SparkSession, work: Callable[[SparkSession], int]
 ) -> None:
-    raised: list[BaseException] = []
-
-    @stage.processors.handles(number, lease=OFTEN)
-    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
-        try:
-            with spark_scope(attempt, connect):
-                return work(connect)
-        except BaseException as error:
-            raised.append(error)
-            raise
-
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 1)
-        await busy(spark, 2)
-        stage.rows(TAKE, chain.id)
-        await stage.log.wait_for(CommitRefused, job_id=chain.id, timeout=WAIT)
-        await idle(spark)
-    (error,) = raised
-    assert isinstance(error, LeaseLostError)
-    assert error.reason == AbortReason.TAKEN_BY_ANOTHER_WORKER
-    assert "CANCEL" in str(error.__cause__).upper()
+    await check_stop(stage, spark, connect, work)
 
 
 async def test_a_query_that_the_scope_was_told_of_stops(stage: Stage, connect: SparkSession) -> None:
+    told = threading.Event()
+
     @stage.processors.handles(number, lease=OFTEN)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         with spark_scope(attempt, connect) as scope:
-            query = connect.readStream.format("rate").load().writeStream.format("noop").queryName("mine").start()
+            query = connect.readStream.format("rate").load().writeStream.format("noop").start()
             scope.track(query)
+            told.set()
             query.awaitTermination()
             return 1
 
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
-        await until(lambda: "mine" in [query.name for query in connect.streams.active], "the query runs")
+        # The server shows a query before its start() returns.
+        assert await asyncio.to_thread(told.wait, WAIT)
         stage.rows(TAKE, chain.id)
         await stage.log.wait_for(CommitRefused, job_id=chain.id, timeout=WAIT)
     assert connect.streams.active == []

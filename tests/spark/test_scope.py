@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,15 @@ import pytest
 from pyspark import TaskContext
 
 from queuert import AbortReason, Attempt, JobStatus, Outcome, RetryPolicy
-from queuert.errors import ConfigurationError, DefinitionError, LeaseLostError
+from queuert.errors import ConfigurationError, DefinitionError
 from queuert.observability.events import AttemptAborted, AttemptFailed, AttemptInterrupted, CommitRefused
 from queuert.spark.scope.scope import run_in_scope, spark_scope
 from tests.spark.scope_support import (
     OFTEN,
+    TAKE,
     WAIT,
     busy,
+    check_stop,
     idle,
     in_java,
     in_python,
@@ -35,46 +37,14 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
-TAKE = "update queuert.job set lease_token = gen_random_uuid() where id = %s"
 REAP = "update queuert.job set status = 'ready', lease_token = null, lease_expires_at = null where id = %s"
-
-
-@pytest.fixture
-async def stage(dsn: str, spark: SparkSession) -> AsyncIterator[Stage]:
-    """A client and workers; afterwards Spark is idle."""
-    stage = Stage(dsn)
-    try:
-        yield stage
-    finally:
-        await stage.close()
-        await idle(spark)
 
 
 @pytest.mark.parametrize("work", [in_java, in_python])
 async def test_spark_stops_when_the_lease_is_taken_away(
     stage: Stage, spark: SparkSession, work: Callable[[SparkSession], int]
 ) -> None:
-    raised: list[BaseException] = []
-
-    @stage.processors.handles(number, lease=OFTEN)
-    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
-        try:
-            with spark_scope(attempt, spark):
-                return work(spark)
-        except BaseException as error:
-            raised.append(error)
-            raise
-
-    async with stage.worker():
-        chain = await stage.client.start_chain(number, 1)
-        await busy(spark)
-        stage.rows(TAKE, chain.id)
-        await stage.log.wait_for(CommitRefused, job_id=chain.id, timeout=WAIT)
-        await idle(spark)
-    (error,) = raised
-    assert isinstance(error, LeaseLostError)
-    assert error.reason == AbortReason.TAKEN_BY_ANOTHER_WORKER
-    assert "CANCEL" in str(error.__cause__).upper()
+    await check_stop(stage, spark, spark, work)
 
 
 async def test_spark_stops_when_another_worker_reaps_the_job(stage: Stage, spark: SparkSession) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +15,7 @@ from queuert.observability.events import CommitRefused
 from queuert.spark import enqueue, register, spark_scope
 from queuert.spark.options import Fence
 from queuert.spark.scope.scope import fence_of
-from tests.spark.scope_support import OFTEN, WAIT, busy, idle, until
+from tests.spark.scope_support import OFTEN, TAKE, WAIT, busy, until
 from tests.worker.support import Stage, number, text
 
 if TYPE_CHECKING:
@@ -23,19 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
-TAKE = "update queuert.job set lease_token = gen_random_uuid() where id = %s"
 WRITTEN = "select count(*) from queuert.job where type = 'text'"
-
-
-@pytest.fixture
-async def stage(dsn: str, spark: SparkSession) -> AsyncIterator[Stage]:
-    """A client and workers; afterwards Spark is idle."""
-    stage = Stage(dsn)
-    try:
-        yield stage
-    finally:
-        await stage.close()
-        await idle(spark)
 
 
 @pytest.mark.parametrize("how", ["enqueue", "writer"])
