@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from typing import Any, LiteralString
 
 import psycopg
 import pytest
 
-from queuert import Attempt, InProcessWorker, JobStatus, NewChain, Outcome
+from queuert import Attempt, InProcessWorker, JobStatus, NewChain, Outcome, RetryPolicy
 from queuert.errors import LeaseLostError
 from queuert.observability.events import (
     AttemptCompleted,
@@ -151,6 +152,36 @@ async def test_a_savepoint_keeps_an_error_apart(stage: Stage, effects: Effects) 
 
     assert (await closed(stage, handler))[0] is JobStatus.COMPLETED
     assert effects() == [("one", 1)]
+
+
+@pytest.mark.parametrize("colour", ["coroutine", "thread"])
+async def test_blocks_go_on_after_psycopg_has_forgotten_its_statements(stage: Stage, colour: str) -> None:
+    """A rollback, even one to a savepoint, makes psycopg deallocate all that is prepared, ours among it."""
+    handles = stage.processors.handles(number, retry=RetryPolicy(max_attempts=1))
+    if colour == "coroutine":
+
+        @handles
+        async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+            async with attempt.complete() as tx:
+                with suppress(ZeroDivisionError):
+                    async with tx.connection.transaction():
+                        await tx.connection.execute("SELECT 1", prepare=True)
+                        raise ZeroDivisionError
+                return tx.finish(attempt.input)
+
+    else:
+
+        @handles
+        def handler_in_thread(attempt: Attempt[int, int]) -> Outcome[int]:
+            with attempt.complete() as tx:
+                with suppress(ZeroDivisionError), tx.connection.transaction():
+                    tx.connection.execute("SELECT 1", prepare=True)
+                    raise ZeroDivisionError
+                return tx.finish(attempt.input)
+
+    chains = await stage.client.start_chains([NewChain(number, one) for one in range(8)])
+    async with stage.worker(concurrency=1):
+        assert [await chain.result(timeout=WAIT) for chain in chains] == list(range(8))
 
 
 @pytest.mark.parametrize("statement", ["commit", "rollback"])

@@ -82,6 +82,13 @@ class _Keeper:
         self.held = False
         self.outsiders = False
 
+    def _deallocate(self, name: bytes | None) -> PQGen[None]:
+        """After a rollback, even to a savepoint, psycopg deallocates all: the server knows none of ours any more."""
+        if name is None:
+            self.prepared.clear()
+        deallocation: PQGen[None] = super()._deallocate(name)  # type: ignore[misc]
+        return deallocation
+
     def check_not_held(self, what: str) -> None:
         """Raise ProgrammingError while a block is open: it commits or rolls back by itself."""
         if self.held:
