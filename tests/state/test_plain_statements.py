@@ -50,6 +50,7 @@ def complete(job: ClaimedJob, output: str = "1") -> Finish:
 @pytest.mark.parametrize(
     "texts",
     [
+        [],
         ["a"],
         [""],
         ["", ""],

@@ -44,6 +44,8 @@ def array(rows: Iterable[str]) -> str:
 
 def text_array(texts: Sequence[str]) -> str:
     """A Postgres array of texts, as text: made in a fraction of the time that an adapter needs, which looks at each."""
+    if not texts:
+        return "{}"
     joined = '","'.join(texts)
     if "\\" in joined or joined.count('"') > 2 * (len(texts) - 1):
         joined = '","'.join(text.replace("\\", "\\\\").replace('"', '\\"') for text in texts)
