@@ -18,7 +18,7 @@ from queuert.client.filters import shown
 from queuert.client.middleware import wrapped
 from queuert.client.starts import ChainReference, NewChain, chain_ids, checked_chains, new_jobs
 from queuert.deduplication import Deduplicate
-from queuert.errors import ChainNotFoundError, JobNotFoundError, JobTypeMismatchError
+from queuert.errors import ChainNotFoundError, JobNotFoundError, JobTypeMismatchError, StateUnavailableError
 from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, Job, JobStatus
 from queuert.notify.adapter import Topic
@@ -134,7 +134,13 @@ class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence,
         with wrapped(self._middlewares, checked_chains(chains)) as given:
             jobs = new_jobs(self.job_types, given)
             store = await self._opened()
-            started = await store.start_jobs(jobs, connection=connection)
+            try:
+                started = await store.start_jobs(jobs, connection=connection)
+            except StateUnavailableError:
+                # They may stand all the same. Workers should look then; a hint too many does no harm.
+                if connection is None:
+                    self.notify.publish(Topic.JOBS, {job.type for job in jobs})
+                raise
             self._tell(started, in_callers_transaction=connection is not None)
         return [AsyncChain(self, job.id, job.type, deduplicated=job.existing) for job in started]
 

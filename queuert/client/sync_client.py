@@ -19,7 +19,7 @@ from queuert.client.sync_outside import ClientOutside
 from queuert.client.sync_recurrence import ClientRecurrence
 from queuert.client.sync_waiting import Watch, wait_until_closed
 from queuert.deduplication import Deduplicate
-from queuert.errors import ChainNotFoundError, JobNotFoundError, JobTypeMismatchError
+from queuert.errors import ChainNotFoundError, JobNotFoundError, JobTypeMismatchError, StateUnavailableError
 from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, Job, JobStatus
 from queuert.notify.adapter import Topic
@@ -135,7 +135,13 @@ class Client(ClientOutside, ClientListing, ClientRecurrence, ClientEvents, Clien
         with wrapped(self._middlewares, checked_chains(chains)) as given:
             jobs = new_jobs(self.job_types, given)
             store = self._opened()
-            started = store.start_jobs(jobs, connection=connection)
+            try:
+                started = store.start_jobs(jobs, connection=connection)
+            except StateUnavailableError:
+                # They may stand all the same. Workers should look then; a hint too many does no harm.
+                if connection is None:
+                    self.notify.publish(Topic.JOBS, {job.type for job in jobs})
+                raise
             self._tell(started, in_callers_transaction=connection is not None)
         return [Chain(self, job.id, job.type, deduplicated=job.existing) for job in started]
 

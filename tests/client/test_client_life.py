@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from queuert import AsyncClient, Client, JobType, JobTypes, PostgresState
-from queuert.errors import ClosedError, ConfigurationError, DefinitionError
+from queuert.errors import ClosedError, ConfigurationError, DefinitionError, StateUnavailableError
 from queuert.notify import InProcessNotify
+from queuert.notify.adapter import Hint, Topic
 from queuert.state.postgres.async_store import AsyncPostgresStore
 
 
@@ -43,3 +44,25 @@ async def test_what_was_connected_meanwhile_is_closed(dsn: str, monkeypatch: pyt
         await opening
     with pytest.raises(ClosedError):
         await stores[0].get_jobs(["any"])
+
+
+async def test_workers_hear_of_starts_whose_outcome_is_unknown(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, heard = AsyncPostgresStore.start_jobs, asyncio.Event()
+
+    async def unanswered(store: AsyncPostgresStore, jobs: Any, *, connection: Any = None) -> Any:
+        await start(store, jobs, connection=connection)
+        raise StateUnavailableError("the answer was lost")
+
+    monkeypatch.setattr(AsyncPostgresStore, "start_jobs", unanswered)
+    resize, notify, loop = JobType("resize", input=int, output=int), InProcessNotify(), asyncio.get_running_loop()
+
+    def hear(hint: Hint) -> None:
+        loop.call_soon_threadsafe(heard.set)
+
+    notify.subscribe(Topic.JOBS, hear)
+    async with AsyncClient(PostgresState(dsn), JobTypes(resize), notify=notify) as client:
+        with pytest.raises(StateUnavailableError):
+            await client.start_chain(resize, 1, id="one")
+        async with asyncio.timeout(20):
+            await heard.wait()
+        assert (await client.get_chain("one")).type == "resize"
