@@ -31,7 +31,7 @@ class EventKind(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
-    """A stopping worker gave the job back."""
+    """The job was given back: its worker stops, or the lease was over before the attempt could begin."""
     WAITING = "waiting"
     """The attempt ended to wait for other chains."""
     LEASE_EXPIRED = "lease_expired"

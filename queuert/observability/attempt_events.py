@@ -30,7 +30,7 @@ class _AttemptEvent(BaseEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptStarted(_AttemptEvent):
-    """A job was claimed and its handler begins, ``waited`` seconds after it became due."""
+    """A job was claimed and its attempt begins, ``waited`` seconds after it became due."""
 
     level: ClassVar[str] = "debug"
     waited: float
@@ -81,7 +81,8 @@ class AttemptCancelled(_AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptInterrupted(_AttemptEvent):
-    """The worker stops, the grace is over: the job is given back, and the attempt does not count."""
+    """The job is given back, and the attempt does not count: the worker stops and the grace is over, or the lease was
+    over before the handler could begin."""
 
     level: ClassVar[str] = "warning"
     duration: float

@@ -46,7 +46,7 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.AttemptFailed: _ATTEMPT + "failed for good after %(duration)s s: %(error)s",
     events.AttemptCancelled: _ATTEMPT + "cancelled its chain after %(duration)s s: %(error)s",
     events.AttemptWaiting: _ATTEMPT + "waits for %(blockers)s chain(s) after %(duration)s s",
-    events.AttemptInterrupted: _ATTEMPT + "was given back after %(duration)s s: the worker stops",
+    events.AttemptInterrupted: _ATTEMPT + "was given back after %(duration)s s, and does not count",
     events.AttemptAborted: _ATTEMPT + "was aborted: %(reason)s",
     events.HandlerKilled: "the process of " + _ATTEMPT + "was killed: %(reason)s",
     events.CommitRefused: _ATTEMPT + "was not committed: %(reason)s",

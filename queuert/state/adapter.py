@@ -211,7 +211,7 @@ class FinishKind(StrEnum):
     FAIL = "fail"
     CANCEL = "cancel"
     INTERRUPT = "interrupt"
-    """Given back by a stopping worker: due at once, and the attempt does not count."""
+    """Given back (the worker stops, or the lease was over too early): due at once, and the attempt does not count."""
     WAIT = "wait"
     """Run again when other chains have closed, some of them started by this ending; the attempt does not count."""
 

@@ -150,6 +150,7 @@ async def test_a_server_that_has_forgotten_the_script(server: Server, colour: Co
 
 def test_who_is_told_waits_and_no_others(server: Server) -> None:
     """All that changes something for a caller, and nothing that only reads, or that a worker does."""
+    server.admin.config_resetstat()
     store = Recorded(server.state()._settings, 2)
     store.open()
     try:
@@ -173,7 +174,7 @@ async def test_workers_wait_for_no_flush(server: Server) -> None:
             server.hold()
             chain = await other.start_chain(quick, 7)
             assert await chain.result(WAIT) == 7
-        assert server.waiting() == []
+            assert server.waiting() == []
 
 
 # --- not knowing ------------------------------------------------------------------------------------------------------
