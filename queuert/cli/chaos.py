@@ -51,7 +51,12 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--report", type=Path, metavar="PATH", help="write the report there, as JSON")
     parser.add_argument("--timeline", type=Path, metavar="PATH", help="write a page of HTML with the timeline there")
-    parser.add_argument("--directory", type=Path, metavar="PATH", help="keep logs, records and the history in this directory, an empty one")
+    parser.add_argument(
+        "--directory",
+        type=Path,
+        metavar="PATH",
+        help="keep logs, records and the history in this directory, an empty one",
+    )
     parser.set_defaults(run=run)
 
 

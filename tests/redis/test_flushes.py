@@ -169,12 +169,12 @@ async def test_workers_wait_for_no_flush(server: Server) -> None:
     async with (
         AsyncClient(server.state(), JOB_TYPES) as client,
         AsyncClient(RedisState(server.url), JOB_TYPES) as other,
+        InProcessWorker(client, processors_for(server.url)),
     ):
-        async with InProcessWorker(client, processors_for(server.url)):
-            server.hold()
-            chain = await other.start_chain(quick, 7)
-            assert await chain.result(WAIT) == 7
-            assert server.waiting() == []
+        server.hold()
+        chain = await other.start_chain(quick, 7)
+        assert await chain.result(WAIT) == 7
+        assert server.waiting() == []
 
 
 # --- not knowing ------------------------------------------------------------------------------------------------------
