@@ -146,7 +146,7 @@ class ClientMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.chains)
     @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
-        """Only cancelled ones here; it is due at once, and waits again for those that are open."""
+        """Only cancelled ones here; it is due at once, and waits again for those that are open, as others do for it."""
         id = self._some(data)
         one = self.chains[id]
         if one.status is not ChainStatus.CANCELLED:
@@ -158,6 +158,10 @@ class ClientMachine(RuleBasedStateMachine):
         self.client.retry_chain(id)
         one.status, one.later = ChainStatus.OPEN, False
         one.waits_for = {other for other in one.blockers if self.chains[other].status is ChainStatus.OPEN}
+        # Who still waits for others waits for this one again; who was released is let be.
+        for other in self.chains.values():
+            if id in other.blockers and other.job_status is JobStatus.BLOCKED:
+                other.waits_for.add(id)
 
     @precondition(lambda self: self.chains)
     @rule(data=st.data())
