@@ -34,7 +34,7 @@ def run(settings: DemoSettings) -> int:
     """
     java = find_prerequisites(settings)
     stack = ExitStack()
-    with _signals_interrupt():
+    with signals_interrupt():
         try:
             stage = set_up(settings, java, stack)
             show = Show(settings, stage, stack)
@@ -48,13 +48,23 @@ def run(settings: DemoSettings) -> int:
 
 
 @contextmanager
-def _signals_interrupt() -> Iterator[None]:
+def signals_interrupt() -> Iterator[None]:
+    """A signal that asks to end raises KeyboardInterrupt inside, in place of whatever error it leads to."""
+    asked = False
+
     def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        asked = True
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, interrupt) for number in _ENDING}
     try:
         yield
+    except Exception as error:
+        # What was interrupted may tell of it in its own words, such as a connection that was lost.
+        if asked:
+            raise KeyboardInterrupt from error
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
