@@ -6,14 +6,12 @@ Here it is the client that is asked: its arguments, what it returns, and which e
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from queuert import ChainStatus, Client, Deduplicate, JobStatus, JobType, JobTypes, NewChain, PostgresState, after
@@ -28,6 +26,7 @@ from queuert.errors import (
 )
 from queuert.ids import new_id
 from queuert.state.sqlite import SQLiteState
+from tests.model.sequences import try_sequences
 
 number = JobType("number", input=int, output=int)
 JOB_TYPES = JobTypes(number)
@@ -200,32 +199,19 @@ class ClientMachine(RuleBasedStateMachine):
             assert {blocker.chain_id for blocker in self.client.get_blockers(id)} == set(one.blockers)
 
 
-def any_calls(client: Client, examples: int) -> None:
-    """Try sequences of 50 calls: ``QUEUERT_EXAMPLES`` of them, if that is given."""
-    machine: Any = type("Machine", (ClientMachine,), {"client": client})
-    machine.TestCase.settings = settings(
-        max_examples=int(os.environ.get("QUEUERT_EXAMPLES", examples)),
-        phases=[Phase.generate],
-        stateful_step_count=50,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
-    )
-    machine.TestCase().runTest()
-
-
 @pytest.mark.slow
 def test_any_calls_on_postgres(dsn: str) -> None:
     with Client(PostgresState(dsn), JOB_TYPES) as client:
-        any_calls(client, 15)
+        try_sequences(ClientMachine, 15, client=client)
 
 
 @pytest.mark.slow
 def test_any_calls_on_sqlite(tmp_path: Path) -> None:
     with Client(SQLiteState(tmp_path / "queue.db"), JOB_TYPES) as client:
-        any_calls(client, 25)
+        try_sequences(ClientMachine, 25, client=client)
 
 
 @pytest.mark.slow
 def test_any_calls_in_memory() -> None:
     with Client(SQLiteState(), JOB_TYPES) as client:
-        any_calls(client, 25)
+        try_sequences(ClientMachine, 25, client=client)

@@ -6,7 +6,6 @@ concurrency; races have tests of their own.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -17,7 +16,6 @@ import hypothesis.strategies as st
 import psycopg
 import pytest
 import redis
-from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from queuert.deduplication import Deduplicate
@@ -46,6 +44,7 @@ from queuert.state.postgres import PostgresState
 from queuert.state.redis import RedisState
 from queuert.state.sqlite import SQLiteState
 from queuert.testing.redis_scan import scan
+from tests.model.sequences import try_sequences
 from tests.model.simulation.outside import WholeStore
 
 TYPES = ("a", "b")
@@ -454,27 +453,13 @@ class FreshPlace:
             self._store.close()
 
 
-def any_sequence(place: Place, examples: int) -> None:
-    """Try sequences of 50 operations at a place: ``QUEUERT_EXAMPLES`` of them, if that is given."""
-    machine: Any = type("Machine", (StoreMachine,), {"place": place})
-    machine.TestCase.settings = settings(
-        max_examples=int(os.environ.get("QUEUERT_EXAMPLES", examples)),
-        # Shrinking takes minutes here, and what a failure says would be lost to the test's own timeout.
-        phases=[Phase.generate],
-        stateful_step_count=50,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
-    )
-    machine.TestCase().runTest()
-
-
 @pytest.mark.slow
 def test_any_sequence_of_operations(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as sql:
         store = PostgresState(dsn).sync_store(connections=1)
         store.open()
         try:
-            any_sequence(PostgresPlace(sql, store), 100)
+            try_sequences(StoreMachine, 100, place=PostgresPlace(sql, store))
         finally:
             store.close()
 
@@ -489,7 +474,7 @@ def test_any_sequence_on_redis(redis_url: str) -> None:
 
         place = FreshPlace(fresh, lambda name: scan(client, name, alone=True))
         try:
-            any_sequence(place, 50)
+            try_sequences(StoreMachine, 50, place=place)
         finally:
             place.close()
 
@@ -498,7 +483,7 @@ def test_any_sequence_on_redis(redis_url: str) -> None:
 def test_any_sequence_on_sqlite(tmp_path: Path) -> None:
     place = FreshPlace(lambda name: SQLiteState(tmp_path / name), lambda name: [])
     try:
-        any_sequence(place, 50)
+        try_sequences(StoreMachine, 50, place=place)
     finally:
         place.close()
 
@@ -507,7 +492,7 @@ def test_any_sequence_on_sqlite(tmp_path: Path) -> None:
 def test_any_sequence_in_memory() -> None:
     place = FreshPlace(lambda name: SQLiteState(), lambda name: [])
     try:
-        any_sequence(place, 50)
+        try_sequences(StoreMachine, 50, place=place)
     finally:
         place.close()
 
@@ -531,4 +516,4 @@ class PlainPlace:
 
 @pytest.mark.slow
 def test_any_sequence_on_the_simulated_store() -> None:
-    any_sequence(PlainPlace(), 50)
+    try_sequences(StoreMachine, 50, place=PlainPlace())
