@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from queuert.extras import needing_extras
+
 if TYPE_CHECKING:
     from queuert.spark.datasource import QueuertDataSource as QueuertDataSource
     from queuert.spark.datasource import register as register
@@ -86,4 +88,5 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    with needing_extras():
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

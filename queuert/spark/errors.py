@@ -5,11 +5,14 @@ An error that the data source raises inside Spark arrives as text in one of Spar
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Sequence
+from inspect import isfunction
 
 from queuert import errors as core
 from queuert.errors import QueuertError
+from queuert.spark.worker_errors import told_error
 
 
 class SparkOptionError(QueuertError, ValueError):
@@ -94,23 +97,69 @@ _OURS = (
     EventsLostError,
     OffsetError,
 )
+_QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_LISTED = rf"(?:{_QUOTED})(?:, (?:{_QUOTED}))*"
+_MISSING = re.compile(rf"\w+ (?P<id>{_QUOTED}) does not exist")
+_PAYLOAD = re.compile(rf"(?P<field>\w+) of job type (?P<job_type>{_QUOTED}): (?P<path>.*?): (?P<reason>.*)")
+_ATTRIBUTES: dict[type[QueuertError], re.Pattern[str]] = {
+    core.JobIdConflictError: re.compile(
+        rf"(?:jobs with these ids exist already: (?P<ids>{_LISTED}))?"
+        rf"(?:(?:; )?these ids are repeated within the write: (?P<repeated>{_LISTED}))?$"
+    ),
+    core.NotFoundError: _MISSING,
+    core.JobNotFoundError: _MISSING,
+    core.ChainNotFoundError: _MISSING,
+    core.PayloadError: _PAYLOAD,
+    core.PayloadDecodeError: _PAYLOAD,
+}
+"""Where the attributes of an error are in its message."""
+_QUOTED_ONES = ("id", "job_type")
+
+
+def _is_made_of_its_message(kind: type[QueuertError]) -> bool:
+    return not isfunction(kind.__init__)
+
+
 _KNOWN: dict[str, type[QueuertError]] = {kind.__name__: kind for kind in _OURS} | {
     name: kind
     for name, kind in vars(core).items()
-    if isinstance(kind, type) and issubclass(kind, QueuertError) and kind is not QueuertError
+    if isinstance(kind, type)
+    and issubclass(kind, QueuertError)
+    and kind is not QueuertError
+    and (_is_made_of_its_message(kind) or kind in _ATTRIBUTES)
 }
-_LINE = re.compile(r"^(?:\w+: )?queuert\.[\w.]+\.(\w+): (.*)$", re.MULTILINE)
+"""What the data source may raise inside Spark, whole: no attribute of theirs is missing."""
 
 
 def found_in(error: BaseException) -> QueuertError | None:
-    """The error of ours that Spark's error tells of, if there is one, with its message in one line."""
-    for name, message in reversed(_LINE.findall(str(error))):
-        kind = _KNOWN.get(name)
-        if kind is not None:
-            found = kind.__new__(kind, message)
-            found.args = (message,)
-            return found
-    return None
+    """The error of ours that Spark's error tells of, if there is one, with its message in one line.
+
+    Its attributes are those that the message has: of many ids, for example, the first. What it has not is empty.
+    """
+    told = told_error(error)
+    kind = None if told is None else _KNOWN.get(told[0])
+    if told is None or kind is None:
+        return None
+    found = kind.__new__(kind, told[1])
+    found.args = (told[1],)
+    vars(found).update(_attributes(kind, told[1]))
+    return found
+
+
+def _attributes(kind: type[QueuertError], message: str) -> dict[str, object]:
+    pattern = _ATTRIBUTES.get(kind)
+    if pattern is None:
+        return {}
+    match = pattern.match(message)
+    told = dict.fromkeys(pattern.groupindex, "") if match is None else match.groupdict(default="")
+    if "ids" not in told:
+        return {name: _unquoted(text) if name in _QUOTED_ONES else text for name, text in told.items()}
+    ids, repeated = (tuple(ast.literal_eval(f"[{told[name]}]")) for name in ("ids", "repeated"))
+    return {"ids": (*ids, *(id for id in repeated if id not in ids)), "repeated": repeated}
+
+
+def _unquoted(text: str) -> str:
+    return str(ast.literal_eval(text)) if text else text
 
 
 def shown_offenders(count: int, rows: int, offenders: Sequence[str]) -> str:

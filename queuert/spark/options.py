@@ -6,10 +6,14 @@ Spark hands options on as text, with names in any case. Each field here is the o
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
+import pickle
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -25,12 +29,16 @@ from queuert.urls import postgres_from_url
 
 URL_VARIABLE = "QUEUERT_URL"
 
-_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "path"})
+_SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 """Options that Spark or a writer adds by itself."""
 
 O = TypeVar("O", bound="ConnectionOptions")  # noqa: E741
 
-Seconds = Annotated[float, Field(ge=0, le=86_400 * 31)]
+Seconds = Annotated[float, Field(ge=0, le=2_147_483)]
+"""Of a limit that the server keeps: it counts milliseconds, in 32 bits."""
+
+MOST_SECONDS = 86_400 * 36_500
+"""Of a time that the server subtracts from now: a hundred years."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +133,14 @@ def _identifier(what: str) -> AfterValidator:
     return AfterValidator(lambda value: check_text(value, what=what, max_chars=256))
 
 
+def _checked_pickle(text: str) -> str:
+    with suppress(binascii.Error, ValueError):
+        data = base64.b64decode(text, validate=True)
+        if data[:1] == pickle.PROTO and data[-1:] == pickle.STOP:
+            return text
+    raise ValueError("not a pickled job type, as enqueue gives it")
+
+
 class WriteOptions(ConnectionOptions):
     """Options of ``df.write`` and ``df.writeStream``."""
 
@@ -132,7 +148,7 @@ class WriteOptions(ConnectionOptions):
     """The type of the first jobs of the new chains."""
     job_types: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
     """``module:attribute`` of the JobTypes (or JobType) that declares it: rows are then checked against its model."""
-    job_type_object: str | None = None
+    job_type_object: Annotated[str, AfterValidator(_checked_pickle)] | None = None
     """A pickled JobType, as ``enqueue`` gives it; takes the place of ``job_types``."""
     write_id: Annotated[str, _identifier("writeId")] | None = None
     """The idempotency key of the whole write; a new UUID by default."""
@@ -140,7 +156,7 @@ class WriteOptions(ConnectionOptions):
     """What is done where a job of a given id exists already."""
     deduplication_scope: DeduplicationScope = DeduplicationScope.OPEN
     """Which chains of a row's deduplication_key stand in for it: ``open`` or ``any``."""
-    deduplication_window: Annotated[float, Field(gt=0, le=86_400 * 36_500)] | None = None
+    deduplication_window: Annotated[float, Field(gt=0, le=MOST_SECONDS)] | None = None
     """Seconds: only chains that were started within them stand in for a row."""
     fence: str | None = None
     """``job_id:attempt/token``: commit only while that attempt holds its job."""
@@ -148,11 +164,11 @@ class WriteOptions(ConnectionOptions):
     """``fail``, or a directory or URL (as pyarrow knows them) where rows go, as Parquet, that are no valid jobs."""
     notify: bool = True
     """Wake workers when the rows are there."""
-    trace_context: Annotated[str, Field(max_length=4_096)] | None = None
+    trace_context: Annotated[str, Field(pattern=r"^[ -~]{1,4096}$")] | None = None
     """The trace that the jobs belong to, as ``traceparent`` says it."""
     sink_id: Annotated[str, _identifier("sinkId")] | None = None
     """Streams only: the name of this sink, for good; the query's id by default."""
-    staging_ttl: Annotated[float, Field(ge=60)] = 86_400.0
+    staging_ttl: Annotated[float, Field(ge=60, le=MOST_SECONDS)] = 86_400.0
     """Seconds after which staged rows that nobody touches are those of a dead driver, and are swept."""
 
     @model_validator(mode="after")
@@ -178,7 +194,11 @@ def parse_options(kind: type[O], given: Mapping[str, str]) -> O:
         SparkOptionError: one is unknown or makes no sense; its value is not repeated, since it may be an address.
     """
     fields = {option_name(name).lower(): name for name in kind.model_fields}
-    named = {name.lower(): value for name, value in given.items()}
+    named: dict[str, str] = {}
+    for name, value in given.items():
+        _refuse_another(named.setdefault(name.lower(), value), value, name)
+    if "path" in named:
+        raise SparkOptionError("path: a queue is at no path: call save(), start() or load() without one")
     unknown = sorted(set(named) - set(fields) - _SPARKS_OWN)
     if unknown:
         known = ", ".join(map(option_name, kind.model_fields))
@@ -188,6 +208,28 @@ def parse_options(kind: type[O], given: Mapping[str, str]) -> O:
         return kind.model_validate(values)
     except ValidationError as error:
         raise SparkOptionError(_told(error)) from None
+
+
+def option_texts(given: Iterable[tuple[str, object]]) -> dict[str, str]:
+    """Options as Spark takes them: its spelling of their names, and text. Those that are None are left out.
+
+    Raises:
+        SparkOptionError: one is given twice, perhaps in two spellings, and not the same.
+    """
+    texts: dict[str, str] = {}
+    spelt: dict[str, str] = {}
+    for field, value in given:
+        if value is None:
+            continue
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        name = spelt.setdefault(option_name(field).lower(), option_name(field))
+        _refuse_another(texts.setdefault(name, text), text, field)
+    return texts
+
+
+def _refuse_another(value: str, other: str, name: str) -> None:
+    if other != value:
+        raise SparkOptionError(f"the option {name} is given twice, with two values: leave out one of them")
 
 
 def option_name(field: str) -> str:

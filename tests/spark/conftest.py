@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,3 +110,27 @@ async def stage(dsn: str, spark: SparkSession) -> AsyncIterator[Stage]:
     finally:
         await stage.close()
         await idle(spark)
+
+
+class _TaskContext:
+    """In the place of that of a task of a streaming query."""
+
+    def __init__(self, query: str, batch: int) -> None:
+        self._properties = {"sql.streaming.queryId": query, "streaming.sql.batchId": str(batch)}
+
+    def getLocalProperty(self, name: str) -> str:  # noqa: N802
+        return self._properties[name]
+
+    def partitionId(self) -> int:  # noqa: N802
+        return 0
+
+
+@pytest.fixture
+def in_batch(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A function that puts what follows into a micro-batch, by its number, of a query, without a session."""
+    from pyspark import TaskContext
+
+    def enter(number: int, query: str = "q") -> None:
+        monkeypatch.setattr(TaskContext, "get", lambda: _TaskContext(query, number))
+
+    return enter

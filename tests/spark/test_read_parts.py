@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from datetime import UTC, date, datetime
+import subprocess
+import sys
+from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 import pytest
 
 from queuert.spark.errors import OffsetError, SparkOptionError
 from queuert.spark.options import parse_options
-from queuert.spark.read.columns import TABLES, Column, Kind, chosen_columns
+from queuert.spark.read.columns import Column, Kind, chosen_columns
 from queuert.spark.read.csv_arrow import CsvDecoder
+from queuert.spark.read.moments import moments
 from queuert.spark.read.offsets import Offset, split
 from queuert.spark.read.options import ReadOptions, StreamReadOptions
 from queuert.spark.read.sql import Day, attempt_queries, block_ranges, day_ranges, event_queries, id_ranges, job_queries
@@ -63,7 +66,7 @@ def test_a_stream_reads_events_and_says_so() -> None:
 def test_values_are_bound_and_never_in_the_text() -> None:
     evil = "'; DROP TABLE job; --%(x)s"
     given = options(
-        types=evil, statuses=evil, chainIds=f'["{evil}"]', writeId=evil, createdFrom="2026-01-01T00:00:00+01:00"
+        types=evil, statuses="ready", chainIds=f'["{evil}"]', writeId=evil, createdFrom="2026-01-01T00:00:00+01:00"
     )
     [query] = job_queries(given, given.selected(), "queuert", [block_ranges(1, 1)[0]])
     assert "DROP" not in query.text
@@ -133,10 +136,52 @@ def test_attempts_are_cut_by_job() -> None:
     assert [query.parameters["part"] for query in attempt_queries(given, given.selected(), "queuert")] == [0, 1, 2]
 
 
-def test_columns_that_hold_moments_have_no_infinity() -> None:
-    moments = [column for columns in TABLES.values() for column in columns if column.kind is Kind.MOMENT]
-    assert moments
-    assert all(column.sql.startswith("CASE WHEN") for column in moments)
+def as_sent(*moments: int | None) -> pa.Array:
+    """Microseconds from the year 2000 on as the server sends them."""
+    texts = [None if moment is None else "\\x" + (moment % 2**64).to_bytes(8).hex() for moment in moments]
+    return pa.array(texts, pa.string())
+
+
+NEW_CENTURY = datetime(2000, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+def since_2000(moment: datetime) -> int:
+    return (moment.replace(tzinfo=UTC) - NEW_CENTURY) // MICROSECOND
+
+
+FIRST, LAST = since_2000(datetime.min), since_2000(datetime.max)
+
+
+def test_moments_are_those_of_calendars() -> None:
+    found = moments(as_sent(2**63 - 1, LAST, LAST + 1, None, 0, -1, FIRST, FIRST - 1, -(2**63)))
+    assert found.type == pa.timestamp("us", "UTC")
+    assert found.to_pylist() == [
+        None, datetime.max.replace(tzinfo=UTC), None, None, NEW_CENTURY,
+        datetime(1999, 12, 31, 23, 59, 59, 999_999, UTC), datetime.min.replace(tzinfo=UTC), None, None,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", [(), (None,), (None, None, None), (5, None), (None, 5), (None, 5, None, 6, None)])
+def test_moments_stay_in_their_places(given: tuple[int | None, ...]) -> None:
+    wanted = [None if moment is None else NEW_CENTURY + moment * MICROSECOND for moment in given]
+    for found in (moments(as_sent(*given)), moments(as_sent(7, None, *given)[2:])):
+        assert found.type == pa.timestamp("us", "UTC")
+        assert found.to_pylist() == wanted
+
+
+def test_reading_loads_no_pandas() -> None:
+    """Where it is installed, it takes a second, and each search for garbage in that process longer."""
+    program = """if True:
+        import sys, pyarrow as pa
+        from queuert.spark.read.batch import CsvDecoder
+        from queuert.spark.read.columns import Column, Kind
+        decoder = CsvDecoder([Column("t", Kind.MOMENT, "t")], pa.schema([("t", pa.timestamp("us", "UTC"))]))
+        [batch] = decoder.decode([bytes.fromhex("5c78") + b"7fffffffffffffff" + b"\\n" * 2])
+        assert batch.column(0).null_count == 2
+        assert "pandas" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
 def test_decoding() -> None:
@@ -145,10 +190,11 @@ def test_decoding() -> None:
     schema = pa.schema(
         [("s", pa.string()), ("n", pa.int64()), ("t", pa.timestamp("us", "UTC")), ("a", pa.list_(pa.string()))]
     )
+    first, now, last = as_sent(FIRST, since_2000(datetime(2026, 11, 21, 12, 34, 22, 1)), LAST).to_pylist()
     text = (
-        '\x1ea\nb\r\x1e\x1e\x1f,"\x1e\x1f9223372036854775807\x1f2026-11-21 12:34:22.000001+00\x1f["x,\\"", null]\n'
-        "\x1e\x1e\x1f\x1f0001-01-01 00:00:00+00\x1f[]\n"
-        "\x1f\x1f9999-12-31 23:59:59.999999+00\x1f\n"
+        f'\x1ea\nb\r\x1e\x1e\x1f,"\x1e\x1f9223372036854775807\x1f{now}\x1f["x,\\"", null]\n'
+        f"\x1e\x1e\x1f\x1f{first}\x1f[]\n"
+        f"\x1f\x1f{last}\x1f\n"
         "NULL\x1f-1\x1f\x1f\n"
         "żółw 🐢\x1f0\x1f\x1f\n"
     )

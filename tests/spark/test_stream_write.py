@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyspark import TaskContext
 from pyspark.sql.types import LongType, StructField, StructType
 
 from queuert.spark.errors import StagingLostError, WriteConflictError
@@ -59,27 +58,6 @@ def test_each_micro_batch_is_written_once(spark: SparkSession, dsn: str, source:
     with pytest.raises(Exception, match=r"WriteConflictError: the sink 'orders' was written by query"):
         run_stream(spark, dsn, str(source), str(tmp_path / "another"), sinkId="orders")
     assert numbers(dsn) == list(range((FILES + 1) * ROWS))
-
-
-class Context:
-    """In the place of a task's context."""
-
-    def __init__(self, query: str, batch: int) -> None:
-        self._properties = {"sql.streaming.queryId": query, "streaming.sql.batchId": str(batch)}
-
-    def getLocalProperty(self, name: str) -> str:  # noqa: N802
-        return self._properties[name]
-
-    def partitionId(self) -> int:  # noqa: N802
-        return 0
-
-
-@pytest.fixture
-def in_batch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    def enter(number: int, query: str = "q") -> None:
-        monkeypatch.setattr(TaskContext, "get", lambda: Context(query, number))
-
-    return enter  # type: ignore[return-value]
 
 
 def writer(dsn: str, **options: str) -> JobStreamWriter:

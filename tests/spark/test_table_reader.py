@@ -83,6 +83,17 @@ def test_values_come_as_they_are(dsn: str) -> None:
     assert row["trace_context"] is None
 
 
+def test_long_rows_after_short_ones_do_not_all_come_at_once(dsn: str) -> None:
+    add_closed(dsn, 2_000)
+    with connected(dsn) as connection:
+        connection.execute("UPDATE queuert.job SET input = to_jsonb(repeat('x', 100000)) WHERE id > 'job-00001900'")
+    reader = table_reader(dsn, numPartitions="1")
+    [part] = reader.partitions()
+    batches = list(reader.read(part))
+    assert sum(batch.num_rows for batch in batches) == 2_000
+    assert max(batch.nbytes for batch in batches) < 6 * 2**20
+
+
 def test_moments_are_utc_and_none_is_infinite(dsn: str) -> None:
     add_closed(dsn, 1)
     with connected(dsn) as connection:
@@ -194,7 +205,7 @@ def test_filters(dsn: str) -> None:
             ({"createdFrom": exact, "createdTo": later}, ["job-00000001"]),
             ({"closedFrom": exact, "closedTo": later}, ["job-00000001"]),
             ({"closedFrom": later, "types": "resize"}, ["job-00000002", "job-00000003"]),
-            ({"consistency": "none", "statuses": "ready,open"}, ["open"]),
+            ({"consistency": "none", "statuses": "ready" if table == "jobs" else "open"}, ["open"]),
             ({"types": ""}, []),
         ]:
             assert ids(read_plainly(dsn, table, **given)) == expected, (table, given)

@@ -225,7 +225,11 @@ _TOKEN = "0e0c1dca-4fd8-4a2c-9a5e-3f1c8a2d9b77"
 
 
 def test_errors_are_found_in_what_spark_raises() -> None:
-    text = "Traceback ...\nqueuert.spark.errors.BadRowsError: 3 of 4 rows\n\nSQLSTATE: 38000"
+    text = (
+        "[PYTHON_DATA_SOURCE_ERROR] Failed to commit or abort Python data source write: "
+        'Traceback (most recent call last):\n  File "/x/queuert/spark/write/batch.py", line 178, in commit\n'
+        "queuert.spark.errors.BadRowsError: 3 of 4 rows\n\nSQLSTATE: 38000"
+    )
     found = found_in(RuntimeError(text))
     assert isinstance(found, BadRowsError)
     assert str(found) == "3 of 4 rows"

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+_PATTERN = "*?[]{}\\"
+
+
 class Files(Protocol):
     """A directory. All paths are relative to it."""
 
@@ -49,7 +52,8 @@ class HadoopFiles:
         root: a path, or a URL such as ``s3a://bucket/history``.
 
     Raises:
-        SparkOptionError: the session is one of Spark Connect, or the session knows no such storage.
+        SparkOptionError: the session is one of Spark Connect or knows no such storage, or Spark would take the path
+            for a pattern.
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
@@ -64,8 +68,10 @@ class HadoopFiles:
             path = java.org.apache.hadoop.fs.Path(root)
             self._files = path.getFileSystem(context.hadoopConfiguration())
             self._root = str(self._files.makeQualified(path).toString()).rstrip("/")
+            name = str(path.toUri().getPath())
         except Exception as error:
             raise SparkOptionError(f"output: Spark cannot use {root!r}: {_told(error)}") from error
+        check_path(name)
 
     @property
     def root(self) -> str:
@@ -116,6 +122,17 @@ class HadoopFiles:
 
     def _path(self, path: str) -> Any:
         return self._java.org.apache.hadoop.fs.Path(f"{self._root}/{path}" if path else self._root)
+
+
+def check_path(path: str) -> None:
+    """Refuse a path that Spark, which reads back what it has written, would take for a pattern.
+
+    Raises:
+        SparkOptionError: it is one.
+    """
+    found = [letter for letter in _PATTERN if letter in path]
+    if found:
+        raise SparkOptionError(f"output: {path!r} would be a pattern for Spark: choose one without {' '.join(found)}")
 
 
 def _told(error: Exception) -> str:

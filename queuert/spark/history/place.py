@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from queuert.spark.history.errors import HistoryBusyError
 from queuert.spark.history.files import Files, HadoopFiles
 from queuert.spark.history.progress import OnProgress, Progress
 from queuert.spark.history.records import Identity, check_identity
-from queuert.spark.options import ConnectionOptions, option_name, parse_options
+from queuert.spark.options import ConnectionOptions, option_texts, parse_options
 from queuert.spark.write.staging import settings_of
 from queuert.state.postgres.bulk import BulkSession, bulk_session
 from queuert.state.postgres.history import HistoryFacts, HistoryLock, history_facts, history_lock
@@ -68,7 +69,7 @@ class Place:
 
     def read(self, table: str, **options: object) -> DataFrame:
         """A table of the database, of what is settled."""
-        given = {option_name(name): _text(value) for name, value in options.items() if value is not None}
+        given = option_texts((name, _as_json(value)) for name, value in options.items())
         reader = self.spark.read.format("queuert").options(**self.options).option("table", table)
         return reader.options(numPartitions=str(self.partitions), **given).load()
 
@@ -88,7 +89,7 @@ def connection_options(given: Mapping[str, Any]) -> tuple[dict[str, str], Connec
     Raises:
         SparkOptionError: one is unknown or makes no sense, or there is no address.
     """
-    options = {option_name(name): _text(value) for name, value in given.items() if value is not None}
+    options = option_texts(given.items())
     checked = parse_options(ConnectionOptions, options)
     checked.address()
     return options, checked
@@ -129,11 +130,6 @@ def opened(
             raise found from error
 
 
-def _text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        import json
-
-        return json.dumps(list(value))
-    return str(value)
+def _as_json(value: object) -> object:
+    """Lists as JSON, in which names may have commas; the others as they are."""
+    return json.dumps(list(value)) if isinstance(value, Sequence) and not isinstance(value, str) else value

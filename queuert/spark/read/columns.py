@@ -1,6 +1,7 @@
 """The columns of the tables that can be read: their names, their types, and the SQL that gives them. Needs no Spark.
 
-Everything comes as the text of COPY. JSON stays text, so that no digit of a number is lost; moments are in UTC.
+Everything comes as the text of COPY. JSON stays text, so that no digit of a number is lost; moments are the bytes that
+the server keeps, as :mod:`queuert.spark.read.moments` has them.
 """
 
 from __future__ import annotations
@@ -33,14 +34,13 @@ class Column:
 
     @property
     def sql(self) -> str:
-        """The expression in a form that is decoded without loss; what has no counterpart in Spark is null."""
-        if self.kind is Kind.MOMENT:
-            # 'infinity', and years that no calendar of Python or Spark has.
-            return (
-                f"CASE WHEN {self.expression} >= '0001-01-01 UTC' AND {self.expression} < '10000-01-01 UTC' "
-                f"THEN {self.expression} END"
-            )
-        return f"to_json({self.expression})" if self.kind is Kind.TEXTS else self.expression
+        """The expression in a form that is decoded without loss."""
+        shape = _SHAPES.get(self.kind)
+        return self.expression if shape is None else f"{shape}({self.expression})"
+
+
+_SHAPES = {Kind.MOMENT: "timestamptz_send", Kind.TEXTS: "to_json"}
+"""Of kinds whose own text would be slow, or ambiguous: the function whose result is read instead."""
 
 
 _INITIALS = {"s": Kind.TEXT, "j": Kind.JSON, "i": Kind.INT, "l": Kind.LONG, "t": Kind.MOMENT, "a": Kind.TEXTS}

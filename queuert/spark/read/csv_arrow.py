@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from queuert.spark.read.columns import Column, Kind
+from queuert.spark.read.moments import moments
 
 DELIMITER = "\x1f"
 QUOTE = "\x1e"
@@ -23,7 +24,7 @@ _TYPES = {
     Kind.JSON: pa.string(),
     Kind.INT: pa.int32(),
     Kind.LONG: pa.int64(),
-    Kind.MOMENT: pa.timestamp("us", tz="UTC"),
+    Kind.MOMENT: pa.string(),
     Kind.TEXTS: pa.string(),
 }
 
@@ -36,6 +37,7 @@ class CsvDecoder:
     def __init__(self, columns: Sequence[Column], schema: pa.Schema) -> None:
         self._schema = schema
         self._lists = [at for at, column in enumerate(columns) if column.kind is Kind.TEXTS]
+        self._moments = [at for at, column in enumerate(columns) if column.kind is Kind.MOMENT]
         self._names = [column.name for column in columns]
         self._parse = csv.ParseOptions(delimiter=DELIMITER, quote_char=QUOTE, ignore_empty_lines=False)
         self._convert = csv.ConvertOptions(
@@ -58,6 +60,8 @@ class CsvDecoder:
 
     def _batch(self, table: pa.Table) -> pa.RecordBatch:
         arrays: list[Any] = [column.combine_chunks() for column in table.columns]
+        for at in self._moments:
+            arrays[at] = moments(arrays[at])
         for at in self._lists:
             lists = [None if text is None else json.loads(text) for text in arrays[at].to_pylist()]
             arrays[at] = pa.array(lists, self._schema.field(at).type)

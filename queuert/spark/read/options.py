@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from datetime import datetime
+from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from queuert._json_faults import text_reason
+from queuert.job_events import EventKind
+from queuert.jobs import ChainStatus, JobStatus
 from queuert.spark.options import ConnectionOptions, option_name
 from queuert.spark.read.columns import Column, chosen_columns
 
 MOST_PARTITIONS = 1_000
+_LONGEST_WRITE_ID = 256 + len(f":{2**63 - 1}")
+"""That of a stream's micro-batch: the name of the sink, and the number of the batch."""
 
 
 def _names(value: Any) -> Any:
@@ -29,7 +34,12 @@ def _names(value: Any) -> Any:
 
 
 def _moment(value: Any) -> Any:
-    if isinstance(value, str) and value[-1:].isdigit() and re.fullmatch(r"\d+(\.\d*)?", value):
+    # Numbers would be taken for seconds since 1970.
+    if isinstance(value, str):
+        try:
+            float(value)
+        except ValueError:
+            return value
         raise ValueError("a moment as ISO 8601 has it, such as 2026-01-31T12:00:00Z")
     return value
 
@@ -41,7 +51,22 @@ def _aware(value: datetime) -> datetime:
     return value
 
 
-Names = Annotated[tuple[Annotated[str, Field(max_length=4_096)], ...], BeforeValidator(_names)]
+def _storable(value: str) -> str:
+    reason = text_reason(value)
+    if reason is not None:
+        raise ValueError(f"nothing is called so: it holds {reason}")
+    return value
+
+
+def _check_known(what: str, given: Sequence[str] | None, known: type[StrEnum]) -> None:
+    unknown = [name for name in given or () if name not in set(known)]
+    if unknown:
+        raise ValueError(f"{what}: there is no {', '.join(map(repr, unknown))}; there are {', '.join(known)}")
+
+
+Names = Annotated[
+    tuple[Annotated[str, Field(max_length=4_096), AfterValidator(_storable)], ...], BeforeValidator(_names)
+]
 Moment = Annotated[datetime, BeforeValidator(_moment), AfterValidator(_aware)]
 TransactionId = Annotated[int, Field(ge=0, lt=2**63)]
 
@@ -84,7 +109,7 @@ class ReadOptions(ConnectionOptions):
     """Only events of this moment or later."""
     happened_to: Moment | None = None
     """Only events before this moment."""
-    write_id: Annotated[str, Field(max_length=256)] | None = None
+    write_id: Annotated[str, Field(max_length=_LONGEST_WRITE_ID), AfterValidator(_storable)] | None = None
     """Only the chains that this bulk write started, and what belongs to them."""
     chain_ids: Names | None = None
     """Only these chains, and what belongs to them."""
@@ -109,6 +134,8 @@ class ReadOptions(ConnectionOptions):
             raise ValueError("snapshot and consistency are given: one of them")
         if not self.settled and (self.from_tx is not None or self.to_tx is not None):
             raise ValueError("fromTx and toTx are for what is settled")
+        _check_known("statuses", self.statuses, ChainStatus if self.table == "chains" else JobStatus)
+        _check_known("kinds", self.kinds, EventKind)
         self.selected()
         return self
 
@@ -145,7 +172,9 @@ class StreamReadOptions(ConnectionOptions):
     """Fail the query when retention took events that it had not read; otherwise it goes on with those that are left."""
 
     @model_validator(mode="after")
-    def _known_columns(self) -> Self:
+    def _fits(self) -> Self:
+        _check_known("statuses", self.statuses, JobStatus)
+        _check_known("kinds", self.kinds, EventKind)
         self.selected()
         return self
 

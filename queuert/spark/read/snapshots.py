@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
+from queuert.errors import StateUnavailableError
 from queuert.spark.options import ConnectionOptions, parse_options
 from queuert.spark.write.staging import settings_of
 from queuert.state.postgres.exporting import exported_snapshot
@@ -35,5 +36,8 @@ def snapshot(url: str | None = None, **options: str) -> Iterator[str]:
             jobs.groupBy("type", "status").count().show()
     """
     given = options if url is None else {"url": url, **options}
-    with exported_snapshot(settings_of(parse_options(ConnectionOptions, given))) as name:
-        yield name
+    with ExitStack() as held:
+        yield held.enter_context(exported_snapshot(settings_of(parse_options(ConnectionOptions, given))))
+        # That it was lost meanwhile is told by the reads that needed it; those that are done were right.
+        with suppress(StateUnavailableError):
+            held.close()

@@ -79,7 +79,7 @@ def job_queries(options: ReadOptions, columns: Sequence[Column], schema: str, pa
                 ORDER BY last.chain_index DESC LIMIT 1
             ) AS tail ON true"""
     if options.settled:
-        tests.append(_settled_chain(schema))
+        tests.append(_settled_chain(schema, options.from_tx or 0))
     given = _values(options)
     return [
         Query(f"SELECT {_list(columns)} FROM {source} WHERE {' AND '.join([part.condition, *tests])}",
@@ -195,6 +195,13 @@ _MOMENTS = {
 _OWN = {"jobs": ("job.type", "job.status"), "chains": ("job.type", "job.chain_status")}
 
 
+_BY_CHAIN = (
+    "(job.id = ANY (%(chain_ids)s::text[]) AND job.chain_index = 0"
+    " OR job.chain_id = ANY (%(chain_ids)s::text[]) AND job.chain_index > 0)"
+)
+"""Jobs of these chains, by two indexes: a chain's first job is not in that of chains."""
+
+
 def _filters(options: ReadOptions, schema: str) -> Iterator[str]:
     type_name, status = _OWN.get(options.table, ("event.type", "event.status"))
     chain = {"jobs": "job.chain_id", "chains": "job.id"}.get(options.table, "event.chain_id")
@@ -202,7 +209,8 @@ def _filters(options: ReadOptions, schema: str) -> Iterator[str]:
                         (options.chain_ids, chain)):  # fmt: skip
         if given is not None:
             name = {type_name: "types", status: "statuses", chain: "chain_ids"}.get(what, "kinds")
-            yield f"{what} = ANY (%({name})s::text[])"
+            test = f"{what} = ANY (%({name})s::text[])"
+            yield _BY_CHAIN if what == "job.chain_id" else test
     for name, moment in _MOMENTS[options.table].items():
         if getattr(options, f"{name}_from") is not None:
             yield f"{moment} >= %({name}_from)s::timestamptz"
@@ -231,9 +239,11 @@ def _settled(tx: str) -> str:
     return f"{tx} >= %(from_tx)s::xid8 AND {tx} < %(to_tx)s::xid8"
 
 
-def _settled_chain(schema: str) -> str:
-    # What had closed before the column was there has none.
-    closed = "{0}.chain_status <> 'open' AND " + _settled("coalesce({0}.completed_tx, '0')")
+def _settled_chain(schema: str, from_tx: int) -> str:
+    # What had closed before the column was there has none. Every row is tested: no more than it takes.
+    closed = "{0}.chain_status <> 'open' AND coalesce({0}.completed_tx, '0') < %(to_tx)s::xid8"
+    if from_tx:
+        closed += " AND {0}.completed_tx >= %(from_tx)s::xid8"
     return (
         f"CASE WHEN job.chain_index = 0 THEN {closed.format('job')} "
         f'ELSE EXISTS (SELECT FROM "{schema}".job AS root WHERE root.id = job.chain_id AND {closed.format("root")}) END'

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import base64
 import importlib
+import logging
 import pickle
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from queuert.errors import StateUnavailableError
+from queuert.errors import StateError, StateUnavailableError
 from queuert.job_types import JobType, JobTypes
 from queuert.spark.errors import (
     BadRowsError,
@@ -26,7 +28,7 @@ from queuert.spark.errors import (
 from queuert.spark.options import WriteOptions
 from queuert.spark.write.checking import RowChecker
 from queuert.spark.write.columns import Columns, find_columns
-from queuert.spark.write.rejects import remove_others
+from queuert.spark.write.rejects import Rejects, check_rejects, prefix_of, remove_others, warn_of_left
 from queuert.spark.write.staging import SHOWN, Staged, Staging, settings_of
 from queuert.state.postgres.bulk import BulkSession, bulk_session, drop_stage, make_stage, sweep_staging
 from queuert.state.postgres.bulk_commit import (
@@ -40,10 +42,13 @@ from queuert.state.postgres.bulk_commit import (
     find_write,
     is_broken,
 )
+from queuert.state.postgres.sync_steps import fetch
 
 T = TypeVar("T")
 
 _COMMITS = 3
+
+_log = logging.getLogger("queuert.spark")
 
 
 def job_type_of(options: WriteOptions) -> JobType[Any, Any] | None:
@@ -145,22 +150,38 @@ class JobBatchWriter(DataSourceArrowWriter):
         job_type = job_type_of(options)
         self._options = options
         self._columns = find_columns(schema, job_type)
-        self._write_id = options.write_id or str(uuid.uuid4())
-        rejects = None if options.rejects == "fail" else options.rejects
-        checker = RowChecker(self._columns, options.job_type, job_type)
-        self._staging: Staging | None = None
-        stage = self._begin()
-        if stage is not None:
-            self._staging = Staging(options, stage, checker, rejects, self._write_id, {})
+        self._path = None if options.rejects == "fail" else options.rejects
+        if self._path is not None:
+            check_rejects(self._path, schema)
+        self._write_id = str(uuid.uuid4()) if options.write_id is None else options.write_id
+        self._checker = RowChecker(self._columns, options.job_type, job_type)
+        self._prefix = ""
+        self._known: BulkResult | None = None
+        self._staging = self._begin()
 
-    def _begin(self) -> str | None:
-        """Make the staging table; None if there is nothing to do, since this write was committed before."""
+    def _begin(self) -> Staging | None:
+        """Make the staging table; None if there is nothing to stage, since this write was committed before."""
         with bulk_session(settings_of(self._options)) as session, told():
             session.check_schema()
-            if find_write(session, self._write_id, self._options.job_type) is not None:
+            if self._path is not None:
+                self._prefix = prefix_of(session, *self._write)
+            self._known = find_write(session, self._write_id, self._options.job_type)
+            if self._known is not None:
                 return None
             sweep_staging(session, older_than=self._options.staging_ttl)
-            return make_stage(session, self._write_id)
+            stage = make_stage(session, self._write_id)
+        return Staging(self._options, stage, self._checker, self._rejects(stage), {})
+
+    @property
+    def _write(self) -> tuple[str, str]:
+        return "batch", self._write_id
+
+    def _rejects(self, stage: str) -> Rejects | None:
+        if self._path is None:
+            return None
+        # The table's name is this driver's alone, and so is what the names of its files go on with.
+        is_committed = partial(_is_committed, write_id=self._write_id)
+        return Rejects(self._path, self._write, is_committed, run=_run_of(stage))
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Stage the rows of a partition; what another attempt has staged does not count."""
@@ -171,13 +192,15 @@ class JobBatchWriter(DataSourceArrowWriter):
         return self._staging.run(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Make jobs of all rows, in one transaction."""
-        if self._staging is None:
-            return
-        parts = winners(messages)
-        refuse_bad_rows(self._options, parts)
-        result = self._commit(parts)
-        self._tidy(result)
+        """Make jobs of all rows, in one transaction. What cannot be tidied then fails nothing."""
+        result = self._known
+        if self._staging is not None:
+            parts = winners(messages)
+            refuse_bad_rows(self._options, parts)
+            result = self._commit(parts)
+            self._drop(self._staging.stage)
+        if self._path is not None and result is not None:
+            remove_others(self._path, self._prefix, result.reject_files)
 
     def _commit(self, parts: Sequence[Staged]) -> BulkResult:
         assert self._staging is not None
@@ -189,17 +212,46 @@ class JobBatchWriter(DataSourceArrowWriter):
             lambda session: commit_write(session, stage, start, rejected=rejected, reject_files=files),
         )
 
-    def _tidy(self, result: BulkResult | None) -> None:
-        """Drop what is staged, and the files of attempts that did not win. What cannot be done now, the sweep does."""
-        assert self._staging is not None
-        if self._options.rejects != "fail" and result is not None:
-            remove_others(self._options.rejects, self._write_id, result.reject_files)
-        with suppress(StateUnavailableError), bulk_session(settings_of(self._options)) as session:
-            drop_stage(session, self._staging.stage)
-
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Drop what is staged. Tasks may still run: they find the table gone, and do not make it anew."""
-        if self._staging is not None:
-            if self._options.rejects != "fail":
-                remove_others(self._options.rejects, self._write_id, ())
-            self._tidy(None)
+        """Drop what is staged. Tasks may still run: they find the table gone, and do not make it anew.
+
+        Files of rejects go only where it is certain that they do not count: where no commit can be under way any more,
+        since it would hold the table, and what was committed can be looked up. Those of other drivers are theirs.
+        """
+        if self._staging is None:
+            return
+        stage = self._staging.stage
+        dropped, counting = self._drop(stage)
+        if self._path is None:
+            return
+        if dropped:
+            remove_others(self._path, f"{self._prefix}{_run_of(stage)}", counting)
+        else:
+            warn_of_left("it is not known whether the write was committed")
+
+    def _drop(self, stage: str) -> tuple[bool, list[str]]:
+        """Drop the staging table. Whether it is gone, and the files of the write that was committed by then.
+
+        What cannot be done now, the sweep does.
+        """
+        try:
+            with bulk_session(settings_of(self._options)) as session:
+                if not drop_stage(session, stage):
+                    return False, []
+                return True, [name for row in _found(session, self._write_id) for name in row[-1]]
+        except StateError as error:
+            _log.warning("the staging table %s is left to the next sweep: %s", stage, error)
+            return False, []
+
+
+def _found(session: BulkSession, write_id: str) -> list[Any]:
+    with session.transaction() as connection:
+        return fetch(connection, session.sql.bulk_find_write, {"write_id": write_id})
+
+
+def _is_committed(session: BulkSession, *, write_id: str) -> bool:
+    return bool(_found(session, write_id))
+
+
+def _run_of(stage: str) -> str:
+    return f"{stage.rpartition('_')[2]}-"

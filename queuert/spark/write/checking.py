@@ -18,13 +18,12 @@ from queuert.payloads import PayloadCodec, check_text
 from queuert.spark.arrow import pc
 from queuert.spark.write.columns import INPUT, Columns, declared_input
 from queuert.spark.write.copy_text import new_ids
+from queuert.spark.write.far_dates import far_dates
 from queuert.spark.write.json_text import json_text, object_text
 
 _MAX_CHARS = 512
 _MAX_BYTES = 1_000
 _RE2_REPEATS = 999
-_FIRST_MOMENT = -62_135_596_800 * 1_000_000
-_LAST_MOMENT = 253_402_300_800 * 1_000_000
 
 _TEXTS = {"id": "id", "deduplication_key": "deduplication key", "limit_key": "limit key"}
 _ORDER = ("id", "deduplication_key", "limit_key", "priority", "schedule_at", "blocked_by", INPUT)
@@ -101,9 +100,7 @@ class RowChecker:
             for row in _rows(out):
                 _note(bad, row, f"the priority is not from -{MAX_PRIORITY:,} to {MAX_PRIORITY:,}")
         elif name == "schedule_at":
-            moments = pc.cast(pc.cast(column, pa.timestamp("us", "UTC")), pa.int64())
-            for row in _rows(pc.or_(pc.less(moments, _FIRST_MOMENT), pc.greater_equal(moments, _LAST_MOMENT))):
-                _note(bad, row, "schedule_at is not within the years 1 to 9999")
+            _note_far(bad, column, name)
         else:
             self._check_blockers(column, bad)
         return column
@@ -126,6 +123,9 @@ class RowChecker:
     # Its input
 
     def _input(self, batch: Any, bad: dict[int, str]) -> Any:
+        for name in self._columns.fields or (INPUT,):
+            if name in batch.schema.names:
+                _note_far(bad, batch.column(name), name)
         texts = self._texts(batch)
         closely = list(range(len(texts))) if self._encode_all else list(_rows(self._look_closely(batch, texts)))
         if not self._read_all and not closely:
@@ -194,6 +194,11 @@ def _rows(mask: Any) -> Iterator[int]:
     """The numbers of the rows where a mask is true."""
     if pc.any(mask).as_py():
         yield from pc.indices_nonzero(pc.fill_null(mask, False)).to_pylist()
+
+
+def _note_far(bad: dict[int, str], column: Any, name: str) -> None:
+    for row, place in far_dates(column, name):
+        _note(bad, row, f"{place} is not within the years 1 to 9999")
 
 
 def _note(bad: dict[int, str], row: int, reason: str) -> None:

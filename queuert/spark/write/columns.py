@@ -135,6 +135,9 @@ def check_type(given: t.DataType, what: str, depth: int = 0) -> None:
     if depth > _MAX_DEPTH:
         raise SparkColumnError(f"{what} is nested deeper than {_MAX_DEPTH}")
     if isinstance(given, t.StructType):
+        names = given.fieldNames()
+        for twice in sorted({name for name in names if names.count(name) > 1})[:1]:
+            raise SparkColumnError(f"{what} has two fields that are called {twice!r}: rename one")
         for one in given.fields:
             check_type(one.dataType, f"{what}.{one.name}", depth + 1)
     elif isinstance(given, t.ArrayType):

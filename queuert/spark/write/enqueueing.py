@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from queuert.job_types import JobType
 from queuert.spark.datasource import register
 from queuert.spark.errors import found_in
-from queuert.spark.options import ConnectionOptions, WriteOptions, option_name, parse_options
+from queuert.spark.options import ConnectionOptions, WriteOptions, option_texts, parse_options
 from queuert.spark.write.batch import job_type_of
 from queuert.spark.write.columns import find_columns
 from queuert.spark.write.staging import settings_of
@@ -74,10 +74,10 @@ def enqueue(
         enqueue(orders, "bill", write_id="orders-2026-05", url="postgresql://db/app")
     """
     name = job_type if isinstance(job_type, str) else job_type.name
-    given = {option_name(key): _text(value) for key, value in options.items() if value is not None}
-    given |= {"jobType": name, "writeId": write_id or str(uuid.uuid4())}
-    if not isinstance(job_type, str):
-        given["jobTypeObject"] = _pickled(job_type)
+    declared = None if isinstance(job_type, str) else _pickled(job_type)
+    own = {"jobType": name, "writeId": write_id, "jobTypeObject": declared}
+    given = option_texts([*own.items(), *options.items()])
+    given.setdefault("writeId", str(uuid.uuid4()))
     checked = parse_options(WriteOptions, given)
     find_columns(df.schema, job_type_of(checked))
     session = df.sparkSession
@@ -115,13 +115,9 @@ def sweep_staging(*, older_than: float = 86_400.0, **options: Any) -> list[str]:
         SparkOptionError: an option is unknown or makes no sense.
         StateUnavailableError: the database cannot be reached.
     """
-    given = {option_name(key): _text(value) for key, value in options.items() if value is not None}
+    given = option_texts(options.items())
     with bulk_session(settings_of(parse_options(ConnectionOptions, given))) as session:
         return sweep(session, older_than=older_than)
-
-
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _pickled(job_type: JobType[Any, Any]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from queuert.spark.options import ConnectionOptions
 from queuert.spark.processes import spare_the_loaded
 from queuert.spark.write.checking import Checked, RowChecker
 from queuert.spark.write.copy_text import copy_text
-from queuert.spark.write.rejects import RejectFile
+from queuert.spark.write.rejects import RejectFile, Rejects
 from queuert.state.postgres.bulk import BulkSession, BulkSettings, bulk_session, copy_rows, touch_stage
 
 FLUSH_BYTES = 8 * 1024 * 1024
@@ -73,7 +74,6 @@ class Staging:
         stage: the staging table.
         checker: of the rows.
         rejects: where bad rows go; None: they fail the write.
-        write_id: of the write, for the names of those files.
         constants: columns that have one value in all rows, beside the tag.
         touched: whether the staging table is the write's own, and is to be kept from the sweep.
     """
@@ -81,8 +81,7 @@ class Staging:
     connection: ConnectionOptions
     stage: str
     checker: RowChecker
-    rejects: str | None
-    write_id: str
+    rejects: Rejects | None
     constants: dict[str, str | int]
     touched: bool = True
 
@@ -100,26 +99,45 @@ class _Task:
         self._tag = str(uuid.uuid4())
         self._rows = self._seen = self._bad = 0
         self._offenders: list[str] = []
-        self._rejects = None if staging.rejects is None else RejectFile(staging.rejects, staging.write_id, self._tag)
+        self._rejects: RejectFile | None = None
         self._columns = ("tag", "place", *staging.constants, *staging.checker.names)
 
     def run(self, batches: Iterable[Any]) -> Staged:
         with bulk_session(settings_of(self._staging.connection), application_name="queuert spark task") as session:
             self._touch(session)
-            pending: list[memoryview] = []
-            for chunk in self._chunks(batches):
-                pending.append(chunk)
-                if sum(map(len, pending)) >= FLUSH_BYTES:
-                    self._flush(session, pending)
-                    pending = []
-            if pending:
-                self._flush(session, pending)
-        if self._rejects is not None:
-            self._rejects.close()
+            with self._rejecting(session):
+                self._load(session, batches)
         file = None if self._rejects is None else self._rejects.name
         return Staged(
             self._tag, self._partition, self._rows, self._bad, self._offenders, reject_file=file, seen=self._seen
         )
+
+    @contextmanager
+    def _rejecting(self, session: BulkSession) -> Iterator[None]:
+        """Rejected rows have a file for the block, which is seen if this attempt succeeds while somebody wants it."""
+        if self._staging.rejects is None:
+            yield
+            return
+        self._rejects = RejectFile(self._staging.rejects, session, self._tag)
+        try:
+            yield
+            if self._rejects.name is not None:
+                self._touch(session)
+                self._rejects.finish()
+                self._touch(session)  # the driver may have given up, and have removed what it saw
+        except BaseException:
+            self._rejects.discard()
+            raise
+
+    def _load(self, session: BulkSession, batches: Iterable[Any]) -> None:
+        pending: list[memoryview] = []
+        for chunk in self._chunks(batches):
+            pending.append(chunk)
+            if sum(map(len, pending)) >= FLUSH_BYTES:
+                self._flush(session, pending)
+                pending = []
+        if pending:
+            self._flush(session, pending)
 
     def _touch(self, session: BulkSession) -> None:
         if self._staging.touched and not touch_stage(session, self._staging.stage):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from pyspark import TaskContext
@@ -14,10 +15,15 @@ from queuert.spark.options import WriteOptions
 from queuert.spark.write.batch import bulk_start, committed, job_type_of, refuse_bad_rows, winners
 from queuert.spark.write.checking import RowChecker
 from queuert.spark.write.columns import find_columns
-from queuert.spark.write.rejects import remove_others
-from queuert.spark.write.staging import Staging, settings_of
-from queuert.state.postgres.bulk import STREAM_STAGE, bulk_session
+from queuert.spark.write.rejects import Rejects, check_rejects, prefix_of, remove_files, remove_others
+from queuert.spark.write.staging import Staged, Staging, settings_of
+from queuert.state.postgres.bulk import STREAM_STAGE, BulkSession, bulk_session
+from queuert.state.postgres.bulk_commit import BulkStart
 from queuert.state.postgres.bulk_streams import commit_batch, forget_staged
+from queuert.state.postgres.sync_steps import fetch
+
+_NOTED = "rejects of the last micro-batch of the sink ".ljust(257)
+"""Under which name the reject files of a sink's last batch are noted among the writes: too long for a write's own."""
 
 
 class JobStreamWriter(DataSourceStreamArrowWriter):
@@ -30,7 +36,9 @@ class JobStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._columns = find_columns(schema, job_type)
         self._checker = RowChecker(self._columns, options.job_type, job_type)
-        self._rejects = None if options.rejects == "fail" else options.rejects
+        self._path = None if options.rejects == "fail" else options.rejects
+        if self._path is not None:
+            check_rejects(self._path, schema)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Stage the rows of a partition of a micro-batch."""
@@ -44,14 +52,18 @@ class JobStreamWriter(DataSourceStreamArrowWriter):
             connection=self._options,
             stage=STREAM_STAGE,
             checker=self._checker,
-            rejects=self._rejects,
-            write_id=write_id_of(sink, batch),
+            rejects=self._rejects(sink, batch),
             constants=constants,
             touched=False,
         )
         staged = staging.run(iterator)
         staged.query, staged.sink = query, sink
         return staged
+
+    def _rejects(self, sink: str, batch: int) -> Rejects | None:
+        if self._path is None:
+            return None
+        return Rejects(self._path, ("stream", sink, batch), partial(_is_committed, sink=sink, batch=batch))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Make jobs of the rows of a micro-batch, in one transaction, unless that was done before."""
@@ -62,19 +74,70 @@ class JobStreamWriter(DataSourceStreamArrowWriter):
         assert sink is not None and query is not None
         refuse_bad_rows(self._options, parts)
         start = bulk_start(self._options, self._columns, write_id_of(sink, batchId), parts)
-        fresh = committed(
-            self._options, lambda session: commit_batch(session, start, sink=sink, query=query, batch=batchId)
+        if self._path is None:
+            committed(
+                self._options, lambda session: commit_batch(session, start, sink=sink, query=query, batch=batchId)
+            )
+            return
+        prefix, files = committed(
+            self._options, lambda session: self._commit(session, start, parts, sink, query, batchId)
         )
-        if self._rejects is not None and fresh:
-            files = {part.reject_file for part in parts if part.reject_file is not None}
-            remove_others(self._rejects, write_id_of(sink, batchId), files)
+        if files is None:
+            remove_files(self._path, reject_files(parts))
+        else:
+            remove_others(self._path, prefix, files)
+
+    def _commit(
+        self, session: BulkSession, start: BulkStart, parts: Sequence[Staged], sink: str, query: str, batch: int
+    ) -> tuple[str, list[str] | None]:
+        """Commit a micro-batch, and note with it where its rejected rows are.
+
+        Returns how the names of its files begin, and those that count; None where that is not known, since the batch
+        was committed by somebody who had none to note.
+        """
+        with session.transaction() as connection:
+            prefix = prefix_of(session, "stream", sink, batch)
+            fresh = commit_batch(session, start, sink=sink, query=query, batch=batch)
+            if not fresh:
+                return prefix, _noted(session, sink, prefix)
+            files = reject_files(parts)
+            if files:
+                noted = {"write_id": _NOTED + sink, "type": start.type, "reject_files": files}
+                connection.execute(session.sql.stream_note_rejects, {**noted, "rejected": sum(p.bad for p in parts)})
+        return prefix, files
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Remove what is staged of a micro-batch that has failed."""
         parts = winners(messages)
-        if parts and parts[0].sink is not None:
-            with bulk_session(settings_of(self._options)) as session:
-                forget_staged(session, sink=parts[0].sink, batch=batchId)
+        if not parts or parts[0].sink is None:
+            return
+        sink = parts[0].sink
+        with bulk_session(settings_of(self._options)) as session:
+            forget_staged(session, sink=sink, batch=batchId, tags=[part.tag for part in parts])
+            files = reject_files(parts)
+            if not files or self._path is None:
+                return
+            # Perhaps the commit was done, and only its answer was lost.
+            counting = _noted(session, sink, prefix_of(session, "stream", sink, batchId)) or []
+        remove_files(self._path, [name for name in files if name not in counting])
+
+
+def reject_files(parts: Sequence[Staged]) -> list[str]:
+    """The files in which the tasks have set rows aside."""
+    return [part.reject_file for part in parts if part.reject_file is not None]
+
+
+def _is_committed(session: BulkSession, *, sink: str, batch: int) -> bool:
+    with session.transaction() as connection:
+        return any(last >= batch for _, last in fetch(connection, session.sql.stream_find, {"sink": sink}))
+
+
+def _noted(session: BulkSession, sink: str, prefix: str) -> list[str] | None:
+    """The files of a micro-batch as they were noted when it was committed; None if there were none, or it is past."""
+    with session.transaction() as connection:
+        rows = fetch(connection, session.sql.bulk_find_write, {"write_id": _NOTED + sink})
+    files = [name for row in rows for name in row[-1] if name.startswith(prefix)]
+    return files or None
 
 
 def write_id_of(sink: str, batch: int) -> str:
