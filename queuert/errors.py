@@ -140,10 +140,7 @@ class PayloadDecodeError(PayloadError):
 
 
 class ClientMiddlewareError(QueuertError, TypeError):
-    """A client middleware handed on other chains than it was given, or is none; the message names it. Mend it.
-
-    Nothing was written.
-    """
+    """A client middleware handed on other chains than it was given, or is none: mend it. Nothing was written."""
 
 
 class UndeclaredContinuationError(QueuertError, TypeError):
@@ -153,12 +150,14 @@ class UndeclaredContinuationError(QueuertError, TypeError):
 class JobIdConflictError(QueuertError, ValueError):
     """A job with an id that the caller chose exists already. Nothing of the batch was written.
 
-    Choose another id, or read the existing chain with ``get_chain``.
+    Choose another id, or read the existing chain with ``get_chain``. Rows of a bulk write share those of ``repeated``.
     """
 
-    def __init__(self, ids: Iterable[str]) -> None:
-        self.ids = tuple(ids)
-        super().__init__(f"jobs with these ids exist already: {', '.join(map(repr, self.ids[:10]))}")
+    def __init__(self, ids: Iterable[str], *, repeated: Iterable[str] = ()) -> None:
+        existing, self.repeated = tuple(ids), tuple(repeated)
+        self.ids = (*existing, *(id for id in self.repeated if id not in existing))
+        told = {"jobs with these ids exist already": existing, "these ids are repeated within the write": self.repeated}
+        super().__init__("; ".join(f"{what}: {', '.join(map(repr, some[:10]))}" for what, some in told.items() if some))
 
 
 class NotFoundError(QueuertError, LookupError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
@@ -126,6 +128,45 @@ def new_jobs(job_types: KnownTypes, starts: Sequence[NewChain[Any]]) -> list[New
     jobs = [new_job(job_types, start, id) for start, id in zip(starts, new_ids(len(starts)), strict=True)]
     refuse_repeated_ids(jobs)
     return jobs
+
+
+PART = 250
+"""Chains that are checked, encoded and sent at a time. A statement costs the server a tenth of what so many cost it."""
+
+FIRST_PART = 50
+"""Fewer come first, so that the server has something to do sooner."""
+
+_LONG_PART = 0.02
+"""Seconds for the first part; thirty times as long as simple models take."""
+
+
+def comes_in_parts(starts: Sequence[NewChain[Any]]) -> bool:
+    """Whether these can be sent before all are made: they are many, and nothing can stand in their way."""
+    return len(starts) >= 2 * PART and not any(
+        start.id is not None or start.blockers or start.deduplication is not None for start in starts
+    )
+
+
+def parts_of(job_types: KnownTypes, starts: Sequence[NewChain[Any]]) -> Iterable[list[NewJob]]:
+    """The jobs that start these chains: the first part checked and encoded, each other one when it is asked for.
+
+    A connection is held meanwhile, with a transaction open. So where the first part took long, because of what its
+    models do, all are made at once.
+
+    Raises:
+        What :func:`new_job` does, here or from the iterator.
+    """
+    ids = new_ids(len(starts))
+
+    def part(begin: int, end: int) -> list[NewJob]:
+        given = zip(starts[begin:end], ids[begin:end], strict=True)
+        return [new_job(job_types, start, id) for start, id in given]
+
+    began = time.monotonic()
+    first = part(0, FIRST_PART)
+    if time.monotonic() - began > _LONG_PART:
+        return [first + part(FIRST_PART, len(starts))]
+    return itertools.chain([first], (part(at, at + PART) for at in range(FIRST_PART, len(starts), PART)))
 
 
 def new_job(job_types: KnownTypes, start: NewChain[Any], id: str | None = None) -> NewJob:

@@ -10,7 +10,15 @@ from typing import Any, TypeVar, overload
 from queuert.attributes import GivenAttributes
 from queuert.client.filters import shown
 from queuert.client.middleware import wrapped
-from queuert.client.starts import ChainReference, NewChain, chain_ids, checked_chains, new_jobs
+from queuert.client.starts import (
+    ChainReference,
+    NewChain,
+    chain_ids,
+    checked_chains,
+    comes_in_parts,
+    new_jobs,
+    parts_of,
+)
 from queuert.client.sync_base import ClientBase
 from queuert.client.sync_chain import Chain
 from queuert.client.sync_events import ClientEvents
@@ -123,24 +131,28 @@ class Client(ClientOutside, ClientListing, ClientRecurrence, ClientEvents, Clien
         return (self.start_chains([start], connection=connection))[0]
 
     def start_chains(self, chains: Iterable[NewChain[R]], *, connection: Any = None) -> list[Chain[R]]:
-        """Start many chains in one statement, all or none; handles in the order given.
+        """Start many chains, all or none; handles in the order given.
 
-        Arguments and errors are those of :meth:`start_chain`. Some thousands at a time are best; more go in several
-        statements of one transaction.
+        Arguments and errors are those of :meth:`start_chain`. Some thousands at a time are best. Of many that nothing
+        can stand in the way of, the first are sent to Postgres while the others are still being checked and encoded,
+        in one transaction: if one of those is refused, it is rolled back.
 
         Example::
 
             chains = client.start_chains([NewChain(resize, Resize(url=url, width=200)) for url in urls])
         """
         with wrapped(self._middlewares, checked_chains(chains)) as given:
-            jobs = new_jobs(self.job_types, given)
+            jobs = None if connection is None and comes_in_parts(given) else new_jobs(self.job_types, given)
             store = self._opened()
             try:
-                started = store.start_jobs(jobs, connection=connection)
+                if jobs is None:
+                    started = store.start_parts(parts_of(self.job_types, given))
+                else:
+                    started = store.start_jobs(jobs, connection=connection)
             except StateUnavailableError:
                 # They may stand all the same. Workers should look then; a hint too many does no harm.
                 if connection is None:
-                    self.notify.publish(Topic.JOBS, {job.type for job in jobs})
+                    self.notify.publish(Topic.JOBS, {start.job_type.name for start in given})
                 raise
             self._tell(started, in_callers_transaction=connection is not None)
         return [Chain(self, job.id, job.type, deduplicated=job.existing) for job in started]
@@ -206,14 +218,15 @@ class Client(ClientOutside, ClientListing, ClientRecurrence, ClientEvents, Clien
         return Chain[R](self, chain.id, chain.type, closed[chain.id]).result()
 
     def _tell(self, started: Sequence[StartedJob], *, in_callers_transaction: bool) -> None:
-        written = [job for job in started if not job.existing]
         if not in_callers_transaction:
-            self.notify.publish(Topic.JOBS, {job.type for job in written if job.status is not JobStatus.BLOCKED})
+            ready = {job.type for job in started if not job.existing and job.status is not JobStatus.BLOCKED}
+            self.notify.publish(Topic.JOBS, ready)
         if self.observers.want(ChainStarted):
-            for job in written:
-                self.observers.emit(
-                    ChainStarted(chain_id=job.id, type=job.type, in_callers_transaction=in_callers_transaction)
-                )
+            for job in started:
+                if not job.existing:
+                    self.observers.emit(
+                        ChainStarted(chain_id=job.id, type=job.type, in_callers_transaction=in_callers_transaction)
+                    )
 
     # --- look ---------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
@@ -104,6 +104,15 @@ class AsyncStore(
                 or as a chain that has expired and is a blocker of a job that has not ended.
             JobTypeMismatchError: with ``attach``: the chain that exists is of another type.
             ChainNotFoundError: a blocker does not exist; one of the same batch does not exist yet.
+        """
+        ...
+
+    async def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+        """Write the first jobs of new chains as they are made: all or none, results in the order given.
+
+        A store may write one part while the next is being made. What making one raises is raised here, and nothing
+        stands then. They have no ids of their own choice, no blockers and no ``deduplication``, so that nothing of
+        what is there can stand in their way.
         """
         ...
 

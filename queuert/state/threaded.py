@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
-from queuert.state.adapter import ClaimedJob, Finish, FinishResult, StoreRisk
+from queuert.state.adapter import ClaimedJob, Finish, FinishResult, NewJob, StartedJob, StoreRisk
 from queuert.state.async_store import AsyncStore, AsyncStoreTransaction
 from queuert.state.sync_store import Store, StoreTransaction
 
 _T = TypeVar("_T")
+
+_PATIENCE = 0.05
+"""Seconds in which the event loop is to come for a transaction that has begun, the first time."""
 
 
 def threaded(store: Store, *, threads: int) -> AsyncStore:
@@ -31,6 +35,8 @@ class _Threads:
     def __init__(self, count: int) -> None:
         self._count = count
         self._pool: ThreadPoolExecutor | None = None
+        self.answered = True
+        """Whether the event loop came for the last transaction that was begun for it."""
 
     def submit(self, function: Callable[[], _T]) -> asyncio.Future[_T]:
         if self._pool is None:
@@ -74,21 +80,63 @@ class _ThreadedStore:
 
         return call
 
+    async def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+        # Made here: what makes them is the caller's.
+        jobs = [job for part in parts for job in part]
+        return await self._threads.submit(lambda: self._store.start_jobs(jobs))
+
     async def aclose(self) -> None:
         await self._threads.submit(self._store.close)
         self._threads.end()
 
     def transaction(self, job: ClaimedJob) -> _ThreadedTransaction:
-        return _ThreadedTransaction(self._store.transaction(job), self._threads)
+        return _ThreadedTransaction(lambda: self._store.transaction(job), self._threads)
+
+
+class _Offer:
+    """A transaction that a thread has begun, for an event loop that may not come for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._settled = threading.Event()
+        self._taken = False
+
+    def take(self) -> bool:
+        """Take it, in the event loop; False if it was withdrawn."""
+        return self._settle(taken=True)
+
+    def withdraw(self) -> bool:
+        """Let nobody take it any more; False if it was taken."""
+        return self._settle(taken=False)
+
+    def _settle(self, *, taken: bool) -> bool:
+        with self._lock:
+            if self._settled.is_set():
+                return self._taken is taken
+            self._taken = taken
+            self._settled.set()
+            return True
+
+    def is_taken_within(self, seconds: float) -> bool:
+        """Wait in the thread; what nobody takes in that time is withdrawn."""
+        self._settled.wait(seconds)
+        return not self.withdraw()
 
 
 class _ThreadedTransaction(AsyncStoreTransaction):
-    """An asynchronous transaction made of a synchronous one."""
+    """An asynchronous transaction made of a synchronous one.
 
-    def __init__(self, block: AbstractContextManager[StoreTransaction], threads: _Threads) -> None:
-        self._block = block
+    While a handler blocks the event loop, nobody comes for a transaction that has begun, and it may hold what everybody
+    needs. So one that is not come for is rolled back, as nothing was written in it, and begun again when the event loop
+    goes on. For the same reason the last ending is committed by the thread that writes it.
+    """
+
+    def __init__(self, make: Callable[[], AbstractContextManager[StoreTransaction]], threads: _Threads) -> None:
+        self._make = make
         self._threads = threads
+        self._block: AbstractContextManager[StoreTransaction] | None = None
         self._entered: StoreTransaction | None = None
+        self._left = False
 
     @property
     def _transaction(self) -> StoreTransaction:
@@ -111,25 +159,95 @@ class _ThreadedTransaction(AsyncStoreTransaction):
 
     async def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
         transaction = self._transaction
-        return await _to_the_end(self._threads.submit(lambda: transaction.finish(finish, last=last)))
+
+        def write() -> FinishResult:
+            result = transaction.finish(finish, last=last)
+            if last:
+                self._leave(None)
+            return result
+
+        return await _to_the_end(self._threads.submit(write))
+
+    # --- the beginning ------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        beginning = self._threads.submit(self._block.__enter__)
-        try:
-            self._entered = await asyncio.shield(beginning)
-        except asyncio.CancelledError as cancelled:
-            error = cancelled
-            beginning.add_done_callback(lambda begun: self._undo(begun, error))
-            raise
+        patience = _PATIENCE
+        while not await self._begun(patience):
+            self._threads.answered = True
+            # An event loop that is always this slow must get its transaction as well.
+            patience *= 2
         return self
 
-    def _undo(self, begun: asyncio.Future[StoreTransaction], error: BaseException) -> None:
-        """Nobody waits for the beginning any more: what has begun must not hold its job, or the store, for ever."""
-        if not begun.cancelled() and begun.exception() is None:
-            ending = self._threads.submit(lambda: self._block.__exit__(type(error), error, None))
-            ending.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    async def _begun(self, patience: float) -> bool:
+        """Begin; False if nobody could come for it in time."""
+        loop = asyncio.get_running_loop()
+        offer = _Offer()
+        taken: asyncio.Future[bool] = loop.create_future()
+
+        def take(begun: StoreTransaction) -> None:
+            self._threads.answered = True
+            if offer.take():
+                self._entered = begun
+                _settle(taken, True)
+
+        under_way = self._threads.submit(lambda: self._offer(loop, offer, take, patience))
+        under_way.add_done_callback(lambda ended: _pass_on(ended, taken))
+        try:
+            return await taken
+        except asyncio.CancelledError as error:
+            if not offer.withdraw():
+                self._undo(error)
+            raise
+
+    def _offer(
+        self, loop: asyncio.AbstractEventLoop, offer: _Offer, take: Callable[[StoreTransaction], None], patience: float
+    ) -> bool:
+        """Begin in a thread, and hand it to the event loop; False if that did not come, and nothing is open."""
+        self._block = self._make()
+        transaction = self._block.__enter__()
+        with suppress(RuntimeError):  # The event loop is closed: nobody will come.
+            loop.call_soon_threadsafe(take, transaction)
+        if offer.is_taken_within(patience if self._threads.answered else 0.0):
+            return True
+        self._threads.answered = False
+        self._leave(_NobodyCameError())
+        self._left = False
+        return False
+
+    def _undo(self, error: BaseException) -> None:
+        """Who came for it does not want it any more: it must not hold its job, or the store, for ever."""
+        ending = self._threads.submit(lambda: self._leave(error))
+        ending.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def _leave(self, error: BaseException | None) -> bool | None:
+        assert self._block is not None
+        self._left = True
+        kind = None if error is None else type(error)
+        return self._block.__exit__(kind, error, None if error is None else error.__traceback__)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        return await _to_the_end(self._threads.submit(lambda: self._block.__exit__(kind, error, trace)))
+        if self._left:
+            return None
+        return await _to_the_end(self._threads.submit(lambda: self._leave(error)))
+
+
+class _NobodyCameError(Exception):
+    """What rolls a transaction back that nobody came for."""
+
+
+def _settle(future: asyncio.Future[bool], value: bool) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _pass_on(ended: asyncio.Future[bool], to: asyncio.Future[bool]) -> None:
+    """Tell who waits for a transaction that it could not begin, or was not come for."""
+    error = None if ended.cancelled() else ended.exception()
+    if error is not None and not to.done():
+        to.set_exception(error)
+    elif not ended.cancelled() and error is None:
+        _settle(to, ended.result())

@@ -205,6 +205,17 @@ def reschedule(scene: Scene) -> Operation:
     return lambda store: store.finish([Finish(_held(scene), FinishKind.RETRY, delay=3_600.0)])[0].written
 
 
+def fail_beside(scene: Scene) -> Operation:
+    """Its holder has failed, and is to try again at once; what it may wait for ends in the same batch."""
+
+    def run(store: PostgresStore) -> object:
+        failed = Finish(_held(scene), FinishKind.RETRY, error=JobError("handler", "no"))
+        ended = store.finish([failed, Finish(scene.gate, FinishKind.COMPLETE, output="1")])
+        return [one.written for one in ended]
+
+    return run
+
+
 def add_blockers(scene: Scene) -> Operation:
     """Its holder waits for another chain, and for one that it starts."""
     child = NewJob("child", "child", "1", id_chosen=True)
@@ -309,6 +320,7 @@ HOMES: dict[Action, tuple[str, ...]] = {
     fail: ("running", "second"),
     go_on: ("running", "second"),
     reschedule: ("running",),
+    fail_beside: ("running", "second"),
     add_blockers: ("running",),
     release: ("running",),
     cancel: (),

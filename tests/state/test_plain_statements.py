@@ -150,11 +150,11 @@ def test_an_error_of_an_earlier_attempt_is_gone(store: Store) -> None:
     assert found.last_error is None
 
 
-@pytest.mark.parametrize("kind", [FinishKind.COMPLETE, FinishKind.RETRY])
+@pytest.mark.parametrize("kind", [FinishKind.COMPLETE, FinishKind.RETRY, FinishKind.INTERRUPT])
 def test_tokens_hold_each_for_its_own_job(store: Store, kind: FinishKind) -> None:
     """An old attempt's ending is refused, although its job is held by a token that is among those of the batch.
 
-    With a retry in the batch all of it goes by the general statement.
+    With a retry in the batch all of it goes by the statement for failures, with an interruption by the general one.
     """
     store.start_jobs([NewJob("a", "work", "1")])
     [old] = claimed(store)

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from queuert.ids import new_id, new_token
+from queuert.jobs import JobError
 from queuert.policies import RetryPolicy
 from queuert.state.adapter import (
     ClaimedJob,
@@ -214,6 +215,21 @@ def test_finish(explained: Callable[..., Plan], connection: psycopg.Connection[A
     finishes.append(Finish(jobs[0], FinishKind.CONTINUE, continuation=following))
     plan = explained(SQL.finish, parameters.finish(finishes, closes_awaited=awaited))
     check(plan, rows=4 * 10, indexes=["job_pkey"])
+
+
+def test_complete(explained: Callable[..., Plan], connection: psycopg.Connection[Any]) -> None:
+    finishes = [Finish(one, FinishKind.COMPLETE, output="1") for one in held_jobs(connection)]
+    check(explained(SQL.complete, parameters.complete(finishes)), rows=2 * 10, indexes=["job_pkey"])
+
+
+@pytest.mark.parametrize("failed", [1, 5, 10])
+def test_end_plain(explained: Callable[..., Plan], connection: psycopg.Connection[Any], failed: int) -> None:
+    """Completions and failures, half of which are final."""
+    error = JobError("handler", "no", "ValueError", "File x" * 100)
+    finishes = [Finish(one, FinishKind.COMPLETE, output="1") for one in held_jobs(connection)[failed:]]
+    for number, one in enumerate(held_jobs(connection)[:failed]):
+        finishes.append(Finish(one, FinishKind.FAIL if number % 2 else FinishKind.RETRY, error=error, delay=1.0))
+    check(explained(SQL.end_plain, parameters.end_plain(finishes)), rows=2 * 10, indexes=["job_pkey"])
 
 
 def test_fail_expired(explained: Callable[..., Plan], connection: psycopg.Connection[Any]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -17,6 +17,7 @@ from queuert.state.postgres.async_steps import (
     begin_callers_transaction,
     fetch,
     insert_jobs,
+    insert_parts,
     lock_rows,
 )
 from queuert.state.postgres.callers import async_callers_connection
@@ -30,7 +31,7 @@ _ATTACH_ROUNDS = 5
 
 
 class AsyncPostgresStarting(AsyncPostgresBase):
-    """``start_jobs``."""
+    """``start_jobs`` and ``start_parts``."""
 
     async def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
         """Write the first jobs of new chains, in the caller's transaction if there is one."""
@@ -40,6 +41,16 @@ class AsyncPostgresStarting(AsyncPostgresBase):
             return await self._start_on_own(jobs)
         async with async_callers_connection(connection) as callers:
             return await self._start_in_callers(callers, jobs)
+
+    async def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+        """Write the first jobs of new chains; the server writes one part while the next is being made."""
+        async with self._connections.connection() as own:
+            return await insert_parts(own, self._sql, self._made(parts, own))
+
+    def _made(self, parts: Iterable[Sequence[NewJob]], own: AsyncConnection[Any]) -> Iterator[Sequence[NewJob]]:
+        for part in parts:
+            self._connections.waits_anew(own)
+            yield part
 
     async def _start_in_callers(self, callers: AsyncConnection[Any], jobs: Sequence[NewJob]) -> list[StartedJob]:
         with mapped_errors():

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
-from psycopg import AsyncConnection, AsyncRawCursor
+from psycopg import AsyncConnection, AsyncRawCursor, Error
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
@@ -21,11 +22,14 @@ from queuert.state.postgres.finishing import (
     waiting_jobs,
     written_leases,
 )
+from queuert.state.postgres.inserting import insertions
 from queuert.state.postgres.outside_rows import freed_keys
-from queuert.state.postgres.registering import freed_entries, indexing
+from queuert.state.postgres.registering import freed_entries
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
-from queuert.state.postgres.wire import numbered
+from queuert.state.postgres.wire import is_plain_connection, numbered
+
+_OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
 async def fetch(
@@ -40,10 +44,22 @@ async def fetch(
     ``binary`` asks for them in a form that is read in half the time; worth while for many. Placeholders are numbered
     once for each statement: psycopg's other cursors do it at each execution if the text is longer than 4 kB.
     """
-    text, names = (statement, ()) if values is None else numbered(statement)
-    async with AsyncRawCursor(connection, row_factory=tuple_row) as cursor:
-        await cursor.execute(text, None if values is None else [values[name] for name in names], binary=binary)
+    async with await _send(connection, statement, values, binary=binary) as cursor:
         return await cursor.fetchall()
+
+
+async def _send(
+    connection: AsyncConnection[Any],
+    statement: bytes,
+    values: parameters.Parameters | None = None,
+    *,
+    binary: bool = False,
+) -> AsyncRawCursor[Row]:
+    """Send one statement. Its answer is waited for as well, unless the connection is in a pipeline."""
+    text, names = (statement, ()) if values is None else numbered(statement)
+    cursor = AsyncRawCursor(connection, row_factory=tuple_row)
+    await cursor.execute(text, None if values is None else [values[name] for name in names], binary=binary)
+    return cursor
 
 
 async def begin_callers_transaction(connection: AsyncConnection[Any]) -> None:
@@ -99,18 +115,45 @@ async def insert_jobs(
     awaited: bool = False,
 ) -> dict[str, StartedJob]:
     """Write the first jobs of new chains by ``start_jobs`` or ``start_missing``; those that were written, by id."""
-    if not jobs:
-        return {}
-    plain = parameters.plain_start(jobs, awaited=awaited) if statement is sql.start_jobs else None
-    if plain is not None:
-        return {row[0]: rows.started_job(row) for row in await fetch(connection, sql.start_plain, plain)}
-    written = {}
-    if any(job.attributes for job in jobs):
-        statement = indexing(sql.index_attributes, statement)
-    for chunk in parameters.start_chunks(jobs, awaited=awaited):
-        for row in await fetch(connection, statement, chunk):
-            written[row[0]] = rows.started_job(row)
+    written: dict[str, StartedJob] = {}
+    for text, values in insertions(sql, statement, jobs, awaited=awaited):
+        written |= rows.started_jobs(await fetch(connection, text, values, binary=True))
     return written
+
+
+async def insert_parts(
+    connection: AsyncConnection[Any], sql: Statements, parts: Iterable[Sequence[NewJob]]
+) -> list[StartedJob]:
+    """Write the first jobs of new chains in one transaction: each part is sent before the next one is made."""
+    try:
+        async with connection.pipeline():
+            return await _send_parts(connection, sql, parts)
+    except BaseException:
+        # Of what failed, or could not be made, the transaction is open still. A broken connection has none.
+        if is_plain_connection(connection.pgconn) and connection.info.transaction_status in _OPEN:
+            with suppress(Error):
+                await connection.rollback()
+        raise
+
+
+async def _send_parts(
+    connection: AsyncConnection[Any], sql: Statements, parts: Iterable[Sequence[NewJob]]
+) -> list[StartedJob]:
+    """In psycopg's pipeline, whose end waits for all answers and raises what they say."""
+    await _send(connection, b"BEGIN")
+    ids: list[str] = []
+    sent = []
+    for part in parts:
+        for text, values in insertions(sql, sql.start_jobs, part, before=len(ids)):
+            sent.append(await _send(connection, text, values, binary=True))
+        # Its answer shall be here when the last part is sent, not wait in the server for the answer to that one.
+        connection.pgconn.send_flush_request()
+        ids += [job.id for job in part]
+    await _send(connection, b"COMMIT")
+    written: dict[str, StartedJob] = {}
+    for cursor in sent:
+        written |= rows.started_jobs(await cursor.fetchall())
+    return [written[id] for id in ids]
 
 
 async def forget_deleted(connection: AsyncConnection[Any], sql: Statements, deleted: Sequence[Row]) -> None:

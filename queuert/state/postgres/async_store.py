@@ -34,7 +34,14 @@ from queuert.state.postgres.async_retention import AsyncPostgresRetention
 from queuert.state.postgres.async_starting import AsyncPostgresStarting
 from queuert.state.postgres.async_steps import fetch, finish_and_release, lock_rows
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
-from queuert.state.postgres.finishing import DUE, are_plain, completed, finish_results, releases_dependents
+from queuert.state.postgres.finishing import (
+    DUE,
+    are_plain,
+    are_plain_or_failed,
+    completed,
+    finish_results,
+    releases_dependents,
+)
 from queuert.state.postgres.rows import LeaseState, Row
 
 _SOON = b"SELECT set_config('lock_timeout', '50ms', true)"
@@ -83,7 +90,8 @@ class AsyncPostgresStore(
         check_endings(finishes)
         results: dict[Lease, FinishResult] = {}
         left = list(finishes)
-        release_dependents = any(releases_dependents(one) for one in left)
+        plain = are_plain(left)
+        release_dependents = not plain and any(releases_dependents(one) for one in left)
         for _ in range(_FINISH_ROUNDS):
             if not left:
                 break
@@ -91,8 +99,14 @@ class AsyncPostgresStore(
                 if release_dependents:
                     left = await self._settle(connection, left, results)
                     results |= await self._release_round(connection, left, wait=wait)
-                elif are_plain(left):
-                    results |= completed(left, await fetch(connection, self._sql.complete, parameters.complete(left)))
+                elif plain:
+                    found = await fetch(connection, self._sql.complete, parameters.complete(left))
+                    if len(found) == len(left):
+                        return [FinishResult(one.job.id) for one in finishes]
+                    results |= completed(left, found)
+                elif are_plain_or_failed(left):
+                    found = await fetch(connection, self._sql.end_plain, parameters.end_plain(left))
+                    results |= finish_results(left, found)
                 else:
                     found = await fetch(connection, self._sql.finish, parameters.finish(left, closes_awaited=False))
                     results |= finish_results(left, found)

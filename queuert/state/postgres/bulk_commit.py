@@ -29,6 +29,8 @@ _BLOCKED_AT_ONCE = 5_000
 """Jobs whose blockers are written by one statement."""
 
 _EXPIRED_AT_ONCE = 1_000
+_SHOWN = 10
+"""How many ids an error names."""
 
 
 class StagedRowsMissing(Exception):
@@ -36,6 +38,10 @@ class StagedRowsMissing(Exception):
 
     def __init__(self, found: int, expected: int) -> None:
         super().__init__(f"{found} rows are staged, and tasks told of {expected}")
+
+
+class _Overtaken(Exception):
+    """An id was taken after the staged rows were looked through: a row may have been dropped for one that is no job."""
 
 
 class FenceBroken(Exception):
@@ -66,7 +72,7 @@ class BulkStart:
         has_ids: whether ids were chosen, and so may exist.
         has_keys: whether rows may have deduplication keys.
         has_blockers: whether rows may wait for chains.
-        skip_existing: whether rows with ids that exist are passed over.
+        skip_existing: whether rows with ids that exist, or that a row before them has, are passed over.
         scope: which chains of a key stand in for a row.
         window: seconds within which they were started; None for all.
     """
@@ -149,7 +155,7 @@ def commit_write(
         WriteTaken: that one was of another job type.
         StagedRowsMissing: rows are gone; nothing was written.
         FenceBroken: the attempt has lost its job; nothing was written.
-        JobIdConflictError: ids exist already; nothing was written.
+        JobIdConflictError: ids exist already, or are repeated; nothing was written.
         ChainNotFoundError: a chain that a row is to wait for does not exist; nothing was written.
         StateUnavailableError: the database could not be reached, after some rounds. Whether the last one was committed
             may be unknown: repeat the write under the same id.
@@ -177,11 +183,14 @@ def in_rounds(session: BulkSession, stage: str, start: BulkStart, once: Callable
     for left in reversed(range(_ROUNDS)):
         try:
             return once()
-        except JobIdConflictError:
+        except JobIdConflictError as error:
             if not _make_room(session, stage, start):
-                raise JobIdConflictError(_conflicts(session, stage, start, limit=10)) from None
+                raise _conflict(session, stage, start) or error from None
             if not left:
                 raise
+        except _Overtaken:
+            if not left:
+                raise StateUnavailableError("others keep taking ids of this write: write again") from None
         except StateUnavailableError as error:
             if not left or not was_deadlock(error):
                 raise
@@ -202,6 +211,15 @@ def _make_room(session: BulkSession, stage: str, start: BulkStart) -> bool:
     return gone
 
 
+def _conflict(session: BulkSession, stage: str, start: BulkStart) -> JobIdConflictError | None:
+    """What is wrong with the ids of staged rows; None if that has passed."""
+    existing = dict.fromkeys(_conflicts(session, stage, start, limit=_SHOWN))
+    with session.transaction() as connection:
+        asked = {**start.parameters(), "limit": _SHOWN}
+        repeated = [row[0] for row in fetch(connection, staged(session.sql.bulk_repeated, stage), asked)]
+    return JobIdConflictError(existing, repeated=repeated) if existing or repeated else None
+
+
 def _conflicts(session: BulkSession, stage: str, start: BulkStart, *, limit: int, expired: bool = False) -> list[str]:
     asked = {"tags": [part.tag for part in start.parts], "limit": limit, "expired": expired}
     with session.transaction() as connection:
@@ -215,9 +233,7 @@ def start_staged(session: BulkSession, connection: Connection[Any], stage: str, 
     [(found,)] = fetch(connection, staged(sql.bulk_count_staged, stage), values)
     if found != start.rows:
         raise StagedRowsMissing(found, start.rows)
-    if start.has_keys:
-        connection.execute(staged(sql.bulk_take_keys, stage), values)
-        connection.execute(staged(sql.bulk_drop_duplicates, stage), values)
+    left = start.rows - _drop_unwanted(session, connection, stage, start, values)
     awaited = _lock_awaited(session, connection, stage, values) if start.has_blockers else False
     conflict = "ON CONFLICT (id) DO NOTHING" if start.skip_existing else ""
     insert = staged(sql.bulk_start, stage, conflict=conflict)
@@ -226,12 +242,32 @@ def start_staged(session: BulkSession, connection: Connection[Any], stage: str, 
         [(started,)] = fetch(connection, staged(sql.bulk_start_noted, stage, insert=insert.decode()), values)
     else:
         started = connection.execute(insert, values).rowcount
+    if start.has_keys and started < left:
+        raise _Overtaken
     if awaited:
         waiting = fetch(connection, staged(sql.bulk_waiting, stage), values)
         for first in range(0, len(waiting), _BLOCKED_AT_ONCE):
             some = waiting[first : first + _BLOCKED_AT_ONCE]
             add_blockers(connection, sql, [NewJob(id, start.type, "null", blockers=tuple(ids)) for id, ids in some])
     return int(started)
+
+
+def _drop_unwanted(
+    session: BulkSession, connection: Connection[Any], stage: str, start: BulkStart, values: dict[str, Any]
+) -> int:
+    """Remove the staged rows that are to start nothing; how many.
+
+    First go those that are passed over for their ids: what is no job stands in for no other row, and waits for nothing.
+    """
+    sql, passes_over = session.sql, start.skip_existing and start.has_ids
+    if start.has_keys:
+        connection.execute(staged(sql.bulk_take_keys, stage), values)
+    steps = (
+        (passes_over, sql.bulk_drop_repeated),
+        (passes_over and (start.has_keys or start.has_blockers), sql.bulk_drop_existing),
+        (start.has_keys, sql.bulk_drop_duplicates),
+    )
+    return sum(connection.execute(staged(step, stage), values).rowcount for wanted, step in steps if wanted)
 
 
 def _lock_awaited(session: BulkSession, connection: Connection[Any], stage: str, values: dict[str, Any]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from queuert.state.postgres.bulk import STREAM_STAGE, BulkSession
 from queuert.state.postgres.bulk_commit import BulkStart, WriteTaken, finish, in_rounds, start_staged
 from queuert.state.postgres.sync_steps import fetch
@@ -40,7 +42,10 @@ def _check_query(known: str, asked: dict[str, object]) -> None:
         )
 
 
-def forget_staged(session: BulkSession, *, sink: str, batch: int) -> None:
-    """Remove what is staged for a sink up to a micro-batch that has failed: it will be staged anew."""
+def forget_staged(session: BulkSession, *, sink: str, batch: int, tags: Sequence[str]) -> None:
+    """Remove what attempts, by their tags, have staged of a micro-batch that has failed: it will be staged anew.
+
+    Nothing else of the sink: another query may have come under its name by mistake, and is refused.
+    """
     with session.transaction() as connection:
-        connection.execute(session.sql.stream_forget_staged, {"sink": sink, "batch": batch})
+        connection.execute(session.sql.stream_forget_attempts, {"sink": sink, "batch": batch, "tags": list(tags)})

@@ -14,7 +14,7 @@ from queuert.errors import ClosedError
 from queuert.state.postgres.failures import mapped_errors
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.watchdog import Watchdog, cut
-from queuert.state.postgres.wire import AsyncKeptConnection, KeptConnection
+from queuert.state.postgres.wire import AsyncKeptConnection, KeptConnection, close_if_in_pipeline
 
 _REMINDER = 0.5
 """Seconds between two tries to connect while somebody waits for a connection: so late is a worker after an outage."""
@@ -83,6 +83,10 @@ class _Base:
     def watched(self, connection: BaseConnection[Any]) -> AbstractContextManager[None]:
         """Limit waiting on a bare connection; errors pass as they are."""
         return self._watchdog.limit(connection)
+
+    def waits_anew(self, connection: BaseConnection[Any]) -> None:
+        """What went before on this connection was the caller's own work: the limit on waiting begins now."""
+        self._watchdog.begin_anew(connection)
 
     @contextmanager
     def _limited(self, connection: BaseConnection[Any]) -> Iterator[None]:
@@ -154,6 +158,7 @@ class AsyncConnections(_Base):
     async def _give_back(self, connection: AsyncKeptConnection) -> None:
         # What a handler set for itself is not for the next one.
         connection.row_factory, connection.cursor_factory = tuple_row, AsyncCursor
+        close_if_in_pipeline(connection.pgconn)
         if self._pool is None:
             await connection.close()
         else:
@@ -222,6 +227,7 @@ class Connections(_Base):
 
     def _give_back(self, connection: KeptConnection) -> None:
         connection.row_factory, connection.cursor_factory = tuple_row, Cursor
+        close_if_in_pipeline(connection.pgconn)
         if self._pool is None:
             connection.close()
         else:

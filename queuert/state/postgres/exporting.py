@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from io import BytesIO
+from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 from psycopg import ClientCursor, Connection, InterfaceError, IsolationLevel, OperationalError, errors
@@ -22,12 +25,15 @@ from queuert.state.postgres.sync_steps import fetch
 
 CHUNK_BYTES = 1024 * 1024
 """About how much is handed out at a time."""
+_ROWS_AT_ONCE = 32
+"""How many rows are taken before it is asked again whether they are enough."""
 
 _TEXT = {
     "TimeZone": "UTC",
     "DateStyle": "ISO, YMD",
     "client_encoding": "UTF8",
     "IntervalStyle": "postgres",
+    "bytea_output": "hex",
     "jit": "off",
 }
 
@@ -97,30 +103,37 @@ def copy_out(
 
 
 def _chunks(connection: Connection[Any], text: str, parameters: Mapping[str, Any]) -> Iterator[memoryview]:
-    # libpq's own calls: a row by the driver's iterator costs as much as all else that is done with it.
     merged = ClientCursor(connection).mogrify(text.encode(), parameters)
     pgconn = connection.pgconn
     _check(pgconn.exec_(merged.encode()), ExecStatus.COPY_OUT)
-    take, ended = pgconn.get_copy_data, False
+    ended = False
     try:
-        rows, room = BytesIO(), CHUNK_BYTES
-        size, row = take(0)
-        while size > 0:
-            # Written into one buffer at once: a list of a million small objects takes as long to make as all else.
-            rows.write(row)
-            room -= size
-            if room <= 0:
-                yield rows.getbuffer()
-                rows, room = BytesIO(), CHUNK_BYTES
-            size, row = take(0)
+        # libpq's own calls, and no line of Python for a row: a row by the driver's iterator costs as much as all else
+        # that is done with it. The rows go into one buffer at once, since a list of a million is slow to make.
+        rows = map(itemgetter(1), iter(partial(pgconn.get_copy_data, 0), (-1, b"")))
+        more = True
+        while more:
+            chunk, more = _filled(rows)
+            if chunk.tell():
+                yield chunk.getbuffer()
         ended = True
         _check(pgconn.get_result(), ExecStatus.COMMAND_OK)
-        if room < CHUNK_BYTES:
-            yield rows.getbuffer()
     finally:
         if not ended:
             _abandon(connection)
         _drain(connection)
+
+
+def _filled(rows: Iterator[memoryview]) -> tuple[BytesIO, bool]:
+    """A buffer with as many rows as make a chunk, and whether there may be more of them."""
+    chunk, size = BytesIO(), 0
+    while size < CHUNK_BYTES:
+        # Few at a time: nobody knows how long the next ones are.
+        chunk.writelines(islice(rows, _ROWS_AT_ONCE))
+        before, size = size, chunk.tell()
+        if size == before:
+            return chunk, False
+    return chunk, True
 
 
 def _check(result: PGresult | None, wanted: ExecStatus) -> None:

@@ -33,18 +33,31 @@ _PLAIN_CHARACTERS = 8 * 1024 * 1024
 
 def is_plain(finish: Finish) -> bool:
     """Whether this ending is a completion that needs nothing but its own row, as far as the claim knew."""
+    return finish.kind is FinishKind.COMPLETE and _closes_alone(finish)
+
+
+def is_plain_failure(finish: Finish) -> bool:
+    """Whether this ending is a failure that needs nothing but its own row, as far as the claim knew."""
+    return finish.kind is FinishKind.RETRY or (finish.kind is FinishKind.FAIL and _closes_alone(finish))
+
+
+def _closes_alone(finish: Finish) -> bool:
     job = finish.job
-    return (
-        finish.kind is FinishKind.COMPLETE
-        and job.chain_index == 0
-        and not job.has_dependents
-        and finish.result_ttl is None
-    )
+    return job.chain_index == 0 and not job.has_dependents and finish.result_ttl is None
 
 
 def are_plain(finishes: Sequence[Finish]) -> bool:
-    """Whether the lean statement will do for all of these."""
-    return all(map(is_plain, finishes)) and sum(len(one.output or "") for one in finishes) <= _PLAIN_CHARACTERS
+    """Whether the leanest statement will do for all of these: nothing but completions."""
+    return all(map(is_plain, finishes)) and _fit(finishes)
+
+
+def are_plain_or_failed(finishes: Sequence[Finish]) -> bool:
+    """Whether the lean statement will do that knows failures as well. Their errors are of bounded length."""
+    return all(is_plain(one) or is_plain_failure(one) for one in finishes) and _fit(finishes)
+
+
+def _fit(finishes: Sequence[Finish]) -> bool:
+    return sum(len(one.output or "") for one in finishes) <= _PLAIN_CHARACTERS
 
 
 def completed(finishes: Sequence[Finish], found: Sequence[Row]) -> dict[Lease, FinishResult]:

@@ -6,7 +6,6 @@ are JSON text already, go in as they are.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from json.encoder import encode_basestring_ascii
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from queuert.attributes import attributes_text, pairs_of
 from queuert.jobs import JobError
 from queuert.schedules import Schedule
-from queuert.state.adapter import ClaimRequest, Finish, Lease, NewJob, ReapRequest, Renewal
+from queuert.state.adapter import ClaimRequest, Finish, FinishKind, Lease, NewJob, ReapRequest, Renewal
 from queuert.state.postgres.head_bounds import Place
 
 Parameters = dict[str, Any]
@@ -72,23 +71,30 @@ def new_job(job: NewJob, *, awaited: bool = False) -> str:
     )
 
 
-def start_chunks(jobs: Sequence[NewJob], *, awaited: bool = False) -> Iterator[Parameters]:
-    """Parameters of ``start_jobs`` and ``start_missing``, as few statements as the size allows."""
+def start_chunks(jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 0) -> Iterator[Parameters]:
+    """Parameters of ``start_jobs`` and ``start_missing``, as few statements as the size allows.
+
+    ``before``: how many of the same call are in other statements, before these.
+    """
     rows: list[str] = []
     size = 0
     for job in jobs:
         row = new_job(job, awaited=awaited)
         if rows and size + len(row) > MAX_STATEMENT_CHARACTERS:
-            yield {"jobs": array(rows)}
+            yield {"jobs": array(rows), "before": before}
+            before += len(rows)
             rows, size = [], 0
         rows.append(row)
         size += len(row)
     if rows:
-        yield {"jobs": array(rows)}
+        yield {"jobs": array(rows), "before": before}
 
 
-def plain_start(jobs: Sequence[NewJob], *, awaited: bool = False) -> Parameters | None:
-    """Parameters of ``start_plain``, or None where these jobs need more than it does, or more than one statement."""
+def plain_start(jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 0) -> Parameters | None:
+    """Parameters of ``start_plain``, or None where these jobs need more than it does, or more than one statement.
+
+    ``before`` is that of :func:`start_chunks`.
+    """
     first = jobs[0]
     shared = (first.type, first.priority, first.trace_context, first.limit_key, first.result_ttl)
     size = 0
@@ -107,6 +113,7 @@ def plain_start(jobs: Sequence[NewJob], *, awaited: bool = False) -> Parameters 
         "limit_key": first.limit_key,
         "result_ttl": first.result_ttl,
         "awaited": awaited,
+        "before": before,
         "ids": text_array([job.id for job in jobs]),
         "inputs": text_array([job.input for job in jobs]),
     }
@@ -133,8 +140,9 @@ def error_json(error: JobError | None) -> str:
     """A job error as stored."""
     if error is None:
         return "null"
-    fields = {"kind": error.kind, "message": error.message, "type": error.type, "traceback": error.traceback}
-    return json.dumps({name: value for name, value in fields.items() if value is not None})
+    type = "" if error.type is None else f',"type":{quoted(error.type)}'
+    traceback = "" if error.traceback is None else f',"traceback":{quoted(error.traceback)}'
+    return f'{{"kind":{quoted(error.kind)},"message":{quoted(error.message)}{type}{traceback}}}'
 
 
 def closing_root(finish: Finish) -> str | None:
@@ -174,8 +182,30 @@ def finish(finishes: Sequence[Finish], *, closes_awaited: bool) -> Parameters:
 
 def complete(finishes: Sequence[Finish]) -> Parameters:
     """Parameters of ``complete``."""
-    rows = (f'{quoted(one.job.id)}:["{one.job.token}",{one.output or "null"}]' for one in finishes)
-    return {"asked": f"{{{','.join(rows)}}}"}
+    return {"asked": _keyed(map(_completed_entry, finishes))}
+
+
+def end_plain(finishes: Sequence[Finish]) -> Parameters:
+    """Parameters of ``end_plain``."""
+    completed = [one for one in finishes if one.kind is FinishKind.COMPLETE]
+    failed = [one for one in finishes if one.kind is not FinishKind.COMPLETE]
+    return {"completed": _keyed(map(_completed_entry, completed)), "failed": _keyed(map(_failed_entry, failed))}
+
+
+def _keyed(entries: Iterable[str]) -> str:
+    return f"{{{','.join(entries)}}}"
+
+
+def _completed_entry(finish: Finish) -> str:
+    job = finish.job
+    return f'{quoted(job.id)}:["{job.token}",{finish.output or "null"}]'
+
+
+def _failed_entry(finish: Finish) -> str:
+    job = finish.job
+    delay = repr(finish.delay) if finish.kind is FinishKind.RETRY else "null"
+    error = "" if finish.error is None else f",{error_json(finish.error)}"
+    return f'{quoted(job.id)}:["{job.token}",{delay},{finish.crashed:d}{error}]'
 
 
 def claim(request: ClaimRequest, places: Sequence[Place] | None = None) -> Parameters:

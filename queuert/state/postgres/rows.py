@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Any
@@ -27,9 +27,9 @@ _STATUSES = {status.value: status for status in JobStatus}
 """Looked up in a third of the time of a call of the enumeration."""
 
 
-def started_job(row: Row) -> StartedJob:
-    """A row of ``start_jobs``."""
-    return StartedJob(row[0], row[1], _STATUSES[row[2]], row[3])
+def started_jobs(found: Iterable[Row]) -> dict[str, StartedJob]:
+    """Rows of ``start_jobs``, by id."""
+    return {row[0]: StartedJob(row[0], row[1], _STATUSES[row[2]], row[3]) for row in found}
 
 
 LOOK_SECONDS = 18
@@ -37,33 +37,15 @@ LOOK_SECONDS = 18
 
 
 def claimed_job(row: Row, token: str) -> ClaimedJob:
-    """A row of ``claim``."""
-    return ClaimedJob(
-        id=row[0],
-        type=row[1],
-        chain_id=row[2],
-        chain_type=row[3],
-        chain_index=row[4],
-        priority=row[5],
-        attempt=row[6],
-        uncounted=row[7],
-        lease_expirations=row[8],
-        blocker_count=row[9],
-        has_dependents=row[10],
-        input=row[11],
-        created_at=row[12],
-        scheduled_at=row[13],
-        started_at=row[14],
-        lease_seconds=row[15],
-        token=token,
-        trace_context=row[16],
-        result_ttl=row[17],
-    )
+    """A row of ``claim``, whose columns are in the order of the fields, but for the token."""
+    fields: Row = (*row[:16], token, *row[16:18])
+    return ClaimedJob(*fields)
 
 
 def best_first(jobs: list[ClaimedJob]) -> list[ClaimedJob]:
     """Claimed jobs in the order in which they should run; an UPDATE returns them in any."""
-    jobs.sort(key=lambda job: (job.own_failures - job.priority, job.scheduled_at))
+    # As ``own_failures`` says: spelled out, since it is asked for each job.
+    jobs.sort(key=lambda job: (job.attempt - job.uncounted - job.lease_expirations - job.priority, job.scheduled_at))
     return jobs
 
 

@@ -40,6 +40,7 @@ class Statements:
     finish: bytes
     complete: bytes
     complete_held: bytes
+    end_plain: bytes
     hold: bytes
     reap: bytes
     fail_expired: bytes
@@ -117,6 +118,9 @@ class Statements:
     bulk_count_staged: bytes
     bulk_hold_fence: bytes
     bulk_conflicts: bytes
+    bulk_repeated: bytes
+    bulk_drop_repeated: bytes
+    bulk_drop_existing: bytes
     bulk_take_keys: bytes
     bulk_drop_duplicates: bytes
     bulk_awaited: bytes
@@ -124,9 +128,12 @@ class Statements:
     bulk_start: bytes
     bulk_start_noted: bytes
     bulk_level: bytes
+    bulk_place: bytes
     stream_find: bytes
     stream_note_batch: bytes
+    stream_note_rejects: bytes
     stream_forget_staged: bytes
+    stream_forget_attempts: bytes
     stream_sweep: bytes
     read_horizon: bytes
     read_blocks: bytes

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from psycopg import Connection
@@ -23,6 +23,7 @@ from queuert.state.postgres.sync_steps import (
     begin_callers_transaction,
     fetch,
     insert_jobs,
+    insert_parts,
     lock_rows,
 )
 
@@ -31,7 +32,7 @@ _ATTACH_ROUNDS = 5
 
 
 class PostgresStarting(PostgresBase):
-    """``start_jobs``."""
+    """``start_jobs`` and ``start_parts``."""
 
     def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
         """Write the first jobs of new chains, in the caller's transaction if there is one."""
@@ -41,6 +42,16 @@ class PostgresStarting(PostgresBase):
             return self._start_on_own(jobs)
         with sync_callers_connection(connection) as callers:
             return self._start_in_callers(callers, jobs)
+
+    def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+        """Write the first jobs of new chains; the server writes one part while the next is being made."""
+        with self._connections.connection() as own:
+            return insert_parts(own, self._sql, self._made(parts, own))
+
+    def _made(self, parts: Iterable[Sequence[NewJob]], own: Connection[Any]) -> Iterator[Sequence[NewJob]]:
+        for part in parts:
+            self._connections.waits_anew(own)
+            yield part
 
     def _start_in_callers(self, callers: Connection[Any], jobs: Sequence[NewJob]) -> list[StartedJob]:
         with mapped_errors():

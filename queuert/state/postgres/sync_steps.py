@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
-from psycopg import Connection, RawCursor
+from psycopg import Connection, Error, RawCursor
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
@@ -22,11 +23,14 @@ from queuert.state.postgres.finishing import (
     waiting_jobs,
     written_leases,
 )
+from queuert.state.postgres.inserting import insertions
 from queuert.state.postgres.outside_rows import freed_keys
-from queuert.state.postgres.registering import freed_entries, indexing
+from queuert.state.postgres.registering import freed_entries
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
-from queuert.state.postgres.wire import numbered
+from queuert.state.postgres.wire import is_plain_connection, numbered
+
+_OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
 def fetch(
@@ -41,10 +45,22 @@ def fetch(
     ``binary`` asks for them in a form that is read in half the time; worth while for many. Placeholders are numbered
     once for each statement: psycopg's other cursors do it at each execution if the text is longer than 4 kB.
     """
-    text, names = (statement, ()) if values is None else numbered(statement)
-    with RawCursor(connection, row_factory=tuple_row) as cursor:
-        cursor.execute(text, None if values is None else [values[name] for name in names], binary=binary)
+    with _send(connection, statement, values, binary=binary) as cursor:
         return cursor.fetchall()
+
+
+def _send(
+    connection: Connection[Any],
+    statement: bytes,
+    values: parameters.Parameters | None = None,
+    *,
+    binary: bool = False,
+) -> RawCursor[Row]:
+    """Send one statement. Its answer is waited for as well, unless the connection is in a pipeline."""
+    text, names = (statement, ()) if values is None else numbered(statement)
+    cursor = RawCursor(connection, row_factory=tuple_row)
+    cursor.execute(text, None if values is None else [values[name] for name in names], binary=binary)
+    return cursor
 
 
 def begin_callers_transaction(connection: Connection[Any]) -> None:
@@ -100,18 +116,41 @@ def insert_jobs(
     awaited: bool = False,
 ) -> dict[str, StartedJob]:
     """Write the first jobs of new chains by ``start_jobs`` or ``start_missing``; those that were written, by id."""
-    if not jobs:
-        return {}
-    plain = parameters.plain_start(jobs, awaited=awaited) if statement is sql.start_jobs else None
-    if plain is not None:
-        return {row[0]: rows.started_job(row) for row in fetch(connection, sql.start_plain, plain)}
-    written = {}
-    if any(job.attributes for job in jobs):
-        statement = indexing(sql.index_attributes, statement)
-    for chunk in parameters.start_chunks(jobs, awaited=awaited):
-        for row in fetch(connection, statement, chunk):
-            written[row[0]] = rows.started_job(row)
+    written: dict[str, StartedJob] = {}
+    for text, values in insertions(sql, statement, jobs, awaited=awaited):
+        written |= rows.started_jobs(fetch(connection, text, values, binary=True))
     return written
+
+
+def insert_parts(connection: Connection[Any], sql: Statements, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+    """Write the first jobs of new chains in one transaction: each part is sent before the next one is made."""
+    try:
+        with connection.pipeline():
+            return _send_parts(connection, sql, parts)
+    except BaseException:
+        # Of what failed, or could not be made, the transaction is open still. A broken connection has none.
+        if is_plain_connection(connection.pgconn) and connection.info.transaction_status in _OPEN:
+            with suppress(Error):
+                connection.rollback()
+        raise
+
+
+def _send_parts(connection: Connection[Any], sql: Statements, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+    """In psycopg's pipeline, whose end waits for all answers and raises what they say."""
+    _send(connection, b"BEGIN")
+    ids: list[str] = []
+    sent = []
+    for part in parts:
+        for text, values in insertions(sql, sql.start_jobs, part, before=len(ids)):
+            sent.append(_send(connection, text, values, binary=True))
+        # Its answer shall be here when the last part is sent, not wait in the server for the answer to that one.
+        connection.pgconn.send_flush_request()
+        ids += [job.id for job in part]
+    _send(connection, b"COMMIT")
+    written: dict[str, StartedJob] = {}
+    for cursor in sent:
+        written |= rows.started_jobs(cursor.fetchall())
+    return [written[id] for id in ids]
 
 
 def forget_deleted(connection: Connection[Any], sql: Statements, deleted: Sequence[Row]) -> None:

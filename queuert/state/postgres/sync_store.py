@@ -24,7 +24,14 @@ from queuert.state.adapter import (
 )
 from queuert.state.checks import check_endings
 from queuert.state.postgres import parameters, rows
-from queuert.state.postgres.finishing import DUE, are_plain, completed, finish_results, releases_dependents
+from queuert.state.postgres.finishing import (
+    DUE,
+    are_plain,
+    are_plain_or_failed,
+    completed,
+    finish_results,
+    releases_dependents,
+)
 from queuert.state.postgres.rows import LeaseState, Row
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_claiming import PostgresClaiming
@@ -84,7 +91,8 @@ class PostgresStore(
         check_endings(finishes)
         results: dict[Lease, FinishResult] = {}
         left = list(finishes)
-        release_dependents = any(releases_dependents(one) for one in left)
+        plain = are_plain(left)
+        release_dependents = not plain and any(releases_dependents(one) for one in left)
         for _ in range(_FINISH_ROUNDS):
             if not left:
                 break
@@ -92,8 +100,14 @@ class PostgresStore(
                 if release_dependents:
                     left = self._settle(connection, left, results)
                     results |= self._release_round(connection, left, wait=wait)
-                elif are_plain(left):
-                    results |= completed(left, fetch(connection, self._sql.complete, parameters.complete(left)))
+                elif plain:
+                    found = fetch(connection, self._sql.complete, parameters.complete(left))
+                    if len(found) == len(left):
+                        return [FinishResult(one.job.id) for one in finishes]
+                    results |= completed(left, found)
+                elif are_plain_or_failed(left):
+                    found = fetch(connection, self._sql.end_plain, parameters.end_plain(left))
+                    results |= finish_results(left, found)
                 else:
                     found = fetch(connection, self._sql.finish, parameters.finish(left, closes_awaited=False))
                     results |= finish_results(left, found)

@@ -45,6 +45,16 @@ class Watchdog:
         finally:
             self._end(wait)
 
+    def begin_anew(self, connection: BaseConnection[Any]) -> None:
+        """Let a block's time begin now: what it has done so far was no waiting for the server."""
+        with self._lock:
+            for wait in self._waits:
+                if wait.connection is connection:
+                    self._waits.remove(wait)
+                    wait.deadline = time.monotonic() + self.seconds
+                    self._waits.append(wait)
+                    return
+
     def _begin(self, connection: BaseConnection[Any]) -> _Wait:
         wait = _Wait(connection, time.monotonic() + self.seconds)
         with self._lock:

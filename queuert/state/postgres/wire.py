@@ -141,8 +141,16 @@ def _whole(pgconn: PGconn) -> Iterator[None]:
     try:
         yield
     finally:
-        if pgconn.pipeline_status != PipelineStatus.OFF:
-            pgconn.finish()
+        close_if_in_pipeline(pgconn)
+
+
+def close_if_in_pipeline(pgconn: PGconn) -> None:
+    """Close a connection that was left in pipeline mode, as psycopg leaves it where its ``pipeline()`` is interrupted.
+
+    What the next user sends would wait there unanswered, and not be committed.
+    """
+    if not is_plain_connection(pgconn):
+        pgconn.finish()
 
 
 def text_rows(result: PGresult) -> list[tuple[str | None, ...]]:

@@ -1,5 +1,8 @@
 """The Redis store."""
 
-from queuert.state.redis.adapter import RedisState
+from queuert.extras import needing_extras
+
+with needing_extras():
+    from queuert.state.redis.adapter import RedisState
 
 __all__ = ["RedisState"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from queuert.jobs import AbortReason
@@ -45,6 +45,10 @@ class AsyncRedisStore(
         if not jobs:
             return []
         return [rows.started(one) for one in rows.unpacked(await self._commit("start", requests.start(jobs)))]
+
+    async def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+        """Write the first jobs of new chains, once all are made: a script is sent whole."""
+        return await self.start_jobs([job for part in parts for job in part])
 
     # --- claim, renew, release ----------------------------------------------------------------------------------------
 

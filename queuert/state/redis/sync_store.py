@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from queuert.jobs import AbortReason
@@ -44,6 +44,10 @@ class RedisStore(RedisOutside, RedisListing, RedisRecurrence, RedisRetention, Re
         if not jobs:
             return []
         return [rows.started(one) for one in rows.unpacked(self._commit("start", requests.start(jobs)))]
+
+    def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+        """Write the first jobs of new chains, once all are made: a script is sent whole."""
+        return self.start_jobs([job for part in parts for job in part])
 
     # --- claim, renew, release ----------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import finalize
 
 from queuert.errors import ConfigurationError, StateError
 from queuert.notify.adapter import Topic
@@ -112,8 +113,9 @@ class SQLiteState:
             if self._forked:
                 raise StateError("jobs in memory belong to the process that made them: use the path of a file")
             if self._shared is None:
-                self._shared = Link(MEMORY, timeout=self._timeout)
-                prepare(self._shared)
+                link = self._shared = Link(MEMORY, timeout=self._timeout)
+                finalize(self, link.close).atexit = False
+                prepare(link)
             return self._shared
 
     def _tell(self) -> None:

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 
 from queuert.errors import ClosedError, StateError, StateUnavailableError
 
-_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+"""Others have the database."""
 _NO_DATABASE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 _ADVICE = (
     "another transaction has held the database for too long. Keep transactions short; what a handler starts inside its "
@@ -30,7 +31,7 @@ def mapped(error: sqlite3.Error) -> Exception:
     code = primary_code(error)
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
         return not_open()
-    if code in _BUSY:
+    if code in BUSY:
         return StateUnavailableError(f"{error}: {_ADVICE}")
     if code in _NO_DATABASE:
         return StateError(f"the file cannot be used as a database of Queuert: {error}")

@@ -10,11 +10,15 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from queuert.state.sqlite import forks
-from queuert.state.sqlite.failures import mapped_errors, not_open, too_long
+from queuert.state.sqlite.failures import BUSY, mapped_errors, not_open, primary_code, too_long
 from queuert.state.sqlite.places import MEMORY, uri_of
 from queuert.state.sqlite.statements import statements
 
 Row = tuple[Any, ...]
+
+_LOOK = 0.05
+"""Seconds that SQLite waits for the write lock at a time, where the wait is to be keen. The longer it waits the longer
+are its pauses, up to a tenth of a second, and who looks more often comes first: it begins anew with the short ones."""
 
 
 def now_us() -> int:
@@ -48,6 +52,10 @@ def plain(connection: sqlite3.Connection) -> Iterator[None]:
         connection.row_factory, connection.text_factory = row_factory, text_factory
 
 
+def _wait_at_most(connection: sqlite3.Connection, seconds: float) -> None:
+    connection.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
+
+
 def roll_back(connection: sqlite3.Connection) -> None:
     """End the transaction; after some errors SQLite has done so by itself."""
     if connection.in_transaction:
@@ -63,6 +71,7 @@ class Link:
         self._timeout = timeout
         self._patience = timeout if patience is None else patience
         self._synchronous = synchronous
+        self._keen = False
         self._lock = threading.Lock()
         self._closed = False
         self._suspended = False
@@ -86,6 +95,17 @@ class Link:
             raise
         self.generation += 1
         return connection
+
+    def be_keen(self) -> None:
+        """Look often whether the write lock is free: what is short comes before the transactions of handlers."""
+        self._keen = True
+        with self.held() as connection:
+            _wait_at_most(connection, min(_LOOK, self._timeout))
+
+    def wait_until(self, until: float) -> None:
+        """Wait for others until this moment of the monotonic clock, at most."""
+        with self.held() as connection:
+            _wait_at_most(connection, max(0.0, until - time.monotonic()))
 
     def suspend(self, timeout: float) -> bool:
         """Close it for now, before a fork, and let nobody use it; False if it was in use all the time."""
@@ -143,10 +163,21 @@ class Link:
         with self._transaction("BEGIN IMMEDIATE") as connection:
             yield connection
 
+    def _begin(self, begin: str) -> None:
+        until = time.monotonic() + self._timeout
+        while True:
+            try:
+                self.connection.execute(begin)
+            except sqlite3.OperationalError as error:
+                if not self._keen or primary_code(error) not in BUSY or time.monotonic() >= until or self._closed:
+                    raise
+            else:
+                return
+
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
         with self.held() as connection:
-            connection.execute(begin)
+            self._begin(begin)
             try:
                 yield connection
                 connection.execute("COMMIT")
@@ -164,6 +195,8 @@ class Link:
             if self._suspended:
                 with mapped_errors(), forks.connecting:
                     self.connection = self._connect()
+                    if self._keen:
+                        _wait_at_most(self.connection, min(_LOOK, self._timeout))
                 self._suspended = False
         except BaseException:
             self.give_back()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 
 from queuert.notify.forks import begin_anew_in_children
-from queuert.state.sqlite.failures import not_open
+from queuert.state.sqlite.failures import not_open, too_long
 from queuert.state.sqlite.link import Link
 from queuert.state.sqlite.places import check_writable
 from queuert.state.sqlite.schema import prepare, write_ahead
@@ -24,6 +26,7 @@ class Links:
         self._main: Link | None = None
         self._reader: Link | None = None
         self._others: set[Link] = set()
+        self._turn = threading.Lock()
         begin_anew_in_children(self)
 
     def begin_anew(self) -> None:
@@ -31,6 +34,7 @@ class Links:
         _inherited.extend(link for link in (self._main, self._reader, *self._others) if link is not None)
         self._main = self._reader = None
         self._others = set()
+        self._turn = threading.Lock()
 
     @property
     def main(self) -> Link:
@@ -58,6 +62,7 @@ class Links:
         try:
             write_ahead(link, timeout=self._timeout)
             prepare(link)
+            link.be_keen()
             self._reader = self._link()
         except BaseException:
             link.close()
@@ -73,15 +78,28 @@ class Links:
                 link.close()
 
     def for_transaction(self) -> tuple[Link, Callable[[bool], None]]:
-        """A connection for one transaction, and what to call, with whether it was committed, when it has ended."""
-        if self._main is None:
-            raise not_open()
-        link = self._link()
+        """A connection for one transaction, and what to call, with whether it was committed, when it has ended.
+
+        Those of one store wait for each other here, and one of them at a time for the file: if all did, they would come
+        between everybody else and what is to be done at once.
+        """
+        turn, until = self._turn, time.monotonic() + self._timeout
+        if not turn.acquire(timeout=self._timeout):
+            raise too_long()
+        try:
+            if self._main is None:
+                raise not_open()
+            link = self._link()
+            link.wait_until(until)
+        except BaseException:
+            turn.release()
+            raise
         self._others.add(link)
 
         def end(committed: bool) -> None:
             self._others.discard(link)
             link.close()
+            turn.release()
 
         return link, end
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,6 +43,10 @@ class SQLiteStore(SQLiteOperating):
         if not jobs:
             return []
         return self._outside(connection, lambda given: start(given, jobs), start_hints)
+
+    def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+        """Write the first jobs of new chains, once all are made: nobody else can write meanwhile."""
+        return self.start_jobs([job for part in parts for job in part])
 
     # --- claim, renew, release ----------------------------------------------------------------------------------------
 

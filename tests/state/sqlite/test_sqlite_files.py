@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import sqlite3
@@ -211,7 +212,9 @@ def test_many_open_a_new_file_at_once(path: Path) -> None:
     for thread in threads:
         thread.join()
     assert errors == []
-    assert opened(path).counts()[0].count == 16
+    store = opened(path)
+    assert store.counts()[0].count == 16
+    store.close()
 
 
 # --- who else uses it -------------------------------------------------------------------------------------------------
@@ -322,3 +325,16 @@ def test_a_forked_child_begins_anew(path: Path) -> None:
         check=False,
     )
     assert (done.stdout, done.returncode) == ("well\n", 0), done.stderr
+
+
+def test_a_database_in_memory_is_closed_with_its_state() -> None:
+    """Nobody has to: it lives as long as the state."""
+    state = SQLiteState()
+    store = state.sync_store()
+    store.open()
+    link = state._memory()
+    store.close()
+    assert not link.closed
+    del state, store
+    gc.collect()
+    assert link.closed

@@ -12,9 +12,9 @@ WITH written AS (
         WITH ORDINALITY
         AS new (id, type, priority, delay, moment, awaited, input, trace_context, deduplication_key, limit_key, result_ttl,
             attributes, place)
-    -- A time for each, so that those of one call are claimed in their order.
+    -- A time for each, so that those of one call are claimed in their order; `before` are in its statements before this one.
     CROSS JOIN LATERAL (
-        SELECT clock_timestamp() + (place - 1) * interval '1 microsecond' AS at
+        SELECT clock_timestamp() + (%(before)s::int + place - 1) * interval '1 microsecond' AS at
     ) AS written
     CROSS JOIN LATERAL (
         SELECT greatest(coalesce(moment, written.at + delay * interval '1 second'), written.at) AS at

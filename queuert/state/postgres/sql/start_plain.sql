@@ -7,8 +7,8 @@ WITH written AS (
     SELECT id, %(type)s::text, id, %(type)s::text, 'open', 'ready', %(priority)s::int, at, at, %(awaited)s::bool, input,
         %(trace_context)s::text, %(limit_key)s::text, %(result_ttl)s::float8
     FROM (
-        -- A time for each, so that those of one call are claimed in their order.
-        SELECT id, input, clock_timestamp() + (place - 1) * interval '1 microsecond' AS at
+        -- A time for each, so that those of one call are claimed in their order; `before` are in its statements before this one.
+        SELECT id, input, clock_timestamp() + (%(before)s::int + place - 1) * interval '1 microsecond' AS at
         FROM ROWS FROM (unnest(%(ids)s::text[], %(inputs)s::jsonb[])) WITH ORDINALITY AS given (id, input, place)
     ) AS new
     RETURNING id, type, status, created_at, scheduled_at

@@ -1,0 +1,95 @@
+"""Who waits for the one writer: the transactions of one store in turn, and what is short looks more often."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from queuert.errors import ClosedError, LeaseLostError, StateUnavailableError
+from queuert.state.adapter import ClaimedJob
+from queuert.state.sqlite import SQLiteState
+from queuert.state.sqlite.store import SQLiteStore
+from queuert.testing.conformance.building import ask, complete, job
+from tests.state.sqlite.ground import WAIT
+
+_KEEN = 50
+"""Milliseconds after which SQLite's pauses begin anew with the short ones."""
+
+
+@pytest.fixture
+def stores(path: Path) -> Iterator[list[SQLiteStore]]:
+    """Two of one file: one that waits for long, and one that does not."""
+    opened = [SQLiteState(path, answer_timeout=timeout).sync_store() for timeout in (WAIT, 0.2)]
+    for store in opened:
+        store.open()
+    yield opened
+    for store in opened:
+        store.close()
+
+
+def claimed(store: SQLiteStore) -> list[ClaimedJob]:
+    """Two jobs that are held."""
+    store.start_jobs([job(), job()])
+    return store.claim(ask())
+
+
+@pytest.mark.parametrize("other", [0, 1], ids=["of another store", "of the same"])
+def test_a_transaction_waits_for_another_no_longer_than_for_an_answer(stores: list[SQLiteStore], other: int) -> None:
+    one, two = claimed(stores[0])
+    with stores[other].transaction(one) as transaction:
+        with pytest.raises(StateUnavailableError, match="held the database for too long"), stores[1].transaction(two):
+            raise AssertionError("it has begun")
+        transaction.finish(complete(one))
+    with stores[1].transaction(two) as transaction:
+        transaction.finish(complete(two))
+
+
+def test_a_failed_beginning_gives_the_turn_back(stores: list[SQLiteStore]) -> None:
+    store = stores[0]
+    one, two = claimed(store)
+    store.finish([complete(one)])
+    with pytest.raises(LeaseLostError), store.transaction(one):
+        raise AssertionError("it has begun")
+    with store.transaction(two) as transaction:
+        transaction.finish(complete(two))
+
+
+def test_a_store_that_is_closed_lets_nobody_have_a_turn(stores: list[SQLiteStore]) -> None:
+    store = stores[0]
+    one, two = claimed(store)
+    errors: list[BaseException] = []
+    begun = threading.Event()
+
+    def begin() -> None:
+        begun.set()
+        try:
+            with store.transaction(two):
+                raise AssertionError("it has begun")
+        except BaseException as error:
+            errors.append(error)
+
+    waiting = threading.Thread(target=begin, daemon=True)
+    is_cut_off = pytest.raises(StateUnavailableError, match="cut off")
+    with is_cut_off, store.transaction(one):
+        waiting.start()
+        assert begun.wait(WAIT)
+        store.close()
+    waiting.join(WAIT)
+    assert [type(error) for error in errors] == [ClosedError]
+
+
+def test_what_is_short_looks_often(stores: list[SQLiteStore], path: Path) -> None:
+    """Again, too, when it has connected anew after a fork; and never for longer than it is to wait at all."""
+    main = stores[0]._links.main
+    assert main.connection.execute("PRAGMA busy_timeout").fetchone() == (_KEEN,)
+    assert main.suspend(WAIT)
+    main.resume()
+    with main.held() as connection:
+        assert connection.execute("PRAGMA busy_timeout").fetchone() == (_KEEN,)
+    hasty = SQLiteState(path, answer_timeout=0.01).sync_store()
+    hasty.open()
+    assert hasty._links.main.connection.execute("PRAGMA busy_timeout").fetchone() == (10,)
+    hasty.close()
