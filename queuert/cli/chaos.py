@@ -6,6 +6,7 @@ import argparse
 import logging
 from pathlib import Path
 
+from queuert.cli.failures import PrerequisiteError
 from queuert.cli.options import Commands, current_directory_is_importable, positive_int, seconds
 
 _DESCRIPTION = """Start a server, workers and clients, break all of them by a plan that is made of the seed, and check
@@ -18,9 +19,10 @@ Everything that it starts is its own, and is gone afterwards.
 _EPILOG = """exit codes:
   0    all invariants hold, and all that the profile asks for has happened
   1    an invariant does not hold; the report says which, and of which jobs
-  2    the command line is wrong
-  3    something that must happen for the run to count did not, or took too long; or a server is missing
-  130  Ctrl-C
+  2    the command line is wrong, or the workload that it names cannot be started
+  3    something that must happen for the run to count did not, or took too long, or something leaks; or there is no
+       server to run, the run itself failed, or a file could not be written at the end
+  130  Ctrl-C (SIGINT), some seconds after it: everything that was started is ended first
 """
 
 
@@ -64,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
     """Run it; returns the exit code."""
     from queuert.testing.chaos import PROFILES, ChaosSettings, run_chaos
     from queuert.testing.chaos.display import Display
+    from queuert.testing.chaos.processes import ChaosError
 
     current_directory_is_importable()
     # Connections break all the time, on purpose.
@@ -78,8 +81,9 @@ def run(args: argparse.Namespace) -> int:
         workload=args.workload,
         directory=args.directory,
     )
-    report = run_chaos(settings, display=Display(), timeline_file=args.timeline)
-    if args.report is not None:
-        args.report.write_text(report.to_json() + "\n", encoding="utf-8")
+    try:
+        report = run_chaos(settings, display=Display(), timeline_file=args.timeline, report_file=args.report)
+    except ChaosError as error:
+        raise PrerequisiteError(f"the run itself failed: {error}") from error
     print(report.summary())
     return report.exit_code

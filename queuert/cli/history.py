@@ -15,6 +15,7 @@ from queuert.cli.failures import Exit, PrerequisiteError
 from queuert.cli.operating import age, command_with_actions, type_option
 from queuert.cli.options import Commands, positive_int, postgres
 from queuert.cli.output import print_fields, print_json
+from queuert.extras import needing_extras
 
 if TYPE_CHECKING:
     from queuert.spark.history import Progress
@@ -131,10 +132,11 @@ def run_report(args: argparse.Namespace) -> int:
 def _session(args: argparse.Namespace) -> Iterator[Any]:
     """A Spark of this process, stopped at the end."""
     try:
-        for name in ("pyspark", "pyarrow"):
-            import_module(name)
+        with needing_extras():
+            for name in ("pyspark", "pyarrow"):
+                import_module(name)
     except ModuleNotFoundError as error:
-        raise PrerequisiteError(f"there is no {error.name} here: pip install 'queuert[spark]'") from error
+        raise PrerequisiteError(str(error)) from error
     from queuert.spark.session import local_session
 
     spark = local_session("*" if args.cores is None else args.cores, app_name="queuert history")

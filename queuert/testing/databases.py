@@ -13,6 +13,7 @@ import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+_TODAY = "select (clock_timestamp() at time zone 'UTC')::date::text"
 _SESSIONS = "select count(*) from pg_stat_activity where datname = %s and backend_type = 'client backend'"
 _POLL_SECONDS = 0.002
 _FILE_COPY_SINCE = 150000
@@ -22,7 +23,9 @@ class TemplateDatabases:
     """Makes databases on one server: empty ones, and copies of a template.
 
     A copy takes about 10 ms on a server that does not flush to the disk, and lets a test commit, listen and open as
-    many connections as it likes. An object belongs to one thread. Use it in a `with` block, or call `close`.
+    many connections as it likes. The template is made again on the first copy of a new day (UTC, by the server's
+    clock): the event log has a table for each day from the one of its migration on. An object belongs to one thread.
+    Use it in a `with` block, or call `close`.
     """
 
     def __init__(self, dsn: str, migrate: Callable[[str], None], *, prefix: str = "queuert_test") -> None:
@@ -30,7 +33,7 @@ class TemplateDatabases:
 
         Args:
             dsn: a database of the server, with a role that may create databases; nothing is changed in it.
-            migrate: called once with the template's connection string, to build what every copy has.
+            migrate: called with the template's connection string, once a day, to build what every copy has.
             prefix: how the names of all databases begin that this object makes.
 
         Raises:
@@ -40,6 +43,7 @@ class TemplateDatabases:
         self._migrate = migrate
         self._prefix = f"{prefix}_{os.getpid()}_{secrets.token_hex(3)}"
         self._template: str | None = None
+        self._day = ""
         self._count = 0
         self._admin = psycopg.connect(dsn, autocommit=True)
 
@@ -75,9 +79,7 @@ class TemplateDatabases:
 
     def close(self) -> None:
         """Drop the template and disconnect. The copies stay, unless they were dropped."""
-        if self._template is not None:
-            self._drop(self._template)
-            self._template = None
+        self._drop_template()
         self._admin.close()
 
     def __enter__(self) -> Self:
@@ -89,6 +91,10 @@ class TemplateDatabases:
         self.close()
 
     def _template_name(self) -> str:
+        today = self._today()
+        if self._day != today:
+            self._drop_template()
+            self._day = today
         if self._template is None:
             name = f"{self._prefix}_template"
             dsn = self._create("template0", name)
@@ -99,6 +105,11 @@ class TemplateDatabases:
                 raise
             self._template = name
         return self._template
+
+    def _drop_template(self) -> None:
+        if self._template is not None:
+            self._drop(self._template)
+            self._template = None
 
     def _create(self, source: str, name: str | None = None) -> str:
         """Copying files is about twice as fast as writing them to the log, for a database of this size."""
@@ -120,6 +131,10 @@ class TemplateDatabases:
         deadline = time.monotonic() + timeout
         while self._sessions(name) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
+
+    def _today(self) -> str:
+        row = self._admin.execute(_TODAY).fetchone()
+        return "" if row is None else str(row[0])
 
     def _sessions(self, name: str) -> int:
         row = self._admin.execute(_SESSIONS, [name]).fetchone()

@@ -25,4 +25,5 @@ def test_profiles() -> None:
 
 def test_mutants() -> None:
     assert len(MUTANTS) == 18
+    assert all(re.match("(scenario|case) ", mutant.found_by) for mutant in MUTANTS)
     assert "eighteen queues that are broken" in TEXT

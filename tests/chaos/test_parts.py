@@ -16,13 +16,16 @@ import pytest
 from queuert.embedded import EmbeddedServerError
 from queuert.errors import ConfigurationError
 from queuert.state.redis import RedisState
-from queuert.testing.chaos import PROFILES, ChaosSettings, run_chaos
+from queuert.testing.chaos import PROFILES, ChaosSettings, growth, run_chaos
+from queuert.testing.chaos import fleet as fleet_module
 from queuert.testing.chaos.figures import measures, recoveries, spread
 from queuert.testing.chaos.history import History
 from queuert.testing.chaos.loading import load_records
+from queuert.testing.chaos.plan import make_plan
 from queuert.testing.chaos.processes import Nursery
 from queuert.testing.chaos.records import Records, Tail, read
 from queuert.testing.chaos.report import ChaosReport
+from queuert.testing.chaos.stores import owned_store
 from queuert.testing.chaos.stores.redis import OwnedRedis, _changes, commands_in
 from queuert.testing.chaos.stores.sqlite import OwnedSQLite
 from queuert.testing.chaos.takeovers import takeovers
@@ -57,6 +60,9 @@ def test_a_report_names_what_is_broken() -> None:
         assert text in broken.summary()
     assert "gates: 1 of 2 reached" in broken.summary()
     assert "TOO LONG" in report(measures={"drain": 61.0}).summary()
+    leaks = report(measures={growth.FILES: 1.0}, limits={growth.FILES: 0.0})
+    assert "TOO MUCH" in leaks.summary()
+    assert leaks.exit_code == 3
     found = json.loads(broken.to_json())
     assert (found["exit_code"], found["silent"], found["violations"]) == (1, {"faults": 1}, {"I1": ["x was lost"]})
 
@@ -75,13 +81,18 @@ def test_records_and_their_tail(tmp_path: Path) -> None:
     assert [line["n"] for line in read(path)] == [1]
 
 
-def test_children_are_told_of_and_end_with_their_nursery(tmp_path: Path) -> None:
-    """One is killed, another lives until the nursery closes."""
-    settings = {
-        "client": 0, "directory": str(tmp_path), "workload": None, "store": "sqlite", "began": 0.0,
-        "url": f"sqlite:///{tmp_path / 'jobs.db'}",
+def patient_client(directory: Path) -> dict[str, Any]:
+    """Settings of a client that has nothing to do for a long time."""
+    return {
+        "client": 0, "directory": str(directory), "workload": None, "store": "sqlite", "began": 0.0,
+        "url": f"sqlite:///{directory / 'jobs.db'}",
         "ops": [{"number": 0, "at": 4e9, "how": "start", "ids": ["x"]}],
     }  # fmt: skip
+
+
+def test_children_are_told_of_and_end_with_their_nursery(tmp_path: Path) -> None:
+    """One is killed, another lives until the nursery closes."""
+    settings = patient_client(tmp_path)
     nursery = Nursery()
     killed, left = (nursery.start("client", settings, tmp_path / "log") for _ in range(2))
     killed.send(signal.SIGKILL)
@@ -90,6 +101,18 @@ def test_children_are_told_of_and_end_with_their_nursery(tmp_path: Path) -> None
     assert left.alive
     nursery.close()
     assert not Path(f"/proc/{left.pid}").exists()
+
+
+def test_a_child_that_is_stopped_as_soon_as_it_is_there_ends(tmp_path: Path) -> None:
+    """A signal is not lost, however early it comes after the fork."""
+    settings = patient_client(tmp_path)
+    nursery = Nursery()
+    for _ in range(30):
+        child = nursery.start("client", settings, tmp_path / "log")
+        child.send(signal.SIGTERM)
+        assert child.wait(20.0)
+        assert child.code == 0
+    nursery.close()
 
 
 def test_a_directory_is_of_one_run(tmp_path: Path) -> None:
@@ -178,8 +201,16 @@ def test_who_holds_the_write_lock_of_a_file(tmp_path: Path) -> None:
         writer.execute("BEGIN IMMEDIATE")
         assert store.waits_for(os.getpid())
         assert not store.waits_for(os.getppid())
+        store.look_at_writer()
         writer.execute("ROLLBACK")
         assert not store.waits_for(os.getpid())
+    store.break_it("lock file", 0.0)
+    store.close()
+    history = History("sqlite")
+    store.collect(history)
+    assert store.broken_since is not None
+    assert {row["pid"] for row in history.rows("SELECT pid FROM holds WHERE ended >= began")} == {os.getpid()}
+    history.close()
 
 
 async def test_what_a_worker_holds_in_redis(tmp_path: Path) -> None:
@@ -211,10 +242,17 @@ def test_figures() -> None:
     # It was down again before anything was completed, and then once more for less than a completion takes.
     planted.history.add("outages", [{"began": 1_001.0, "ended": 1_002.0, "down": 1}])
     assert recoveries(planted.history) == [1.0]
-    planted.history.add("outages", [{"began": 1_002.5, "ended": 1_002.6, "down": 0}])
-    assert recoveries(planted.history) == [1.0]
+    # While it is paused, or locked, it does not serve either.
+    planted.history.add("outages", [{"began": 1_002.5, "ended": 1_002.75, "down": 0}])
+    assert recoveries(planted.history) == [0.75]
     assert spread([1.0, 2.0, 3.0]) == {"count": 3, "p50": 2.0, "p95": 3.0, "p99": 3.0, "max": 3.0}
     assert spread([]) == {"count": 0}
+
+
+_BLOCKED = [
+    ("x", {"pid": 9, "job_id": "z", "attempt": 1, "mark": mark, "at": at})
+    for mark, at in (("blockedbegan", 1_006.0), ("blockedended", 1_007.0))
+]
 
 
 @pytest.mark.parametrize(
@@ -227,8 +265,22 @@ def test_figures() -> None:
         ([("ends", {"pid": 7, "at": 1_006.0})], 0.5),
         ([("x", {"pid": 7, "job_id": f"y{n}", "attempt": 1, "mark": "began", "at": 1_006.2}) for n in range(8)], 0.7),
         ([("x", {"pid": 7, "job_id": f"y{n}", "attempt": 1, "mark": "began", "at": 1_006.2}) for n in range(7)], 1.5),
+        ([*_BLOCKED, ("holds", {"pid": 9, "began": 1_006.1, "ended": 1_006.4})], 1.2),
+        ([*_BLOCKED, ("holds", {"pid": 8, "began": 1_006.1, "ended": 1_006.4})], 1.5),
+        ([("holds", {"pid": 9, "began": 1_006.1, "ended": 1_006.4})], 1.5),
     ],
-    ids=["none", "frozen", "another is frozen", "no store", "dead", "full", "nearly full"],
+    ids=[
+        "none",
+        "frozen",
+        "another is frozen",
+        "no store",
+        "dead",
+        "full",
+        "nearly full",
+        "blocked with the lock",
+        "blocked without",
+        "not blocked",
+    ],
 )
 def test_take_overs_and_who_could_have_come(away: list[tuple[str, dict[str, Any]]], somebody: float) -> None:
     """A lease ended at 1005.5, and the job was claimed at 1007; of two slots, one has a worker."""
@@ -242,6 +294,27 @@ def test_take_overs_and_who_could_have_come(away: list[tuple[str, dict[str, Any]
     assert round(found.waited, 3) == 1.5
     assert round(found.somebody, 3) == somebody
     assert not found.first
+
+
+def test_the_end_of_who_makes_room_for_a_wrong_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is written down as every other, or it would count as somebody who could have come, to the end of the run."""
+    monkeypatch.setattr(fleet_module, "faketime_library", lambda: "libc.so.6")  # The shift itself is not looked at.
+    settings = ChaosSettings(PROFILES["smoke"], store="sqlite", jobs=0, faults=0, directory=tmp_path)
+    store = owned_store("sqlite", tmp_path, durable=False)
+    fleet = fleet_module.Fleet(settings, make_plan(settings), store, tmp_path)
+    try:
+        store.start()
+        fleet.start()
+        place = fleet.workers[0]
+        with place.held() as first:
+            place.kept = False
+            first.kill()
+            second = fleet.start_with_clock(place, 60.0)
+        assert place.child is second
+        assert [line["pid"] for line in read(tmp_path / "ends.jsonl") if line["slot"] == place.number] == [first.pid]
+    finally:
+        fleet.close()
+        store.close()
 
 
 def test_a_timeline_shows_each_fault() -> None:

@@ -10,14 +10,16 @@ from typing import Any
 
 def run(role: str, settings: dict[str, Any]) -> int:
     """Be a worker or a client, until it is over; the exit code."""
-    from queuert.testing.chaos import client, worker
+    from queuert.testing.chaos import client, steady_client, worker
 
-    return {"worker": worker.main, "client": client.main}[role](settings)
+    roles = {"worker": worker.main, "client": client.main, "steady client": steady_client.main}
+    return roles[role](settings)
 
 
 def preload() -> None:
     """Import what either of them needs, so that forks have it."""
     importlib.import_module("queuert.testing.chaos.client")
+    importlib.import_module("queuert.testing.chaos.steady_client")
     importlib.import_module("queuert.testing.chaos.worker")
 
 

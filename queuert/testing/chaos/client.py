@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from queuert.client import Client, NewChain
@@ -24,7 +23,7 @@ from queuert.schedules import after
 from queuert.testing.chaos.plan import Op
 from queuert.testing.chaos.records import Records, read
 from queuert.testing.chaos.worker import EventRecords, state_for
-from queuert.testing.chaos.workload import JOB_TYPES, Task, effect, job_types_of, load
+from queuert.testing.chaos.workload import JOB_TYPES, Task, custom_start, effect, job_types_of, load
 
 _PATIENCE = 60.0
 _PAUSE = 0.1
@@ -98,8 +97,8 @@ class ChaosClient:
         if op.how == "custom":
             assert self._workload is not None
             [id] = op.ids
-            made = self._workload.start(Random(id), op.number)
-            made.id, made.attach = id, repeated
+            made = custom_start(self._workload, id, op.number)
+            made.attach = repeated
             return [made]
         ids = op.ids[:-1] if op.how == "group" else op.ids
         job_type = JOB_TYPES[op.type]
@@ -130,7 +129,7 @@ class ChaosClient:
             try:
                 with self._transaction() as execute:
                     connection = execute(id, op.how)
-                    chain = self._client.start_chain(effect, Task(**op.input), id=id, connection=connection)
+                    chain = self._client.start_chain(JOB_TYPES[op.type], Task(**op.input), id=id, connection=connection)
                     if op.how == "rollback":
                         raise RolledBack
             except RolledBack:

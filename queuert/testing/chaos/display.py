@@ -17,12 +17,19 @@ class Display:
         self._quiet = quiet
         self._live = not quiet and self._stream.isatty()
         self._said = 0.0
+        self._once: set[str] = set()
 
     def say(self, text: str) -> None:
         """A line that stays."""
         if not self._quiet:
             self._stream.write(f"{self._wipe()}{text}\n")
             self._stream.flush()
+
+    def say_once(self, text: str) -> None:
+        """The same, unless it was said before."""
+        if text not in self._once:
+            self._once.add(text)
+            self.say(text)
 
     def progress(self, text: str) -> None:
         """How it stands: in place, or now and then."""

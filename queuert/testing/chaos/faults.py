@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -138,7 +139,10 @@ def freeze_worker(scene: Scene, fault: Fault) -> str:
     """For longer than the lease."""
     seconds = LEASE.seconds * (1.2 + fault.measure)
     place = scene.worker(fault)
-    with place.held() as child, scene.fleet.frozen(place, child):
+    with place.held(), ExitStack() as frozen:
+        for one in scene.fleet.frozen_with(place):
+            if one.child is not None:
+                frozen.enter_context(scene.fleet.frozen(one, one.child))
         time.sleep(seconds)
     return f"for {seconds:.1f} s"
 
@@ -226,6 +230,7 @@ def break_server(scene: Scene, fault: Fault) -> str:
     with scene.server:
         began = time.time()
         serving, told = scene.store.break_it(fault.kind, fault.measure)
+        began = max(began, scene.store.broken_since or began)
         scene.outages.append(Outage(began, serving or time.time(), serving is not None))
     if told.startswith("no "):
         raise Missed(told)
@@ -238,22 +243,28 @@ def break_network(scene: Scene, fault: Fault) -> str:
     seconds = LEASE.seconds * (0.3 if fault.kind == "short black hole" else 1.2 + fault.measure)
     place = scene.worker(fault)
     with place.held(), scene.fleet.away(place):
-        proxy = proxy_of(place)
-        match fault.kind:
-            case "black hole" | "short black hole":
-                proxy.black_hole()
-            case "deaf worker":
-                proxy.black_hole("to_client")
-            case "latency":
-                proxy.delay(0.05)
-            case "reset connections":
-                return f"{proxy.reset()} connections"
-            case _:
-                proxy.refuse()
-                proxy.reset()
+        proxies = scene.fleet.proxies_at(place)
+        if fault.kind == "reset connections":
+            return f"{sum(proxy.reset() for proxy in proxies)} connections"
+        for proxy in proxies:
+            _break_proxy(proxy, fault.kind)
         time.sleep(seconds)
-        proxy.heal()
+        for proxy in proxies:
+            proxy.heal()
     return f"for {seconds:.1f} s"
+
+
+def _break_proxy(proxy: FaultProxy, kind: str) -> None:
+    match kind:
+        case "black hole" | "short black hole":
+            proxy.black_hole()
+        case "deaf worker":
+            proxy.black_hole("to_client")
+        case "latency":
+            proxy.delay(0.05)
+        case _:
+            proxy.refuse()
+            proxy.reset()
 
 
 @injector("cut in a message")

@@ -6,9 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from queuert.testing.chaos import growth
 from queuert.testing.chaos.catalogue import CRASHES, WORKERS_KILLED
 from queuert.testing.chaos.history import History
-from queuert.testing.chaos.takeovers import takeovers
+from queuert.testing.chaos.takeovers import takeovers, without
 from queuert.testing.chaos.workload import LEASE
 
 _REAPS = """CREATE TEMP TABLE IF NOT EXISTS reaps AS
@@ -27,16 +28,17 @@ _HAPPENED = "SELECT count(*) FROM f WHERE happened = 1"
 
 _PROBES: dict[str, str] = {
     "acknowledged starts": """SELECT count(DISTINCT result_id) FROM a
-        WHERE outcome = 'ack' AND how NOT IN ('outside', 'rollback')""",
+        WHERE outcome = 'ack' AND how NOT IN ('outside', 'rollback') AND client IS NOT 'steady'""",
     "faults": _HAPPENED,
     "kinds of fault": "SELECT count(DISTINCT kind) FROM f WHERE happened = 1",
     "workers killed": f"{_HAPPENED} AND kind IN {_kinds(WORKERS_KILLED)}",
     "server crashes": f"{_HAPPENED} AND kind IN {_kinds(CRASHES)}",
     "endings refused by the fence": """SELECT count(*) FROM (
-        SELECT job_id, attempt FROM x WHERE mark = 'refused'
-        UNION SELECT job_id, attempt FROM p WHERE name = 'CommitRefused')""",
+        SELECT job_id, attempt FROM x WHERE mark = 'refused' AND slot IS NOT -2
+        UNION SELECT job_id, attempt FROM p WHERE name = 'CommitRefused' AND slot IS NOT -2)""",
     "leases reaped of workers that lived": """SELECT count(*) FROM reaps AS reap WHERE EXISTS (
-        SELECT 1 FROM x WHERE x.job_id = reap.job_id AND x.attempt = reap.attempt AND x.at > reap.at)""",
+        SELECT 1 FROM x WHERE x.job_id = reap.job_id AND x.attempt = reap.attempt AND x.at > reap.at
+            AND x.slot IS NOT -2)""",
     "commits in doubt that stood": f"{_HAPPENED} AND kind IN ('lose answer to commit', 'kill worker in commit')",
     "commits in doubt that did not": f"{_HAPPENED} AND kind = 'lose commit'",
     "starts in doubt that stood": """SELECT count(DISTINCT id) FROM a
@@ -69,6 +71,7 @@ def probes(history: History) -> dict[str, int]:
     history.rows(_REAPS)
     found = {name: int(history.one(query)) for name, query in _PROBES.items()}
     found["jobs found by polling alone"] = _found_by_polling(history)
+    found[growth.WITNESSES] = growth.witnesses(history)
     return found
 
 
@@ -117,6 +120,7 @@ def figures(history: History) -> dict[str, Any]:
         "later, though somebody could": sum(one.somebody > 1.0 for one in taken),
         "take-over after a kill": spread(_after_kills(history)),
         "first completion after the server serves again": spread(recoveries(history)),
+        **growth.told(history),
     }
 
 
@@ -127,6 +131,7 @@ def measures(history: History, drain_seconds: float) -> dict[str, float]:
         "take-over of the first in line while somebody could, 99 of 100": _at(taken, 0.99),
         "first completion after the server serves again, 95 of 100": _at(recoveries(history), 0.95),
         "drain": round(drain_seconds, 3),
+        **growth.growth(history),
     }
 
 
@@ -161,22 +166,26 @@ PROMPTLY = 2.0
 
 
 def recoveries(history: History) -> list[float]:
-    """From the moment that the server served again to the first completion.
+    """From the moment that the server served again to the first completion; the time in which it was broken, locked or
+    paused anew is left out.
 
     Where it went down again before a completion, within two seconds, the next moment counts and not this one; nor does
     one at which no worker had started yet.
     """
-    return history.numbers(
+    found = history.rows(
         f"""WITH served AS (
                 SELECT ended AS at,
                     (SELECT min(began) FROM outages AS next WHERE down AND next.began >= one.ended) AS gone,
                     (SELECT min(c.at) FROM c WHERE c.kind = 'update' AND c.new_status IN ('completed', 'continued')
-                        AND c.at >= one.ended) AS done
+                        AND c.at >= one.ended AND c.type NOT LIKE 'chaos.steady%') AS done
                 FROM outages AS one WHERE down)
-            SELECT done - at FROM served
-            WHERE at >= coalesce((SELECT min(at) FROM p WHERE name = 'WorkerStarted'), 0)
-                AND NOT (gone IS NOT NULL AND gone - at < {PROMPTLY} AND (done IS NULL OR done > gone))"""
+            SELECT at, done FROM served
+            WHERE done IS NOT NULL
+                AND at >= coalesce((SELECT min(at) FROM p WHERE name = 'WorkerStarted' AND slot IS NOT -2), 0)
+                AND NOT (gone IS NOT NULL AND gone - at < {PROMPTLY} AND done > gone)"""
     )
+    broken = [(began, ended) for began, ended in history.rows("SELECT began, ended FROM outages")]
+    return sorted(sum(end - begin for begin, end in without((at, done), broken)) for at, done in found)
 
 
 def _outages(history: History) -> list[tuple[float, float]]:

@@ -29,6 +29,9 @@ _LIBRARIES = (
 )  # fmt: skip
 
 GRACE = 3.0
+WITNESS = -2
+"""Its number: no fault of a plan has it for its target, and no figure counts it."""
+_CONNECTIONS = 6
 
 
 class Missed(Exception):
@@ -47,8 +50,12 @@ class Place:
         self.kept = True
         """Whether a successor is started when the process ends."""
         self.finished = False
-        self.codes: list[int] = []
         self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        """Of its log."""
+        return f"witness-{self.role.split()[-1]}" if self.number == WITNESS else f"{self.role}-{self.number}"
 
     @contextmanager
     def held(self, timeout: float = _PATIENCE) -> Iterator[Child]:
@@ -96,6 +103,9 @@ class Fleet:
         common = {"store": store.name, "directory": str(directory), "workload": settings.workload}
         self.workers = [self._worker(number, store, common) for number in range(settings.profile.workers)]
         self.clients = [self._client(number, store, common, plan) for number in range(settings.profile.clients)]
+        self._witness_proxy = self._proxy(store) if settings.profile.witnesses else None
+        self.witnesses = tuple(self._witnesses(settings, store, common)) if settings.profile.witnesses else ()
+        """A worker and a client that live as long as the run."""
         self._keeper = threading.Thread(target=self._keep, name="queuert-chaos-keeper", daemon=True)
 
     def _proxy(self, store: OwnedStore) -> FaultProxy | None:
@@ -105,7 +115,7 @@ class Fleet:
         proxy = self._proxy(store)
         url = store.url if proxy is None else store.address_in(proxy)
         listen = None if self.listeners is None else store.address_in(self.listeners)
-        own = {"slot": number, "url": url, "listen_url": listen, "connections": 6, "grace": GRACE}
+        own = {"slot": number, "url": url, "listen_url": listen, "connections": _CONNECTIONS, "grace": GRACE}
         return Place("worker", number, common | own, proxy)
 
     def _client(self, number: int, store: OwnedStore, common: dict[str, Any], plan: Plan) -> Place:
@@ -113,6 +123,43 @@ class Fleet:
         url = store.url if proxy is None else store.address_in(proxy)
         own = {"client": number, "url": url, "listen_url": store.url, "ops": [asdict(op) for op in plan.ops[number]]}
         return Place("client", number, common | own, proxy)
+
+    def _witnesses(self, settings: ChaosSettings, store: OwnedStore, common: dict[str, Any]) -> Iterator[Place]:
+        proxy = self._witness_proxy
+        url = store.url if proxy is None else store.address_in(proxy)
+        listen = None if self.listeners is None else store.address_in(self.listeners)
+        common = common | {"url": url, "listen_url": listen, "slot": WITNESS, "steady": True}
+        yield Place("worker", WITNESS, common | {"connections": _CONNECTIONS, "grace": GRACE}, proxy)
+        inside = 0.3 if store.has_server else 0.02  # With one writer they come one after the other.
+        own = {"client": "steady", "ops": [], "seed": settings.seed, "inside": inside}
+        yield Place("steady client", WITNESS, common | own, proxy)
+
+    def start_witnesses(self) -> None:
+        """Start those that live as long as the run; nobody starts them anew."""
+        for place in self.witnesses:
+            self._start(place)
+
+    def cut_witnesses(self) -> None:
+        """Reset the connections of the witnesses, and all that listen, where there are any."""
+        for proxy in (self._witness_proxy, self.listeners):
+            if proxy is not None:
+                proxy.reset()
+
+    def proxies_at(self, place: Place) -> list[FaultProxy]:
+        """What stands before a place: what befalls the first worker befalls the witnesses."""
+        beside = self._witness_proxy if place is self.workers[0] else None
+        return [proxy for proxy in (place.proxy, beside) if proxy is not None]
+
+    def frozen_with(self, place: Place) -> list[Place]:
+        """Who is frozen when this worker is."""
+        return [place, *self.witnesses[:1]] if place is self.workers[0] else [place]
+
+    @property
+    def connections(self) -> int:
+        """How many connections to the server all processes have now."""
+        places = (*self.workers, *self.clients)
+        proxies = [self.listeners, self._witness_proxy, *(place.proxy for place in places)]
+        return sum(proxy.connections for proxy in proxies if proxy is not None)
 
     def start(self) -> None:
         """Start all processes, and keep them."""
@@ -127,7 +174,7 @@ class Fleet:
         return all(place.finished for place in self.clients)
 
     def start_with_clock(self, place: Place, shift: float) -> Child:
-        """Start a worker whose clock is ``shift`` seconds ahead.
+        """Start a worker whose clock is ``shift`` seconds ahead, in the place of one that was killed.
 
         Raises:
             Missed: libfaketime is not there.
@@ -135,8 +182,9 @@ class Fleet:
         library = faketime_library()
         if library is None:
             raise Missed("libfaketime is not installed")
+        self._note_end(place)
         environment = {"LD_PRELOAD": library, "FAKETIME": f"{shift:+.0f}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-        log = self._directory / f"worker-{place.number}.log"
+        log = self._directory / f"{place.name}.log"
         place.child = self._nursery.start_apart("worker", place.settings | {"shift": shift}, log, environment)
         return place.child
 
@@ -165,7 +213,7 @@ class Fleet:
 
     def heal(self) -> None:
         """Let everything pass, and everybody go on."""
-        for place in (*self.workers, *self.clients):
+        for place in (*self.workers, *self.clients, *self.witnesses):
             if place.proxy is not None:
                 place.proxy.heal()
             if place.child is not None:
@@ -176,11 +224,12 @@ class Fleet:
     def stop_workers(self) -> list[tuple[Place, Child]]:
         """Ask all workers to stop, and wait; those that were stopped."""
         stopped = []
-        for place in self.workers:
+        workers = [place for place in (*self.workers, *self.witnesses) if place.role == "worker"]
+        for place in workers:
             place.kept = False
             if place.child is not None:
                 place.child.send(signal.SIGTERM)
-        for place in self.workers:
+        for place in workers:
             if place.child is not None:
                 place.child.wait(2 * _PATIENCE)
                 stopped.append((place, place.child))
@@ -194,8 +243,14 @@ class Fleet:
         self._stack.close()
 
     def _start(self, place: Place) -> None:
-        log = self._directory / f"{place.role}-{place.number}.log"
+        log = self._directory / f"{place.name}.log"
         place.child = self._nursery.start(place.role, place.settings | {"began": self.began}, log)
+
+    def _note_end(self, place: Place) -> None:
+        """Write down when the process that has ended here did: until then it counts as somebody who could have come."""
+        if place.child is not None:
+            child = place.child
+            self._ends.add(role=place.role, slot=place.number, pid=child.pid, at=child.ended_at, code=child.code)
 
     def _keep(self) -> None:
         while not self._stopped.wait(_KEEP):
@@ -203,8 +258,7 @@ class Fleet:
                 child = place.child
                 if child is None or child.alive or place.finished or not place.kept:
                     continue
-                place.codes.append(child.code or 0)
-                self._ends.add(role=place.role, slot=place.number, pid=child.pid, at=child.ended_at, code=child.code)
+                self._note_end(place)
                 if place.role == "client" and child.code == 0:
                     place.finished = True
                 else:

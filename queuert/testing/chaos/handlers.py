@@ -17,12 +17,14 @@ from queuert.errors import LeaseLostError, StateError
 from queuert.jobs import AbortReason
 from queuert.outcomes import Outcome
 from queuert.testing.chaos.records import Records
+from queuert.testing.chaos.resources import tidy
 from queuert.testing.chaos.workload import (
     JOB_TYPES,
     LEASE,
     PAUSING,
     POISON,
     TAKEOVER,
+    TIDY,
     Done,
     Task,
     blocking,
@@ -31,6 +33,8 @@ from queuert.testing.chaos.workload import (
     fleeting,
     plain,
     poison,
+    steady,
+    steady_in_thread,
     threaded,
 )
 from queuert.worker.attempt import Attempt
@@ -79,6 +83,13 @@ class Handlers:
         made.handles(poison, retry=POISON, timeout=_HANG)(self.die)
         return made
 
+    def steady_processors(self) -> Processors:
+        """Those of a worker that is to live: nothing that ends it, or blocks it."""
+        made = Processors(JOB_TYPES, retry=TAKEOVER, lease=LEASE)
+        made.handles(steady, retry=PAUSING)(self.fail_first)
+        made.handles(steady_in_thread)(self.complete_in_thread)
+        return made
+
     # --- handlers -----------------------------------------------------------------------------------------------------
 
     async def complete(self, attempt: TaskAttempt) -> Outcome[Done]:
@@ -114,6 +125,8 @@ class Handlers:
         """Fail, and complete at last."""
         if attempt.number <= attempt.input.fails:
             _raise(attempt.input.how)
+        if attempt.input.how == TIDY:
+            tidy()
         return await self.complete(attempt)
 
     async def block(self, attempt: TaskAttempt) -> Outcome[Done]:
@@ -184,7 +197,7 @@ def _row(attempt: TaskAttempt) -> tuple[Any, ...]:
 def _outcome(attempt: TaskAttempt) -> Outcome[Done]:
     task = attempt.input
     if task.links:
-        following = effect if attempt.type == effect.name else plain
+        following = {effect.name: effect, steady.name: steady}.get(attempt.type, plain)
         return attempt.continue_with(following, task.model_copy(update={"links": task.links - 1}))
     return Done(attempt=attempt.number)
 

@@ -15,6 +15,8 @@
 | `ends`, `away` | when processes ended, and which places were frozen or cut off | the conductor |
 | `outages` | when the store was broken, or down | the conductor |
 | `f` | faults | the conductor |
+| `holds` | which process had the write lock of a file, when | the conductor |
+| `resources` | memory and open files of the processes | the conductor |
 
 Times are seconds since 1970, by the clock of the one machine.
 """
@@ -53,6 +55,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "leftover": ("pid", "job_id", "attempt"),
     "f": ("number", "kind", "began", "ended", "happened", "detail", "target"),
     "outages": ("began", "ended", "down"),
+    "holds": ("pid", "began", "ended"),
+    "resources": ("role", "slot", "pid", "at", "resident", "files", "threads", "kinds", "rest"),
     "facts": ("name", "value"),
 }  # fmt: skip
 """The columns of each table."""

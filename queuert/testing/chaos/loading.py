@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ def load_records(history: History, directory: Path) -> None:
     history.add("away", read(directory / "away.jsonl"))
     history.add("leftover", read(directory / "left.jsonl"))
     history.add("f", read(directory / "faults.jsonl"))
+    history.add("resources", (_taken(line) for line in read(directory / "resources.jsonl")))
 
 
 def _calls(path: Path) -> Iterator[dict[str, Any]]:
@@ -37,6 +39,10 @@ def _calls(path: Path) -> Iterator[dict[str, Any]]:
         answered = end["results"] or [[id, id if end["outcome"] == "ack" else None, False] for id in line["ids"]]
         for asked, result, deduplicated in answered:
             yield row | {"id": asked or None, "result_id": result, "deduplicated": int(deduplicated)}
+
+
+def _taken(line: dict[str, Any]) -> dict[str, Any]:
+    return {**line, "at": line["t"], "kinds": json.dumps(line["kinds"])}
 
 
 def _trace(line: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from queuert.errors import ConfigurationError
+from queuert.testing.chaos import growth
 from queuert.testing.chaos.catalogue import kinds_of
+from queuert.testing.chaos.resources import can_be_measured
 
 STORES = ("postgres", "redis", "sqlite")
 
@@ -33,6 +35,8 @@ class Profile:
     """Probes, and how often each must have fired."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """Measures, and what each may be at most."""
+    witnesses: bool = False
+    """Whether a worker and a client live through the run, so that leaks are seen."""
 
 
 _POSTGRES = {
@@ -48,14 +52,15 @@ _FULL = {
     "commits in doubt that stood": 20, "commits in doubt that did not": 20,
     "blockers that closed in overlap": 1_000, "starts of one key within 5 ms": 1_000,
     "listeners restored": 30, "jobs found by polling alone": 50, "kinds of poison buried": 5,
-    "poisonous jobs buried": 40,
+    "poisonous jobs buried": 40, growth.WITNESSES: 2,
 }  # fmt: skip
 _LIMITS = {
     "take-over of the first in line while somebody could, 99 of 100": 1.0,
     "first completion after the server serves again, 95 of 100": 2.0,
     "drain": 60.0,
-}
-"""Seconds. Smoke has none, since it runs wherever tests do."""
+    growth.RESIDENT: 5.0, growth.FILES: 0.0, growth.BEYOND: 0.0, growth.SESSIONS: 0.0,
+}  # fmt: skip
+"""The first three are seconds. Smoke has none, since it runs wherever tests do."""
 _OF_POSTGRES_ALONE = ("blockers that closed in overlap",)
 _OF_SERVERS_ALONE = (
     *_OF_POSTGRES_ALONE, "server crashes", "commits in doubt that stood", "commits in doubt that did not",
@@ -64,17 +69,17 @@ _OF_SERVERS_ALONE = (
 _CRASHES_OF_REDIS = 0.4
 """It has one way to crash where Postgres has three."""
 _OF_TRANSACTIONS = ("commits in doubt that stood", "commits in doubt that did not")
-_TIMES_OF_SERVERS = ("first completion after the server serves again, 95 of 100",)
+_LIMITS_OF_SERVERS = ("first completion after the server serves again, 95 of 100", growth.SESSIONS)
 
 PROFILES: Mapping[str, Profile] = {
     profile.name: profile
     for profile in (
         Profile("smoke", 2_200, 72, 25.0, 4, 2, 3, False, _POSTGRES),
-        Profile("full", 27_500, 1_150, 600.0, 5, 3, 5, True, _FULL, _LIMITS),
+        Profile("full", 27_500, 1_150, 600.0, 5, 3, 5, True, _FULL, _LIMITS, True),
         Profile(
             "soak", 550_000, 22_500, 7_200.0, 6, 4, 6, True,
             {name: number * 20 if number > 30 else number for name, number in _FULL.items()},
-            _LIMITS,
+            _LIMITS, True,
         ),
     )
 }  # fmt: skip
@@ -139,6 +144,8 @@ class ChaosSettings:
         """What must have happened, for this store and this size."""
         absent = {"postgres": (), "redis": (*_OF_POSTGRES_ALONE, *_OF_TRANSACTIONS), "sqlite": _OF_SERVERS_ALONE}
         known = {name: number for name, number in self.profile.gates.items() if name not in absent[self.store]}
+        if not can_be_measured():
+            known.pop(growth.WITNESSES, None)
         if self.store == "redis":
             known["server crashes"] = math.ceil(known["server crashes"] * _CRASHES_OF_REDIS)
         known["kinds of fault"] = min(known["kinds of fault"], len(kinds_of(self.store)))
@@ -147,11 +154,13 @@ class ChaosSettings:
     @property
     def limits(self) -> dict[str, float]:
         """What may take how long at most, where there is anything to be measured."""
-        absent = _TIMES_OF_SERVERS if self.store == "sqlite" else ()
+        absent = {*(_LIMITS_OF_SERVERS if self.store == "sqlite" else ())}
+        if not can_be_measured():
+            absent.update(growth.OF_PROCESSES)
         return {name: most for name, most in self.profile.limits.items() if name not in absent}
 
     def _scaled(self, name: str, number: int) -> int:
-        if name in ("kinds of fault", "kinds of poison buried"):
+        if name in ("kinds of fault", "kinds of poison buried", growth.WITNESSES):
             return min(number, self.fault_count) if name == "kinds of fault" else number
         by_jobs = ("acknowledged starts", "blockers that closed in overlap", "starts of one key within 5 ms")
         share = self.job_count / self.profile.jobs if name in by_jobs else self.fault_count / self.profile.faults

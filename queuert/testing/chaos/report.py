@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from queuert.testing.chaos import growth
 from queuert.testing.chaos.invariants import NOT_APPLICABLE, TITLES
 
 _SHOWN = 10
 
 
+OF_FIGURES: Mapping[str, str] = {
+    "take-over of the first in line while somebody could, 99 of 100": "of that, while somebody could, too",
+    "first completion after the server serves again, 95 of 100": "first completion after the server serves again",
+}
+"""The measures that are taken of a figure, which may have counted nothing."""
+
+
+def measured(
+    found: Mapping[str, float], figures: Mapping[str, Any], unmeasured: Collection[str]
+) -> dict[str, float | None]:
+    """The measures; None where there was nothing to be measured."""
+    empty = {name for name, figure in OF_FIGURES.items() if not figures[figure]["count"]}
+    return {name: None if name in empty or name in unmeasured else value for name, value in found.items()}
+
+
 @dataclass(frozen=True)
 class ChaosReport:
-    """The verdict, and what it rests on. ``exit_code`` is 0, 1 for a violation, 3 where a gate was not reached."""
+    """The verdict, and what it rests on. ``exit_code`` is 0, 1 for a violation, 3 where a gate was not reached.
+
+    It is 3 too where all is well, and a file could not be written.
+    """
 
     profile: str
     seed: int
@@ -26,14 +46,17 @@ class ChaosReport:
     faults: dict[str, int]
     """How many of each kind happened."""
     missed: dict[str, int]
-    """How many of each kind did not: what they wait for did not come."""
+    """How many tries of each kind came to nothing: what they wait for did not come. A fault is tried three times."""
     violations: dict[str, list[str]]
     """By invariant, those that were checked; empty lists are what is wanted."""
     probes: dict[str, int]
     gates: dict[str, int]
-    measures: dict[str, float]
+    measures: dict[str, float | None]
+    """None is what nothing was measured of."""
     limits: dict[str, float]
     figures: dict[str, Any]
+    unwritten: tuple[str, ...] = ()
+    """Files that could not be written when all was over, and why."""
 
     @property
     def broken(self) -> dict[str, list[str]]:
@@ -47,13 +70,14 @@ class ChaosReport:
 
     @property
     def slow(self) -> dict[str, float]:
-        """What took longer than the profile allows."""
-        return {name: self.measures[name] for name, most in self.limits.items() if self.measures[name] > most}
+        """What took longer, or grew more, than the profile allows."""
+        found = {name: self.measures[name] for name in self.limits}
+        return {name: value for name, value in found.items() if value is not None and value > self.limits[name]}
 
     @property
     def exit_code(self) -> int:
         """0, 1 or 3."""
-        return 1 if self.broken else 3 if self.silent or self.slow else 0
+        return 1 if self.broken else 3 if self.silent or self.slow or self.unwritten else 0
 
     def to_json(self) -> str:
         """The report as JSON."""
@@ -63,15 +87,16 @@ class ChaosReport:
 
     def summary(self) -> str:
         """The report for a reader, in lines."""
+        happened, missed = sum(self.faults.values()), sum(self.missed.values())
         lines = [
             f"profile {self.profile}, store {self.store}, seed {self.seed}, plan {self.plan}",
             f"{self.seconds:.1f} s, of which the drain took {self.drain_seconds:.1f} s",
-            f"faults: {sum(self.faults.values())} of {len(self.faults)} kinds, and {sum(self.missed.values())} missed",
+            f"faults: {happened} of {len(self.faults)} kinds, and {missed} tries missed",
             *(f"  {number:5} {name}" for name, number in sorted(self.faults.items())),
             "probes (those with a gate must reach it):",
             *(f"  {number:7} {name}{self._gate(name)}" for name, number in self.probes.items()),
-            "gates of time (seconds):",
-            *(f"  {value:7.2f} {name}{self._limit(name)}" for name, value in self.measures.items()),
+            "limits (seconds, but for the growth of what lived through the run):",
+            *(self._measure(name, value) for name, value in self.measures.items()),
             "figures:",
             *(f"  {name}: {value}" for name, value in self.figures.items()),
             *self._verdict(),
@@ -83,16 +108,21 @@ class ChaosReport:
             return ""
         return f" (of {self.gates[name]}{'' if self.probes[name] >= self.gates[name] else ': TOO FEW'})"
 
+    def _measure(self, name: str, value: float | None) -> str:
+        told = f"{value:7.2f} {name}" if value is not None else f"        {name}: not measured"
+        return f"  {told}{self._limit(name)}"
+
     def _limit(self, name: str) -> str:
         if name not in self.limits:
             return ""
-        return f" (at most {self.limits[name]:g}{'' if self.measures[name] <= self.limits[name] else ': TOO LONG'})"
+        broken = "" if name not in self.slow else ": TOO MUCH" if name in growth.ALL else ": TOO LONG"
+        return f" (at most {self.limits[name]:g}{broken})"
 
     def _verdict(self) -> list[str]:
-        reached = len(self.gates) - len(self.silent) + len(self.limits) - len(self.slow)
-        lines = [f"gates: {reached} of {len(self.gates) + len(self.limits)} reached"]
+        judged = len(self.gates) + sum(self.measures[name] is not None for name in self.limits)
+        lines = [f"gates: {judged - len(self.silent) - len(self.slow)} of {judged} reached"]
         lines += [f"invariants: {len(self.violations) - len(self.broken)} of {len(self.violations)} hold"]
         for id, found in self.broken.items():
             lines.append(f"  {id} BROKEN, {len(found)} times: {TITLES[id]}")
             lines += [f"      {one}" for one in found[:_SHOWN]]
-        return lines
+        return [*lines, *(f"NOT WRITTEN: {one}" for one in self.unwritten)]

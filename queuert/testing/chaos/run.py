@@ -8,17 +8,21 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import queuert.testing.chaos.invariants_of_chains
 import queuert.testing.chaos.zombies  # noqa: F401  (both register what they hold)
-from queuert.embedded.workspace import Workspace
-from queuert.errors import ConfigurationError, QueuertError
+from queuert.errors import QueuertError
+from queuert.job_types import JobTypes
+from queuert.testing.chaos import files
 from queuert.testing.chaos.display import Display
 from queuert.testing.chaos.faults import INJECTORS, Scene, note_stop
 from queuert.testing.chaos.figures import figures, measures, probes
 from queuert.testing.chaos.fleet import Fleet, Missed
+from queuert.testing.chaos.gates import asked_of
+from queuert.testing.chaos.growth import unmeasured
 from queuert.testing.chaos.handlers import EVERY
 from queuert.testing.chaos.history import History
 from queuert.testing.chaos.invariants import check_all
@@ -27,20 +31,27 @@ from queuert.testing.chaos.outsider import Outsider
 from queuert.testing.chaos.plan import Fault, Plan, make_plan
 from queuert.testing.chaos.profiles import ChaosSettings
 from queuert.testing.chaos.records import Records, Tail
-from queuert.testing.chaos.report import ChaosReport
+from queuert.testing.chaos.rehearsal import Rehearsal, rehearse
+from queuert.testing.chaos.report import ChaosReport, measured
 from queuert.testing.chaos.stores import OwnedStore, owned_store
 from queuert.testing.chaos.timeline import timeline
+from queuert.testing.chaos.witnesses import Witnesses
 from queuert.testing.chaos.worker import state_for
 from queuert.testing.chaos.workload import job_types_of, load
 
 STUCK_SECONDS = 30.0
+INTERRUPTED = "interrupted: ending everything"
 _LOOK = 0.2
 _TRIES = 3
 _CLIENTS_SECONDS = 120.0
 
 
 def run_chaos(
-    settings: ChaosSettings, *, display: Display | None = None, timeline_file: Path | None = None
+    settings: ChaosSettings,
+    *,
+    display: Display | None = None,
+    timeline_file: Path | None = None,
+    report_file: Path | None = None,
 ) -> ChaosReport:
     """Break a store, its workers and its clients by a seeded plan, and judge what became of the jobs.
 
@@ -51,98 +62,137 @@ def run_chaos(
         settings: what is broken how often.
         display: who is told how it goes; by default nobody.
         timeline_file: where to write a page of HTML with all faults, claims and completions.
+        report_file: where to write the report as JSON. Whether these can be written is tried before anything starts;
+            where one cannot be at the end after all, the report that is returned says so.
 
     Raises:
         EmbeddedServerError: there is no server to run.
         ChaosError: a part of the run itself failed.
-        ConfigurationError: there is no such workload, or the directory is not empty.
+        ConfigurationError: the workload is none or cannot be started, the directory is not empty, or a file cannot be
+            written there.
     """
-    plan = make_plan(settings)
     shown = display or Display(quiet=True)
-    with _directory(settings) as directory, ExitStack() as stack:
+    workload = None if settings.workload is None else load(settings.workload)
+    plan = make_plan(settings)
+    rehearsal = Rehearsal() if workload is None else rehearse(workload, plan)
+    with files.directory_of(settings) as directory, ExitStack() as stack, _interruption_is_told(shown):
+        files.try_paths(timeline=timeline_file, report=report_file)
         store = owned_store(settings.store, directory, durable=settings.profile.durable)
         stack.callback(store.close)
         store.start()
-        conductor = Conductor(settings, plan, store, directory, shown)
+        conductor = Conductor(settings, plan, store, directory, shown, job_types_of(workload), rehearsal.patience)
+        stack.callback(conductor.close)
         began = time.time()
-        try:
-            conductor.play()
-            drained = time.time()
-            conductor.stop()
-        finally:
-            conductor.close()
-        history = History(settings.store)
+        conductor.play()
+        drained = time.time()
+        conductor.rest()
+        conductor.stop()
+        conductor.close()
+        history = _history(settings, conductor, directory)
         stack.callback(history.close)
-        history.add("facts", ({"name": name, "value": value} for name, value in conductor.facts.items()))
-        history.add("outages", (outage._asdict() for outage in conductor.scene.outages))
-        store.collect(history)
-        load_records(history, directory)
-        if settings.directory is not None:
-            history.save(directory / "history.db")
+        gates = asked_of(settings, plan, rehearsal.repeats)
+        report = _report(settings, plan, gates, history, drained - began, conductor.drain_seconds)
         if timeline_file is not None:
-            timeline_file.write_text(timeline(history, began, drained), encoding="utf-8")
-        return _report(settings, plan, history, drained - began, conductor.drain_seconds)
+            page = timeline(history, began, drained)
+            report = replace(report, unwritten=files.write(timeline_file, page))
+        if report_file is not None:
+            unwritten = files.write(report_file, report.to_json() + "\n")
+            report = replace(report, unwritten=report.unwritten + unwritten)
+        return report
 
 
 @contextmanager
-def _directory(settings: ChaosSettings) -> Iterator[Path]:
-    if settings.directory is not None:
-        settings.directory.mkdir(parents=True, exist_ok=True)
-        if any(settings.directory.iterdir()):
-            # Clients would take the starts of another run for made.
-            raise ConfigurationError(f"{settings.directory} is not empty: give each run a directory of its own")
-        yield settings.directory.absolute()
-        return
-    workspace = Workspace(in_memory=not settings.profile.durable)
+def _interruption_is_told(display: Display) -> Iterator[None]:
+    """Say at once that all is being ended, which takes some seconds."""
     try:
-        yield workspace.path
-    finally:
-        workspace.remove()
+        yield
+    except KeyboardInterrupt:
+        display.say_once(INTERRUPTED)
+        raise
+
+
+def _history(settings: ChaosSettings, conductor: Conductor, directory: Path) -> History:
+    history = History(settings.store)
+    history.add("facts", ({"name": name, "value": value} for name, value in conductor.facts.items()))
+    history.add("outages", (outage._asdict() for outage in conductor.scene.outages))
+    conductor.scene.store.collect(history)
+    load_records(history, directory)
+    if settings.directory is not None:
+        history.save(directory / "history.db")
+    return history
 
 
 class Conductor:
     """Does the faults of a plan at their moments."""
 
     def __init__(
-        self, settings: ChaosSettings, plan: Plan, store: OwnedStore, directory: Path, display: Display
+        self,
+        settings: ChaosSettings,
+        plan: Plan,
+        store: OwnedStore,
+        directory: Path,
+        display: Display,
+        job_types: JobTypes,
+        patience: float = 0.0,
     ) -> None:
         self._settings = settings
         self._plan = plan
         self._store = store
         self._display = display
-        self._stack = ExitStack()
+        self._stuck_seconds = STUCK_SECONDS + patience
+        self._interrupted = threading.Event()
         self._done: Counter[str] = Counter()
         self._lock = threading.Lock()
         self.facts: dict[str, Any] = {}
         self.drain_seconds = 0.0
+        self._records = Records(directory / "faults.jsonl")
+        with ExitStack() as stack:
+            self._fleet = Fleet(settings, plan, store, directory)
+            stack.callback(self._fleet.close)
+            self._witnesses = Witnesses(self._fleet, store, directory)
+            stack.callback(self._witnesses.close)
+            self.scene = self._scene(stack, store, directory, job_types)
+            self._stack = stack.pop_all()
+
+    def _scene(self, stack: ExitStack, store: OwnedStore, directory: Path, job_types: JobTypes) -> Scene:
         gates = directory / "gates"
         gates.mkdir(exist_ok=True)
-        self._records = Records(directory / "faults.jsonl")
-        self._fleet = Fleet(settings, plan, store, directory)
-        self._stack.callback(self._fleet.close)
         traces = Tail(directory / "traces.jsonl", lambda line: (line["m"], line["job"], line["attempt"]))
-        self._stack.callback(traces.close)
-        workload = None if settings.workload is None else load(settings.workload)
+        stack.callback(traces.close)
         state = state_for({"url": store.url, "listen_url": store.url})
-        outsider = Outsider(state, job_types_of(workload), directory, settings.seed)
-        self._stack.callback(outsider.close)
+        self._outsider = Outsider(state, job_types, directory, self._settings.seed)
+        stack.callback(self._outsider.close)
         stops, left = (Records(directory / f"{name}.jsonl") for name in ("stops", "left"))
-        self.scene = Scene(store, self._fleet, outsider, traces, gates, stops, left)
+        return Scene(store, self._fleet, self._outsider, traces, gates, stops, left)
 
     def play(self) -> None:
         """Do everything until the last job has ended, or will not."""
         self._display.say(f"plan {self._plan.digest}: {len(self._plan.faults)} faults, {self._settings.store}")
+        if self._settings.profile.witnesses:
+            self._display.say("the witnesses come to rest")
+            self._witnesses.begin()
         self._fleet.start()
         with ThreadPoolExecutor(self._settings.profile.lanes, thread_name_prefix="queuert-chaos") as lanes:
-            futures = list(self._at_their_moments(lanes))
-            for future in futures:
-                while not wait([future], _LOOK).done:
-                    self._show()
-                future.result()
+            try:
+                self._do_all(lanes)
+            except KeyboardInterrupt:
+                # Those under way are waited for.
+                self._display.say_once(INTERRUPTED)
+                self._interrupted.set()
+                lanes.shutdown(wait=False, cancel_futures=True)
+                raise
         self._fleet.heal()
         (self.scene.gates / EVERY).touch()
+        if self._settings.profile.witnesses:
+            self._witnesses.settle()
         self._wait_for_clients()
         self._drain()
+
+    def _do_all(self, lanes: ThreadPoolExecutor) -> None:
+        for future in list(self._at_their_moments(lanes)):
+            while not wait([future], _LOOK).done:
+                self._show()
+            future.result()
 
     def _at_their_moments(self, lanes: ThreadPoolExecutor) -> Iterator[Future[None]]:
         for fault in self._plan.faults:
@@ -154,9 +204,8 @@ class Conductor:
     def _do(self, fault: Fault) -> None:
         """Do a fault; what it waits for may come later."""
         for _ in range(_TRIES):
-            if self._happens(fault):
+            if self._happens(fault) or self._interrupted.wait(_LOOK):
                 return
-            time.sleep(_LOOK)
 
     def _happens(self, fault: Fault) -> bool:
         began = time.time()
@@ -185,8 +234,8 @@ class Conductor:
     def _show(self) -> None:
         elapsed = time.time() - self._fleet.began
         self._display.progress(
-            f"{elapsed:6.1f} s  faults {self._done['happened']} of {len(self._plan.faults)}, missed"
-            f" {self._done['missed']}"
+            f"{elapsed:6.1f} s  faults {self._done['happened']} of {len(self._plan.faults)}, tries missed"
+            f" {self._done['missed']}{self._witnesses.show()}"
         )
 
     def _wait_for_clients(self) -> None:
@@ -194,18 +243,27 @@ class Conductor:
         while not self._fleet.clients_are_done and time.monotonic() < deadline:
             time.sleep(_LOOK)
             self._display.progress("clients finish their starts")
+        if not self._fleet.clients_are_done:
+            self._display.say(
+                f"not all starts were made within {_CLIENTS_SECONDS:g} s: see client-*.log in --directory"
+            )
 
     def _drain(self) -> None:
         """Wait until nothing is left, or nothing has ended for so long that nothing will."""
         began = moved = time.monotonic()
         left, before = -1, -1
-        while left != 0 and time.monotonic() - moved < STUCK_SECONDS:
+        while left != 0 and time.monotonic() - moved < self._stuck_seconds:
             before, left = left, self._store.open_jobs()
             moved = moved if left == before else time.monotonic()
             self._display.progress(f"drain: {left} jobs to go")
             time.sleep(_LOOK if left else 0)
         self.drain_seconds = time.monotonic() - began
         self._display.say(f"drained in {self.drain_seconds:.1f} s, {left} jobs left")
+
+    def rest(self) -> None:
+        """Measure what all processes take up, now that nothing happens."""
+        self._outsider.close()
+        self.facts |= self._witnesses.end()
 
     def stop(self) -> None:
         """Ask the workers to stop; how they do is a part of the history."""
@@ -219,7 +277,15 @@ class Conductor:
         self._stack.close()
 
 
-def _report(settings: ChaosSettings, plan: Plan, history: History, seconds: float, drain_seconds: float) -> ChaosReport:
+def _report(
+    settings: ChaosSettings,
+    plan: Plan,
+    gates: dict[str, int],
+    history: History,
+    seconds: float,
+    drain_seconds: float,
+) -> ChaosReport:
+    found = figures(history)
     return ChaosReport(
         profile=settings.profile.name,
         seed=settings.seed,
@@ -231,10 +297,10 @@ def _report(settings: ChaosSettings, plan: Plan, history: History, seconds: floa
         missed=_counts(history, happened=0),
         violations=check_all(history),
         probes=probes(history),
-        gates=settings.gates,
-        measures=measures(history, drain_seconds),
+        gates=gates,
+        measures=measured(measures(history, drain_seconds), found, unmeasured(history)),
         limits=settings.limits,
-        figures=figures(history),
+        figures=found,
     )
 
 

@@ -3,8 +3,9 @@
 The time from the end of a lease to the next claim is told as it was. Beside it stands the time in which somebody could
 have claimed, by one rule and for every take-over: the clock runs while at least one worker was there for it. A worker
 is there for it from the moment that it told it had started to its end, while it is not frozen, nor cut off by a fault
-of the network or of its own event loop, and holds fewer jobs than it has places; and while the store is not broken.
-After a break of either it has a second to connect anew. Left out are jobs of which an attempt failed by their own
+of the network or of its own event loop, and holds fewer jobs than it has places; and while the store is not broken, nor
+the write lock of a file with somebody who is frozen or whose event loop is blocked. After a break of either it has a
+second to connect anew. Left out are jobs of which an attempt failed by their own
 doing, since they give way to all others while there are any.
 
 A place that becomes free goes to the best job, so others wait for as long as there are better ones. Those that nothing
@@ -59,7 +60,7 @@ class _Life:
 def takeovers(history: History) -> list[Takeover]:
     """All take-overs of jobs that are tried again at once and give way to nobody, in the order of their claims."""
     found = [Takeover(*row) for row in history.rows(_TAKEN_OVER)]
-    free = _merged(span for life in _lives(history).values() for span in _without((life.began, life.ended), life.away))
+    free = _merged(span for life in _lives(history).values() for span in without((life.began, life.ended), life.away))
     begins, ends = [begin for begin, _ in free], [end for _, end in free]
     for one in found:
         first, last = bisect_left(ends, one.expired), bisect_right(begins, one.claimed)
@@ -91,10 +92,13 @@ def _lives(history: History) -> dict[int, _Life]:
     for life in lives.values():
         life.away += outages
         life.away += _spans(history.rows("SELECT began, ended FROM away WHERE slot = ?", (life.slot,)))
-    _note_blocked(history, lives)
-    for pid, span in _full(history):
+    blocked = list(_blocked(history))
+    for pid, span in (*blocked, *_full(history)):
         if pid in lives:
             lives[pid].away.append(span)
+    nobody_writes = list(_held_up(history, blocked))
+    for life in lives.values():
+        life.away += nobody_writes
     return lives
 
 
@@ -103,17 +107,26 @@ def _spans(rows: Iterable[Iterable[float]]) -> list[Span]:
     return [(began, ended + RECONNECTING) for began, ended in rows]
 
 
-def _note_blocked(history: History, lives: dict[int, _Life]) -> None:
+def _blocked(history: History) -> Iterator[tuple[int, Span]]:
+    """When the event loop of each worker was blocked."""
     blocked: dict[tuple[str, int], tuple[int, float]] = {}
     query = "SELECT pid, job_id, attempt, mark, at FROM x WHERE mark IN ('blockedbegan', 'blockedended') ORDER BY at"
     for pid, job_id, attempt, mark, at in history.rows(query):
         if mark == "blockedbegan":
             blocked[job_id, attempt] = pid, at
-        elif (job_id, attempt) in blocked and pid in lives:
-            lives[pid].away.append((blocked.pop((job_id, attempt))[1], at))
+        elif (job_id, attempt) in blocked:
+            yield pid, (blocked.pop((job_id, attempt))[1], at)
     for pid, at in blocked.values():
-        if pid in lives:
-            lives[pid].away.append((at, lives[pid].ended))
+        yield pid, (at, _ENDLESS)
+
+
+def _held_up(history: History, blocked: Iterable[tuple[int, Span]]) -> Iterator[Span]:
+    """When a worker whose event loop was blocked had the one write lock of a file, so that nobody else could write."""
+    holds: dict[int, list[Span]] = defaultdict(list)
+    for pid, began, ended in history.rows("SELECT pid, began, coalesce(ended, began) FROM holds"):
+        holds[pid].append((began, ended))
+    for pid, (begin, end) in blocked:
+        yield from ((max(begin, first), min(end, last)) for first, last in holds[pid] if first < end and begin < last)
 
 
 def _full(history: History) -> Iterator[tuple[int, Span]]:
@@ -153,7 +166,8 @@ def _merged(spans: Iterable[Span]) -> list[Span]:
     return merged
 
 
-def _without(whole: Span, taken: Iterable[Span]) -> Iterator[Span]:
+def without(whole: Span, taken: Iterable[Span]) -> Iterator[Span]:
+    """What is left of a span, without those of others."""
     begin, last = whole
     for first, end in _merged(taken):
         if first > begin:

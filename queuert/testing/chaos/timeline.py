@@ -13,11 +13,13 @@ _WIDTH = 1600
 _ROW = 16
 _LEFT = 190
 _MOST_POINTS = 40_000
+_CURVE_ROWS = 4
 
 _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Chaos</title>
 <style>body{{font:13px sans-serif;margin:16px;background:#fff;color:#222}}svg{{background:#fafafa}}
 text{{font:11px sans-serif}}.c{{fill:#4a7ab5}}.d{{fill:#3a9a4a}}.r{{fill:#d98a00}}.f{{fill:#c33;opacity:.75}}
-.k{{fill:#000}}.s{{fill:#a0a}}.m{{fill:#bbb}}.served{{stroke:#a0a;stroke-dasharray:3 3}}</style>
+.k{{fill:#000}}.s{{fill:#a0a}}.m{{fill:#bbb}}.u{{fill:none;stroke:#555}}
+.served{{stroke:#a0a;stroke-dasharray:3 3}}</style>
 <h1>Chaos</h1><p>{summary}</p>
 <p>Rows with faults: <b style="color:#c33">a fault</b>, <b>a kill</b>, <b style="color:#a0a">a crash of the server</b>,
 <b style="color:#999">missed</b>; hover for what was done. Rows of workers: <b style="color:#4a7ab5">claims</b>,
@@ -39,7 +41,9 @@ def timeline(history: History, began: float, ended: float) -> str:
     for index, slot in enumerate(slots, len(kinds) + 1):
         rows += _row(index, f"worker {slot}")
         rows += _points(history, slot, index, began, scale)
-    height = (len(kinds) + len(slots) + 2) * _ROW
+    curves = list(_curves(history, (len(kinds) + len(slots) + 2) * _ROW, began, scale))
+    rows += curves
+    height = (len(kinds) + len(slots) + 2 + len(curves) * _CURVE_ROWS) * _ROW
     for (at,) in history.rows("SELECT ended FROM outages WHERE down"):
         x = _LEFT + (at - began) * scale
         rows.append(f'<line class="served" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height}"/>')
@@ -48,6 +52,26 @@ def timeline(history: History, began: float, ended: float) -> str:
     return _PAGE.format(
         summary=summary, width=_WIDTH, height=height, body="".join(rows), data=json.dumps(data).replace("<", "\\u003c")
     )
+
+
+def _curves(history: History, top: int, began: float, scale: float) -> Iterator[str]:
+    """What the witnesses took up, a curve for each and for memory and files, each between its least and its most."""
+    for column, what, unit in (("resident", "memory of the witnesses", 1 << 20), ("files", "their open files", 1)):
+        for (role,) in history.rows("SELECT DISTINCT role FROM resources WHERE slot < 0 ORDER BY role DESC"):
+            found = history.rows(f"SELECT at, {column} FROM resources WHERE slot < 0 AND role = ? ORDER BY at", (role,))
+            least, most = min(row[1] for row in found), max(row[1] for row in found)
+            high = (_CURVE_ROWS - 1) * _ROW
+            rise = high / max(1, most - least)
+            points = " ".join(
+                f"{_LEFT + max(0.0, at - began) * scale:.1f},{top + high - rise * (value - least):.1f}"
+                for at, value in found
+            )
+            title = f"{what}, {role}: {least / unit:.0f} to {most / unit:.0f}{' MB' if unit > 1 else ''}"
+            yield (
+                f'<text x="4" y="{top + 12}">{html.escape(title)}</text>'
+                f'<polyline class="u" points="{points}"><title>{html.escape(title)}</title></polyline>'
+            )
+            top += _CURVE_ROWS * _ROW
 
 
 def _row(index: int, name: str) -> Iterator[str]:

@@ -59,7 +59,8 @@ def main(settings: dict[str, Any]) -> int:
     traces = Records(directory / "traces.jsonl", shift=shift)
     handlers = Handlers(settings["store"], traces, directory / "gates", settings["slot"])
     workload = None if settings["workload"] is None else load(settings["workload"])
-    groups = [handlers.processors(), *([] if workload is None else [workload.processors()])]
+    own = handlers.steady_processors() if settings.get("steady") else handlers.processors()
+    groups = [own, *([] if workload is None else [workload.processors()])]
     records = EventRecords(Records(directory / "events.jsonl", shift=shift), settings["slot"])
     client = AsyncClient(state_for(settings), job_types_of(workload), observability=records)
     return InProcessWorker(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -21,6 +23,8 @@ TAKEOVER = RetryPolicy(max_attempts=1_000, initial=0.0, jitter=0.0, max_crashes=
 """Whatever happens to them, jobs are tried again, and at once."""
 PAUSING = RetryPolicy(max_attempts=1_000, initial=0.2, multiplier=1.5, maximum=1.0, jitter=0.1, max_crashes=1_000)
 POISON = RetryPolicy(max_attempts=2, initial=0.0, jitter=0.0)
+TIDY = "tidy"
+"""How a steady job has its worker give back what it does not use."""
 POISONS = ("exit", "segfault", "kill", "memory", "hang")
 
 
@@ -61,13 +65,17 @@ poison = JobType("chaos.poison", input=Task, output=Done)
 """Ends its process, or never returns."""
 fleeting = JobType("chaos.fleeting", input=Task, output=Done)
 """Is not kept when it has closed."""
+steady = JobType("chaos.steady", input=Task, output=Done, continues_with="chaos.steady")
+"""What the witnesses do, who live through the run; nobody else handles it."""
+steady_in_thread = JobType("chaos.steady_in_thread", input=Task, output=Done)
+"""The same in a thread."""
 nobody = JobType("chaos.nobody", input=Task, output=Done)
 """Has no handler."""
-JOB_TYPES = JobTypes(effect, threaded, plain, flaky, blocking, poison, fleeting, nobody)
+JOB_TYPES = JobTypes(effect, threaded, plain, flaky, blocking, poison, fleeting, steady, steady_in_thread, nobody)
 
-WITH_EFFECT = frozenset({effect.name, threaded.name, flaky.name, blocking.name})
+WITH_EFFECT = frozenset({effect.name, threaded.name, flaky.name, blocking.name, steady.name, steady_in_thread.name})
 """Types whose jobs write an effect in the transaction that ends them."""
-PATIENT = frozenset({effect.name, threaded.name, plain.name, flaky.name, blocking.name, fleeting.name})
+PATIENT = WITH_EFFECT | {plain.name, fleeting.name}
 """Types that never fail for good."""
 
 
@@ -82,6 +90,7 @@ class Workload:
     Args:
         processors: makes the handlers, in each worker.
         start: the n-th start, made of a random generator that is the same in every run of a seed. Its id is replaced.
+            Each is made once before the run begins as well, to see that it can be, so it should be quick.
 
     Example::
 
@@ -96,16 +105,38 @@ def load(target: str) -> Workload:
     """The workload that ``MODULE:ATTRIBUTE`` names.
 
     Raises:
-        ConfigurationError: there is no such thing, or it is something else.
+        ConfigurationError: there is no such thing, importing it failed, or it is something else.
     """
     module, _, attribute = target.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(f"{target!r} names no workload: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise failed(f"importing {module!r}", error) from error
     if not isinstance(found, Workload):
         raise ConfigurationError(f"{target!r} is of type {type(found).__name__}: it should be a Workload")
     return found
+
+
+def failed(what: str, error: BaseException) -> ConfigurationError:
+    """What code of yours raised, with the last place that it passed: mostly that is enough."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{Path(frame.filename).name}, line {frame.lineno}"
+    return ConfigurationError(f"{what} failed: {type(error).__name__}: {error} ({where})")
+
+
+def custom_start(workload: Workload, id: str, number: int) -> NewChain[Any]:
+    """The n-th start of a workload, under this id: the same whoever makes it.
+
+    Raises:
+        ConfigurationError: what it made is something else.
+    """
+    made: object = workload.start(Random(id), number)
+    if not isinstance(made, NewChain):
+        raise ConfigurationError(f"start {number} of the workload is a {type(made).__name__}: it should be a NewChain")
+    made.id = id
+    return made
 
 
 def job_types_of(workload: Workload | None) -> JobTypes:

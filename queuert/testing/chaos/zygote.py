@@ -2,7 +2,8 @@
 
 Some hundred workers are killed in a run, and each needs a successor at once: a fork costs milliseconds, an interpreter
 with its imports most of a second. It reads orders as lines of JSON from its standard input, and tells on its standard
-output which children it made and how they ended. When its input ends, it kills its children and ends.
+output which children it made and how they ended. When its input ends, or nobody reads its output any more, it kills
+its children and ends.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import select
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from queuert.testing.chaos import children
 
 _READ = 65536
+_STOPS = frozenset({signal.SIGTERM})
 
 
 def _tell(**fields: Any) -> None:
@@ -27,12 +30,16 @@ def _tell(**fields: Any) -> None:
 
 
 def _fork(order: dict[str, Any], wakeup: tuple[int, int]) -> int:
+    # What reaches a child before Python has seen to its fork is forgotten there; blocked, it waits.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
     pid = os.fork()
     if pid:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
         return pid
     code = 70
     try:
         signal.set_wakeup_fd(-1)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPS)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         for descriptor in wakeup:
             os.close(descriptor)
@@ -80,6 +87,15 @@ def main() -> int:
     gc.collect()
     gc.freeze()
     living: set[int] = set()
+    with suppress(BrokenPipeError):  # Who started us has gone, without a word.
+        _serve(wakeup, living)
+    for pid in living:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    return 0
+
+
+def _serve(wakeup: tuple[int, int], living: set[int]) -> None:
     _tell(ready=True)
     rest = b""
     while True:
@@ -90,17 +106,13 @@ def main() -> int:
         if 0 in readable:
             data = os.read(0, _READ)
             if not data:
-                break
+                return
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 order = json.loads(line)
                 pid = _fork(order, wakeup)
                 living.add(pid)
                 _tell(started=pid, number=order["number"])
-    for pid in living:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-    return 0
 
 
 def command() -> list[str]:

@@ -139,6 +139,10 @@ class PlainStore:
             self._known(job.blockers)
         return [self._start(job) for job in jobs]
 
+    def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+        """Write the first jobs of new chains, once all are made."""
+        return self.start_jobs([job for part in parts for job in part])
+
     def _start(self, job: NewJob) -> StartedJob:
         standing = None if job.deduplication is None else self._standing_in(job)
         row = standing or self._write(job, None)

@@ -12,6 +12,8 @@ class OwnedStore(Protocol):
     """A store that is started, broken, asked and read by the run. Methods that ask raise while it is down."""
 
     name: str
+    broken_since: float | None
+    """When the last fault of the store began to be one, where it had to wait for its turn before."""
 
     @property
     def url(self) -> str:
@@ -49,6 +51,10 @@ class OwnedStore(Protocol):
 
     def waits_for(self, pid: int) -> bool:
         """Whether nobody can write before this process, which is frozen, goes on."""
+        ...
+
+    def sessions(self) -> int | None:
+        """Sessions of others than the run itself that the server has now; None where there is no server."""
         ...
 
     def break_it(self, kind: str, measure: float) -> tuple[float | None, str]:

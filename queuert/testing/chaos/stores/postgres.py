@@ -83,6 +83,7 @@ class OwnedPostgres:
 
     name = "postgres"
     has_server = True
+    broken_since: float | None = None
 
     def __init__(self, directory: Path, *, durable: bool) -> None:
         settings: dict[str, str | int] = {
@@ -148,6 +149,11 @@ class OwnedPostgres:
         query: LiteralString = f"""SELECT count(*) FROM pg_stat_activity WHERE {_OURS}
             AND state LIKE 'idle in transaction%' AND state_change < now() - interval '5 s'"""
         return {"idle transactions": int(self._one(query))}
+
+    def sessions(self) -> int | None:
+        """Backends of others."""
+        query: LiteralString = f"SELECT count(*) FROM pg_stat_activity WHERE {_OTHERS}"
+        return int(self._one(query))
 
     # --- faults -------------------------------------------------------------------------------------------------------
 
@@ -239,9 +245,8 @@ class OwnedPostgres:
 
     def collect(self, history: History) -> None:
         """Read the audit and the tables."""
-        left: LiteralString = f"SELECT count(*) FROM pg_stat_activity WHERE {_OTHERS}"
-        wait_until(lambda: int(self._one(left)) == 0, 5.0)
-        facts = {"connections left": int(self._one(left)), "migrations that failed": self._failed}
+        wait_until(lambda: self.sessions() == 0, 5.0)
+        facts = {"connections left": self.sessions(), "migrations that failed": self._failed}
         history.add("facts", ({"name": name, "value": value} for name, value in facts.items()))
         with (
             psycopg.connect(self.url, autocommit=True) as connection,

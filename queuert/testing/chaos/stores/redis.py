@@ -39,6 +39,7 @@ _TICK = 0.02
 _TELL_TIME = """local now = redis.call('TIME')
 redis.call('SET', KEYS[1], string.format('%.0f', now[1] * 1000000 + now[2]))"""
 _LATE = 5.0
+_STRANGER = "chaos"
 _NUMBERS = frozenset({"attempt", "uncounted", "expirations"})
 
 
@@ -50,6 +51,7 @@ class OwnedRedis:
 
     name = "redis"
     has_server = True
+    broken_since: float | None = None
 
     def __init__(self, directory: Path, *, durable: bool) -> None:
         self._server = EmbeddedRedis(directory / "redis" if durable else None, options=_OPTIONS)
@@ -115,6 +117,11 @@ class OwnedRedis:
         """Nobody holds what all others need."""
         return False
 
+    def sessions(self) -> int | None:
+        """Clients but those of the run itself."""
+        with self._client() as client:
+            return len([one for one in client.client_list() if one["name"] != _STRANGER])
+
     def break_it(self, kind: str, measure: float) -> tuple[float | None, str]:
         """Break the server."""
         if kind in ("kill redis", "restart redis"):
@@ -163,7 +170,7 @@ class OwnedRedis:
             number += 1_000_000_000
 
     def _client(self) -> Any:
-        return redis.Redis.from_url(self.url, decode_responses=True, socket_timeout=10)
+        return redis.Redis.from_url(self.url, decode_responses=True, socket_timeout=10, client_name=_STRANGER)
 
 
 def commands_in(data: bytes) -> Iterator[tuple[float, int, list[str]]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from queuert.state.sqlite import SQLiteState
 from queuert.testing.chaos.history import History
 from queuert.testing.fault_proxy import FaultProxy
 
+_LOOK = 0.02
+"""Seconds between two looks at who writes."""
 _WRITE_LOCK = "120"
 """The byte, by the format of its write-ahead log."""
 _PAIRS = {
@@ -59,6 +63,15 @@ _JOBS = """SELECT id, type, chain_id, chain_index, status, chain_status, attempt
     chain_closed_at / 1e6 AS chain_closed_at, deduplication_key AS key, continued_by, output, holder FROM queuert_job"""
 
 
+@dataclass(slots=True)
+class _Hold:
+    """A process had the write lock; as long as it has there is no end."""
+
+    pid: int
+    began: float
+    ended: float | None = None
+
+
 class OwnedSQLite:
     """A file in the run's directory."""
 
@@ -67,6 +80,11 @@ class OwnedSQLite:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "jobs.db"
+        self.broken_since: float | None = None
+        self._holds: list[_Hold] = []
+        self._looking = threading.Lock()
+        self._ended = threading.Event()
+        self._watch = threading.Thread(target=self._watch_writers, name="queuert-chaos-writers", daemon=True)
 
     @property
     def url(self) -> str:
@@ -81,9 +99,40 @@ class OwnedSQLite:
         with self._connected() as connection:
             for statement in _AUDIT:
                 connection.execute(statement)
+        self._watch.start()
+
+    def _watch_writers(self) -> None:
+        while not self._ended.wait(_LOOK):
+            self.look_at_writer()
+
+    def look_at_writer(self) -> None:
+        """Note who has the write lock now, which no process could tell; watched all the time."""
+        with self._looking:
+            now, pid, last = time.time(), self._writer(), self._holds[-1] if self._holds else None
+            if last is not None and last.ended is None:
+                if last.pid == pid:
+                    return
+                last.ended = now
+            if pid is not None:
+                self._holds.append(_Hold(pid, now))
+
+    def _writer(self) -> int | None:
+        """Whose lock is on the one byte that stands for it, of the file beside the database."""
+        try:
+            index = Path(f"{self._path}-shm").stat().st_ino
+            locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+        except FileNotFoundError:
+            return None  # Nobody has the database open, or the system does not tell.
+        for lock in map(str.split, locks):
+            if lock[3] == "WRITE" and lock[5].endswith(f":{index}") and lock[6] == _WRITE_LOCK:
+                return int(lock[4])
+        return None
 
     def close(self) -> None:
-        """The file goes with the run's directory."""
+        """Watch no more; the file goes with the run's directory."""
+        self._ended.set()
+        if self._watch.is_alive():
+            self._watch.join()
 
     def proxy(self) -> FaultProxy:
         """There is none."""
@@ -107,19 +156,19 @@ class OwnedSQLite:
             return connection.execute(query, (f"chaos-{pid}-%",)).fetchall()
 
     def waits_for(self, pid: int) -> bool:
-        """Whether this process holds the write lock: SQLite has that on one byte of the file beside the database."""
-        index = Path(f"{self._path}-shm").stat().st_ino
-        locks = (line.split() for line in Path("/proc/locks").read_text(encoding="ascii").splitlines())
-        return any(
-            lock[3:5] == ["WRITE", str(pid)] and lock[5].endswith(f":{index}") and lock[6] == _WRITE_LOCK
-            for lock in locks
-        )
+        """Whether this process holds the write lock."""
+        return self._writer() == pid
+
+    def sessions(self) -> int | None:
+        """There is no server."""
+        return None
 
     def break_it(self, kind: str, measure: float) -> tuple[float | None, str]:
         """Hold the write lock for a while."""
         seconds = 0.2 + 1.5 * measure
         with self._connected() as connection:
             connection.execute("BEGIN IMMEDIATE")
+            self.broken_since = time.time()
             time.sleep(seconds)
             connection.execute("ROLLBACK")
         return None, f"for {seconds:.1f} s"
@@ -130,6 +179,8 @@ class OwnedSQLite:
 
     def collect(self, history: History) -> None:
         """Read the audit and the tables."""
+        self.look_at_writer()
+        history.add("holds", (asdict(hold) for hold in self._holds))
         with self._connected() as connection:
             connection.row_factory = sqlite3.Row
             history.add("c", map(_change, connection.execute("SELECT * FROM chaos_change ORDER BY number")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from queuert.errors import ChainNotFoundError, JobIdConflictError, UnsupportedConnectionError
@@ -72,6 +72,36 @@ async def times_are_of_the_store_and_aware(stores: Stores) -> None:
     found = await read(store, started.id)
     assert started.created_at.utcoffset() == timedelta()
     assert abs(found.scheduled_at - found.created_at) < timedelta(minutes=1)
+
+
+@case()
+async def parts_are_one_start(stores: Stores) -> None:
+    """What is started in parts is answered, and claimed, in the order given, whatever the parts are made of."""
+    store = await stores.open()
+    jobs = [job(input=f"{number}", attributes={"number": str(number)} if number == 7 else None) for number in range(60)]
+    started = await store.start_parts([jobs[:5], jobs[5:35], [], jobs[35:]])
+    assert [(one.id, one.type, one.status) for one in started] == [(one.id, "work", JobStatus.READY) for one in jobs]
+    found = await store.get_jobs([one.id for one in jobs])
+    assert [one.created_at for one in started] == [one.created_at for one in found if one]
+    claimed = await store.claim(ask("work"))
+    assert [one.input for one in claimed] == [one.input for one in jobs]
+
+
+@case()
+async def a_part_that_cannot_be_made_takes_all_back(stores: Stores) -> None:
+    """What making a part raises is raised as it is; of the parts before it nothing stands, and the store goes on."""
+    store = await stores.open()
+
+    def parts() -> Iterator[list[NewJob]]:
+        yield [job(id="first")]
+        yield [job(id="second")]
+        raise LookupError("no third")
+
+    assert str(await error_of(LookupError, store.start_parts(parts()))) == "no third"
+    assert await store.get_jobs(["first", "second"]) == [None, None]
+    assert await store.start_parts([]) == []
+    [started] = await store.start_parts([[job(id="first")]])
+    assert (await read(store, started.id)).status is JobStatus.READY
 
 
 @case()

@@ -15,6 +15,7 @@ from queuert.testing.conformance.building import (
     complete,
     error_of,
     fail,
+    interrupt,
     job,
     read,
     start,
@@ -189,12 +190,18 @@ async def middle_outputs_are_kept(stores: Stores) -> None:
 
 @case()
 async def crashes_are_counted_apart(stores: Stores) -> None:
-    """An attempt whose process died counts with the expired leases, not with the failures that cost priority."""
+    """An attempt whose process died counts with the expired leases, not with the failures that cost priority.
+
+    Whatever ends beside it.
+    """
     store = await stores.open()
-    [held] = await started_and_claimed(store)
-    await store.finish([Finish(held, FinishKind.RETRY, crashed=True)])
-    again = await claim_one(store)
-    assert (again.lease_expirations, again.own_failures, again.counted_attempts) == (1, 1, 2)
+    for ends in (complete, interrupt):
+        held, other = await started_and_claimed(store, 2)
+        await store.finish([Finish(held, FinishKind.RETRY, crashed=True), ends(other)])
+        claimed = {one.id: one for one in await store.claim(ask("work"))}
+        again = claimed[held.id]
+        assert (again.lease_expirations, again.own_failures, again.counted_attempts) == (1, 1, 2)
+        await store.finish([complete(one) for one in claimed.values()])
 
 
 @case()

@@ -1,0 +1,83 @@
+"""The directory of a run and the files that it writes, tried before anything starts."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from queuert.embedded.workspace import Workspace
+from queuert.errors import ConfigurationError
+from queuert.testing.chaos.profiles import ChaosSettings
+
+
+@contextmanager
+def directory_of(settings: ChaosSettings) -> Iterator[Path]:
+    """The directory that the settings name, or a temporary one for as long as the block lasts.
+
+    Raises:
+        ConfigurationError: it is not empty, is none, or cannot be written to.
+    """
+    if settings.directory is not None:
+        yield _empty(settings.directory).absolute()
+        return
+    workspace = Workspace(in_memory=not settings.profile.durable)
+    try:
+        yield workspace.path
+    finally:
+        workspace.remove()
+
+
+def _empty(directory: Path) -> Path:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=directory):
+            pass
+        occupied = any(directory.iterdir())
+    except OSError as error:
+        raise ConfigurationError(f"{directory} cannot be the directory of a run: {_why(error)}") from error
+    if occupied:
+        # Clients would take the starts of another run for made.
+        raise ConfigurationError(f"{directory} is not empty: give each run a directory of its own")
+    return directory
+
+
+def try_paths(**paths: Path | None) -> None:
+    """See that what is to be written at the end can be; nothing is changed, and nothing left.
+
+    Args:
+        paths: where to, by what it is.
+
+    Raises:
+        ConfigurationError: one of them cannot be written.
+    """
+    for what, path in paths.items():
+        if path is not None:
+            try:
+                _try(path)
+            except OSError as error:
+                raise ConfigurationError(f"the {what} cannot be written to {path}: {_why(error)}") from error
+
+
+def _try(path: Path) -> None:
+    there = path.exists()
+    if there and not (path.is_file() or path.is_dir()):
+        return  # A pipe has one reader, who would take our look for all that there is.
+    with path.open("ab"):
+        pass
+    if not there:
+        path.unlink()
+
+
+def write(path: Path, text: str) -> tuple[str, ...]:
+    """Write a file. Where that fails after all, what to say of it: the run is over, and its result must not be lost."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        return (f"{path}: {_why(error)}",)
+    return ()
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or str(error)

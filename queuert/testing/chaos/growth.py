@@ -1,0 +1,100 @@
+"""Whether what lived through a run takes up more at its end, at rest, than before it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from sqlite3 import Row
+from statistics import median
+from typing import Any
+
+from queuert.testing.chaos.history import History
+
+RESIDENT = "growth of resident memory at rest, in 100"
+FILES = "growth of open files at rest"
+BEYOND = "open files of a worker at rest, beyond those of a fresh one"
+SESSIONS = "sessions of the server that no process has"
+WITNESSES = "witnesses that lived"
+OF_PROCESSES = (RESIDENT, FILES, BEYOND)
+ALL = (*OF_PROCESSES, SESSIONS)
+
+_PAIRS = """SELECT before.role, before.resident AS had, after.resident AS has, before.files AS had_files,
+    after.files AS has_files, before.threads AS had_threads, after.threads AS has_threads,
+    before.kinds AS had_kinds, after.kinds AS has_kinds, before.pid
+    FROM (SELECT role, pid, max(resident) AS resident, max(files) AS files, max(threads) AS threads, kinds
+            FROM resources WHERE rest = 'before' GROUP BY role, pid) AS before
+        JOIN resources AS after ON after.pid = before.pid AND after.rest = 'after'
+    ORDER BY before.role DESC"""
+"""A pool need not be full after one exercise: of several before the faults, the most counts."""
+
+_CURVES = "SELECT pid, resident FROM resources WHERE rest IS NULL AND pid = ? ORDER BY at"
+
+_SAMPLES = 200
+"""Samples of a process, about one a second: with fewer the run was too short for its halves to be compared."""
+
+_WORKERS = "SELECT files FROM resources WHERE rest = 'after' AND role = 'worker' AND slot >= 0 ORDER BY files"
+
+
+def growth(history: History) -> dict[str, float]:
+    """The measures; 0 where nothing was measured, which :func:`unmeasured` says."""
+    pairs = history.rows(_PAIRS)
+    found: dict[str, float] = dict.fromkeys(ALL, 0.0)
+    if pairs:
+        found[RESIDENT] = round(max(0.0, *(_grown(history, row) for row in pairs)), 2)
+        found[FILES] = float(max(0, *(row["has_files"] - row["had_files"] for row in pairs)))
+        found[BEYOND] = float(max([0, *_beyond(history)]))
+    sessions, held = history.fact("sessions at rest"), history.fact("connections at rest")
+    if sessions is not None:
+        found[SESSIONS] = float(max(0, sessions - held))
+    return found
+
+
+def unmeasured(history: History) -> frozenset[str]:
+    """Those of the measures that nothing was measured of."""
+    sessions = frozenset() if history.fact("sessions at rest") is not None else frozenset([SESSIONS])
+    return sessions if witnesses(history) else sessions | frozenset(OF_PROCESSES)
+
+
+def _grown(history: History, row: Row) -> float:
+    """By how much a process has grown, in 100: since before the faults, or, if that is less, twice since the middle.
+
+    The first faults of each kind take up what is kept once and for all: code and texts that are loaded when they are
+    needed, an arena of the allocator for each thread. A leak grows as fast in the second half as in the first.
+    """
+    in_all = 100 * (row["has"] / row["had"] - 1)
+    curve = [found["resident"] for found in history.rows(_CURVES, (row["pid"],))]
+    if len(curve) < _SAMPLES:
+        return float(in_all)
+    tenth = len(curve) // 10
+    middle, end = median(curve[len(curve) // 2 - tenth : len(curve) // 2]), median(curve[-tenth:])
+    return float(min(in_all, 2 * 100 * (end / middle - 1)))
+
+
+def witnesses(history: History) -> int:
+    """How many were measured before the faults and after the drain, and are one process."""
+    return len(history.rows(_PAIRS))
+
+
+def _beyond(history: History) -> Iterator[int]:
+    fresh = "SELECT max(files) FROM resources WHERE rest = 'before' AND role = 'worker'"
+    rows = history.rows(
+        f"SELECT files - ({fresh}) FROM resources WHERE rest = 'after' AND role = 'worker' AND slot >= 0"
+    )
+    yield from (int(row[0]) for row in rows if row[0] is not None)
+
+
+def told(history: History) -> dict[str, Any]:
+    """The same for a reader."""
+    found: dict[str, Any] = {}
+    for row in history.rows(_PAIRS):
+        had, has = json.loads(row["had_kinds"]), json.loads(row["has_kinds"])
+        found[f"witness, {row['role']}"] = {
+            "MB before": round(row["had"] / 1e6, 1), "MB after": round(row["has"] / 1e6, 1),
+            "files before": row["had_files"], "files after": row["has_files"],
+            "threads before": row["had_threads"], "threads after": row["has_threads"],
+            "more files": {kind: has[kind] - had.get(kind, 0) for kind in has if has[kind] > had.get(kind, 0)},
+        }  # fmt: skip
+    return found | {
+        "open files of the workers at rest": [row[0] for row in history.rows(_WORKERS)] or "not measured",
+        "sessions of the server at rest": history.fact("sessions at rest", "not measured"),
+    }

@@ -1,0 +1,111 @@
+"""The client of the witnesses: it lives as long as the run, and starts what their worker handles.
+
+It takes its orders from files: while there is ``steady`` it starts one after the other, a few a second; each
+``exercise-N`` has it use all connections of both at once, which a client or worker that has just begun does not.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from queuert.errors import QueuertError
+from queuert.testing.chaos.client import ChaosClient
+from queuert.testing.chaos.plan import Op
+from queuert.testing.chaos.resources import tidy
+from queuert.testing.chaos.workload import TIDY, Task, steady, steady_in_thread
+
+STEADY = "steady"
+EXERCISE = "exercise"
+EXERCISED = "exercised"
+
+_POLL = 0.02
+_PAUSE = 0.1
+_ANSWER = 60.0
+_AT_ONCE = 16
+"""Starts, and jobs of each kind: twice as many as a worker of a run has places."""
+_CALLS = 4
+
+
+class SteadyClient(ChaosClient):
+    """Starts jobs until it is killed."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        super().__init__(settings)
+        self._orders = Path(settings["directory"]) / "gates"
+        self._inside: float = settings["inside"]
+        self._seed: int = settings["seed"]
+        self._number = 0
+        self._crowd = ThreadPoolExecutor(_AT_ONCE)
+
+    def run(self) -> int:
+        """Follow the orders."""
+        exercises = 0
+        while True:
+            if (self._orders / f"{EXERCISE}-{exercises + 1}").exists():
+                exercises += 1
+                self._exercise()
+                self._log.add(m=EXERCISED, number=exercises)
+            elif (self._orders / STEADY).exists():
+                self._work()
+                time.sleep(_PAUSE)
+            else:
+                time.sleep(_POLL)
+
+    def _op(self, call: str = "start", *, count: int = 1, threads: bool = False, delay: float = 0.0, **task: Any) -> Op:
+        self._number += 1
+        ids = tuple(f"w{self._seed}-{self._number}-{index}" for index in range(count))
+        job_type = steady_in_thread if threads else steady
+        fields = Task(**task).model_dump(exclude_defaults=True)
+        return Op(self._number, 0.0, call, ids, job_type.name, fields, delay=delay)
+
+    def _work(self) -> None:
+        """One of each kind in turn."""
+        match self._number % 7:
+            case 0:
+                self._waited_for(self._op())
+            case 1:
+                self._make(self._op("batch", count=3), repeated=False)
+            case 2:
+                self._make(self._op("transaction" if self._settings["store"] != "redis" else "start"), repeated=False)
+            case 3:
+                self._make(self._op(threads=True), repeated=False)
+            case 4:
+                self._make(self._op(links=1), repeated=False)
+            case 5:
+                self._make(self._op(fails=1, how="wrong"), repeated=False)
+            case _:
+                self._make(self._op(delay=0.3), repeated=False)
+
+    def _waited_for(self, op: Op) -> None:
+        """Make the starts, and wait until all their chains have closed, whatever breaks meanwhile."""
+        self._make(op, repeated=False)
+        deadline = time.monotonic() + _ANSWER
+        for id in op.ids:
+            while not self._is_closed(id) and time.monotonic() < deadline:
+                time.sleep(_PAUSE)
+
+    def _is_closed(self, id: str) -> bool:
+        try:
+            self._client.get_chain(id).wait(_ANSWER)
+        except QueuertError:
+            # The store is broken just now, or it takes too long: whether the chain ends the checks will say.
+            return False
+        return True
+
+    def _exercise(self) -> None:
+        """Use all connections of this process and of the worker, and tidy up in both."""
+        for _ in range(_CALLS):
+            ops = [self._op(threads=number % 2 > 0) for number in range(_AT_ONCE)]
+            list(self._crowd.map(lambda op: self._make(op, repeated=False), ops))
+        for threads in (False, True):
+            self._waited_for(self._op("batch", count=_AT_ONCE, threads=threads, inside=self._inside))
+        self._waited_for(self._op(how=TIDY))
+        tidy()
+
+
+def main(settings: dict[str, Any]) -> int:
+    """Be that client until it is told to end."""
+    return SteadyClient(settings).run()

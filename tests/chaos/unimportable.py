@@ -1,0 +1,3 @@
+"""Names no workload: importing it fails."""
+
+raise LookupError("there is no environment")
