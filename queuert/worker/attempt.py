@@ -62,7 +62,6 @@ class Attempt(Generic[I, R]):
 
     def __init__(
         self,
-        *,
         job_type: JobType[I, R],
         claimed: ClaimedJob,
         input: I,

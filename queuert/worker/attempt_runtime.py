@@ -12,6 +12,7 @@ from typing import Any
 from queuert.errors import CompletionMisuseError, LeaseLostError
 from queuert.job_types import JobTypes
 from queuert.jobs import AbortReason
+from queuert.observability.events import StateFailed
 from queuert.state.adapter import ClaimedJob, Finish, FinishResult
 from queuert.state.async_store import AsyncStoreTransaction
 from queuert.state.sync_store import StoreTransaction
@@ -183,8 +184,15 @@ class AttemptRuntime:
 
     async def until_closed(self) -> None:
         """Wait for the end of a block that is under way: a commit is carried through, and only its end tells."""
-        if self._closing is not None and not self._closing.done():
-            await asyncio.wait([self._closing])
+        closing = self._closing
+        if closing is None:
+            return
+        if not closing.done():
+            await asyncio.wait([closing])
+        if not closing.cancelled() and (error := closing.exception()) is not None:
+            # The handler was cancelled before it could hear of it.
+            told = f"{type(error).__name__}: {error}"
+            self._services.observers.emit(StateFailed(worker=self._services.worker, operation="complete", error=told))
 
     async def resolve_doubt(self) -> bool:
         """Whether a child process that died had committed its ending; if so, that is told."""

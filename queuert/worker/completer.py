@@ -24,6 +24,10 @@ _LANES = 2
 class Author(Protocol):
     """Whoever has an ending to be written, and does not wait for it."""
 
+    def asked_again(self) -> None:
+        """The store could not be reached, or could not decide yet."""
+        ...
+
     def refused(self, finish: Finish, error: Exception) -> None:
         """The store refuses this very ending, or the worker stopped first (StateUnavailableError)."""
         ...
@@ -52,6 +56,11 @@ class _Pending(Generic[A]):
     def asked_for(self) -> bool:
         """Whether anybody still wants to know of it."""
         return not self.decided and (self.future is None or not self.future.done())
+
+    def go_on(self) -> None:
+        """It will be asked for again."""
+        if self.author is not None:
+            self.author.asked_again()
 
     def fail(self, error: Exception) -> None:
         """It is not written."""
@@ -108,8 +117,9 @@ class Completer(Generic[A]):
         if self._stopped:
             self._event_loop.call_soon(one.fail, _too_late())
         else:
+            if not self._pending:
+                self._arrived.set()
             self._pending.append(one)
-            self._arrived.set()
 
     async def finish(self, finish: Finish) -> FinishResult:
         """Write one ending and wait until it is durable, or known to be lost.
@@ -153,6 +163,8 @@ class Completer(Generic[A]):
             except StateUnavailableError as error:
                 failures += 1
                 self._report(error)
+                for one in batch:
+                    one.go_on()
                 await asyncio.sleep(self._backoff.delay(failures))
             except Exception as error:
                 await self._write_apart(batch, error)
@@ -180,6 +192,7 @@ class Completer(Generic[A]):
     def _put_off(self, one: _Pending[A]) -> None:
         """Ask for an ending again after a pause: a caller's transaction has its rows, and may have them for long."""
         one.put_offs += 1
+        one.go_on()
         self._event_loop.call_later(self._locked.delay(one.put_offs), self._add, one)
 
     async def _write_apart(self, batch: Sequence[_Pending[A]], error: Exception) -> None:

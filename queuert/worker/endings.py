@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from typing import Any
 
 from queuert.errors import (
@@ -22,10 +21,14 @@ from queuert.payloads import safe_text
 from queuert.policies import RetryPolicy
 from queuert.state.adapter import ClaimedJob, Finish, FinishKind, NewJob
 from queuert.worker.executors import HandlerCrashedError, remote_cause
+from queuert.worker.tracebacks import text_of
 
 MAX_MESSAGE = 2_000
 MAX_TRACEBACK = 10_000
 """Characters of an error that are kept."""
+
+_OTHERS = (ContinueWith, WaitFor, Retry, Fail, Cancel, Finished)
+"""What a handler may return besides an output."""
 
 
 def ending(job: ClaimedJob, job_type: JobType[Any, Any], retry: RetryPolicy, outcome: Any) -> Finish:
@@ -37,6 +40,8 @@ def ending(job: ClaimedJob, job_type: JobType[Any, Any], retry: RetryPolicy, out
         UndeclaredContinuationError: the job type does not declare to continue so.
         CompletionMisuseError: the handler returned what only ``complete()`` may.
     """
+    if not isinstance(outcome, _OTHERS):
+        return Finish(job, FinishKind.COMPLETE, job_type.encode_output(outcome))
     match outcome:
         case ContinueWith():
             check_continuation(job_type, outcome.job_type)
@@ -49,10 +54,8 @@ def ending(job: ClaimedJob, job_type: JobType[Any, Any], retry: RetryPolicy, out
             return Finish(job, FinishKind.FAIL, error=JobError("fail", safe_text(outcome.reason, MAX_MESSAGE)))
         case Cancel():
             return Finish(job, FinishKind.CANCEL, error=JobError("cancel", safe_text(outcome.reason, MAX_MESSAGE)))
-        case Finished():
-            raise CompletionMisuseError("the handler returned the result of a complete() block that did not commit")
         case _:
-            return Finish(job, FinishKind.COMPLETE, output=job_type.encode_output(outcome))
+            raise CompletionMisuseError("the handler returned the result of a complete() block that did not commit")
 
 
 def check_continuation(job_type: JobType[Any, Any], name: str) -> None:
@@ -170,8 +173,6 @@ def _message(exception: BaseException) -> str:
 
 def _traceback(exception: BaseException) -> str:
     try:
-        text = "".join(traceback.format_exception(exception))
+        return text_of(exception, MAX_TRACEBACK)
     except BaseException as error:
         return f"<{type(error).__name__} while formatting the traceback>"
-    # The end says where it happened.
-    return text if len(text) <= MAX_TRACEBACK else "... " + text[-(MAX_TRACEBACK - 4) :]

@@ -10,6 +10,11 @@ from typing import Protocol
 from queuert.jobs import AbortReason
 from queuert.state.adapter import ClaimedJob, Lease, Renewal
 
+_ENDING_LEASES = 3
+ENDING_SECONDS = 60.0
+"""So many times the duration of its lease an ending may take to be written, and so many seconds in any case: twice as
+long as an answer of the store may take before it is asked again."""
+
 
 class Holder(Protocol):
     """Whoever holds a lease."""
@@ -32,9 +37,10 @@ class HeldLease:
         cut: set while a transaction has the row locked: ends its connection. Such a lease is not renewed, only looked
             after: nobody can take the job, unless the server has ended the transaction and we were not told.
         progress: what the attempt told last and is not written yet.
+        ending_since: when its ending was handed on to be written (monotonic); None before.
     """
 
-    __slots__ = ("cut", "deadline", "holder", "interval", "job", "progress", "renew_at")
+    __slots__ = ("cut", "deadline", "ending_since", "holder", "interval", "job", "progress", "renew_at")
 
     def __init__(self, job: ClaimedJob, interval: float, sent_at: float, holder: Holder) -> None:
         self.job = job
@@ -44,6 +50,7 @@ class HeldLease:
         self.holder: Holder | None = holder
         self.cut: Callable[[], None] | None = None
         self.progress: str | None = None
+        self.ending_since: float | None = None
 
     @property
     def lease(self) -> Lease:
@@ -54,6 +61,16 @@ class HeldLease:
     def has_news(self) -> bool:
         """Whether there is progress that can be written: not while a transaction has the row locked."""
         return self.progress is not None and self.cut is None
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether its handler has ended, and the ending should have been written long ago.
+
+        What writes it stands still: the event loop is blocked, or has no memory left. A lease that is renewed
+        for as long would keep the job from everybody else.
+        """
+        if self.ending_since is None:
+            return False
+        return now - self.ending_since > max(_ENDING_LEASES * self.job.lease_seconds, ENDING_SECONDS)
 
     def renewal(self) -> Renewal:
         """What to ask the store."""

@@ -1,12 +1,13 @@
 """Renews the leases of a worker, in a thread and on a connection of its own.
 
-A handler that blocks the event loop, or a pool that is used up, must not cost the leases of the jobs, nor make the
+A handler that blocks the event loop, or a pool that is used up, must not cost the leases of jobs that run, nor make the
 worker look dead: the same thread tells the worker registry of it, after it has seen to the leases. A second thread
 gives up leases whose end comes near without a renewal: a worker stops itself before anybody else may start.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -127,6 +128,7 @@ class LeaseKeeper:
         store = self._opened_store()
         now = time.monotonic()
         due = self._book.due(now + self._tick, with_news=now >= self._news_at)
+        due = [held for held in due if not self._gives_up(held, now)]
         if not due:
             return
         free = [held for held in due if held.cut is None]
@@ -134,6 +136,15 @@ class LeaseKeeper:
         lost = self._lose(store, refused) if refused else 0
         lost += self._look_after(store, [held for held in due if held.cut is not None])
         self._observers.emit(LeasesRenewed(worker=self._worker, count=len(free) - len(refused), lost=lost))
+
+    def _gives_up(self, held: HeldLease, now: float) -> bool:
+        """Whether its ending does not get written: it runs out then, and the other thread gives it up."""
+        if not held.is_stuck(now):
+            return False
+        held.renew_at = math.inf
+        error = f"the ending of job {held.job.id} does not get written: its lease is not renewed any more"
+        self._observers.emit(StateFailed(worker=self._worker, operation="finish", error=error))
+        return True
 
     def _renew(self, store: Store, due: Sequence[HeldLease]) -> list[HeldLease]:
         """Renew leases; those that were not are returned."""

@@ -76,7 +76,7 @@ class WorkerParts:
         self.book = LeaseBook()
         # What is claimed ahead takes the places that limits leave, and lets nobody else have them.
         self.prefetch: Prefetch[AttemptRunner] = Prefetch(
-            concurrency, self._begin, enabled=not self._limits, may_start=self._may_begin
+            concurrency, self._begin, enabled=not self._limits, may_start=self._may_begin, drop=AttemptRunner.over
         )
         self.completer: Completer[AttemptRunner] = Completer(
             store, self._written, worker=self.holder, observers=self._observers

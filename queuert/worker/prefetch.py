@@ -61,8 +61,9 @@ class Prefetch(Generic[T]):
         *,
         enabled: bool,
         may_start: Callable[[T], bool] = lambda one: True,
+        drop: Callable[[T], None] = lambda one: None,
     ) -> None:
-        self.slots: Slots[T] = Slots(places, self._take, run)
+        self.slots: Slots[T] = Slots(places, self._take, run, drop)
         self._may_start = may_start
         self._enabled = enabled
         self._beware_until = 0.0
@@ -95,7 +96,7 @@ class Prefetch(Generic[T]):
             return None
         self._last_start = time.monotonic()
         one = waiting.popleft()
-        if len(waiting) <= self._low_water:
+        if len(waiting) == self._low_water:
             self.slots.tell()
         return one
 

@@ -93,7 +93,7 @@ class _Child:
         try:
             handler, job_type, retry = self._spec(runtime.run.spec)
             try:
-                return messages.Returned(pickle.dumps(self._outcome(runtime, handler, job_type, retry)))
+                return messages.Returned(_sent_back(self._outcome(runtime, handler, job_type, retry)))
             except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
                 raise RuntimeError(f"the handler raised {type(error).__name__}: {error}") from error
         except BaseException as error:
@@ -139,6 +139,14 @@ class _Child:
                 multiprocessing.spawn.prepare(dict(self._setup.main))
             finally:
                 executors.importing_main(False)
+
+
+def _sent_back(outcome: Any) -> bytes:
+    try:
+        return pickle.dumps(outcome)
+    except Exception as error:
+        told = f"what the handler returned cannot be pickled, to be sent back from its process: {error}"
+        raise TypeError(told) from error
 
 
 class _Unpickler(pickle.Unpickler):

@@ -139,10 +139,18 @@ class Reports:
             self._notify.publish(Topic.CHAINS, closed)
 
     def _ending_event(self, finish: Finish, duration: float) -> events.Event:
-        identity, error = self._identity(finish.job), finish.error or _UNKNOWN
+        job = finish.job
+        if finish.kind is FinishKind.COMPLETE:
+            return events.AttemptCompleted(
+                worker=self._worker,
+                job_id=job.id,
+                chain_id=job.chain_id,
+                type=job.type,
+                attempt=job.attempt,
+                duration=duration,
+            )
+        identity, error = self._identity(job), finish.error or _UNKNOWN
         match finish.kind:
-            case FinishKind.COMPLETE:
-                return events.AttemptCompleted(**identity, duration=duration)
             case FinishKind.CONTINUE:
                 following = finish.continuation
                 next_type, next_id = (following.type, following.id) if following else ("", "")

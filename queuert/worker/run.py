@@ -8,6 +8,8 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,9 @@ from queuert.worker.supervisor import SupervisedLoop
 from queuert.worker.worker import InProcessWorker
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+_NEW_OBJECTS = 10_000
+"""More than were freed since: then the garbage collector looks at the newest. By default it is 700."""
 
 
 class ExitCode(IntEnum):
@@ -84,14 +89,31 @@ async def _serve(
     code = await _start(worker, asked)
     if code is not None:
         return code
-    # What is there by now lives as long as the process: the garbage collector need not look through it again and again.
+    with collecting_seldom():
+        heart = _heart(worker, health_file)
+        await asked.wait()
+        await asyncio.gather(*stops)
+        await _end(heart, health_file)
+    return ExitCode.ABANDONED if worker.abandoned else ExitCode.STOPPED
+
+
+@contextmanager
+def collecting_seldom() -> Iterator[None]:
+    """Let the garbage collector look seldom, for the length of a ``with`` block in which jobs are run.
+
+    What is there by now lives as long as the process, and need not be looked through again and again. And attempts end
+    without leaving anything to the collector, which by itself would go through all that are under way for every hundred
+    of them. A process that has switched it off, or lets it look more seldom still, is left as it is.
+    """
     gc.collect()
     gc.freeze()
-    heart = _heart(worker, health_file)
-    await asked.wait()
-    await asyncio.gather(*stops)
-    await _end(heart, health_file)
-    return ExitCode.ABANDONED if worker.abandoned else ExitCode.STOPPED
+    before = gc.get_threshold()
+    if 0 < before[0] < _NEW_OBJECTS:
+        gc.set_threshold(_NEW_OBJECTS, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 async def _start(worker: InProcessWorker, asked: asyncio.Event) -> ExitCode | None:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from queuert.errors import LeaseLostError, StateUnavailableError
@@ -20,7 +21,6 @@ from queuert.worker.lease_book import HeldLease
 from queuert.worker.middleware import wrapped
 from queuert.worker.processors import Processor
 from queuert.worker.services import Services
-from queuert.worker.timeouts import timer
 
 
 class AttemptRunner:
@@ -102,18 +102,25 @@ class AttemptRunner:
         Its ending is written later. Returns whether the task may run another attempt.
         """
         context.enter(self)
+        runtime, services = self._runtime, self._services
         try:
-            self._runtime.began = time.monotonic()
-            self._services.reports.started(self.job)
-            if self._runtime.began >= self.held.deadline:
+            runtime.began = time.monotonic()
+            services.reports.started(self.job)
+            if runtime.began >= self.held.deadline:
                 # The answer to its claim came late, or the worker stood still: somebody else may have the job by now.
                 # If nobody has, it need not wait for the reaper.
                 finish: Finish | None = endings.late(self.job)
             else:
                 finish = await self._outcome(task)
-            self.duration = self._runtime.duration
-            self._services.handled(self)
-            await self._conclude(finish)
+            ended = time.monotonic()
+            self.duration = ended - runtime.began
+            services.handled(self)
+            if finish is None or runtime.concluding or runtime.in_doubt or self._processor.after_attempt is not None:
+                await self._conclude(finish)
+            else:
+                runtime.concluding = True
+                self.held.ending_since = ended
+                services.submit(finish, self)
         except Exception as error:
             # Nothing is lost by it: the lease expires and the job is run again.
             self._break(error)
@@ -123,8 +130,9 @@ class AttemptRunner:
         return not self._cancelled
 
     def _break(self, error: Exception) -> None:
-        self._services.reports.broken(self.job, error)
+        # First, since telling may fail as well, for want of memory: a lease that nobody looks after must run out.
         self.over()
+        self._services.reports.broken(self.job, error)
 
     def over(self) -> None:
         """Nothing is left to be done."""
@@ -134,7 +142,7 @@ class AttemptRunner:
     async def _outcome(self, task: asyncio.Task[None]) -> Finish | None:
         """What the attempt comes to; None where nothing is left to be written."""
         try:
-            outcome = await self._handled_in_time(task)
+            outcome = await self._handled(task)
         except asyncio.CancelledError:
             return await self._after_cancel()
         except BaseException as error:
@@ -148,43 +156,46 @@ class AttemptRunner:
         except Exception as error:
             return self._failure(error)
 
-    async def _handled_in_time(self, task: asyncio.Task[None]) -> Any:
-        """Run the handler in this task, which an abort cancels meanwhile, and not any more afterwards."""
+    async def _handled(self, task: asyncio.Task[None]) -> Any:
+        """Decode, and run the handler in this task, which an abort cancels meanwhile, and not any more afterwards.
+
+        Its exceptions pass, except those that would end the event loop.
+        """
+        processor = self._processor
+        clock = None if processor.timeout is None else self._clock(processor.timeout)
         self._handler = task
         try:
-            if self._processor.timeout is None:
-                return await self._handle()
-            with timer(self._processor.timeout, self._out_of_time):
-                return await self._handle()
+            self._abort.raise_if_set()
+            attempt = self._prepared(await self._blockers() if self.job.blocker_count else ())
+            if processor.middlewares:
+                return await wrapped(processor.middlewares, attempt, partial(self._called, attempt))()
+            return await self._called(attempt)
+        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+            raise RuntimeError(f"the handler raised {type(error).__name__}: {error}") from error
         finally:
+            if clock is not None:
+                clock.cancel()
             self._handler = None
             while task.cancelling():
                 self._cancelled = True
                 task.uncancel()
 
-    async def _handle(self) -> Any:
-        """Decode, and run the handler. Its exceptions pass, except those that would end the event loop."""
-        middlewares = self._processor.middlewares
-        try:
-            self._abort.raise_if_set()
-            attempt = self._prepared(await self._blockers() if self.job.blocker_count else ())
-            if middlewares:
-                return await wrapped(middlewares, attempt, lambda: self._called(attempt))()
-            return await self._called(attempt)
-        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
-            raise RuntimeError(f"the handler raised {type(error).__name__}: {error}") from error
+    def _clock(self, seconds: float) -> asyncio.TimerHandle:
+        return self._services.event_loop.call_later(seconds, self._out_of_time)
 
     def _prepared(self, waited_for: Sequence[Blocker]) -> Attempt[Any, Any]:
         processor, job = self._processor, self.job
+        job_type = processor.job_type
+        # By position: with names it takes twice as long to make, and there is one for each job.
         return Attempt(
-            job_type=processor.job_type,
-            claimed=job,
-            input=processor.job_type.decode_input(job.input),
-            worker=self._services.worker,
-            abort=self._abort,
-            blockers=waited_for,
-            runtime=self._runtime,
-            middlewares=processor.middlewares,
+            job_type,
+            job,
+            job_type.decode_input(job.input),
+            self._services.worker,
+            self._abort,
+            waited_for,
+            self._runtime,
+            processor.middlewares,
         )
 
     async def _blockers(self) -> Sequence[Blocker]:
@@ -267,7 +278,16 @@ class AttemptRunner:
         if self._given_up:
             self.over()
         else:
-            self._services.submit(finish, self)
+            self._submit(finish)
+
+    def _submit(self, finish: Finish) -> None:
+        """Hand the ending on. Should nobody write it, the lease is not renewed for ever."""
+        self.held.ending_since = time.monotonic()
+        self._services.submit(finish, self)
+
+    def asked_again(self) -> None:
+        """The store could not decide about the ending, and will be asked again: nothing stands still."""
+        self.held.ending_since = time.monotonic()
 
     def refused(self, finish: Finish, error: Exception) -> None:
         """The ending was not written: the store does not take what the handler returned. That is a failed attempt."""
@@ -275,11 +295,12 @@ class AttemptRunner:
             self._break(error)
         else:
             self._refused = True
+            self.held.ending_since = None
             self._services.spawn(self._fail_instead(error))
 
     async def _fail_instead(self, error: Exception) -> None:
         try:
-            self._services.submit(await self._runtime.amended(self._failure(error)), self)
+            self._submit(await self._runtime.amended(self._failure(error)))
         except Exception as unwritable:
             self._break(unwritable)
 

@@ -23,7 +23,8 @@ class Slots(Generic[T]):
 
     ``take`` gives what may run next, or None. ``run`` runs it in the task that it is given; it does not raise, and says
     whether that may run another: one that was cancelled meanwhile may not. A place is taken while a handler runs. What
-    is left to do then, the writing of its ending, goes on beside the next attempt.
+    is left to do then, the writing of its ending, goes on beside the next attempt. ``drop`` gets what was taken and
+    could not be begun with, for want of memory: nobody else knows of it.
     """
 
     def __init__(
@@ -31,10 +32,12 @@ class Slots(Generic[T]):
         size: int,
         take: Callable[[], T | None],
         run: Callable[[T, asyncio.Task[None]], Coroutine[Any, Any, bool]],
+        drop: Callable[[T], None],
     ) -> None:
         self.size = size
         self._take = take
         self._run = run
+        self._drop = drop
         self._context = copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
         self._looking = False
@@ -60,15 +63,16 @@ class Slots(Generic[T]):
         """There may be something to run: begin with it in a free place, unless one is about to look anyway."""
         if self._looking or len(self._tasks) >= self.size:
             return
-        one = self._next()
+        one = None if self._closed else self._take()
         if one is not None:
+            try:
+                task = asyncio.create_task(self._work(one), context=self._context.copy())
+            except BaseException:
+                self._drop(one)
+                raise
             self._looking = True
-            task = asyncio.create_task(self._work(one), context=self._context.copy())
             self._tasks.add(task)
             task.add_done_callback(self._end)
-
-    def _next(self) -> T | None:
-        return None if self._closed else self._take()
 
     async def _work(self, one: T | None) -> None:
         task = asyncio.current_task()
@@ -76,7 +80,11 @@ class Slots(Generic[T]):
         turn = 0
         while one is not None:
             self._looking = False
-            attempt, context = self._run(one, task), self._context.copy()
+            try:
+                attempt, context = self._run(one, task), self._context.copy()
+            except BaseException:
+                self._drop(one)
+                raise
             try:
                 waits_for = context.run(attempt.send, None)
             except StopIteration as end:
@@ -93,7 +101,7 @@ class Slots(Generic[T]):
                 turn = 0
                 self._looking = True
                 await asyncio.sleep(0)
-            one = self._next()
+            one = None if self._closed else self._take()
         self._looking = False
 
     def _end(self, task: asyncio.Task[None]) -> None:

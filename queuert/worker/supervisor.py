@@ -75,7 +75,14 @@ class SupervisedLoop:
                 await self._cancelled()
             except Exception as error:
                 if not self.stopping:
-                    await self._fail(error)
+                    await self._survive(error)
+
+    async def _survive(self, error: Exception) -> None:
+        try:
+            await self._fail(error)
+        except Exception:
+            # It can neither be told nor be waited for, for want of memory as a rule: others may give some back.
+            await asyncio.sleep(0)
 
     async def _cancelled(self) -> None:
         task = asyncio.current_task()

@@ -191,10 +191,12 @@ async def do_quickly(attempt: Attempt[int, int]) -> Outcome[int]:
 
 
 async def block(attempt: Attempt[float, int], address: str) -> Outcome[int]:
-    """Block the event loop: the fault itself."""
+    """Block the event loop, for so many seconds, or until the gate ``wake``: the fault itself."""
     with records(attempt, address) as notes:
         notes.step("began")
         time.sleep(attempt.input)
+        while not attempt.input and not notes.is_open("wake"):
+            time.sleep(_POLL)
         notes.step("woke", attempt.abort.reason)
     return attempt.number
 

@@ -11,6 +11,7 @@ import threading
 
 from queuert import AsyncClient, InProcessWorker, PostgresState
 from queuert.observability.events import Event
+from queuert.worker import lease_book
 from tests.faults.application import JOB_TYPES, processors
 
 
@@ -29,6 +30,8 @@ class EventPipe:
 
 def main() -> int:
     """Run a worker until it is told to stop."""
+    # A minute would be long for a test.
+    lease_book.ENDING_SECONDS = 0.0
     state = PostgresState(os.environ["QUEUERT_URL"])
     client = AsyncClient(state, JOB_TYPES, observability=EventPipe())
     return InProcessWorker(client, processors(), **json.loads(sys.argv[1])).run()

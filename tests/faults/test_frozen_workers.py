@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queuert import JobType
+from queuert import JobType, NewChain
 from queuert.observability.events import (
     AttemptAborted,
     AttemptCompleted,
@@ -102,3 +102,18 @@ async def test_a_handler_blocks_the_event_loop(ground: Ground) -> None:
     assert (await blocked.log.wait_for(AttemptCompleted, job_id=chain.id)).worker == holder
     assert blocked.log.of(AttemptAborted) == []
     assert ground.witness.job(chain.id) == ("completed", 1, 0, 0)
+
+
+async def test_an_ending_that_nobody_can_write(ground: Ground) -> None:
+    """A handler has ended, and the next one blocks the event loop before that is written: another worker takes it."""
+    stuck, awake = await ground.client.start_chains([NewChain(patient, Plan()), NewChain(blocking, 0.0)])
+    blocked = ground.spawn(concurrency=2)
+    await ground.step(awake.id, "began")
+    async with ground.worker():
+        assert await stuck.result(WAIT) == 2
+        ground.witness.open("wake")
+        assert await awake.result(WAIT) == 1
+        # That one blocks the event loop for as long, but its handler runs: its lease is kept.
+        assert ground.witness.detail(awake.id, "woke", 1) is None
+        await blocked.log.wait_for(CommitRefused, job_id=stuck.id)
+    assert ground.witness.job(stuck.id) == ("completed", 2, 1, 0)

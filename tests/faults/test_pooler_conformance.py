@@ -27,14 +27,20 @@ RACES = {
     "finish_against_reap",
     "overlapping_batches",
 }
+PARTS = {"parts_are_one_start", "a_part_that_cannot_be_made_takes_all_back"}
+"""They are sent one upon the other, in one transaction."""
+
 CASES = [
     pytest.param(case, list(Colour)[number % 2], id=f"{case}-{list(Colour)[number % 2]}")
-    for number, case in enumerate(case for case in all_cases() if case.group in GROUPS or case.name in RACES)
+    for number, case in enumerate(
+        case for case in all_cases() if case.group in GROUPS or case.name in RACES or case.name in PARTS
+    )
 ]
 
 
-def test_all_races_are_there() -> None:
+def test_all_that_are_named_are_there() -> None:
     assert {case.name for case in all_cases() if case.group == "races"} >= RACES
+    assert {case.name for case in all_cases() if case.group == "start"} >= PARTS
 
 
 class RowsByPooler(Rows):

@@ -304,7 +304,17 @@ async def test_a_worker_shares_a_synchronous_client(stage: Stage) -> None:
 
 def test_a_forked_child_uses_connections_of_its_own(dsn: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-W", "error::ResourceWarning", "-m", "tests.worker.forking", dsn],
+        # Since 3.12 Python warns of every fork beside threads: that is what is tried here.
+        [
+            sys.executable,
+            "-W",
+            "error::ResourceWarning",
+            "-W",
+            "ignore::DeprecationWarning",
+            "-m",
+            "tests.worker.forking",
+            dsn,
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,

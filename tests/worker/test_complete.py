@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from queuert import Attempt, InProcessWorker, JobStatus, NewChain, Outcome, RetryPolicy
-from queuert.errors import LeaseLostError
+from queuert.errors import LeaseLostError, StateUnavailableError
 from queuert.observability.events import (
     AttemptCompleted,
     AttemptFailed,
@@ -20,8 +20,10 @@ from queuert.observability.events import (
     AttemptStarted,
     CommitRefused,
     ErrorAfterCompletion,
+    StateFailed,
     WorkerStopping,
 )
+from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
 from tests.worker.completing import WRITE, Effects, closed, effects_of
 from tests.worker.support import WAIT, Stage, in_time, number, relay, text
 
@@ -328,3 +330,32 @@ async def test_a_block_that_is_open_when_the_grace_ends_has_one_ending(
         assert effects() == []
         assert (job.status, job.uncounted) == (JobStatus.READY, 1)
         assert [type(event) for event in endings] == [AttemptInterrupted]
+
+
+async def test_an_end_that_fails_after_its_handler_was_cancelled_is_told(
+    stage: Stage, effects: Effects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is left to hear of it: it is an event, and the attempt has failed."""
+    tasks: list[asyncio.Task[Any] | None] = []
+
+    async def fails(self: AsyncPostgresTransaction, *asked: Any, **how: Any) -> None:
+        [task] = tasks
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+        raise StateUnavailableError("cut off")
+
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        tasks.append(asyncio.current_task())
+        async with attempt.complete() as tx:
+            await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
+            return tx.finish(6)
+
+    monkeypatch.setattr(AsyncPostgresTransaction, "finish", fails)
+    status, error = await closed(stage, handler)
+    assert status is JobStatus.FAILED
+    assert "cancelled from within" in error
+    assert [one.error for one in stage.log.of(StateFailed) if one.operation == "complete"] == [
+        "StateUnavailableError: cut off"
+    ]
+    assert effects() == []

@@ -39,12 +39,13 @@ from tests.worker.wire import Wire
 
 noop = JobType("noop", input=int, output=int)
 write = JobType("write", input=int, output=int)
+poison = JobType("poison", input=int, output=int)
 fifth = JobType("fifth", input=int, output=int)
 fourth = JobType("fourth", input=int, continues_with=fifth)
 third = JobType("third", input=int, continues_with=fourth)
 second = JobType("second", input=int, continues_with=third)
 first = JobType("first", input=int, continues_with=second)
-JOB_TYPES = JobTypes(noop, write, first, second, third, fourth, fifth)
+JOB_TYPES = JobTypes(noop, write, poison, first, second, third, fourth, fifth)
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,11 @@ class Bound:
 BOUNDS = {
     "start one: round trips": Bound(1.0, 1.0),
     "start one: round trips, its hint's among them": Bound(2.1, 1.6),
+    "start 100: round trips": Bound(1.0, 1.0),
+    "start 100: statements": Bound(1.0, 1.0),
     "start 1,000: round trips": Bound(1.0, 1.0),
+    # BEGIN, a part of 50 and four of up to 250, COMMIT.
+    "start 1,000: statements": Bound(7.0, 7.0),
     "start 1,000: WAL bytes": Bound(1_000, 922),
     "drain of 1,000: round trips": Bound(0.25, 0.035),
     "drain of 1,000: statements": Bound(0.25, 0.035),
@@ -67,7 +72,10 @@ BOUNDS = {
     "complete(): round trips": Bound(4.3, 3.8),
     "complete(): statements": Bound(6.6, 6.0),
     "chains of five: round trips": Bound(0.25, 0.057),
-    "drain of 2,000: calls of Python": Bound(95, 85.3),
+    "drain of 2,000: calls of Python": Bound(74, 64.8),
+    "drain of 1,000 beside as many failures: round trips": Bound(0.25, 0.029),
+    "drain of 1,000 beside as many failures: WAL bytes": Bound(2_400, 2_045),
+    "drain of 1,000 beside as many failures: calls of Python": Bound(120, 108),
 }
 """The calls of one thousand are counted a call, everything else a job."""
 
@@ -108,6 +116,10 @@ def _processors() -> Processors:
         async with attempt.complete() as tx:
             await tx.connection.execute("insert into effect values (%s)", [attempt.input])
             return tx.finish(attempt.input)
+
+    @processors.handles(poison)
+    async def fail(attempt: Attempt[int, int]) -> Outcome[int]:
+        raise ValueError("poison")
 
     @processors.handles(first)
     async def run_first(attempt: Attempt[int, int]) -> Outcome[int]:
@@ -162,16 +174,18 @@ def warmed_up(client: Client) -> None:
         client.start_chain(noop, number)
 
 
-def test_starting_is_one_round_trip(dsn: str) -> None:
+def test_starting_takes_few_round_trips(dsn: str) -> None:
     with Wire(dsn) as wire, _alone(wire.dsn, notify=InProcessNotify()) as client:
         warmed_up(client)
         before = wire.round_trips
         for number in range(50):
             client.start_chain(noop, number)
         check("start one: round trips", (wire.round_trips - before) / 50)
-        before = wire.round_trips
-        client.start_chains([NewChain(noop, number) for number in range(1_000)])
-        check("start 1,000: round trips", wire.round_trips - before)
+        for count in (100, 1_000):
+            before, said = wire.round_trips, wire.statements
+            client.start_chains([NewChain(noop, number) for number in range(count)])
+            check(f"start {count:,}: round trips", wire.round_trips - before)
+            check(f"start {count:,}: statements", wire.statements - said)
 
 
 def test_a_hint_is_one_more_at_most(dsn: str) -> None:
@@ -191,6 +205,15 @@ async def test_a_drain_takes_few_statements(dsn: str) -> None:
         await drain(wire.dsn, 1_000)
         check("drain of 1,000: round trips", wire.round_trips / 1_000)
         check("drain of 1,000: statements", wire.statements / 1_000)
+
+
+async def test_failures_take_no_more_statements_than_completions(dsn: str) -> None:
+    """They are there first, and written in batches with what completes."""
+    start(dsn, poison, 1_000)
+    start(dsn, noop, 1_000)
+    with Wire(dsn) as wire:
+        await drain(wire.dsn, 1_000)
+        check("drain of 1,000 beside as many failures: round trips", wire.round_trips / 2_000)
 
 
 async def test_completing_with_ones_own_writes_takes_few_round_trips(dsn: str) -> None:
@@ -221,7 +244,13 @@ async def test_a_drain_writes_little_to_the_log_and_commits_rarely(private_postg
         started, commits = _log(connection), _commits(connection)
         await drain(dsn, 1_001)
         drained, committed = _log(connection), _commits(connection)
+        start(dsn, poison, 1_000)
+        start(dsn, noop, 1_000)
+        again = _log(connection)
+        await drain(dsn, 1_000)
+        failed = _log(connection)
     check("start 1,000: WAL bytes", (started - before) / 1_000)
+    check("drain of 1,000 beside as many failures: WAL bytes", (failed - again) / 2_000)
     check("drain of 1,000: WAL bytes", (drained - started) / 1_000)
     check("drain of 1,000: commits", (committed - commits) / 1_000)
 
@@ -243,6 +272,17 @@ def _commits(connection: psycopg.Connection[Any]) -> int:
 async def test_a_job_takes_few_calls_of_python(dsn: str) -> None:
     """Of the thread that runs the event loop: what the worker's processor time hangs on."""
     start(dsn, noop, 2_000)
+    check("drain of 2,000: calls of Python", await _calls(dsn, 2_000) / 2_000)
+
+
+async def test_a_failure_takes_few_calls_of_python(dsn: str) -> None:
+    """A flood of them must not cost the others their time. Nothing is logged here."""
+    start(dsn, poison, 1_000)
+    start(dsn, noop, 1_000)
+    check("drain of 1,000 beside as many failures: calls of Python", await _calls(dsn, 1_000) / 2_000)
+
+
+async def _calls(dsn: str, jobs: int) -> int:
     calls = 0
 
     def profile(frame: FrameType, event: str, argument: object) -> None:
@@ -252,8 +292,8 @@ async def test_a_job_takes_few_calls_of_python(dsn: str) -> None:
 
     gc.disable()
     try:
-        await drain(dsn, 2_000, begin=lambda: sys.setprofile(profile))
+        await drain(dsn, jobs, begin=lambda: sys.setprofile(profile))
     finally:
         sys.setprofile(None)
         gc.enable()
-    check("drain of 2,000: calls of Python", calls / 2_000)
+    return calls

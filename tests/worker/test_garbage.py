@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import gc
+import signal
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
 
 import pytest
 
-from queuert import NewChain
+from queuert import InProcessWorker, NewChain
+from queuert.observability.adapter import Observers
+from queuert.worker.health import Health
+from queuert.worker.run import ExitCode, collecting_seldom, run
 from tests.worker.support import WAIT, Stage, echo, number
 
 
@@ -36,3 +42,52 @@ async def test_attempts_are_in_no_cycle(stage: Stage) -> None:
         kinds = Counter(type(one).__name__ for one in gc.garbage)
     ours = {name: count for name, count in kinds.items() if name.startswith(("Attempt", "Abort", "Held", "Claimed"))}
     assert ours == {}
+
+
+@pytest.fixture
+def thresholds_afterwards() -> Iterator[None]:
+    before = gc.get_threshold()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+@pytest.mark.usefixtures("thresholds_afterwards")
+@pytest.mark.parametrize(("before", "inside"), [(700, 10_000), (9_999, 10_000), (20_000, 20_000), (0, 0)])
+def test_a_worker_process_has_the_collector_look_seldom(before: int, inside: int) -> None:
+    gc.set_threshold(before, 7, 8)
+    with collecting_seldom():
+        assert gc.get_threshold() == (inside, 7, 8)
+    assert gc.get_threshold() == (before, 7, 8)
+
+
+class _Stub:
+    """A worker that says what the collector is set to once it is asked for its health, and wants to stop then."""
+
+    name = "stub"
+    abandoned = 0
+    observers = Observers()
+
+    def __init__(self) -> None:
+        self.threshold = 0
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        pass
+
+    def health(self) -> Health:
+        self.threshold = gc.get_threshold()[0]
+        signal.raise_signal(signal.SIGTERM)
+        return Health(self.name, 0, False, ())
+
+
+@pytest.mark.usefixtures("thresholds_afterwards")
+def test_run_has_the_collector_look_seldom(tmp_path: Path) -> None:
+    gc.set_threshold(700, 7, 8)
+    stub = _Stub()
+    assert run(cast("InProcessWorker", stub), health_file=tmp_path / "health") == ExitCode.STOPPED
+    assert stub.threshold == 10_000
+    assert gc.get_threshold() == (700, 7, 8)

@@ -204,7 +204,7 @@ async def test_what_cannot_be_sent_back_is_a_failed_attempt(stage: Stage) -> Non
     handles(stage, killable.raises, retry=ONCE)
     async with stage.worker():
         chain = await (await stage.client.start_chain(anything, "a function")).wait(WAIT)
-        assert "pickle" in str(chain.error)
+        assert "what the handler returned cannot be pickled" in str(chain.error)
         assert "odd" in str((await (await stage.client.start_chain(anything, "odd")).wait(WAIT)).error)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
+from typing import Any
 
 import pytest
 
@@ -24,7 +26,8 @@ class Row:
         self.waiting = deque(attempts)
         self.tasks: list[asyncio.Task[object] | None] = []
         self.over = asyncio.Event()
-        self.slots: Slots[Attempt] = Slots(places, self._take, self._run)
+        self.dropped: list[Attempt] = []
+        self.slots: Slots[Attempt] = Slots(places, self._take, self._run, self.dropped.append)
 
     def _take(self) -> Attempt | None:
         return self.waiting.popleft() if self.waiting else None
@@ -141,3 +144,24 @@ async def test_time_outs_within_an_attempt_are_its_own() -> None:
     row = Row(1, late, late, quick)
     await row.all()
     assert len(row.tasks) == 3
+
+
+async def test_what_cannot_be_begun_with_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody else knows of it, and somebody may be waiting: what was taken is given back, and the next one runs."""
+    row = Row(1, quick, quick, quick)
+    begin, exhausted = row.slots._run, True
+
+    def starved(attempt: Attempt, task: asyncio.Task[None]) -> Coroutine[Any, Any, bool]:
+        nonlocal exhausted
+        if exhausted:
+            exhausted = False
+            raise MemoryError
+        return begin(attempt, task)
+
+    row.slots._run = starved
+    await row.all()
+    assert row.dropped == [quick]
+    assert len(row.tasks) == 2
+    # asyncio tells of an exception that nobody asked for when the task is freed.
+    gc.collect()
+    assert "MemoryError" in caplog.text

@@ -8,7 +8,7 @@ from queuert import Attempt, NewChain
 from queuert.errors import StateUnavailableError
 from queuert.ids import new_token
 from queuert.observability.adapter import Observers
-from queuert.observability.events import JobReaped, LoopFailed, LoopRecovered
+from queuert.observability.events import Event, JobReaped, LoopFailed, LoopRecovered
 from queuert.policies import Backoff
 from queuert.state.adapter import ClaimRequest
 from queuert.testing.events import EventLog
@@ -62,3 +62,26 @@ async def test_a_loop_that_has_recovered_begins_its_pauses_anew() -> None:
     assert [event.failures for event in log.of(LoopRecovered)] == [3, 1]
     first, _, third, again = (event.retry_in for event in log.of(LoopFailed))
     assert max(first, again) <= 0.001 < third
+
+
+async def test_a_loop_outlives_a_failure_that_cannot_be_told() -> None:
+    """Not even the event could be made, for want of memory: the step is tried again."""
+    done = asyncio.Event()
+    steps = 0
+
+    class Mute(Observers):
+        def emit(self, event: Event) -> None:
+            raise MemoryError
+
+    async def step() -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 3:
+            done.set()
+            await asyncio.Event().wait()
+        raise StateUnavailableError("away")
+
+    loop = SupervisedLoop("loop", step, worker="worker", observers=Mute())
+    loop.start()
+    await in_time(done.wait())
+    await loop.stop()
