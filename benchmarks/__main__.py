@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("nothing to measure: none of these peers takes part in these scenarios", file=sys.stderr)
         return 2
     run = _measured(measured, options)
-    found = verdicts(run.outcomes, TARGETS)
+    found = verdicts(run.outcomes, TARGETS, judged=not options.quick)
     print(report_text.text(run, found))
     _write(Path(options.out), as_json(run, found), report_html.page(run, found))
     found_errors = [one for outcome in run.outcomes for one in outcome.series if one.error]
@@ -46,12 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", choices=names(SCENARIOS),
-                        help="a server (postgres, redis), a scenario or a peer; can be repeated")  # fmt: skip
+                        help="a server (postgres, redis), a scenario or a peer; can be repeated: of the scenarios"
+                        " that are named the peers that are, beside ours and the ceiling")  # fmt: skip
     parser.add_argument("--jobs", type=int, help=f"jobs of an entry whose share is 1 (default: {JOBS:,})")
     parser.add_argument("--rounds", type=int, help=f"times that everything is measured (default: {ROUNDS})")
     parser.add_argument("--out", default=str(CACHE / "report"), help="where results.json and report.html go")
     extent = parser.add_mutually_exclusive_group()
-    extent.add_argument("--quick", action="store_true", help="one round with few jobs: to see that all is well")
+    extent.add_argument("--quick", action="store_true",
+                        help="one round with few jobs, to see that all is well: no target is judged")  # fmt: skip
     extent.add_argument("--full", action="store_true",
                         help="backlogs and histories of ten million rows too: 40 GB of disk, an hour more")  # fmt: skip
     options = parser.parse_args(arguments)

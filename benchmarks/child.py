@@ -109,8 +109,9 @@ class Countdown:
     A worker that shares the jobs with others cannot count them: it asks the store alone.
     """
 
-    def __init__(self, request: Request) -> None:
-        self.left = request.jobs
+    def __init__(self, request: Request, jobs: int | None = None) -> None:
+        """``jobs``: how many will say that they were handled, if not all do."""
+        self.left = request.jobs if jobs is None else jobs
         self._shared = is_shared(request)
         self._loop = asyncio.get_running_loop()
         self._all = asyncio.Event()

@@ -62,7 +62,7 @@ def _targets(verdicts: list[Verdict]) -> Iterator[str]:
         return
     yield "<h2>Targets</h2><table><tr><th>target</th><th>bound</th><th>measured</th><th></th></tr>"
     for one in verdicts:
-        kind = "reached" if one.reached else "missed"
+        kind = "" if one.reached is None else "reached" if one.reached else "missed"
         cells = f'<td class="words">{escape(one.title)}</td><td>{escape(one.bound)}</td><td>{verdict_value(one)}</td>'
         yield f'<tr>{cells}<td class="{kind}">{verdict_word(one)}</td></tr>'
     yield "</table>"

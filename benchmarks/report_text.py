@@ -70,13 +70,16 @@ def _verdicts(verdicts: list[Verdict]) -> Iterator[str]:
     if verdicts:
         yield ""
         yield "Targets: the median has to keep the bound (least-greatest of the rounds)"
+    width = max((len(verdict_word(one)) for one in verdicts), default=0)
     for one in verdicts:
-        yield f"  {verdict_word(one):12} {verdict_value(one):>24}  ({one.bound})  {one.title}"
+        yield f"  {verdict_word(one):{width}} {verdict_value(one):>24}  ({one.bound})  {one.title}"
 
 
 def verdict_word(one: Verdict) -> str:
     """Whether it was reached."""
-    return "not measured" if one.value is None else "reached" if one.reached else "not reached"
+    if one.value is None:
+        return "not measured"
+    return "quick: not judged" if one.reached is None else "reached" if one.reached else "not reached"
 
 
 def verdict_value(one: Verdict) -> str:

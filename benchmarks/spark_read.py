@@ -29,7 +29,7 @@ from queuert.spark.read.columns import JOBS, Kind
 from queuert.spark.read.snapshots import snapshot
 
 TARGET = 0.8
-WARM_UP = 3
+WARM_UP = 6
 FOUR = ("id", "type", "input", "chain_id")
 ALL = tuple(column.name for column in JOBS)
 FILL = """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from benchmarks.arithmetic import Spread, paired_ratios, spread
@@ -28,7 +28,8 @@ class Verdict:
     title: str
     value: Spread | None
     bound: str
-    reached: bool
+    reached: bool | None
+    """None where the run was too small to be judged."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,11 @@ class Target:
         return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
 
 
-def verdicts(outcomes: Sequence[Outcome], targets: Sequence[Target]) -> list[Verdict]:
-    """The verdicts on all targets of which the run measured the scenarios."""
+def verdicts(outcomes: Sequence[Outcome], targets: Sequence[Target], *, judged: bool = True) -> list[Verdict]:
+    """The verdicts on all targets of which the run measured the scenarios; of a quick one the figures alone."""
     by_name = {outcome.scenario.name: outcome for outcome in outcomes}
-    found = (target.verdict(by_name) for target in targets)
-    return [one for one in found if one is not None]
+    found = [one for one in (target.verdict(by_name) for target in targets) if one is not None]
+    return found if judged else [replace(one, reached=None) for one in found]
 
 
 def to(scenario: str, contestant: str, ours: str | None = None) -> Measure:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import psycopg
 
-from benchmarks.child import Latencies, Meter, Request, is_shared, nap, now, pace_as_asked, ready, serve
+from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_asked, ready, serve
 from benchmarks.contestants import ours_filled
-from benchmarks.contestants.support import remaining, unfinished, until_none
+from benchmarks.contestants.support import Remaining, remaining, unfinished
 from queuert import (
     AsyncClient,
     Attempt,
@@ -25,10 +25,9 @@ from queuert import (
     Processors,
     migrations,
 )
-from queuert.observability.adapter import ObservabilityAdapter
-from queuert.observability.events import AttemptCompleted, Event
-from queuert.observability.log import LogObservability
+from queuert.jobs import JobStatus
 from queuert.state.adapter import StateAdapter
+from queuert.worker.run import collecting_seldom
 
 noop = JobType("noop", input=int, output=int)
 arrive = JobType("arrive", input=int, output=int)
@@ -43,6 +42,7 @@ whole = JobType("whole", input=int, output=int, blockers=(part, ...))
 job_types = JobTypes(noop, arrive, write, first, second, third, fourth, last, part, whole)
 
 USER_TABLE = "create table user_write (id bigint generated always as identity primary key, value bigint not null)"
+_OPEN = (JobStatus.READY, JobStatus.SCHEDULED, JobStatus.RUNNING, JobStatus.BLOCKED)
 _UNFINISHED = unfinished("queuert.job where status in ('ready', 'scheduled', 'running', 'blocked')")
 
 
@@ -53,26 +53,6 @@ def state(server: str) -> StateAdapter:
 
         return RedisState(server)
     return PostgresState(server)
-
-
-class Completions:
-    """Hears when so many chains have completed, which is when the store has said so."""
-
-    def __init__(self, chains: int, job_type: str) -> None:
-        self._left = chains
-        self._type = job_type
-        self.all = asyncio.Event()
-
-    def wants(self, kind: type[Event]) -> bool:
-        """Only completions, so that no other events are made for it."""
-        return kind is AttemptCompleted
-
-    def emit(self, event: Event) -> None:
-        """Count the completions of one type."""
-        if isinstance(event, AttemptCompleted) and event.type == self._type:
-            self._left -= 1
-            if self._left == 0:
-                self.all.set()
 
 
 # --- starting ---------------------------------------------------------------------------------------------------------
@@ -157,25 +137,28 @@ def _batches(client: Client, job_type: JobType[int, Any], jobs: int, batch: int)
 # --- running ----------------------------------------------------------------------------------------------------------
 
 
-def _processors(request: Request) -> Processors:
+def _processors(request: Request, ended: Callable[[], None]) -> Processors:
     processors = Processors(job_types)
     if request.option("sleep"):
 
         @processors.handles(noop)
         async def run_sleeping(attempt: Attempt[int, int]) -> Outcome[int]:
             await nap(request)
+            ended()
             return attempt.input
 
     else:
 
         @processors.handles(noop)
         async def run(attempt: Attempt[int, int]) -> Outcome[int]:
+            ended()
             return attempt.input
 
     @processors.handles(write)
     async def run_write(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.complete() as tx:
             await tx.connection.execute("insert into user_write (value) values (%s)", [attempt.input])
+            ended()
             return tx.finish(attempt.input)
 
     @processors.handles(first)
@@ -196,6 +179,7 @@ def _processors(request: Request) -> Processors:
 
     @processors.handles(last)
     async def run_last(attempt: Attempt[int, int]) -> Outcome[int]:
+        ended()
         return attempt.input
 
     @processors.handles(part)
@@ -204,6 +188,7 @@ def _processors(request: Request) -> Processors:
 
     @processors.handles(whole)
     async def run_whole(attempt: Attempt[int, int]) -> Outcome[int]:
+        ended()
         return len(attempt.outputs_of(part))
 
     return processors
@@ -211,47 +196,48 @@ def _processors(request: Request) -> Processors:
 
 def drain(request: Request) -> dict[str, float]:
     """All no-op jobs."""
-    return asyncio.run(_drain(request, "noop", request.jobs))
+    return asyncio.run(_drain(request, request.jobs))
 
 
 def drain_writes(request: Request) -> dict[str, float]:
     """Jobs that write a row of the user's in the transaction of their completion."""
-    return asyncio.run(_drain(request, "write", request.jobs))
+    return asyncio.run(_drain(request, request.jobs))
 
 
 def drain_chains(request: Request) -> dict[str, float]:
     """Chains of five."""
-    return asyncio.run(_drain(request, "last", request.jobs // 5))
+    return asyncio.run(_drain(request, request.jobs // 5))
 
 
 def drain_join(request: Request) -> dict[str, float]:
     """Many chains, and the one that waits for them."""
-    return asyncio.run(_drain(request, "whole", 1))
+    return asyncio.run(_drain(request, 1))
 
 
-async def _drain(request: Request, job_type: str, chains: int) -> dict[str, float]:
-    completions = Completions(chains, job_type)
-    observability: list[ObservabilityAdapter] = [LogObservability(), completions]
-    async with AsyncClient(state(request.server), job_types, observability=observability) as client:
-        worker = InProcessWorker(client, _processors(request), **_worker_options(request))
-        # As InProcessWorker.run() does once; here the worker shares its event loop with the measuring.
-        gc.collect()
-        gc.freeze()
-        with Meter(request.jobs) as meter:
+async def _drain(request: Request, chains: int) -> dict[str, float]:
+    countdown = Countdown(request, chains)
+    async with AsyncClient(state(request.server), job_types) as client, _asking(request, client) as ask:
+        worker = InProcessWorker(client, _processors(request, countdown.one), **_worker_options(request))
+        # As InProcessWorker.run() does; here the worker shares its event loop with the measuring.
+        with collecting_seldom(), Meter(request.jobs) as meter:
             await worker.start()
-            await _all_done(request, completions)
+            await countdown.drained(ask)
         await worker.stop()
-    _check_drained(request.server)
     return meter.answer()
 
 
-async def _all_done(request: Request, completions: Completions) -> None:
-    """One worker hears it; one of several has to ask."""
-    if not is_shared(request):
-        await completions.all.wait()
-        return
-    async with remaining(request.server, _UNFINISHED) as ask:
-        await until_none(ask)
+@asynccontextmanager
+async def _asking(request: Request, client: AsyncClient) -> AsyncIterator[Remaining]:
+    """Asks how many jobs have not ended."""
+
+    async def count() -> int:
+        return sum(one.count for one in await client.counts() if one.status in _OPEN)
+
+    if request.server.startswith("postgresql://"):
+        async with remaining(request.server, _UNFINISHED) as ask:
+            yield ask
+    else:
+        yield count
 
 
 def start_and_drain(request: Request) -> dict[str, float]:
@@ -263,15 +249,6 @@ def start_and_drain(request: Request) -> dict[str, float]:
 def _worker_options(request: Request) -> dict[str, Any]:
     concurrency = request.option("concurrency")
     return {} if concurrency is None else {"concurrency": concurrency}
-
-
-def _check_drained(server: str) -> None:
-    if not server.startswith("postgresql://"):
-        return
-    with psycopg.connect(server) as connection:
-        row = connection.execute(_UNFINISHED.encode()).fetchone()
-    if row is None or row[0] != 0:
-        raise SystemExit(f"not all jobs have ended: {row}")
 
 
 # --- latency ----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import os
 import signal
 
 from benchmarks.child import Meter, Request, nap, serve
-from benchmarks.contestants.ours import Completions, prepare
+from benchmarks.contestants.ours import prepare
 from benchmarks.contestants.support import batches
 from queuert import (
     AsyncClient,
@@ -24,7 +24,7 @@ from queuert import (
 )
 from queuert.limits import Rate
 from queuert.observability.adapter import ObservabilityAdapter
-from queuert.observability.events import AttemptFailed, AttemptRetried, Event
+from queuert.observability.events import AttemptCompleted, AttemptFailed, AttemptRetried, Event
 from queuert.observability.log import LogObservability
 
 good = JobType("good", input=int, output=int)
@@ -33,6 +33,26 @@ killing = JobType("kill", input=int, output=int)
 job_types = JobTypes(good, raising, killing)
 
 _FAILURES = (AttemptFailed, AttemptRetried)
+
+
+class Completions:
+    """Hears when so many chains have completed, which is when the store has said so."""
+
+    def __init__(self, chains: int, job_type: str) -> None:
+        self._left = chains
+        self._type = job_type
+        self.all = asyncio.Event()
+
+    def wants(self, kind: type[Event]) -> bool:
+        """Only completions, so that no other events are made for it."""
+        return kind is AttemptCompleted
+
+    def emit(self, event: Event) -> None:
+        """Count the completions of one type."""
+        if isinstance(event, AttemptCompleted) and event.type == self._type:
+            self._left -= 1
+            if self._left == 0:
+                self.all.set()
 
 
 class Failures:

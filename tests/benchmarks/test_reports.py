@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import re
 import socket
+from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
+from benchmarks import __main__ as command
 from benchmarks import report_html, report_text
 from benchmarks.arithmetic import Spread
 from benchmarks.machine import machine
 from benchmarks.results import Run, as_json
-from benchmarks.targets import Verdict
+from benchmarks.targets import Target, Verdict, to, verdicts
 from tests.benchmarks.building import BARE, OURS, PEER, outcome, run_of, series
 
 _VERDICTS = [
@@ -36,6 +40,28 @@ def test_the_text_has_medians_spreads_and_ratios() -> None:
         ["not", "reached", "0.5", "(0.4-0.7)", "(>=", "0.6)", "ours", "<to>", "the", "ceiling"],
         ["not", "measured", "-", "(>=", "1)", "ours", "to", "whoever", "failed"],
     ]
+
+
+def test_a_quick_run_judges_nothing() -> None:
+    """It has one round of few jobs: the ratio is shown, and no verdict."""
+    unjudged = verdicts(_run().outcomes, [Target("ours to the ceiling", to("drain", "bare"), least=0.1)], judged=False)
+    text = report_text.text(_run(), unjudged).partition("Targets")[2]
+    assert " ".join(text.splitlines()[1].split()) == "quick: not judged 1 (0.5-1.5) (>= 0.1) ours to the ceiling"
+    page = report_html.page(_run(), unjudged)
+    assert "<td>1 (0.5-1.5)</td>" in page
+    assert '<td class="">quick: not judged</td>' in page
+    [told] = as_json(_run(), unjudged)["targets"]
+    assert (told["reached"], told["value"]["median"]) == (None, 1.0)
+
+
+@pytest.mark.parametrize(("options", "word"), [(["--quick"], "quick: not judged"), ([], "reached")])
+def test_the_command_judges_unless_it_is_quick(
+    options: list[str], word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_of(outcome(series(OURS, 100.0), series(PEER, 50.0), name="start-single"))
+    monkeypatch.setattr(command, "_measured", lambda *_: run)
+    assert command.main(["--out", str(tmp_path), *options]) == 0
+    assert f"  {word} " in capsys.readouterr().out.partition("Targets")[2]
 
 
 def test_the_json_can_be_read_back() -> None:
