@@ -37,7 +37,8 @@ demo: .venv-demo/.installed ## Run the demo on an embedded Postgres (ARGS="...")
 	@.venv-demo/bin/python -m queuert.cli demo --report .cache/demo/report.md $(ARGS)
 
 # Many tests wait for servers: a process more than two cores keeps both busy. Each starts servers of its own. Apart from them
-# come those of Spark, a session a process and a file's tests in one of them, and chaos, which wants the machine for itself.
+# come those of Spark, a session a process and a file's tests in one of them, and those of chaos, which start a dozen processes
+# each and wait for most of their time.
 APART = tests/spark tests/chaos
 PYTEST = QUEUERT_REQUIRE_SERVERS=1 $(DEV) -m pytest
 # Where ARGS selects tests of another part alone there is nothing to run (5).
@@ -47,7 +48,7 @@ test: .venv/.installed ## Run the tests on real servers (ARGS="-k name", or "tes
 ifeq ($(filter tests/%,$(ARGS)),)
 	@$(PYTEST) -n 3 --dist worksteal $(addprefix --ignore=,$(APART)) $(ARGS) $(OR_NONE)
 	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder tests/spark $(ARGS) $(OR_NONE)
-	@$(PYTEST) tests/chaos $(ARGS) $(OR_NONE)
+	@$(PYTEST) -n 3 --dist worksteal tests/chaos $(ARGS) $(OR_NONE)
 else
 	@$(PYTEST) $(ARGS)
 endif

@@ -104,8 +104,8 @@ class JobError:
 
     kind: str
     """``handler`` (it raised), ``retry``, ``fail`` or ``cancel`` (it asked for it), ``lease_expired``, ``decode``,
-    ``blocker_failed``, ``worker_stopping``, ``late`` (its lease was over before it began), ``timeout``, ``crashed``
-    (the process that ran it died)."""
+    ``store`` (what it asked of the store was refused, or could not be done), ``blocker_failed``, ``worker_stopping``,
+    ``late`` (its lease was over before it began), ``timeout``, ``crashed`` (the process that ran it died)."""
     message: str
     type: str | None = None
     """Qualified name of the exception's class, if there was one."""

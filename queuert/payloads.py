@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 # What a number or a key turns into when JSON has no word for it.
 _ODD_NUMBER = rb'0{%d}|e[+-]000|NaN|nfinity|"None"|"nan"|inf"'
+# All that may be wrong with a short text shows by one of these letters: in NaN, Infinity, None, null, an exponent, an
+# escape, or the mark of an envelope. Nesting and endless numbers are long.
+_INNOCENT = bytes(set(range(256)) - set(b"EeNn\\"))
 # jsonb adds a space after each comma and colon, so that what was stored comes back longer than it went in.
 _READ_FACTOR = 4
 # The messages of all other kinds of error may repeat the value, or be the words of a validator that does.
@@ -131,6 +134,7 @@ class PayloadCodec:
         self.field = field
         self.limits = limits
         self._adapter = self._build(annotation)
+        self._short = min(limits.max_depth, limits.max_digits, limits.max_bytes // MAX_EXPANSION)
         self._endless = "0" * (limits.max_digits + 1)
         self._odd_number = re.compile(_ODD_NUMBER % (limits.max_digits + 1))
         self._endless_stored = "0" * (max(limits.max_digits, DOUBLE_CHARS) + 1)
@@ -153,7 +157,7 @@ class PayloadCodec:
             valid = self._validator.validate_python(value, by_alias=True, by_name=True)
             data = self._serializer.to_json(valid, round_trip=True, warnings=False)
             text = data.decode()
-            if not self._is_plain(data, text):
+            if (len(data) > self._short or data.translate(None, _INNOCENT)) and not self._is_plain(data, text):
                 self._inspect(valid, data)
             # Models change after they were checked, and serialisers are not always the inverse of validators. What no
             # worker could read must not be written.
@@ -192,6 +196,8 @@ class PayloadCodec:
 
     def _read(self, data: bytes) -> Any:
         """What the stored bytes stand for; whatever it raises becomes a PayloadDecodeError."""
+        if len(data) <= self._short and not data.translate(None, _INNOCENT):
+            return self._validator.validate_json(data, by_alias=True, by_name=True)
         if envelope.MARK_BYTES in data and (found := envelope.found(data)) is not None:
             raise CodecError(f"it was written as {envelope.shown(found)}, and the job type has no format to read it")
         return self._read_json(data)

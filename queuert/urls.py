@@ -25,13 +25,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from queuert.errors import ConfigurationError
+from queuert.extras import how_to_install
 
 if TYPE_CHECKING:
     from queuert.state.adapter import StateAdapter
 
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*")
-_EXTRAS = {"redis": "redis"}
-"""Packages that may be missing, and the extra that brings each."""
 
 
 def state_from_url(url: str, *, application_name: str = "queuert", **options: str) -> StateAdapter:
@@ -267,8 +266,7 @@ def _packages_by_extra() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        if package not in _EXTRAS:
+        message = how_to_install(error)
+        if message is None:
             raise
-        extra = _EXTRAS[package]
-        raise ConfigurationError(f"the package {package!r} is not installed: pip install 'queuert[{extra}]'") from error
+        raise ConfigurationError(message) from error

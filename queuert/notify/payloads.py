@@ -29,7 +29,7 @@ def encode(keys: frozenset[str] | None) -> list[str]:
     if len(keys) == 1 and _is_plain(key := next(iter(keys))):
         return [key]
     texts: list[str] = []
-    for text in _pack(sorted(json.dumps(key) for key in keys)):
+    for text in _pack(_quoted(keys)):
         if len(text) > MAX_BYTES or len(texts) == MAX_TEXTS:
             return [WILDCARD]
         texts.append(text)
@@ -55,6 +55,15 @@ def decode(text: str) -> frozenset[str] | None:
 def _is_plain(key: str) -> bool:
     # Beyond ASCII it depends on the database's encoding whether a text arrives; JSON escapes all that.
     return key.isascii() and 0 < len(key) <= MAX_BYTES and "\0" not in key and not key.startswith(MARK)
+
+
+def _quoted(keys: frozenset[str]) -> list[str]:
+    """The keys as JSON, in their order. Ids need no escaping, and many of them are looked at as one text."""
+    ordered = sorted(keys)
+    joined = "".join(ordered)
+    if joined.isascii() and joined.isprintable() and '"' not in joined and "\\" not in joined:
+        return [f'"{key}"' for key in ordered]
+    return [json.dumps(key) for key in ordered]
 
 
 def _pack(quoted: Iterable[str]) -> Iterator[str]:

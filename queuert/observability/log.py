@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Final
+from typing import Final, TypeAlias
 
 from queuert.jobs import JobError
 from queuert.observability import events
-from queuert.observability.text import escape
+from queuert.observability.text import MAX_LENGTH, escape
 
 _ATTEMPT = "attempt %(attempt)s of job %(job_id)s (%(type)s, chain %(chain_id)s) on worker %(worker)s "
 
@@ -76,6 +76,11 @@ _LEVELS: Final[Mapping[str, int]] = {
 
 _OBSERVED = "queuert_observed_event"
 
+_Form: TypeAlias = tuple[tuple[tuple[str, str], ...], str]
+
+# A flood of failures is told one by one: what is the same for all events of a class is made once.
+_forms: dict[type[events.Event], _Form] = {}
+
 
 class LogObservability:
     """Writes each event as one record of a standard logger, at the event's own level.
@@ -104,19 +109,33 @@ class LogObservability:
         level = _LEVELS.get(event.level, logging.INFO)
         if self._logger.isEnabledFor(level):
             kind = type(event)
-            values = {name: getattr(event, name) for name in _names(kind)}
+            names, sentence = _form(kind)
             # Never empty, since logging takes an empty mapping for a positional argument.
-            shown = {"event": kind.__name__} | {name: _shown(value) for name, value in values.items()}
-            self._logger.log(level, _sentence(kind), shown, extra=_attributes(kind.__name__, values))
+            shown: dict[str, object] = {"event": kind.__name__}
+            attributes: dict[str, object] = {"queuert_event": kind.__name__}
+            for name, attribute in names:
+                value = getattr(event, name)
+                if type(value) is str:
+                    shown[name] = attributes[attribute] = escape(value)
+                elif type(value) is int:
+                    shown[name] = attributes[attribute] = value
+                elif isinstance(value, JobError):
+                    shown[name] = attributes[attribute] = escape(str(value))
+                    _add_error(attributes, attribute, value)
+                else:
+                    shown[name], attributes[attribute] = _shown(value), _attribute(value)
+            self._logger.log(level, sentence, shown, extra=attributes)
 
 
-def _names(kind: type[events.Event]) -> tuple[str, ...]:
-    return tuple(one.name for one in fields(kind))
-
-
-def _sentence(kind: type[events.Event]) -> str:
-    known = SENTENCES.get(kind)
-    return known or " ".join([f"{kind.__name__}:", *(f"{name}=%({name})s" for name in _names(kind))])
+def _form(kind: type[events.Event]) -> _Form:
+    """The names of an event's fields and of their attributes, and its sentence."""
+    form = _forms.get(kind)
+    if form is None:
+        names = tuple(one.name for one in fields(kind))
+        sentence = SENTENCES.get(kind) or " ".join([f"{kind.__name__}:", *(f"{name}=%({name})s" for name in names)])
+        form = tuple((name, _OBSERVED if name == "event" else f"queuert_{name}") for name in names), sentence
+        _forms[kind] = form
+    return form
 
 
 def _shown(value: object) -> str:
@@ -128,17 +147,6 @@ def _shown(value: object) -> str:
     return "unknown" if value is None else escape(str(value))
 
 
-def _attributes(name: str, values: Mapping[str, object]) -> dict[str, object]:
-    attributes: dict[str, object] = {}
-    for field, value in values.items():
-        attributes[_OBSERVED if field == "event" else f"queuert_{field}"] = _attribute(value)
-        if isinstance(value, JobError):
-            attributes[f"queuert_{field}_kind"] = escape(value.kind)
-            attributes[f"queuert_{field}_type"] = value.type and escape(value.type)
-            attributes[f"queuert_{field}_traceback"] = value.traceback and _traceback(value.traceback)
-    return attributes | {"queuert_event": name}
-
-
 def _attribute(value: object) -> object:
     if value is None or isinstance(value, bool | int | float):
         return value
@@ -147,5 +155,13 @@ def _attribute(value: object) -> object:
     return escape(str(value))
 
 
+def _add_error(attributes: dict[str, object], attribute: str, error: JobError) -> None:
+    attributes[f"{attribute}_kind"] = escape(error.kind)
+    attributes[f"{attribute}_type"] = error.type and escape(error.type)
+    attributes[f"{attribute}_traceback"] = error.traceback and _traceback(error.traceback)
+
+
 def _traceback(text: str) -> str:
+    if len(text) <= MAX_LENGTH and text.replace("\n", "").replace("\t", "").isprintable():
+        return text
     return "\n".join(escape(line, keep="\t") for line in text.split("\n"))

@@ -37,6 +37,12 @@ MUTANTS = [
     ("finish", "kind IN ('interrupt', 'wait')", "kind = 'interrupt'", "waiting-keeps_its_attempts"),
     ("finish", "WHEN 'wait' THEN clock_timestamp()", "", "waiting-does_not_jump_the_queue"),
     ("finish", "lease_expirations + asked.crashed::int", "lease_expirations", "waiting-crashes_are_counted_apart"),
+    (
+        "end_plain",
+        "lease_expirations + (%(failed)s::jsonb -> id ->> 2)::int",
+        "lease_expirations",
+        "waiting-crashes_are_counted_apart",
+    ),
     ("finish", "WHEN 'continue' THEN asked.output", "", "waiting-middle_outputs_are_kept"),
     ("complete", "AND NOT has_dependents", "", "blockers-known_to_the_claimer_or_not"),
     ("complete", "result_ttl * interval", "2 * interval", "result_ttl-counts_from_the_closing"),

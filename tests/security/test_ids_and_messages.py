@@ -12,7 +12,7 @@ import pytest
 
 from queuert import Client, JobType, JobTypes, PostgresState
 from queuert.errors import QueuertError, SchemaMissingError
-from queuert.ids import new_id, new_token
+from queuert.ids import new_id, new_ids, new_token
 from queuert.notify.in_process import InProcessNotify
 
 number = JobType("number", input=int, output=int)
@@ -23,25 +23,41 @@ INSIDES = re.compile(
 )
 
 
+def varying_bits(made: list[str], of: int) -> int:
+    """How many of the bits in a mask are not the same in all ids."""
+    numbers = [uuid.UUID(one).int for one in made]
+    varies = 0
+    for one in numbers[1:]:
+        varies |= (one ^ numbers[0]) & of
+    return varies.bit_count()
+
+
 def test_ids_have_74_random_bits_and_tokens_122() -> None:
     """All that may be set varies, of the bits that RFC 9562 leaves to chance."""
-    ids, tokens = [uuid.UUID(new_id()) for _ in range(2_000)], [uuid.UUID(new_token()) for _ in range(2_000)]
-    assert {one.version for one in ids} == {7}
-    assert {one.version for one in tokens} == {4}
-    assert {one.variant for one in (*ids, *tokens)} == {uuid.RFC_4122}
+    ids, tokens = [new_id() for _ in range(2_000)], [new_token() for _ in range(2_000)]
+    assert {uuid.UUID(one).version for one in ids} == {7}
+    assert {uuid.UUID(one).version for one in tokens} == {4}
+    assert {uuid.UUID(one).variant for one in (*ids, *tokens)} == {uuid.RFC_4122}
     assert len({*ids, *tokens}) == 4_000
-    for made, bits in ((ids, 74), (tokens, 122)):
-        low = 0xFFF_3FFF_FFFFFFFFFFFF if bits == 74 else (1 << 128) - 1
-        varies = 0
-        for one in made[1:]:
-            varies |= (one.int ^ made[0].int) & low
-        assert varies.bit_count() == bits
+    assert varying_bits(ids, 0xFFF_3FFF_FFFFFFFFFFFF) == 74
+    assert varying_bits(tokens, (1 << 128) - 1) == 122
 
 
-def test_ids_are_drawn_from_the_systems_source(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_of_one_call_have_60() -> None:
+    """The other bits count."""
+    ids = new_ids(2_000)
+    assert {uuid.UUID(one).version for one in ids} == {7}
+    assert {uuid.UUID(one).variant for one in ids} == {uuid.RFC_4122}
+    assert len(set(ids)) == 2_000
+    assert varying_bits(ids, 0x000_0FFF_FFFFFFFFFFFF) == 60
+
+
+def test_ids_and_tokens_are_drawn_from_the_systems_source(monkeypatch: pytest.MonkeyPatch) -> None:
     """And not from a generator whose next number can be worked out from those before."""
     monkeypatch.setattr("os.urandom", lambda count: b"\xff" * count)
     assert new_id().endswith("7fff-bfff-ffffffffffff")
+    assert [one[20:] for one in new_ids(2)] == ["fff-ffffffffffff"] * 2
+    assert new_token() == "ffffffff-ffff-4fff-bfff-ffffffffffff"
 
 
 @pytest.fixture
@@ -90,6 +106,22 @@ def test_what_the_database_says_is_told_by_its_first_line(client: Client, dsn: s
     assert "424242" not in told
     assert "\n" not in told
     assert INSIDES.search(told.replace("queuert migrate up", "")) is None, told
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("postgresql://bob:s3cret@127.0.0.1:1/mine", "port 1"),
+        ("redis://bob:s3cret@127.0.0.1:1/0", "127.0.0.1:1"),
+        ("sqlite:////not-there/mine.db", "/not-there"),
+    ],
+)
+def test_who_cannot_reach_the_store_is_told_where(address: str, told: str) -> None:
+    """And neither as whom, nor with what."""
+    with pytest.raises(QueuertError) as caught, Client.from_url(address, TYPES) as client:
+        client.start_chain(number, 1)
+    assert told in str(caught.value)
+    assert not {"bob", "s3cret"} & set(re.findall(r"\w+", str(caught.value)))
 
 
 def test_a_schema_that_is_not_there(bare_dsn: str) -> None:

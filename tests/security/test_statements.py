@@ -23,7 +23,7 @@ SQL = re.compile(
 SENT = {
     # Numbers that were rounded, and one of a few words.
     "queuert/notify/sqlite.py": 1,
-    "queuert/state/sqlite/link.py": 1,
+    "queuert/state/sqlite/link.py": 2,
     # A snapshot's name, of hexadecimal digits: test_names.py.
     "queuert/state/postgres/exporting.py": 1,
     # The schema's name, checked by queuert.migrations, and quoted besides.

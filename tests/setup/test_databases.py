@@ -52,6 +52,22 @@ def test_migrates_once(postgres_server: str) -> None:
     assert len(calls) == 1
 
 
+def test_migrates_again_on_a_new_day(postgres_server: str) -> None:
+    """As a suite does that runs over midnight: a copy has the days of the event log that a migration makes then."""
+    calls: list[str] = []
+
+    def make(dsn: str) -> None:
+        calls.append(dsn)
+        make_table(dsn)
+
+    with TemplateDatabases(postgres_server, make) as databases:
+        with databases.database():
+            databases._day = "2026-01-01"
+        with databases.database() as dsn:
+            assert names(dsn) == ["first"]
+    assert len(calls) == 2
+
+
 def test_a_failed_migration_is_reported_and_tried_again(postgres_server: str) -> None:
     calls: list[str] = []
 

@@ -4,7 +4,10 @@ One thread with two connections listens and sends. It waits on their sockets and
 while nothing happens. Neither publishers nor subscribers ever wait for the server.
 """
 
-from queuert.notify.redis.adapter import RedisNotify
+from queuert.extras import needing_extras
 from queuert.notify.times import ListenerTimes
+
+with needing_extras():
+    from queuert.notify.redis.adapter import RedisNotify
 
 __all__ = ["ListenerTimes", "RedisNotify"]

@@ -1,0 +1,43 @@
+"""Without the packages of an extra, what needs them says how to get them, and all else works."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from queuert.extras import needing_extras
+
+PROGRAM = """
+import sys
+sys.modules[{package!r}] = None
+import queuert, queuert.spark, queuert.urls
+try:
+    {use}
+except ImportError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "use", "extra"),
+    [
+        ("redis", "from queuert.state.redis import RedisState", "redis"),
+        ("redis", "from queuert.notify.redis import RedisNotify", "redis"),
+        ("pyspark", "from queuert.spark import register", "spark"),
+    ],
+)
+def test_what_is_missing_is_named(package: str, use: str, extra: str) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(package=package, use=use)], capture_output=True, text=True, check=True
+    )
+    message = f"the package {package!r} is not installed: pip install 'queuert[{extra}]'"
+    assert found.stdout == f"ModuleNotFoundError {message}\n"
+
+
+def test_what_no_extra_brings_is_left_as_it_is() -> None:
+    missing = ModuleNotFoundError("No module named 'psycopg_pool'", name="psycopg_pool")
+    with pytest.raises(ModuleNotFoundError) as raised, needing_extras():
+        raise missing
+    assert raised.value is missing
