@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import time
 from collections.abc import Iterator
@@ -51,10 +52,14 @@ def run(settings: DemoSettings) -> int:
 def signals_interrupt() -> Iterator[None]:
     """A signal that asks to end raises KeyboardInterrupt inside, in place of whatever error it leads to."""
     asked = False
+    driver = logging.getLogger("psycopg")
+    level = driver.level
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal asked
         asked = True
+        # It would warn of the connection whose statement is interrupted here, which its pool then discards.
+        driver.setLevel(logging.ERROR)
         raise KeyboardInterrupt
 
     before = {number: signal.signal(number, interrupt) for number in _ENDING}
@@ -66,6 +71,7 @@ def signals_interrupt() -> Iterator[None]:
             raise KeyboardInterrupt from error
         raise
     finally:
+        driver.setLevel(level)
         for number, handler in before.items():
             signal.signal(number, handler)
 
