@@ -161,7 +161,7 @@ def test_writers_stage_and_commit(login: LoginOf) -> None:
         more = ("tag", "place", "batch", "sink", "id", "input")
         bulk.copy_rows(session, bulk.STREAM_STAGE, more, [f"{tag}\t0\t1\ts\tstreamed\t1\n".encode()])
         batch = bulk_commit.BulkStart("number", "s/1", [bulk_commit.Part(tag, 1)])
-        assert bulk_streams.commit_batch(session, batch, sink="s", query="q", batch=1)
+        assert bulk_streams.commit_batch(session, batch, sink="s", query="q", batch=1) is None
 
 
 def test_the_owner_tends_the_log(granted: str, login: LoginOf, capsys: pytest.CaptureFixture[str]) -> None:
@@ -322,6 +322,7 @@ HIDDEN = {
     "job_event": {"error"},
     "schedule": {"input", "limit_key"},
     "bulk_write": {"reject_files"},
+    "stream_write": {"reject_files"},
     **{name: {"*"} for name in ("deduplication", "limit_start", "chain_attribute", "bulk_stage", "stream_stage")},
 }
 

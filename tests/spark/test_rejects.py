@@ -333,6 +333,43 @@ def test_a_micro_batch_whose_commit_answer_was_lost_keeps_its_files(
     assert (rejected(path), numbers(dsn)) == ([2], [1])
 
 
+BY_THE_VERSION_BEFORE = """
+    INSERT INTO queuert.stream_write AS known (sink, query, batch, rows) VALUES ('s', 'q', %s, 1)
+    ON CONFLICT (sink) DO UPDATE
+    SET batch = excluded.batch, rows = excluded.rows, committed_at = clock_timestamp()
+    WHERE known.query = excluded.query AND known.batch < excluded.batch
+    RETURNING batch
+"""
+"""How a micro-batch was taken when the row of its sink said nothing of files."""
+
+
+@pytest.mark.parametrize("earlier", [[], [2]])
+def test_files_that_the_version_before_left_stay(dsn: str, path: Path, in_batch: Any, earlier: list[int]) -> None:
+    """It notes none, and leaves those of an earlier micro-batch noted: they say nothing of its own."""
+    if earlier:
+        in_batch(0)
+        stream(dsn, path).commit([stream(dsn, path).write(rows())], 0)
+    in_batch(1)
+    messages: list[Any] = [stream(dsn, path).write(rows(3, 4)) for _ in range(3)]
+    counting, late, again = messages
+    assert query(dsn, BY_THE_VERSION_BEFORE, 1) == [1]
+    stream(dsn, path).commit([again], 1)
+    stream(dsn, path).abort([late], 1)
+    assert (path / counting.reject_file).exists()
+    assert (rejected(path), everything(path)) == ([*earlier, 4], len(earlier) + 1)
+
+
+def test_the_row_of_a_sink_tells_of_its_last_micro_batch_alone(dsn: str, path: Path, in_batch: Any) -> None:
+    good = pa.record_batch({"id": ["job 3"], "n": pa.array([3], pa.int64())})
+    for number, (batch, bad) in enumerate([(next(rows()), 1), (good, 0)]):
+        in_batch(number)
+        message: Any = stream(dsn, path).write(iter([batch]))
+        stream(dsn, path).commit([message], number)
+        files = [message.reject_file] * bad
+        assert query(dsn, "SELECT rejected, reject_files FROM queuert.stream_write") == [(bad, files)]
+    assert query(dsn, "SELECT write_id FROM queuert.bulk_write") == []
+
+
 def test_a_failed_micro_batch_leaves_no_file(dsn: str, path: Path, in_batch: Any) -> None:
     in_batch(0)
     message = stream(dsn, path).write(rows())

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
+from queuert import migrations
+from queuert.errors import SchemaMissingError
 from queuert.spark.errors import StagingLostError, WriteConflictError
 from queuert.spark.options import WriteOptions, parse_options
 from queuert.spark.write.stream import JobStreamWriter
@@ -89,6 +91,18 @@ def test_staged_rows_that_are_gone_fail_the_batch(dsn: str, in_batch: Any) -> No
     with pytest.raises(StagingLostError):
         writer(dsn).commit([message], 0)
     assert query(dsn, "SELECT count(*) FROM queuert.stream_write") == [0]
+
+
+def test_an_older_schema_is_refused_and_nothing_is_written(dsn: str, in_batch: Any) -> None:
+    migrations.downgrade(dsn, revision="-1")
+    in_batch(0)
+    message = writer(dsn).write(rows(1, 2))
+    with pytest.raises(SchemaMissingError, match="queuert migrate up"):
+        writer(dsn).commit([message], 0)
+    writer(dsn).abort([message], 0)
+    assert numbers(dsn) == []
+    for table in ("stream_stage", "stream_write"):
+        assert query(dsn, f"SELECT count(*) FROM queuert.{table}") == [0]
 
 
 def test_another_query_cannot_take_a_sink(dsn: str, in_batch: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,11 +19,7 @@ from queuert.spark.write.rejects import Rejects, check_rejects, prefix_of, remov
 from queuert.spark.write.staging import Staged, Staging, settings_of
 from queuert.state.postgres.bulk import STREAM_STAGE, BulkSession, bulk_session
 from queuert.state.postgres.bulk_commit import BulkStart
-from queuert.state.postgres.bulk_streams import commit_batch, forget_staged
-from queuert.state.postgres.sync_steps import fetch
-
-_NOTED = "rejects of the last micro-batch of the sink ".ljust(257)
-"""Under which name the reject files of a sink's last batch are noted among the writes: too long for a write's own."""
+from queuert.state.postgres.bulk_streams import commit_batch, forget_staged, last_batch
 
 
 class JobStreamWriter(DataSourceStreamArrowWriter):
@@ -74,14 +70,11 @@ class JobStreamWriter(DataSourceStreamArrowWriter):
         assert sink is not None and query is not None
         refuse_bad_rows(self._options, parts)
         start = bulk_start(self._options, self._columns, write_id_of(sink, batchId), parts)
-        if self._path is None:
-            committed(
-                self._options, lambda session: commit_batch(session, start, sink=sink, query=query, batch=batchId)
-            )
-            return
         prefix, files = committed(
             self._options, lambda session: self._commit(session, start, parts, sink, query, batchId)
         )
+        if self._path is None:
+            return
         if files is None:
             remove_files(self._path, reject_files(parts))
         else:
@@ -93,18 +86,15 @@ class JobStreamWriter(DataSourceStreamArrowWriter):
         """Commit a micro-batch, and note with it where its rejected rows are.
 
         Returns how the names of its files begin, and those that count; None where that is not known, since the batch
-        was committed by somebody who had none to note.
+        was committed by somebody who had none to note, or is past.
         """
-        with session.transaction() as connection:
-            prefix = prefix_of(session, "stream", sink, batch)
-            fresh = commit_batch(session, start, sink=sink, query=query, batch=batch)
-            if not fresh:
-                return prefix, _noted(session, sink, prefix)
-            files = reject_files(parts)
-            if files:
-                noted = {"write_id": _NOTED + sink, "type": start.type, "reject_files": files}
-                connection.execute(session.sql.stream_note_rejects, {**noted, "rejected": sum(p.bad for p in parts)})
-        return prefix, files
+        session.check_schema()
+        prefix = "" if self._path is None else prefix_of(session, "stream", sink, batch)
+        rejected, files = sum(part.bad for part in parts), reject_files(parts)
+        known = commit_batch(session, start, sink=sink, query=query, batch=batch, rejected=rejected, reject_files=files)
+        if known is None:
+            return prefix, files
+        return prefix, _counting(known.reject_files, prefix) or None
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Remove what is staged of a micro-batch that has failed."""
@@ -118,7 +108,8 @@ class JobStreamWriter(DataSourceStreamArrowWriter):
             if not files or self._path is None:
                 return
             # Perhaps the commit was done, and only its answer was lost.
-            counting = _noted(session, sink, prefix_of(session, "stream", sink, batchId)) or []
+            known, prefix = last_batch(session, sink), prefix_of(session, "stream", sink, batchId)
+        counting = [] if known is None else _counting(known.reject_files, prefix)
         remove_files(self._path, [name for name in files if name not in counting])
 
 
@@ -127,17 +118,14 @@ def reject_files(parts: Sequence[Staged]) -> list[str]:
     return [part.reject_file for part in parts if part.reject_file is not None]
 
 
+def _counting(noted: Iterable[str], prefix: str) -> list[str]:
+    """Those of the noted files that are of the micro-batch whose files begin so."""
+    return [name for name in noted if name.startswith(prefix)]
+
+
 def _is_committed(session: BulkSession, *, sink: str, batch: int) -> bool:
-    with session.transaction() as connection:
-        return any(last >= batch for _, last in fetch(connection, session.sql.stream_find, {"sink": sink}))
-
-
-def _noted(session: BulkSession, sink: str, prefix: str) -> list[str] | None:
-    """The files of a micro-batch as they were noted when it was committed; None if there were none, or it is past."""
-    with session.transaction() as connection:
-        rows = fetch(connection, session.sql.bulk_find_write, {"write_id": _NOTED + sink})
-    files = [name for row in rows for name in row[-1] if name.startswith(prefix)]
-    return files or None
+    known = last_batch(session, sink)
+    return known is not None and known.batch >= batch
 
 
 def write_id_of(sink: str, batch: int) -> str:

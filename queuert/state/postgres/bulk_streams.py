@@ -3,33 +3,77 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection
 
 from queuert.state.postgres.bulk import STREAM_STAGE, BulkSession
 from queuert.state.postgres.bulk_commit import BulkStart, WriteTaken, finish, in_rounds, start_staged
 from queuert.state.postgres.sync_steps import fetch
 
 
-def commit_batch(session: BulkSession, start: BulkStart, *, sink: str, query: str, batch: int) -> bool:
+@dataclass(frozen=True, slots=True)
+class LastBatch:
+    """The last micro-batch of a sink.
+
+    Attributes:
+        query: the query that wrote it.
+        batch: its number.
+        reject_files: where its rejected rows are; those of an earlier one if a version that notes none committed it.
+    """
+
+    query: str
+    batch: int
+    reject_files: tuple[str, ...]
+
+
+def last_batch(session: BulkSession, sink: str) -> LastBatch | None:
+    """The last micro-batch that was committed for a sink; None if there was none."""
+    with session.transaction() as connection:
+        return _last(session, connection, sink)
+
+
+def _last(session: BulkSession, connection: Connection[Any], sink: str) -> LastBatch | None:
+    for query, batch, files in fetch(connection, session.sql.stream_find, {"sink": sink}):
+        return LastBatch(query, batch, tuple(files))
+    return None
+
+
+def commit_batch(
+    session: BulkSession,
+    start: BulkStart,
+    *,
+    sink: str,
+    query: str,
+    batch: int,
+    rejected: int = 0,
+    reject_files: Sequence[str] = (),
+) -> LastBatch | None:
     """Make jobs of the staged rows of a micro-batch, unless it, or a later one, was committed for the sink before.
 
-    Returns whether it was done now. What is staged for the sink up to this batch is removed in any case.
+    Returns None if it was done now, and noted with it where its rejected rows are; else the sink's last micro-batch.
+    What is staged for the sink up to this batch is removed in any case.
 
     Raises:
         WriteTaken: another query has written to this sink.
         And all that ``commit_write`` raises; nothing was written then.
     """
-    asked = {"sink": sink, "query": query, "batch": batch, "rows": start.rows}
+    asked = {"sink": sink, "query": query, "batch": batch}
+    noted = {**asked, "rows": start.rows, "rejected": rejected, "reject_files": list(reject_files)}
 
-    def once() -> bool:
+    def once() -> LastBatch | None:
+        known = None
         with session.transaction() as connection:
-            fresh = bool(fetch(connection, session.sql.stream_note_batch, asked))
-            if not fresh:
-                _check_query(fetch(connection, session.sql.stream_find, asked)[0][0], asked)
-            else:
+            if fetch(connection, session.sql.stream_note_batch, noted):
                 started = start_staged(session, connection, STREAM_STAGE, start)
                 finish(session, connection, start, started)
+            else:
+                known = _last(session, connection, sink)
+                assert known is not None
+                _check_query(known.query, asked)
             connection.execute(session.sql.stream_forget_staged, asked)
-        return fresh
+        return known
 
     return in_rounds(session, STREAM_STAGE, start, once)
 

@@ -94,4 +94,4 @@ GRANT SELECT
     (created_at, updated_at, next_at, last_at, every, priority, paused, name, type, cron, time_zone, missed)
     ON {schema}.schedule TO {observer};
 GRANT SELECT (committed_at, rows, started, rejected, write_id, type) ON {schema}.bulk_write TO {observer};
-GRANT SELECT ON {schema}.stream_write TO {observer};
+GRANT SELECT (committed_at, batch, rows, rejected, sink, query) ON {schema}.stream_write TO {observer};

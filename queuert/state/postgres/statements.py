@@ -131,7 +131,6 @@ class Statements:
     bulk_place: bytes
     stream_find: bytes
     stream_note_batch: bytes
-    stream_note_rejects: bytes
     stream_forget_staged: bytes
     stream_forget_attempts: bytes
     stream_sweep: bytes

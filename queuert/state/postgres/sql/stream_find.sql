@@ -1,2 +1,2 @@
--- The last micro-batch that was committed for a sink, and the query that wrote it.
-SELECT query, batch FROM {schema}.stream_write WHERE sink = %(sink)s
+-- The last micro-batch that was committed for a sink, the query that wrote it, and where its rejected rows are.
+SELECT query, batch, reject_files FROM {schema}.stream_write WHERE sink = %(sink)s
