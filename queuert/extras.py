@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-EXTRAS = {"redis": "redis", "pyspark": "spark", "pyarrow": "spark"}
+EXTRAS = {"redis": "redis", "pyspark": "spark", "pyarrow": "spark", "uvloop": "uvloop"}
 """Packages that may be missing, and the extra that brings each."""
 
 

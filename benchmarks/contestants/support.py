@@ -19,7 +19,7 @@ Remaining: TypeAlias = Callable[[], Awaitable[int]]
 def run(request: Request, work: Coroutine[Any, Any, dict[str, float] | None]) -> dict[str, float]:
     """Run a coroutine, on uvloop when the entry says so."""
     if request.option("uvloop", False):
-        import uvloop  # type: ignore[import-not-found]
+        import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(work) or {}

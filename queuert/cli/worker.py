@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from queuert.cli import logs
 from queuert.cli.application import load, merged_job_types
-from queuert.cli.failures import UsageError
+from queuert.cli.failures import PrerequisiteError, UsageError
 from queuert.cli.options import (
     Commands,
     current_directory_is_importable,
@@ -23,6 +24,7 @@ from queuert.cli.options import (
     store,
 )
 from queuert.client import AsyncClient
+from queuert.extras import needing_extras
 from queuert.worker import InProcessWorker, Processors
 from queuert.worker.run import ExitCode
 
@@ -69,6 +71,12 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         "--poll-interval", type=seconds, metavar="SECONDS", help="between looks without a notification (default: 60)"
     )
     parser.add_argument("--health-file", type=Path, metavar="PATH", help="keep a file for queuert health")
+    parser.add_argument(
+        "--event-loop",
+        choices=("asyncio", "uvloop"),
+        default="asyncio",
+        help="what coroutines run on; uvloop needs queuert[uvloop] (default: asyncio)",
+    )
     parser.add_argument("--log-level", choices=logs.LEVELS, default="info", help="(default: info)")
     parser.add_argument("--log-json", action="store_true", help="log one JSON object a line")
     parser.set_defaults(run=run)
@@ -81,8 +89,9 @@ def run(args: argparse.Namespace) -> int:
     with _stopped_before_it_began():
         worker = build(args)
         health_file = _checked_health_file(args.health_file)
+        loop_factory = _loop_factory(args.event_loop)
         logs.configure(args.log_level, as_json=args.log_json)
-        return run_worker(worker, health_file=health_file)
+        return run_worker(worker, health_file=health_file, loop_factory=loop_factory)
 
 
 @contextmanager
@@ -133,6 +142,17 @@ def _refuse_settings(args: argparse.Namespace) -> None:
     given = [options[name] for name in _given(args, options)]
     if given:
         raise UsageError(f"{args.application!r} is a worker with settings of its own: leave out {', '.join(given)}")
+
+
+def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if name == "asyncio":
+        return None
+    try:
+        with needing_extras():
+            import uvloop
+    except ModuleNotFoundError as error:
+        raise PrerequisiteError(f"--event-loop uvloop: {error}") from error
+    return uvloop.new_event_loop
 
 
 def _checked_health_file(path: Path | None) -> Path | None:

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
-from queuert.errors import CompletionMisuseError, LeaseLostError
+from queuert.errors import CompletionMisuseError, LeaseLostError, StateUnavailableError
 from queuert.job_types import JobTypes
 from queuert.jobs import AbortReason
 from queuert.observability.events import StateFailed
+from queuert.policies import Backoff
 from queuert.state.adapter import ClaimedJob, Finish, FinishResult
 from queuert.state.async_store import AsyncStoreTransaction
 from queuert.state.sync_store import StoreTransaction
@@ -22,6 +23,8 @@ from queuert.worker.lease_book import HeldLease
 from queuert.worker.processors import Processor
 from queuert.worker.reports import Ended
 from queuert.worker.services import Services
+
+_DOUBT = Backoff(initial=0.05, maximum=1.0)
 
 
 class AttemptRuntime:
@@ -33,7 +36,7 @@ class AttemptRuntime:
         began: when its handler did (monotonic).
         concluding: its ending is known, so there is nothing left to stop.
         ended: what its own ``complete()`` committed.
-        in_doubt: what a child process was about to commit when it was last heard of.
+        in_doubt: what was to be committed when its block, or its child process, was last heard of.
     """
 
     __slots__ = (
@@ -174,9 +177,9 @@ class AttemptRuntime:
         self.over()
         self._services.reports.ended([Ended(finish, result, self.duration)])
 
-    def let_go(self) -> None:
-        """The transaction is over and the job has no ending: the lease counts again, and is renewed at once."""
-        self.in_doubt = None
+    def let_go(self, doubtful: Finish | None) -> None:
+        """The transaction is over and the job has no ending, or one in doubt: the lease is renewed at once."""
+        self.in_doubt = None if doubtful is None else (doubtful, self._presumed(doubtful))
         self.held.cut = None
         self._services.hasten([self._job.id])
 
@@ -191,15 +194,31 @@ class AttemptRuntime:
             await asyncio.wait([closing])
         if not closing.cancelled() and (error := closing.exception()) is not None:
             # The handler was cancelled before it could hear of it.
-            told = f"{type(error).__name__}: {error}"
-            self._services.observers.emit(StateFailed(worker=self._services.worker, operation="complete", error=told))
+            self._failed(f"{type(error).__name__}: {error}")
 
     async def resolve_doubt(self) -> bool:
-        """Whether a child process that died had committed its ending; if so, that is told."""
-        if self.in_doubt is None or not await self._commit_stands():
-            return False
-        self.committed(*self.in_doubt)
-        return True
+        """Whether an ending in doubt stands; if so, that is told. The store is asked for as long as the lease lasts."""
+        failures = 0
+        while self.in_doubt is not None:
+            try:
+                stands = await self._commit_stands()
+            except StateUnavailableError as error:
+                failures += 1
+                self._failed(str(error))
+                if time.monotonic() >= self.held.deadline:
+                    return False
+                await asyncio.sleep(_DOUBT.delay(failures))
+            else:
+                if stands:
+                    self.committed(*self.in_doubt)
+                return stands
+        return False
+
+    def _presumed(self, finish: Finish) -> FinishResult:
+        return endings.presumed(finish, FinishResult(self._job.id), self._services.job_types.names)
+
+    def _failed(self, error: str) -> None:
+        self._services.observers.emit(StateFailed(worker=self._services.worker, operation="complete", error=error))
 
     async def _commit_stands(self) -> bool:
         # The transaction waits until the store has ended that of the dead process.

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 from queuert.client.starts import KnownTypes
-from queuert.errors import CompletionMisuseError
+from queuert.errors import CompletionMisuseError, StateUnavailableError
 from queuert.state import AsyncStoreTransaction, StoreTransaction
 from queuert.state.adapter import Finish, FinishResult
 from queuert.worker.abort import AbortSignal
@@ -74,8 +74,11 @@ class BlockRuntime(Protocol):
         """The ending stands."""
         ...
 
-    def let_go(self) -> None:
-        """The transaction is over and the job has no ending: the lease counts again."""
+    def let_go(self, doubtful: Finish | None) -> None:
+        """The transaction is over and the job has no ending: the lease counts again.
+
+        Or it has this one: the answer to its commit was lost, and the store could not be asked.
+        """
         ...
 
 
@@ -222,13 +225,16 @@ class GuardedBlock(Generic[T]):
         self._held = held
         return self._opened(held)
 
-    def _settle(self, finish: Finish | None = None, result: FinishResult | None = None) -> None:
+    def _settle(self, finish: Finish | None, result: FinishResult | None) -> None:
         if finish is not None and result is not None:
             self._blocks.leave(ended=True)
             self._runtime.committed(finish, result)
         else:
-            self._blocks.leave()
-            self._runtime.let_go()
+            self._let_go(None)
+
+    def _let_go(self, doubtful: Finish | None) -> None:
+        self._blocks.leave()
+        self._runtime.let_go(doubtful)
 
     # --- in a coroutine -----------------------------------------------------------------------------------------------
 
@@ -283,8 +289,8 @@ class GuardedBlock(Generic[T]):
                 await self._async.__aexit__(*_info(failure))
                 raise
             await self._async.__aexit__(*_info(error))
-        except BaseException:
-            self._settle()
+        except BaseException as failure:
+            self._let_go(finish if isinstance(failure, StateUnavailableError) else None)
             raise
         self._settle(finish, result)
 
@@ -336,7 +342,7 @@ class GuardedBlock(Generic[T]):
                 self._sync.__exit__(*_info(failure))
                 raise
             self._sync.__exit__(*_info(error))
-        except BaseException:
-            self._settle()
+        except BaseException as failure:
+            self._let_go(finish if isinstance(failure, StateUnavailableError) else None)
             raise
         self._settle(finish, result)

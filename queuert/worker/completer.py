@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from queuert.errors import StateUnavailableError
@@ -14,6 +13,7 @@ from queuert.observability.events import StateFailed
 from queuert.policies import Backoff
 from queuert.state.adapter import Finish, FinishResult
 from queuert.state.async_store import AsyncStore
+from queuert.worker.endings import presumed
 from queuert.worker.supervisor import SupervisedLoop
 
 _LARGEST_BATCH = 500
@@ -77,14 +77,21 @@ class Completer(Generic[A]):
     An ending is asked for until the store has answered: a broken connection leaves its outcome open, and asking again
     is safe, since it is written only while the lease holds, and said to be written if it was.
 
-    ``tell`` hears of the endings of authors that were decided together.
+    ``tell`` hears of the endings of authors that were decided together. ``types`` are those that the worker knows.
     """
 
     def __init__(
-        self, store: AsyncStore, tell: Callable[[Sequence[Written[A]]], None], *, worker: str, observers: Observers
+        self,
+        store: AsyncStore,
+        tell: Callable[[Sequence[Written[A]]], None],
+        *,
+        types: Sequence[str] = (),
+        worker: str,
+        observers: Observers,
     ) -> None:
         self._store = store
         self._tell = tell
+        self._types = types
         self._worker = worker
         self._observers = observers
         self._event_loop = asyncio.get_running_loop()
@@ -171,7 +178,9 @@ class Completer(Generic[A]):
                 return
             else:
                 if failures:
-                    results = [_presumed(one.finish, result) for one, result in zip(batch, results, strict=True)]
+                    results = [
+                        presumed(one.finish, result, self._types) for one, result in zip(batch, results, strict=True)
+                    ]
                 self._decide(batch, results)
                 return
 
@@ -205,17 +214,6 @@ class Completer(Generic[A]):
 
     def _report(self, error: Exception) -> None:
         self._observers.emit(StateFailed(worker=self._worker, operation="finish", error=str(error)))
-
-
-def _presumed(finish: Finish, result: FinishResult) -> FinishResult:
-    """The result of an ending that was asked for again: it may have stood already, and then the store does not tell any
-    more what became due by it. Without a hint it would wait for somebody's poll."""
-    if not result.written:
-        return result
-    following = () if finish.continuation is None else (finish.continuation.type,)
-    again = () if finish.kind.closes_chain or following else (finish.job.type,)
-    started = (one.type for one in finish.starts)
-    return replace(result, readied=tuple({*result.readied, *following, *again, *started}))
 
 
 def _too_late() -> StateUnavailableError:

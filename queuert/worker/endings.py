@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from queuert.errors import (
@@ -19,7 +21,7 @@ from queuert.jobs import JobError
 from queuert.outcomes import Cancel, ChainStart, ContinueWith, Fail, Finished, Retry, WaitFor, pause
 from queuert.payloads import safe_text
 from queuert.policies import RetryPolicy
-from queuert.state.adapter import ClaimedJob, Finish, FinishKind, NewJob
+from queuert.state.adapter import ClaimedJob, Finish, FinishKind, FinishResult, NewJob
 from queuert.worker.executors import HandlerCrashedError, remote_cause
 from queuert.worker.tracebacks import text_of
 
@@ -143,6 +145,22 @@ def interrupted(job: ClaimedJob) -> Finish:
 def late(job: ClaimedJob) -> Finish:
     """An attempt whose lease was over before it could begin: given back, not counted."""
     return Finish(job, FinishKind.INTERRUPT, error=JobError("late", "its lease was over before it could begin"))
+
+
+def presumed(finish: Finish, result: FinishResult, types: Iterable[str]) -> FinishResult:
+    """The result of an ending that may have stood already when it was asked for once more.
+
+    Then the store does not tell any more what became due by it, which would wait for somebody's poll without a hint.
+    When a chain closes that may be a job of any of ``types``, the worker's, that waited for it.
+    """
+    if not result.written:
+        return result
+    starts = [one.type for one in finish.starts]
+    if finish.kind.closes_chain:
+        starts += types
+    else:
+        starts.append(finish.job.type if finish.continuation is None else finish.continuation.type)
+    return replace(result, readied=tuple({*result.readied, *starts}))
 
 
 def error_of(exception: BaseException, kind: str = "handler") -> JobError:

@@ -79,7 +79,7 @@ class WorkerParts:
             concurrency, self._begin, enabled=not self._limits, may_start=self._may_begin, drop=AttemptRunner.over
         )
         self.completer: Completer[AttemptRunner] = Completer(
-            store, self._written, worker=self.holder, observers=self._observers
+            store, self._written, types=self._client.job_types.names, worker=self.holder, observers=self._observers
         )
         self.registration = self._new_registration(name)
         self.keeper = self._new_keeper()

@@ -68,8 +68,8 @@ class Host(Protocol):
         """It stands."""
         ...
 
-    def let_go(self) -> None:
-        """It is over, and the job has no ending."""
+    def let_go(self, doubtful: Finish | None) -> None:
+        """It is over, and the job has no ending, or one whose commit was not answered."""
         ...
 
 
@@ -253,7 +253,7 @@ class _Conversation:
                 case messages.Committed():
                     self._host.committed(message.finish, message.result)
                 case messages.LetGo():
-                    self._host.let_go()
+                    self._host.let_go(message.doubtful)
                 case _:
                     pass
 

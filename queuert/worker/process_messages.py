@@ -117,7 +117,9 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class LetGo:
-    """The transaction is over, and the job has no ending."""
+    """The transaction is over, and the job has no ending, or one whose commit was not answered."""
+
+    doubtful: Finish | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,10 +169,10 @@ class ChildRuntime:
     def closing(self, task: asyncio.Task[None]) -> None:
         """Not here: ``check_event_loop`` goes first."""
 
-    def let_go(self) -> None:
-        """The transaction is over, and the job has no ending."""
+    def let_go(self, doubtful: Finish | None) -> None:
+        """The transaction is over, and the job has no ending, or one in doubt."""
         self._cut = None
-        self._connection.send(messages.LetGo())
+        self._connection.send(messages.LetGo(doubtful))
 
 
 class _Announced:

@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from functools import partial
@@ -38,22 +38,31 @@ class ExitCode(IntEnum):
     """Asked to stop, and some handlers would not end within the grace. Their jobs were given back."""
 
 
-def run(worker: InProcessWorker, *, health_file: Path | None = None) -> int:
+def run(
+    worker: InProcessWorker,
+    *,
+    health_file: Path | None = None,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> int:
     """Run until SIGTERM or SIGINT, then stop with grace; a second signal ends the grace. Returns the exit code.
+
+    ``loop_factory`` makes the event loop, such as ``uvloop.new_event_loop``; by default it is asyncio's own.
 
     When handlers would not end, the process is ended here and now, with ABANDONED: waiting for them would be for ever.
     """
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
-        return _run(worker, health_file)
+        return _run(worker, health_file, loop_factory)
     finally:
         # Not to be inherited, ignored, by processes that the caller starts later.
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _run(worker: InProcessWorker, health_file: Path | None) -> int:
-    with asyncio.Runner() as runner:
+def _run(
+    worker: InProcessWorker, health_file: Path | None, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None
+) -> int:
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
         code = runner.run(_main(worker, health_file))
         if code == ExitCode.ABANDONED:
             logging.shutdown()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 APPLICATION = """
+import asyncio
 from pathlib import Path
 
 from queuert import AsyncClient, InProcessWorker, JobType, JobTypes, PostgresState, Processors
@@ -28,6 +29,8 @@ def run_shout(attempt):
 
 @second.handles(probe)
 async def run_probe(attempt):
+    if attempt.input == "event loop":
+        return type(asyncio.get_running_loop()).__module__
     try:
         return check_health_file(Path(attempt.input)).worker
     except UnhealthyError:

@@ -76,6 +76,27 @@ def test_control_c_stops_it_as_well(dsn: str, application: str) -> None:
     assert log == ""
 
 
+@pytest.mark.parametrize(("name", "modules"), [("asyncio", "asyncio."), ("uvloop", "uvloop")])
+def test_the_event_loop_that_is_asked_for(name: str, modules: str, dsn: str, application: str) -> None:
+    arguments = [f"{application}:both", "--log-level", "warning", "--event-loop", name]
+    with worker_process(dsn, *arguments) as process, Client(PostgresState(dsn), JOB_TYPES) as client:
+        assert client.start_chain(probe, "event loop").result(timeout=30).startswith(modules)
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=30)
+    assert (process.returncode, log) == (0, "")
+
+
+def test_an_event_loop_that_is_not_installed(
+    application: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    assert main(["worker", f"{application}:both", "--url", UNREACHABLE, "--event-loop", "uvloop"]) == 3
+    error = capsys.readouterr().err
+    assert error == (
+        "queuert: --event-loop uvloop: the package 'uvloop' is not installed: pip install 'queuert[uvloop]'\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("target", "reason"),
     [
