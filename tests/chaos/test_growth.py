@@ -187,7 +187,9 @@ def test_what_is_measured() -> None:
     ("curve", "expected"),
     [
         pytest.param([100 + min(number, 100) / 10 for number in range(400)], 0.0, id="taken up once"),
+        pytest.param([100 + min(number, 220) / 10 for number in range(400)], 0.0, id="taken up by and by"),
         pytest.param([100 + number / 10 for number in range(400)], 30.0, id="a leak"),
+        pytest.param([100 + max(number - 200, 0) / 5 for number in range(400)], 40.0, id="a leak that begins late"),
         pytest.param([100 + min(number, 100) / 10 for number in range(150)], 40.0, id="too short to be told"),
     ],
 )

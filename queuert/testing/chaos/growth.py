@@ -30,7 +30,7 @@ _PAIRS = """SELECT before.role, before.resident AS had, after.resident AS has, b
 _CURVES = "SELECT pid, resident FROM resources WHERE rest IS NULL AND pid = ? ORDER BY at"
 
 _SAMPLES = 200
-"""Samples of a process, about one a second: with fewer the run was too short for its halves to be compared."""
+"""Samples of a process, about one a second: with fewer the run was too short for its parts to be compared."""
 
 _WORKERS = "SELECT files FROM resources WHERE rest = 'after' AND role = 'worker' AND slot >= 0 ORDER BY files"
 
@@ -56,18 +56,18 @@ def unmeasured(history: History) -> frozenset[str]:
 
 
 def _grown(history: History, row: Row) -> float:
-    """By how much a process has grown, in 100: since before the faults, or, if that is less, twice since the middle.
+    """By how much a process has grown, in 100: since before the faults, or, if less, three times in the last third.
 
-    The first faults of each kind take up what is kept once and for all: code and texts that are loaded when they are
-    needed, an arena of the allocator for each thread. A leak grows as fast in the second half as in the first.
+    The first hundreds of faults take up what is kept once and for all, such as code and texts that are loaded when they
+    are needed. A leak grows as fast in the last third of the run as before it.
     """
     in_all = 100 * (row["has"] / row["had"] - 1)
     curve = [found["resident"] for found in history.rows(_CURVES, (row["pid"],))]
     if len(curve) < _SAMPLES:
         return float(in_all)
     tenth = len(curve) // 10
-    middle, end = median(curve[len(curve) // 2 - tenth : len(curve) // 2]), median(curve[-tenth:])
-    return float(min(in_all, 2 * 100 * (end / middle - 1)))
+    begin, end = median(curve[2 * len(curve) // 3 - tenth : 2 * len(curve) // 3]), median(curve[-tenth:])
+    return float(min(in_all, 3 * 100 * (end / begin - 1)))
 
 
 def witnesses(history: History) -> int:
