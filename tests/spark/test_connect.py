@@ -20,6 +20,7 @@ from queuert.observability.events import CommitRefused
 from queuert.spark import enqueue, register, request, run_in_scope, snapshot, spark_scope
 from queuert.spark.errors import BadRowsError, SparkOptionError, found_in
 from queuert.spark.history import run_history
+from queuert.spark.scope.progress import SparkProgress
 from tests.spark.scope_support import OFTEN, TAKE, WAIT, check_stop
 from tests.spark.support import numbers, resize
 from tests.worker.support import Stage, number, text
@@ -187,8 +188,21 @@ async def test_a_query_that_the_scope_was_told_of_stops(stage: Stage, connect: S
     assert connect.streams.active == []
 
 
-async def test_a_write_is_fenced_and_progress_is_told(stage: Stage, connect: SparkSession) -> None:
+async def test_a_write_is_fenced_and_progress_is_told(stage: Stage, connect: SparkSession, tmp_path: Path) -> None:
+    """The server tells of what runs every two seconds: the rows wait until it has."""
+    gate = tmp_path / "told"
     fractions: list[float] = []
+
+    def hear(progress: SparkProgress) -> None:
+        fractions.append(progress.fraction)
+        gate.touch()
+
+    def wait(batches: Iterator[Any]) -> Iterator[Any]:
+        import time
+
+        while not gate.exists():
+            time.sleep(0.02)
+        yield from batches
 
     @stage.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
@@ -196,12 +210,12 @@ async def test_a_write_is_fenced_and_progress_is_told(stage: Stage, connect: Spa
             await run_in_scope(attempt, connect, lambda scope: 1, pool="short")
 
         def work(scope: Any) -> int:
-            words = connect.range(4).selectExpr("cast(id as string) as input")
+            words = connect.range(4).mapInArrow(wait, "id long").selectExpr("cast(id as string) as input")
             if attempt.input:
                 stage.rows(TAKE, attempt.job_id)
             return enqueue(words, text.name, url=stage.dsn, fence=scope.fence).rows
 
-        return await run_in_scope(attempt, connect, work, on_progress=lambda one: fractions.append(one.fraction))
+        return await run_in_scope(attempt, connect, work, on_progress=hear)
 
     async with stage.worker():
         kept = await stage.client.start_chain(number, 0)
