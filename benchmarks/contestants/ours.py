@@ -11,7 +11,7 @@ import psycopg
 
 from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_asked, ready, serve
 from benchmarks.contestants import ours_filled
-from benchmarks.contestants.support import Remaining, remaining, unfinished
+from benchmarks.contestants.support import Remaining, remaining, some_of
 from queuert import (
     AsyncClient,
     Attempt,
@@ -43,7 +43,7 @@ job_types = JobTypes(noop, arrive, write, first, second, third, fourth, last, pa
 
 USER_TABLE = "create table user_write (id bigint generated always as identity primary key, value bigint not null)"
 _OPEN = (JobStatus.READY, JobStatus.SCHEDULED, JobStatus.RUNNING, JobStatus.BLOCKED)
-_UNFINISHED = unfinished("queuert.job where status in ('ready', 'scheduled', 'running', 'blocked')")
+_UNFINISHED = some_of(*(f"queuert.job where status = '{status.value}'" for status in _OPEN))
 
 
 def state(server: str) -> StateAdapter:
