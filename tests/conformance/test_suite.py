@@ -46,6 +46,7 @@ MUTANTS = [
     ("finish", "WHEN 'continue' THEN asked.output", "", "waiting-middle_outputs_are_kept"),
     ("complete", "AND NOT has_dependents", "", "blockers-known_to_the_claimer_or_not"),
     ("complete", "result_ttl * interval", "2 * interval", "result_ttl-counts_from_the_closing"),
+    ("start_one", "%(awaited)s::bool", "false", "waiting-outputs_in_order"),
     ("start_plain", "%(awaited)s::bool", "false", "waiting-starts_chains_and_waits"),
     ("start_missing", "ON CONFLICT (id) DO NOTHING", "", "attach-one_of_many_writes_an_id"),
     ("add_blockers", "places.first + asked.position", "asked.position", "waiting-outputs_in_order"),

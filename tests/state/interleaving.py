@@ -18,12 +18,13 @@ from random import Random
 from typing import Any
 
 import psycopg
+from psycopg.pq.abc import PGresult
 
 from queuert.state.postgres.failures import mapped_errors
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_store import PostgresStore
-from queuert.state.postgres.wire import KeptConnection
+from queuert.state.postgres.wire import KeptConnection, Step
 
 Operation = Callable[[PostgresStore], object]
 """What one party does; its result, or the error it raised, is kept."""
@@ -68,6 +69,16 @@ class _OneConnection:
         return nullcontext()
 
 
+class _SteppedStore(PostgresStore):
+    """What it sends in one round trip goes a statement at a time: on the server others can come in between."""
+
+    def _exchanged(self, connection: KeptConnection, steps: Sequence[Step]) -> list[PGresult]:
+        answers: list[PGresult] = []
+        for part in (steps[:2], *([one] for one in steps[2:])):
+            answers += super()._exchanged(connection, part)
+        return answers
+
+
 class Party:
     """One operation on its own connection and thread, held before each of its steps."""
 
@@ -75,7 +86,7 @@ class Party:
         self._operation = operation
         self._connection = connection
         self.pid = connection.info.backend_pid
-        self._store = PostgresStore(settings, Statements("queuert"), 1)
+        self._store = _SteppedStore(settings, Statements("queuert"), 1)
         vars(self._store).update(_connections=_OneConnection(self._connection))
         self._turn = threading.Semaphore(0)
         self.arrived = threading.Semaphore(0)

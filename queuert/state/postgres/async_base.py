@@ -21,6 +21,7 @@ from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.transport import connection_risks
+from queuert.state.postgres.wire import NamedStatement
 
 
 class AsyncPostgresBase:
@@ -51,7 +52,7 @@ class AsyncPostgresBase:
         await self._connections.aclose()
 
     async def _fetch(
-        self, statement: bytes, values: parameters.Parameters | None = None, *, binary: bool = False
+        self, statement: bytes | NamedStatement, values: parameters.Parameters | None = None, *, binary: bool = False
     ) -> list[Row]:
         async with self._connections.connection() as connection:
             return await fetch(connection, statement, values, binary=binary)

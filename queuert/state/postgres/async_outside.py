@@ -13,7 +13,7 @@ from queuert.state.adapter import NewJob
 from queuert.state.checks import check_completions
 from queuert.state.hints import Hints, delete_hints, intervention_hints, trigger_hints
 from queuert.state.outside import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
-from queuert.state.postgres import outside_rows
+from queuert.state.postgres import outside_rows, parameters
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_steps import add_blockers, fetch, forget_deleted
 from queuert.state.postgres.failures import was_deadlock
@@ -213,4 +213,4 @@ class AsyncPostgresOutside(AsyncPostgresBase):
         raise StateError(f"chains {sorted(ids)!r} go on faster than their last jobs can be locked")
 
     async def _release_dependents(self, connection: AsyncConnection[Any], closed: Sequence[str]) -> list[Row]:
-        return await fetch(connection, self._sql.unblock, {"chains": list(closed)}) if closed else []
+        return await fetch(connection, self._sql.unblock, parameters.closed_chains(closed)) if closed else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeGuard
 
 from psycopg import AsyncConnection, AsyncRawCursor, Error
 from psycopg.pq import TransactionStatus
@@ -27,14 +27,20 @@ from queuert.state.postgres.outside_rows import freed_keys
 from queuert.state.postgres.registering import freed_entries
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
-from queuert.state.postgres.wire import is_plain_connection, numbered
+from queuert.state.postgres.wire import (
+    AsyncKeptConnection,
+    NamedStatement,
+    async_ask,
+    is_plain_connection,
+    numbered,
+)
 
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
 async def fetch(
     connection: AsyncConnection[Any],
-    statement: bytes,
+    statement: bytes | NamedStatement,
     values: parameters.Parameters | None = None,
     *,
     binary: bool = False,
@@ -42,24 +48,38 @@ async def fetch(
     """Run one statement and return its rows as tuples, whatever row factory the connection has.
 
     ``binary`` asks for them in a form that is read in half the time; worth while for many. Placeholders are numbered
-    once for each statement: psycopg's other cursors do it at each execution if the text is longer than 4 kB.
+    once for each statement: psycopg's other cursors do it at each execution if the text is longer than 4 kB. One that
+    has a name goes past the cursors, where the connection is ours and may prepare.
     """
+    if isinstance(statement, NamedStatement) and values is not None and _is_quick(connection):
+        return await async_ask(connection, statement, values)
     async with await _send(connection, statement, values, binary=binary) as cursor:
         return await cursor.fetchall()
 
 
 async def _send(
     connection: AsyncConnection[Any],
-    statement: bytes,
+    statement: bytes | NamedStatement,
     values: parameters.Parameters | None = None,
     *,
     binary: bool = False,
 ) -> AsyncRawCursor[Row]:
     """Send one statement. Its answer is waited for as well, unless the connection is in a pipeline."""
-    text, names = (statement, ()) if values is None else numbered(statement)
+    if isinstance(statement, NamedStatement):
+        _, text, names = statement
+    else:
+        text, names = (statement, ()) if values is None else numbered(statement)
     cursor = AsyncRawCursor(connection, row_factory=tuple_row)
     await cursor.execute(text, None if values is None else [values[name] for name in names], binary=binary)
     return cursor
+
+
+def _is_quick(connection: AsyncConnection[Any]) -> TypeGuard[AsyncKeptConnection]:
+    return (
+        isinstance(connection, AsyncKeptConnection)
+        and connection.prepare_threshold is not None
+        and is_plain_connection(connection.pgconn)
+    )
 
 
 async def begin_callers_transaction(connection: AsyncConnection[Any]) -> None:
@@ -89,9 +109,10 @@ async def lock_rows(
         ChainNotFoundError: a chain that a job is to wait for does not exist.
     """
     awaited = {chain_id for job in waiting for chain_id in job.blockers}.difference(besides)
-    asked = {"rows": list(awaited.union(others)), "awaited": list(awaited), "closing": list(closing)}
-    if not asked["rows"]:
+    locked = awaited.union(others)
+    if not locked:
         return
+    asked = parameters.locks(locked, awaited=awaited, closing=closing)
     found = {row[0] for row in await fetch(connection, sql.lock_rows, asked)}
     missing = sorted(awaited - found)
     if missing:
@@ -181,6 +202,6 @@ async def finish_and_release(
     started = await insert_jobs(connection, sql, sql.start_jobs, started_by(begun), awaited=True)
     statuses = await add_blockers(connection, sql, waiting_jobs(begun))
     blocked = {job_id for job_id, status in statuses.items() if status == JobStatus.BLOCKED}
-    released = await fetch(connection, sql.unblock, {"chains": closing}) if closing else []
+    released = await fetch(connection, sql.unblock, parameters.closed_chains(closing)) if closing else []
     freed = [row[0] for row in released if row[1] in DUE] + [job.type for job in started.values()]
     return finish_results(finishes, found, freed, blocked)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, Error
 from psycopg.errors import LockNotAvailable
+from psycopg.pq.abc import PGresult
 
 from queuert.errors import StateError
 from queuert.jobs import AbortReason, ChainRecord, Job, JobStatus
@@ -34,6 +36,7 @@ from queuert.state.postgres.async_retention import AsyncPostgresRetention
 from queuert.state.postgres.async_starting import AsyncPostgresStarting
 from queuert.state.postgres.async_steps import fetch, finish_and_release, lock_rows
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
+from queuert.state.postgres.closing import closes_only, closing_results, closing_steps
 from queuert.state.postgres.finishing import (
     DUE,
     are_plain,
@@ -43,9 +46,7 @@ from queuert.state.postgres.finishing import (
     releases_dependents,
 )
 from queuert.state.postgres.rows import LeaseState, Row
-
-_SOON = b"SELECT set_config('lock_timeout', '50ms', true)"
-"""For who would not wait: long enough for another statement's lock, too short for a transaction that a caller holds."""
+from queuert.state.postgres.wire import AsyncKeptConnection, Step, async_exchange
 
 _FINISH_ROUNDS = 4
 """A finish is asked for again when a chain got its first dependent meanwhile; more than once is already rare."""
@@ -97,18 +98,19 @@ class AsyncPostgresStore(
                 break
             async with self._connections.connection() as connection:
                 if release_dependents:
-                    left = await self._settle(connection, left, results)
+                    if not closes_only(left):
+                        left = await self._settle(connection, left, results)
                     results |= await self._release_round(connection, left, wait=wait)
                 elif plain:
-                    found = await fetch(connection, self._sql.complete, parameters.complete(left))
+                    found = await fetch(connection, self._sql.completions, parameters.complete(left))
                     if len(found) == len(left):
                         return [FinishResult(one.job.id) for one in finishes]
                     results |= completed(left, found)
                 elif are_plain_or_failed(left):
-                    found = await fetch(connection, self._sql.end_plain, parameters.end_plain(left))
+                    found = await fetch(connection, self._sql.plain_endings, parameters.end_plain(left))
                     results |= finish_results(left, found)
                 else:
-                    found = await fetch(connection, self._sql.finish, parameters.finish(left, closes_awaited=False))
+                    found = await fetch(connection, self._sql.endings, parameters.finish(left, closes_awaited=False))
                     results |= finish_results(left, found)
                 missed = [one for one in left if one.job.lease not in results]
                 left = await self._settle(connection, missed, results)
@@ -118,19 +120,31 @@ class AsyncPostgresStore(
         return [results[one.job.lease] for one in finishes]
 
     async def _release_round(
-        self, connection: AsyncConnection[Any], finishes: Sequence[Finish], *, wait: bool
+        self, connection: AsyncKeptConnection, finishes: Sequence[Finish], *, wait: bool
     ) -> dict[Lease, FinishResult]:
         if not finishes:
             return {}
         try:
+            if closes_only(finishes):
+                steps = closing_steps(self._sql, finishes, wait=wait)
+                return closing_results(finishes, await self._exchanged(connection, steps))
             async with connection.transaction():
                 if not wait:
-                    await fetch(connection, _SOON)
+                    await fetch(connection, self._sql.lock_soon)
                 return await finish_and_release(connection, self._sql, finishes)
         except LockNotAvailable:
             if wait:
                 raise
             return {one.job.lease: FinishResult(one.job.id, pending=True) for one in finishes}
+
+    async def _exchanged(self, connection: AsyncKeptConnection, steps: Sequence[Step]) -> list[PGresult]:
+        """A transaction in one round trip: while it waits for the client, others wait for its locks."""
+        try:
+            return await async_exchange(connection, steps, prepare=self._connections.prepares)
+        except Error:
+            with suppress(Error):
+                await connection.rollback()
+            raise
 
     async def _settle(
         self, connection: AsyncConnection[Any], missed: Sequence[Finish], results: dict[Lease, FinishResult]
@@ -138,7 +152,7 @@ class AsyncPostgresStore(
         """Say of each finish whose lease does not hold what became of it; the others are returned, to be asked for."""
         if not missed:
             return []
-        asked = {"ids": [one.job.id for one in missed]}
+        asked = parameters.leases([one.job.lease for one in missed])
         found = await fetch(connection, self._sql.lease_states, asked)
         again = []
         for one, state in zip(missed, rows.lease_states([one.job.lease for one in missed], found), strict=True):
@@ -150,7 +164,7 @@ class AsyncPostgresStore(
 
     async def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
         """Why each lease does not hold its job."""
-        found = await self._fetch(self._sql.lease_states, {"ids": [lease.job_id for lease in leases]})
+        found = await self._fetch(self._sql.lease_states, parameters.leases(leases))
         return [None if isinstance(state, LeaseState) else state for state in rows.lease_states(leases, found)]
 
     def transaction(self, job: ClaimedJob) -> AsyncPostgresTransaction:
@@ -178,11 +192,11 @@ class AsyncPostgresStore(
         job_id, chain_id, token = row[0], row[2], row[6]
         try:
             async with connection.transaction():
-                await fetch(connection, _SOON)
+                await fetch(connection, self._sql.lock_soon)
                 await lock_rows(connection, self._sql, [job_id, chain_id], (), closing=[chain_id])
                 if not await fetch(connection, self._sql.fail_expired, {"ids": [job_id], "tokens": [token]}):
                     return []
-                released = await fetch(connection, self._sql.unblock, {"chains": [chain_id]})
+                released = await fetch(connection, self._sql.unblock, parameters.closed_chains([chain_id]))
         except LockNotAvailable:
             return []
         job = rows.reaped_job(row, status=JobStatus.FAILED)

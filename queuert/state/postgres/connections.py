@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Any
 
-from psycopg import AsyncConnection, AsyncCursor, BaseConnection, Connection, Cursor, errors
+from psycopg import AsyncConnection, AsyncCursor, BaseConnection, Connection, Cursor, Error, errors
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from queuert.errors import ClosedError
-from queuert.state.postgres.failures import mapped_errors
+from queuert.state.postgres.failures import mapped, mapped_errors
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.watchdog import Watchdog, cut
 from queuert.state.postgres.wire import AsyncKeptConnection, KeptConnection, close_if_in_pipeline
@@ -67,14 +67,6 @@ class _Base:
             left -= _REMINDER
         yield left, True
 
-    @contextmanager
-    def _used(self, connection: BaseConnection[Any]) -> Iterator[None]:
-        self._in_use.add(connection)
-        try:
-            yield
-        finally:
-            self._in_use.discard(connection)
-
     def cut_in_use(self) -> None:
         """End the connections that are in use: whoever waits on one fails at once. From any thread."""
         for connection in list(self._in_use):
@@ -90,13 +82,19 @@ class _Base:
 
     @contextmanager
     def _limited(self, connection: BaseConnection[Any]) -> Iterator[None]:
-        with mapped_errors(), self._watchdog.limit(connection):
+        with self._watchdog.limit(connection):
             try:
                 yield
-            except errors.ReadOnlySqlTransaction:
-                # A primary that became a standby: the pool must look for the new one.
-                connection.pgconn.finish()
-                raise
+            except Error as error:
+                raise _told(connection, error) from error
+
+
+def _told(connection: BaseConnection[Any], error: Error) -> Exception:
+    """The contract's error for one of the driver's, after which the connection may be of no more use."""
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        # A primary that became a standby: the pool must look for the new one.
+        connection.pgconn.finish()
+    return mapped(error)
 
 
 class AsyncConnections(_Base):
@@ -127,24 +125,37 @@ class AsyncConnections(_Base):
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncKeptConnection]:
         """A connection for some statements: driver errors are mapped, and waiting is limited."""
-        async with self.bare_connection() as connection:
-            with self._limited(connection):
-                if self._is_new(connection):
-                    await connection.execute(_PLAN_ONCE, [connection.info.backend_pid])
-                yield connection
+        # One block for what bare_connection() and limited() do together: each start and claim comes through here.
+        connection = await self._taken()
+        wait = self._watchdog.begin(connection)
+        try:
+            if self._is_new(connection):
+                await connection.execute(_PLAN_ONCE, [connection.info.backend_pid])
+            yield connection
+        except Error as error:
+            raise _told(connection, error) from error
+        finally:
+            self._watchdog.end(wait)
+            await self._give_back(connection)
 
     @asynccontextmanager
     async def bare_connection(self) -> AsyncIterator[AsyncKeptConnection]:
         """A connection on which foreign code will run as well: its errors pass as they are."""
-        if self._pool is None:
-            raise ClosedError("the store is not open: it was closed, or never opened")
-        with mapped_errors():
-            connection = await self._waited_for(self._pool)
+        connection = await self._taken()
         try:
-            with self._used(connection):
-                yield connection
+            yield connection
         finally:
             await self._give_back(connection)
+
+    async def _taken(self) -> AsyncKeptConnection:
+        if self._pool is None:
+            raise ClosedError("the store is not open: it was closed, or never opened")
+        try:
+            connection = await self._waited_for(self._pool)
+        except Error as error:
+            raise mapped(error) from error
+        self._in_use.add(connection)
+        return connection
 
     async def _waited_for(self, pool: AsyncConnectionPool[AsyncKeptConnection]) -> AsyncKeptConnection:
         for wait, last in self._waits():
@@ -156,6 +167,7 @@ class AsyncConnections(_Base):
         raise AssertionError("the last wait returns or raises")
 
     async def _give_back(self, connection: AsyncKeptConnection) -> None:
+        self._in_use.discard(connection)
         # What a handler set for itself is not for the next one.
         connection.row_factory, connection.cursor_factory = tuple_row, AsyncCursor
         close_if_in_pipeline(connection.pgconn)
@@ -198,23 +210,36 @@ class Connections(_Base):
     @contextmanager
     def connection(self) -> Iterator[KeptConnection]:
         """A connection for some statements: driver errors are mapped, and waiting is limited."""
-        with self.bare_connection() as connection, self._limited(connection):
+        connection = self._taken()
+        wait = self._watchdog.begin(connection)
+        try:
             if self._is_new(connection):
                 connection.execute(_PLAN_ONCE, [connection.info.backend_pid])
             yield connection
+        except Error as error:
+            raise _told(connection, error) from error
+        finally:
+            self._watchdog.end(wait)
+            self._give_back(connection)
 
     @contextmanager
     def bare_connection(self) -> Iterator[KeptConnection]:
         """A connection on which foreign code will run as well: its errors pass as they are."""
-        if self._pool is None:
-            raise ClosedError("the store is not open: it was closed, or never opened")
-        with mapped_errors():
-            connection = self._waited_for(self._pool)
+        connection = self._taken()
         try:
-            with self._used(connection):
-                yield connection
+            yield connection
         finally:
             self._give_back(connection)
+
+    def _taken(self) -> KeptConnection:
+        if self._pool is None:
+            raise ClosedError("the store is not open: it was closed, or never opened")
+        try:
+            connection = self._waited_for(self._pool)
+        except Error as error:
+            raise mapped(error) from error
+        self._in_use.add(connection)
+        return connection
 
     def _waited_for(self, pool: ConnectionPool[KeptConnection]) -> KeptConnection:
         for wait, last in self._waits():
@@ -226,6 +251,7 @@ class Connections(_Base):
         raise AssertionError("the last wait returns or raises")
 
     def _give_back(self, connection: KeptConnection) -> None:
+        self._in_use.discard(connection)
         connection.row_factory, connection.cursor_factory = tuple_row, Cursor
         close_if_in_pipeline(connection.pgconn)
         if self._pool is None:

@@ -8,11 +8,12 @@ from queuert.state.adapter import NewJob
 from queuert.state.postgres import parameters
 from queuert.state.postgres.registering import indexing
 from queuert.state.postgres.statements import Statements
+from queuert.state.postgres.wire import NamedStatement
 
 
 def insertions(
     sql: Statements, statement: bytes, jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 0
-) -> Iterator[tuple[bytes, parameters.Parameters]]:
+) -> Iterator[tuple[bytes | NamedStatement, parameters.Parameters]]:
     """Statements with their parameters, made of ``start_jobs`` or ``start_missing``: mostly one, and the narrow one.
 
     ``awaited`` says that another job will wait for their chains; ``before`` how many of the same call come earlier.
@@ -21,7 +22,7 @@ def insertions(
         return
     plain = parameters.plain_start(jobs, awaited=awaited, before=before) if statement is sql.start_jobs else None
     if plain is not None:
-        yield sql.start_plain, plain
+        yield (sql.plain_starts if len(jobs) > 1 else sql.single_starts), plain
         return
     if any(job.attributes for job in jobs):
         statement = indexing(sql.index_attributes, statement)

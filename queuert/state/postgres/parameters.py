@@ -91,7 +91,7 @@ def start_chunks(jobs: Sequence[NewJob], *, awaited: bool = False, before: int =
 
 
 def plain_start(jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 0) -> Parameters | None:
-    """Parameters of ``start_plain``, or None where these jobs need more than it does, or more than one statement.
+    """Parameters of ``start_plain``, or of ``start_one`` for one job; None where they need more, or more statements.
 
     ``before`` is that of :func:`start_chunks`.
     """
@@ -106,7 +106,7 @@ def plain_start(jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 
         size += len(job.input)
     if size > MAX_STATEMENT_CHARACTERS:
         return None
-    return {
+    common = {
         "type": first.type,
         "priority": first.priority,
         "trace_context": first.trace_context,
@@ -114,6 +114,11 @@ def plain_start(jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 
         "result_ttl": first.result_ttl,
         "awaited": awaited,
         "before": before,
+    }
+    if len(jobs) == 1:
+        return {**common, "id": first.id, "input": first.input}
+    return {
+        **common,
         "ids": text_array([job.id for job in jobs]),
         "inputs": text_array([job.input for job in jobs]),
     }
@@ -173,11 +178,21 @@ def finish(finishes: Sequence[Finish], *, closes_awaited: bool) -> Parameters:
     roots = {root for root in map(closing_root, finishes) if root is not None}
     return {
         "finishes": array(map(_finish_row, finishes)),
-        "rows": list({one.job.id for one in finishes} | roots),
-        "roots": list(roots),
-        "tokens": list({one.job.token for one in finishes}),
-        "closes_awaited": closes_awaited,
+        "rows": text_array(list({one.job.id for one in finishes} | roots)),
+        "roots": text_array(list(roots)),
+        "tokens": text_array(list({one.job.token for one in finishes})),
+        "closes_awaited": "true" if closes_awaited else "false",
     }
+
+
+def locks(rows: Iterable[str], *, awaited: Iterable[str] = (), closing: Sequence[str] = ()) -> Parameters:
+    """Parameters of ``lock_rows``."""
+    return {"rows": text_array(list(rows)), "awaited": text_array(list(awaited)), "closing": text_array(closing)}
+
+
+def closed_chains(chains: Sequence[str]) -> Parameters:
+    """Parameters of ``unblock``."""
+    return {"chains": text_array(chains)}
 
 
 def complete(finishes: Sequence[Finish]) -> Parameters:
@@ -213,8 +228,8 @@ def claim(request: ClaimRequest, places: Sequence[Place] | None = None) -> Param
     return {
         "types": text_array(list(request.leases)),
         "leases": f"{{{','.join(map(repr, request.leases.values()))}}}",
-        "first_ranks": None if places is None else [rank for rank, _ in places],
-        "first_times": None if places is None else [when for _, when in places],
+        "first_ranks": None if places is None else f"{{{','.join(str(rank) for rank, _ in places)}}}",
+        "first_times": None if places is None else f"{{{','.join(when.isoformat() for _, when in places)}}}",
         "limit": request.limit,
         "token": request.token,
         "holder": request.holder,
@@ -223,7 +238,10 @@ def claim(request: ClaimRequest, places: Sequence[Place] | None = None) -> Param
 
 def leases(held: Sequence[Lease]) -> Parameters:
     """Parameters of ``release``, ``fail_expired`` and ``lease_states``."""
-    return {"ids": [lease.job_id for lease in held], "tokens": [lease.token for lease in held]}
+    return {
+        "ids": text_array([lease.job_id for lease in held]),
+        "tokens": text_array([lease.token for lease in held]),
+    }
 
 
 def renewals(asked: Sequence[Renewal]) -> Parameters:

@@ -22,6 +22,7 @@ from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_steps import begin_callers_transaction, fetch
 from queuert.state.postgres.transport import connection_risks
+from queuert.state.postgres.wire import NamedStatement
 
 
 class PostgresBase:
@@ -52,7 +53,7 @@ class PostgresBase:
         self._connections.close()
 
     def _fetch(
-        self, statement: bytes, values: parameters.Parameters | None = None, *, binary: bool = False
+        self, statement: bytes | NamedStatement, values: parameters.Parameters | None = None, *, binary: bool = False
     ) -> list[Row]:
         with self._connections.connection() as connection:
             return fetch(connection, statement, values, binary=binary)

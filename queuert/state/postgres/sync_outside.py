@@ -14,7 +14,7 @@ from queuert.state.adapter import NewJob
 from queuert.state.checks import check_completions
 from queuert.state.hints import Hints, delete_hints, intervention_hints, trigger_hints
 from queuert.state.outside import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
-from queuert.state.postgres import outside_rows
+from queuert.state.postgres import outside_rows, parameters
 from queuert.state.postgres.failures import was_deadlock
 from queuert.state.postgres.outside_rows import FAILED_OR_CANCELLED, MetChain
 from queuert.state.postgres.repeating import ROUNDS, Work
@@ -210,4 +210,4 @@ class PostgresOutside(PostgresBase):
         raise StateError(f"chains {sorted(ids)!r} go on faster than their last jobs can be locked")
 
     def _release_dependents(self, connection: Connection[Any], closed: Sequence[str]) -> list[Row]:
-        return fetch(connection, self._sql.unblock, {"chains": list(closed)}) if closed else []
+        return fetch(connection, self._sql.unblock, parameters.closed_chains(closed)) if closed else []

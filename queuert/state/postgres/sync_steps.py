@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeGuard
 
 from psycopg import Connection, Error, RawCursor
 from psycopg.pq import TransactionStatus
@@ -28,14 +28,20 @@ from queuert.state.postgres.outside_rows import freed_keys
 from queuert.state.postgres.registering import freed_entries
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
-from queuert.state.postgres.wire import is_plain_connection, numbered
+from queuert.state.postgres.wire import (
+    KeptConnection,
+    NamedStatement,
+    is_plain_connection,
+    numbered,
+    sync_ask,
+)
 
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
 def fetch(
     connection: Connection[Any],
-    statement: bytes,
+    statement: bytes | NamedStatement,
     values: parameters.Parameters | None = None,
     *,
     binary: bool = False,
@@ -43,24 +49,38 @@ def fetch(
     """Run one statement and return its rows as tuples, whatever row factory the connection has.
 
     ``binary`` asks for them in a form that is read in half the time; worth while for many. Placeholders are numbered
-    once for each statement: psycopg's other cursors do it at each execution if the text is longer than 4 kB.
+    once for each statement: psycopg's other cursors do it at each execution if the text is longer than 4 kB. One that
+    has a name goes past the cursors, where the connection is ours and may prepare.
     """
+    if isinstance(statement, NamedStatement) and values is not None and _is_quick(connection):
+        return sync_ask(connection, statement, values)
     with _send(connection, statement, values, binary=binary) as cursor:
         return cursor.fetchall()
 
 
 def _send(
     connection: Connection[Any],
-    statement: bytes,
+    statement: bytes | NamedStatement,
     values: parameters.Parameters | None = None,
     *,
     binary: bool = False,
 ) -> RawCursor[Row]:
     """Send one statement. Its answer is waited for as well, unless the connection is in a pipeline."""
-    text, names = (statement, ()) if values is None else numbered(statement)
+    if isinstance(statement, NamedStatement):
+        _, text, names = statement
+    else:
+        text, names = (statement, ()) if values is None else numbered(statement)
     cursor = RawCursor(connection, row_factory=tuple_row)
     cursor.execute(text, None if values is None else [values[name] for name in names], binary=binary)
     return cursor
+
+
+def _is_quick(connection: Connection[Any]) -> TypeGuard[KeptConnection]:
+    return (
+        isinstance(connection, KeptConnection)
+        and connection.prepare_threshold is not None
+        and is_plain_connection(connection.pgconn)
+    )
 
 
 def begin_callers_transaction(connection: Connection[Any]) -> None:
@@ -90,9 +110,10 @@ def lock_rows(
         ChainNotFoundError: a chain that a job is to wait for does not exist.
     """
     awaited = {chain_id for job in waiting for chain_id in job.blockers}.difference(besides)
-    asked = {"rows": list(awaited.union(others)), "awaited": list(awaited), "closing": list(closing)}
-    if not asked["rows"]:
+    locked = awaited.union(others)
+    if not locked:
         return
+    asked = parameters.locks(locked, awaited=awaited, closing=closing)
     found = {row[0] for row in fetch(connection, sql.lock_rows, asked)}
     missing = sorted(awaited - found)
     if missing:
@@ -178,6 +199,6 @@ def finish_and_release(
     started = insert_jobs(connection, sql, sql.start_jobs, started_by(begun), awaited=True)
     statuses = add_blockers(connection, sql, waiting_jobs(begun))
     blocked = {job_id for job_id, status in statuses.items() if status == JobStatus.BLOCKED}
-    released = fetch(connection, sql.unblock, {"chains": closing}) if closing else []
+    released = fetch(connection, sql.unblock, parameters.closed_chains(closing)) if closing else []
     freed = [row[0] for row in released if row[1] in DUE] + [job.type for job in started.values()]
     return finish_results(finishes, found, freed, blocked)

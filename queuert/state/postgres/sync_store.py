@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
-from psycopg import Connection
+from psycopg import Connection, Error
 from psycopg.errors import LockNotAvailable
+from psycopg.pq.abc import PGresult
 
 from queuert.errors import StateError
 from queuert.jobs import AbortReason, ChainRecord, Job, JobStatus
@@ -24,6 +26,7 @@ from queuert.state.adapter import (
 )
 from queuert.state.checks import check_endings
 from queuert.state.postgres import parameters, rows
+from queuert.state.postgres.closing import closes_only, closing_results, closing_steps
 from queuert.state.postgres.finishing import (
     DUE,
     are_plain,
@@ -44,9 +47,7 @@ from queuert.state.postgres.sync_retention import PostgresRetention
 from queuert.state.postgres.sync_starting import PostgresStarting
 from queuert.state.postgres.sync_steps import fetch, finish_and_release, lock_rows
 from queuert.state.postgres.sync_transaction import PostgresTransaction
-
-_SOON = b"SELECT set_config('lock_timeout', '50ms', true)"
-"""For who would not wait: long enough for another statement's lock, too short for a transaction that a caller holds."""
+from queuert.state.postgres.wire import KeptConnection, Step, sync_exchange
 
 _FINISH_ROUNDS = 4
 """A finish is asked for again when a chain got its first dependent meanwhile; more than once is already rare."""
@@ -98,18 +99,19 @@ class PostgresStore(
                 break
             with self._connections.connection() as connection:
                 if release_dependents:
-                    left = self._settle(connection, left, results)
+                    if not closes_only(left):
+                        left = self._settle(connection, left, results)
                     results |= self._release_round(connection, left, wait=wait)
                 elif plain:
-                    found = fetch(connection, self._sql.complete, parameters.complete(left))
+                    found = fetch(connection, self._sql.completions, parameters.complete(left))
                     if len(found) == len(left):
                         return [FinishResult(one.job.id) for one in finishes]
                     results |= completed(left, found)
                 elif are_plain_or_failed(left):
-                    found = fetch(connection, self._sql.end_plain, parameters.end_plain(left))
+                    found = fetch(connection, self._sql.plain_endings, parameters.end_plain(left))
                     results |= finish_results(left, found)
                 else:
-                    found = fetch(connection, self._sql.finish, parameters.finish(left, closes_awaited=False))
+                    found = fetch(connection, self._sql.endings, parameters.finish(left, closes_awaited=False))
                     results |= finish_results(left, found)
                 missed = [one for one in left if one.job.lease not in results]
                 left = self._settle(connection, missed, results)
@@ -119,19 +121,31 @@ class PostgresStore(
         return [results[one.job.lease] for one in finishes]
 
     def _release_round(
-        self, connection: Connection[Any], finishes: Sequence[Finish], *, wait: bool
+        self, connection: KeptConnection, finishes: Sequence[Finish], *, wait: bool
     ) -> dict[Lease, FinishResult]:
         if not finishes:
             return {}
         try:
+            if closes_only(finishes):
+                steps = closing_steps(self._sql, finishes, wait=wait)
+                return closing_results(finishes, self._exchanged(connection, steps))
             with connection.transaction():
                 if not wait:
-                    fetch(connection, _SOON)
+                    fetch(connection, self._sql.lock_soon)
                 return finish_and_release(connection, self._sql, finishes)
         except LockNotAvailable:
             if wait:
                 raise
             return {one.job.lease: FinishResult(one.job.id, pending=True) for one in finishes}
+
+    def _exchanged(self, connection: KeptConnection, steps: Sequence[Step]) -> list[PGresult]:
+        """A transaction in one round trip: while it waits for the client, others wait for its locks."""
+        try:
+            return sync_exchange(connection, steps, prepare=self._connections.prepares)
+        except Error:
+            with suppress(Error):
+                connection.rollback()
+            raise
 
     def _settle(
         self, connection: Connection[Any], missed: Sequence[Finish], results: dict[Lease, FinishResult]
@@ -139,7 +153,7 @@ class PostgresStore(
         """Say of each finish whose lease does not hold what became of it; the others are returned, to be asked for."""
         if not missed:
             return []
-        asked = {"ids": [one.job.id for one in missed]}
+        asked = parameters.leases([one.job.lease for one in missed])
         found = fetch(connection, self._sql.lease_states, asked)
         again = []
         for one, state in zip(missed, rows.lease_states([one.job.lease for one in missed], found), strict=True):
@@ -151,7 +165,7 @@ class PostgresStore(
 
     def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
         """Why each lease does not hold its job."""
-        found = self._fetch(self._sql.lease_states, {"ids": [lease.job_id for lease in leases]})
+        found = self._fetch(self._sql.lease_states, parameters.leases(leases))
         return [None if isinstance(state, LeaseState) else state for state in rows.lease_states(leases, found)]
 
     def transaction(self, job: ClaimedJob) -> PostgresTransaction:
@@ -179,11 +193,11 @@ class PostgresStore(
         job_id, chain_id, token = row[0], row[2], row[6]
         try:
             with connection.transaction():
-                fetch(connection, _SOON)
+                fetch(connection, self._sql.lock_soon)
                 lock_rows(connection, self._sql, [job_id, chain_id], (), closing=[chain_id])
                 if not fetch(connection, self._sql.fail_expired, {"ids": [job_id], "tokens": [token]}):
                     return []
-                released = fetch(connection, self._sql.unblock, {"chains": [chain_id]})
+                released = fetch(connection, self._sql.unblock, parameters.closed_chains([chain_id]))
         except LockNotAvailable:
             return []
         job = rows.reaped_job(row, status=JobStatus.FAILED)

@@ -32,18 +32,18 @@ class Watchdog:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._pause = seconds / 20
-        self._waits: deque[_Wait] = deque()  # Each lasts equally long, so the first to begin is the first to expire.
+        self._waits: deque[Wait] = deque()  # Each lasts equally long, so the first to begin is the first to expire.
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     @contextmanager
     def limit(self, connection: BaseConnection[Any]) -> Iterator[None]:
         """Cut ``connection`` unless the block ends in time; what waits inside then fails with an OperationalError."""
-        wait = self._begin(connection)
+        wait = self.begin(connection)
         try:
             yield
         finally:
-            self._end(wait)
+            self.end(wait)
 
     def begin_anew(self, connection: BaseConnection[Any]) -> None:
         """Let a block's time begin now: what it has done so far was no waiting for the server."""
@@ -55,8 +55,9 @@ class Watchdog:
                     self._waits.append(wait)
                     return
 
-    def _begin(self, connection: BaseConnection[Any]) -> _Wait:
-        wait = _Wait(connection, time.monotonic() + self.seconds)
+    def begin(self, connection: BaseConnection[Any]) -> Wait:
+        """Cut ``connection`` unless :meth:`end` is called with what this returns, in time."""
+        wait = Wait(connection, time.monotonic() + self.seconds)
         with self._lock:
             self._waits.append(wait)
             if self._thread is None or not self._thread.is_alive():
@@ -64,7 +65,8 @@ class Watchdog:
                 self._thread.start()
         return wait
 
-    def _end(self, wait: _Wait) -> None:
+    def end(self, wait: Wait) -> None:
+        """It was in time, or was cut."""
         with self._lock:
             wait.connection = None
             while self._waits and self._waits[0].connection is None:
@@ -93,7 +95,9 @@ class Watchdog:
         return self._waits.popleft().connection
 
 
-class _Wait:
+class Wait:
+    """A connection that is waited for; None from the end on."""
+
     __slots__ = ("connection", "deadline")
 
     def __init__(self, connection: BaseConnection[Any], deadline: float) -> None:

@@ -1,0 +1,41 @@
+"""Endings that close chains which others wait for, and need nothing else: one transaction in one round trip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from queuert.state.adapter import Finish, FinishResult, Lease
+from queuert.state.postgres import parameters
+from queuert.state.postgres.finishing import DUE, closing_chains, finish_results, started_by, waiting_jobs
+from queuert.state.postgres.statements import Statements
+from queuert.state.postgres.wire import BEGIN, COMMIT, Step, text_rows
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGresult
+
+
+def closes_only(finishes: Sequence[Finish]) -> bool:
+    """Whether no step of these endings hangs on what the one before it has found: none waits for other chains."""
+    return not waiting_jobs(finishes) and not started_by(finishes)
+
+
+def closing_steps(sql: Statements, finishes: Sequence[Finish], *, wait: bool) -> list[Step]:
+    """Lock the chains and who waits for them, write the endings, release who waited: see their statements."""
+    closing = closing_chains(finishes)
+    held = {one.job.id for one in finishes}.union(closing)
+    return [
+        Step(BEGIN, {}),
+        *([] if wait else [Step(sql.impatience, {})]),
+        Step(sql.chain_locks, parameters.locks(held, closing=closing)),
+        Step(sql.endings, parameters.finish(finishes, closes_awaited=True)),
+        Step(sql.releases, parameters.closed_chains(closing)),
+        Step(COMMIT, {}),
+    ]
+
+
+def closing_results(finishes: Sequence[Finish], answers: Sequence[PGresult]) -> dict[Lease, FinishResult]:
+    """What came of the endings that were written, from the answers to all steps."""
+    *_, ended, released, _ = answers
+    freed = [row[0] for row in text_rows(released) if row[0] is not None and row[1] in DUE]
+    return finish_results(finishes, text_rows(ended), freed)
