@@ -35,6 +35,8 @@ from queuert.state.postgres.wire import (
     numbered,
 )
 
+_AT_ONCE = (0, 1)
+
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
@@ -75,9 +77,10 @@ async def _send(
 
 
 def _is_quick(connection: AsyncConnection[Any]) -> TypeGuard[AsyncKeptConnection]:
+    """Whether it is ours, and may prepare a statement before its second execution: cursors count them, we do not."""
     return (
         isinstance(connection, AsyncKeptConnection)
-        and connection.prepare_threshold is not None
+        and connection.prepare_threshold in _AT_ONCE
         and is_plain_connection(connection.pgconn)
     )
 

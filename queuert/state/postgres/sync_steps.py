@@ -36,6 +36,8 @@ from queuert.state.postgres.wire import (
     sync_ask,
 )
 
+_AT_ONCE = (0, 1)
+
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
 
@@ -76,9 +78,10 @@ def _send(
 
 
 def _is_quick(connection: Connection[Any]) -> TypeGuard[KeptConnection]:
+    """Whether it is ours, and may prepare a statement before its second execution: cursors count them, we do not."""
     return (
         isinstance(connection, KeptConnection)
-        and connection.prepare_threshold is not None
+        and connection.prepare_threshold in _AT_ONCE
         and is_plain_connection(connection.pgconn)
     )
 
