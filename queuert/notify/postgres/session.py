@@ -13,6 +13,7 @@ import psycopg
 from queuert.notify.adapter import Hint, Topic
 from queuert.notify.payloads import decode, encode
 from queuert.notify.pending import Batch, Pending
+from queuert.notify.postgres.gathering import Gathering
 from queuert.notify.postgres.wire import QueryRefused, Wire
 from queuert.notify.subscribers import Subscribers
 from queuert.notify.times import ListenerTimes
@@ -20,10 +21,6 @@ from queuert.notify.times import ListenerTimes
 # Nobody needs a hint after a crash, so its commit need not wait for the disk. Set for this one transaction, because a
 # setting of the session would get lost in a pooler.
 _QUICKLY = "set_config('synchronous_commit', 'off', true)"
-
-# After a silence a hint goes out at once. While they come one upon the other, those of so many seconds go together:
-# each sending is a transaction, on the processors that should be running jobs.
-_GATHER = 0.002
 
 # Read-only transaction: this is a standby, or became one. Another connection may lead to the primary.
 _READ_ONLY = "25006"
@@ -86,7 +83,7 @@ class Session:
         self._test: _Test | None = None
         self._retest_at = 0.0
         self._tidy_at: float | None = None
-        self._next_send_at = 0.0
+        self._gathering = Gathering()
         self.began_at = time.monotonic()
 
     @property
@@ -108,7 +105,7 @@ class Session:
         self._keep_listening()
         if self.healthy:
             self._owner.works()
-        if time.monotonic() >= self._next_send_at:
+        if time.monotonic() >= self._gathering.next_at:
             self.send(self._times.answer)
         if time.monotonic() >= self._wire.heard_at + self._times.probe:
             self._wire.ask("SELECT 1", limit=self._times.answer)
@@ -124,6 +121,7 @@ class Session:
         batch = self._pending.take()
         if not batch:
             return
+        begun_at = time.monotonic()
         try:
             self._send(batch, limit)
         except psycopg.OperationalError:
@@ -131,7 +129,7 @@ class Session:
             raise
         except Exception as error:
             self._owner.dropped(str(error))
-        self._next_send_at = time.monotonic() + _GATHER
+        self._gathering.sent(begun_at, time.monotonic())
 
     def _send(self, batch: Batch, limit: float) -> None:
         texts = [(channel_of(self._schema, topic), text) for topic, keys in batch.items() for text in encode(keys)]
@@ -181,7 +179,7 @@ class Session:
         if self._tidy_at is not None:
             deadlines.append(self._tidy_at)
         if self._pending:
-            deadlines.append(self._next_send_at)
+            deadlines.append(self._gathering.next_at)
         if not self.healthy:
             deadlines.append(self._retest_at if self._test is None else self._test.deadline)
         return min(deadlines)
