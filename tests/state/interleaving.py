@@ -24,7 +24,7 @@ from queuert.state.postgres.failures import mapped_errors
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_store import PostgresStore
-from queuert.state.postgres.wire import KeptConnection, Step
+from queuert.state.postgres.wire import KeptConnection, Step, sync_exchange
 
 Operation = Callable[[PostgresStore], object]
 """What one party does; its result, or the error it raised, is kept."""
@@ -73,9 +73,13 @@ class _SteppedStore(PostgresStore):
     """What it sends in one round trip goes a statement at a time: on the server others can come in between."""
 
     def _exchanged(self, connection: KeptConnection, steps: Sequence[Step]) -> list[PGresult]:
-        answers: list[PGresult] = []
-        for part in (steps[:2], *([one] for one in steps[2:])):
-            answers += super()._exchanged(connection, part)
+        answers = super()._exchanged(connection, steps[:1])
+        try:
+            for step in steps[1:]:
+                answers += sync_exchange(connection, [step], prepare=False)
+        except psycopg.Error:
+            connection.rollback()
+            raise
         return answers
 
 

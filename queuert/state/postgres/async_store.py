@@ -46,7 +46,7 @@ from queuert.state.postgres.finishing import (
     releases_dependents,
 )
 from queuert.state.postgres.rows import LeaseState, Row
-from queuert.state.postgres.wire import AsyncKeptConnection, Step, async_exchange
+from queuert.state.postgres.wire import AsyncKeptConnection, Step, async_begin
 
 _FINISH_ROUNDS = 4
 """A finish is asked for again when a chain got its first dependent meanwhile; more than once is already rare."""
@@ -98,7 +98,7 @@ class AsyncPostgresStore(
                 break
             async with self._connections.connection() as connection:
                 if release_dependents:
-                    if not closes_only(left):
+                    if wait or not closes_only(left):
                         left = await self._settle(connection, left, results)
                     results |= await self._release_round(connection, left, wait=wait)
                 elif plain:
@@ -135,12 +135,15 @@ class AsyncPostgresStore(
         except LockNotAvailable:
             if wait:
                 raise
-            return {one.job.lease: FinishResult(one.job.id, pending=True) for one in finishes}
+            # Perhaps by who has taken a job from us: that is no reason to wait.
+            results: dict[Lease, FinishResult] = {}
+            held = await self._settle(connection, finishes, results)
+            return results | {one.job.lease: FinishResult(one.job.id, pending=True) for one in held}
 
     async def _exchanged(self, connection: AsyncKeptConnection, steps: Sequence[Step]) -> list[PGresult]:
         """A transaction in one round trip: while it waits for the client, others wait for its locks."""
         try:
-            return await async_exchange(connection, steps, prepare=self._connections.prepares)
+            return await async_begin(connection, steps, prepare=self._connections.prepares)
         except Error:
             with suppress(Error):
                 await connection.rollback()

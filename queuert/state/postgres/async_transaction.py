@@ -24,10 +24,10 @@ from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.watchdog import cut
 from queuert.state.postgres.wire import (
-    BEGIN,
     COMMIT,
     AsyncKeptConnection,
     Step,
+    async_begin,
     async_exchange,
     is_plain_connection,
     text_rows,
@@ -155,7 +155,8 @@ class AsyncPostgresTransaction:
         lease = self._job.lease
         idle = str(max(1000, round(self._job.lease_seconds * 1000)))
         asked = {"id": lease.job_id, "root": self._job.chain_id, "idle": idle}
-        _, held = await self._exchange(Step(BEGIN, {}), Step(self._sql.held_rows, asked))
+        steps = [Step(self._sql.held_rows, asked)]
+        [held] = await async_begin(self.connection, steps, prepare=self._connections.prepares)
         row = {row[0]: row for row in text_rows(held)}.get(lease.job_id)
         if row is None or row[1] != lease.token or row[2] != "t":
             raise LeaseLostError(lease.job_id, await self._reason())

@@ -9,7 +9,7 @@ from queuert.state.adapter import Finish, FinishResult, Lease
 from queuert.state.postgres import parameters
 from queuert.state.postgres.finishing import DUE, closing_chains, finish_results, started_by, waiting_jobs
 from queuert.state.postgres.statements import Statements
-from queuert.state.postgres.wire import BEGIN, COMMIT, Step, text_rows
+from queuert.state.postgres.wire import COMMIT, Step, text_rows
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
@@ -21,11 +21,10 @@ def closes_only(finishes: Sequence[Finish]) -> bool:
 
 
 def closing_steps(sql: Statements, finishes: Sequence[Finish], *, wait: bool) -> list[Step]:
-    """Lock the chains and who waits for them, write the endings, release who waited: see their statements."""
+    """After BEGIN: lock the chains and who waits for them, write the endings, release who waited, and commit."""
     closing = closing_chains(finishes)
     held = {one.job.id for one in finishes}.union(closing)
     return [
-        Step(BEGIN, {}),
         *([] if wait else [Step(sql.impatience, {})]),
         Step(sql.chain_locks, parameters.locks(held, closing=closing)),
         Step(sql.endings, parameters.finish(finishes, closes_awaited=True)),

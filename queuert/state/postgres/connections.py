@@ -91,8 +91,9 @@ class _Base:
 
 def _told(connection: BaseConnection[Any], error: Error) -> Exception:
     """The contract's error for one of the driver's, after which the connection may be of no more use."""
-    if isinstance(error, errors.ReadOnlySqlTransaction):
-        # A primary that became a standby: the pool must look for the new one.
+    if isinstance(error, errors.ReadOnlySqlTransaction | errors.FeatureNotSupported):
+        # A primary that became a standby: the pool must look for the new one. Or a column has changed its type since a
+        # statement was prepared ("cached plan must not change result type"), which only a new session gets over.
         connection.pgconn.finish()
     return mapped(error)
 
@@ -127,15 +128,17 @@ class AsyncConnections(_Base):
         """A connection for some statements: driver errors are mapped, and waiting is limited."""
         # One block for what bare_connection() and limited() do together: each start and claim comes through here.
         connection = await self._taken()
-        wait = self._watchdog.begin(connection)
         try:
-            if self._is_new(connection):
-                await connection.execute(_PLAN_ONCE, [connection.info.backend_pid])
-            yield connection
-        except Error as error:
-            raise _told(connection, error) from error
+            wait = self._watchdog.begin(connection)
+            try:
+                if self._is_new(connection):
+                    await connection.execute(_PLAN_ONCE, [connection.info.backend_pid])
+                yield connection
+            except Error as error:
+                raise _told(connection, error) from error
+            finally:
+                self._watchdog.end(wait)
         finally:
-            self._watchdog.end(wait)
             await self._give_back(connection)
 
     @asynccontextmanager
@@ -211,15 +214,17 @@ class Connections(_Base):
     def connection(self) -> Iterator[KeptConnection]:
         """A connection for some statements: driver errors are mapped, and waiting is limited."""
         connection = self._taken()
-        wait = self._watchdog.begin(connection)
         try:
-            if self._is_new(connection):
-                connection.execute(_PLAN_ONCE, [connection.info.backend_pid])
-            yield connection
-        except Error as error:
-            raise _told(connection, error) from error
+            wait = self._watchdog.begin(connection)
+            try:
+                if self._is_new(connection):
+                    connection.execute(_PLAN_ONCE, [connection.info.backend_pid])
+                yield connection
+            except Error as error:
+                raise _told(connection, error) from error
+            finally:
+                self._watchdog.end(wait)
         finally:
-            self._watchdog.end(wait)
             self._give_back(connection)
 
     @contextmanager

@@ -33,7 +33,7 @@ class PostgresSettings:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: above 0 seconds")
 
     def connection_arguments(self) -> dict[str, Any]:
-        """Keyword arguments for psycopg's ``connect``; what the connection string says goes first."""
+        """Keyword arguments for psycopg's ``connect``; the connection string goes first, but for the encoding."""
         defaults: dict[str, Any] = {
             **_KEEPALIVE,
             "connect_timeout": max(2, round(self.connect_timeout)),
@@ -41,4 +41,6 @@ class PostgresSettings:
         }
         given = checked_dsn(self.dsn)
         chosen = {name: value for name, value in defaults.items() if name not in given}
-        return {**chosen, "autocommit": True, "prepare_threshold": self.prepare_threshold}
+        # What goes past psycopg's cursors is UTF-8, whatever the connection string, the environment, the database say.
+        fixed = {"client_encoding": "utf8", "autocommit": True, "prepare_threshold": self.prepare_threshold}
+        return {**chosen, **fixed}

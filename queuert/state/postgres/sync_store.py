@@ -47,7 +47,7 @@ from queuert.state.postgres.sync_retention import PostgresRetention
 from queuert.state.postgres.sync_starting import PostgresStarting
 from queuert.state.postgres.sync_steps import fetch, finish_and_release, lock_rows
 from queuert.state.postgres.sync_transaction import PostgresTransaction
-from queuert.state.postgres.wire import KeptConnection, Step, sync_exchange
+from queuert.state.postgres.wire import KeptConnection, Step, sync_begin
 
 _FINISH_ROUNDS = 4
 """A finish is asked for again when a chain got its first dependent meanwhile; more than once is already rare."""
@@ -99,7 +99,7 @@ class PostgresStore(
                 break
             with self._connections.connection() as connection:
                 if release_dependents:
-                    if not closes_only(left):
+                    if wait or not closes_only(left):
                         left = self._settle(connection, left, results)
                     results |= self._release_round(connection, left, wait=wait)
                 elif plain:
@@ -136,12 +136,15 @@ class PostgresStore(
         except LockNotAvailable:
             if wait:
                 raise
-            return {one.job.lease: FinishResult(one.job.id, pending=True) for one in finishes}
+            # Perhaps by who has taken a job from us: that is no reason to wait.
+            results: dict[Lease, FinishResult] = {}
+            held = self._settle(connection, finishes, results)
+            return results | {one.job.lease: FinishResult(one.job.id, pending=True) for one in held}
 
     def _exchanged(self, connection: KeptConnection, steps: Sequence[Step]) -> list[PGresult]:
         """A transaction in one round trip: while it waits for the client, others wait for its locks."""
         try:
-            return sync_exchange(connection, steps, prepare=self._connections.prepares)
+            return sync_begin(connection, steps, prepare=self._connections.prepares)
         except Error:
             with suppress(Error):
                 connection.rollback()

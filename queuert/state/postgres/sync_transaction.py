@@ -25,11 +25,11 @@ from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_steps import fetch, finish_and_release
 from queuert.state.postgres.watchdog import cut
 from queuert.state.postgres.wire import (
-    BEGIN,
     COMMIT,
     KeptConnection,
     Step,
     is_plain_connection,
+    sync_begin,
     sync_exchange,
     text_rows,
 )
@@ -156,7 +156,8 @@ class PostgresTransaction:
         lease = self._job.lease
         idle = str(max(1000, round(self._job.lease_seconds * 1000)))
         asked = {"id": lease.job_id, "root": self._job.chain_id, "idle": idle}
-        _, held = self._exchange(Step(BEGIN, {}), Step(self._sql.held_rows, asked))
+        steps = [Step(self._sql.held_rows, asked)]
+        [held] = sync_begin(self.connection, steps, prepare=self._connections.prepares)
         row = {row[0]: row for row in text_rows(held)}.get(lease.job_id)
         if row is None or row[1] != lease.token or row[2] != "t":
             raise LeaseLostError(lease.job_id, self._reason())

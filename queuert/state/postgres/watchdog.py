@@ -59,10 +59,10 @@ class Watchdog:
         """Cut ``connection`` unless :meth:`end` is called with what this returns, in time."""
         wait = Wait(connection, time.monotonic() + self.seconds)
         with self._lock:
-            self._waits.append(wait)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._watch, name="queuert-watchdog", daemon=True)
                 self._thread.start()
+            self._waits.append(wait)
         return wait
 
     def end(self, wait: Wait) -> None:

@@ -14,7 +14,16 @@ from functools import lru_cache
 from hashlib import blake2s
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from psycopg import AsyncConnection, Connection, OperationalError, ProgrammingError, errors, generators
+from psycopg import (
+    AsyncConnection,
+    Connection,
+    DataError,
+    Error,
+    OperationalError,
+    ProgrammingError,
+    errors,
+    generators,
+)
 from psycopg.adapt import Transformer
 from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
 from psycopg.waiting import Ready, Wait
@@ -76,6 +85,9 @@ def numbered(text: bytes) -> tuple[bytes, tuple[str, ...]]:
 BEGIN = unnamed(b"BEGIN")
 COMMIT = unnamed(b"COMMIT")
 
+MISPREPARED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
+"""A statement of ours was deallocated, or stands that we took for gone: from now on we know. Nothing was done."""
+
 
 class _Keeper:
     """What our connections know beside what psycopg's do.
@@ -103,21 +115,27 @@ class _Keeper:
 
     def _deallocate(self, name: bytes | None) -> PQGen[None]:
         """After a rollback, even to a savepoint, psycopg deallocates all: the server knows none of ours any more."""
-        if name is None:
-            self.prepared.clear()
         deallocation: PQGen[None] = super()._deallocate(name)  # type: ignore[misc]
-        return deallocation
+        return deallocation if name is not None else self._after(deallocation)
+
+    def _after(self, deallocation: PQGen[None]) -> PQGen[None]:
+        yield from deallocation
+        self.prepared.clear()
 
     def read(self, result: PGresult) -> list[tuple[Any, ...]]:
         """The rows of a result that came in binary form."""
         if self._transformer is None:
             self._transformer = Transformer(self)  # type: ignore[arg-type]
         self._transformer.set_pgresult(result)
-        return self._transformer.load_rows(0, result.ntuples, tuple)
+        try:
+            return self._transformer.load_rows(0, result.ntuples, tuple)
+        finally:
+            # It may be megabytes of inputs.
+            self._transformer.set_pgresult(None)
 
-    def may_prepare_anew(self) -> bool:
-        """Somebody has deallocated what we had prepared; whether no more has come of it, as outside a transaction."""
-        self.prepared.clear()
+    @property
+    def idle(self) -> bool:
+        """No transaction is open."""
         return self.pgconn.transaction_status == TransactionStatus.IDLE
 
     def check_not_held(self, what: str) -> None:
@@ -171,14 +189,20 @@ async def async_ask(
 ) -> list[tuple[Any, ...]]:
     """Run one statement, prepared, and return its rows as tuples; the error is psycopg's own."""
     async with connection.lock:
+        given = _given(statement, values)
         if statement.name in connection.prepared:
             try:
-                return connection.read(await connection.wait(_asked(connection.pgconn, statement, values)))
-            except errors.InvalidSqlStatementName:
-                if not connection.may_prepare_anew():
+                return connection.read(await connection.wait(_asked(connection, statement, given)))
+            except MISPREPARED:
+                if not connection.idle:
                     raise
-        with _whole(connection.pgconn):
-            return connection.read(await connection.wait(_first_asked(connection, statement, values)))
+        try:
+            with _whole(connection.pgconn):
+                return connection.read(await connection.wait(_first_asked(connection, statement, values)))
+        except MISPREPARED:
+            if not connection.idle:
+                raise
+        return connection.read(await connection.wait(_asked(connection, statement, given)))
 
 
 def sync_ask(
@@ -186,14 +210,40 @@ def sync_ask(
 ) -> list[tuple[Any, ...]]:
     """The same, for a synchronous connection."""
     with connection.lock:
+        given = _given(statement, values)
         if statement.name in connection.prepared:
             try:
-                return connection.read(connection.wait(_asked(connection.pgconn, statement, values)))
-            except errors.InvalidSqlStatementName:
-                if not connection.may_prepare_anew():
+                return connection.read(connection.wait(_asked(connection, statement, given)))
+            except MISPREPARED:
+                if not connection.idle:
                     raise
-        with _whole(connection.pgconn):
-            return connection.read(connection.wait(_first_asked(connection, statement, values)))
+        try:
+            with _whole(connection.pgconn):
+                return connection.read(connection.wait(_first_asked(connection, statement, values)))
+        except MISPREPARED:
+            if not connection.idle:
+                raise
+        return connection.read(connection.wait(_asked(connection, statement, given)))
+
+
+async def async_begin(connection: AsyncKeptConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
+    """Begin a transaction with these steps; anew, if what is prepared was not as we knew it. Answers to the steps."""
+    for _ in steps:
+        try:
+            return (await async_exchange(connection, [Step(BEGIN, {}), *steps], prepare=prepare))[1:]
+        except MISPREPARED:
+            await connection.rollback()
+    return (await async_exchange(connection, [Step(BEGIN, {}), *steps], prepare=prepare))[1:]
+
+
+def sync_begin(connection: KeptConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
+    """The same, for a synchronous connection."""
+    for _ in steps:
+        try:
+            return sync_exchange(connection, [Step(BEGIN, {}), *steps], prepare=prepare)[1:]
+        except MISPREPARED:
+            connection.rollback()
+    return sync_exchange(connection, [Step(BEGIN, {}), *steps], prepare=prepare)[1:]
 
 
 @contextmanager
@@ -227,28 +277,42 @@ def _text(value: Any) -> str | None:
 def _exchange(
     pgconn: PGconn, known: set[bytes], steps: Sequence[Step], prepare: bool, format: Format = Format.TEXT
 ) -> PQGen[list[PGresult]]:
+    # What cannot be sent fails before the connection is in a state that it would have to be closed for.
+    given = [_given(*step) for step in steps]
+    new = [step.statement for step in steps if prepare and step.statement.name and step.statement.name not in known]
     pgconn.enter_pipeline_mode()
-    new = _send(pgconn, known, steps, prepare, format)
+    _send(pgconn, new, steps, given, prepare, format)
     results = yield from _received(pgconn)
     pgconn.exit_pipeline_mode()
-    # A preparation stands, whatever fails after it.
-    known.update(name for name, result in zip(new, results, strict=False) if result.status == ExecStatus.COMMAND_OK)
-    for result in results:
+    about = [*(statement.name for statement in new), *(step.statement.name for step in steps)]
+    for place, (name, result) in enumerate(zip(about, results, strict=False)):
         if result.status == ExecStatus.FATAL_ERROR:
-            error = errors.error_from_result(result)
-            if isinstance(error, errors.InvalidSqlStatementName):
-                # Somebody has deallocated it: next time it is prepared anew.
-                known.clear()
-            raise error
-    # Not the preparations, and not the mark of the end.
-    return [result for result in results if result.status != ExecStatus.PIPELINE_SYNC][len(new) :]
+            raise _learned(known, name, result)
+        if place < len(new):
+            # It stands, whatever fails after it.
+            known.add(name)
+    for result in results[len(about) :]:
+        if result.status == ExecStatus.FATAL_ERROR:
+            raise errors.error_from_result(result)
+    return results[len(new) : len(about)]
 
 
-def _asked(pgconn: PGconn, statement: NamedStatement, values: Mapping[str, Value]) -> PQGen[PGresult]:
-    pgconn.send_query_prepared(statement.name, _given(statement, values), result_format=Format.BINARY)
-    result: PGresult = (yield from generators.execute(pgconn))[-1]
+def _learned(known: set[bytes], name: bytes, result: PGresult) -> Error:
+    """The error of a statement, or of its preparation, after what it tells about the name."""
+    error = errors.error_from_result(result)
+    if isinstance(error, errors.InvalidSqlStatementName):
+        known.discard(name)
+    elif isinstance(error, errors.DuplicatePreparedStatement):
+        # Of the same text: the name has a digest of it.
+        known.add(name)
+    return error
+
+
+def _asked(connection: _Keeper, statement: NamedStatement, given: Sequence[bytes | None]) -> PQGen[PGresult]:
+    connection.pgconn.send_query_prepared(statement.name, given, result_format=Format.BINARY)
+    result: PGresult = (yield from generators.execute(connection.pgconn))[-1]
     if result.status == ExecStatus.FATAL_ERROR:
-        raise errors.error_from_result(result)
+        raise _learned(connection.prepared, statement.name, result)
     return result
 
 
@@ -259,18 +323,22 @@ def _first_asked(connection: _Keeper, statement: NamedStatement, values: Mapping
     return results[0]
 
 
-def _send(pgconn: PGconn, known: set[bytes], steps: Sequence[Step], prepare: bool, format: Format) -> list[bytes]:
-    new = [step.statement for step in steps if prepare and step.statement.name and step.statement.name not in known]
+def _send(
+    pgconn: PGconn,
+    new: Sequence[NamedStatement],
+    steps: Sequence[Step],
+    given: Sequence[Sequence[bytes | None]],
+    prepare: bool,
+    format: Format,
+) -> None:
     for statement in new:
         pgconn.send_prepare(statement.name, statement.text)
-    for statement, values in steps:
-        given = _given(statement, values)
+    for (statement, _), values in zip(steps, given, strict=True):
         if prepare and statement.name:
-            pgconn.send_query_prepared(statement.name, given, result_format=format)
+            pgconn.send_query_prepared(statement.name, values, result_format=format)
         else:
-            pgconn.send_query_params(statement.text, given, result_format=format)
+            pgconn.send_query_params(statement.text, values, result_format=format)
     pgconn.pipeline_sync()
-    return [statement.name for statement in new]
 
 
 def _given(statement: NamedStatement, values: Mapping[str, Value]) -> list[bytes | None]:
@@ -278,14 +346,22 @@ def _given(statement: NamedStatement, values: Mapping[str, Value]) -> list[bytes
 
 
 def _bytes(value: Value) -> bytes | None:
-    return None if value is None else str(value).encode()
+    if value is None:
+        return None
+    # Of a member of an enumeration of texts, str() would make its name.
+    text = (value if isinstance(value, str) else str(value)).encode()
+    if b"\0" in text:
+        # The library below would end it there.
+        raise DataError("a text for Postgres cannot contain NUL (0x00)")
+    return text
 
 
 def _received(pgconn: PGconn) -> PQGen[list[PGresult]]:
     """All results up to the mark that ends a pipeline; an error is followed by results that say no more than that."""
     results: list[PGresult] = []
     while pgconn.flush():
-        if (yield Wait.RW) & Ready.R:
+        # Nothing comes with a look after a cancellation.
+        if (ready := (yield Wait.RW)) and ready & Ready.R:
             pgconn.consume_input()
     while True:
         while pgconn.is_busy():
