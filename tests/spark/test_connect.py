@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from queuert import Attempt, Outcome
+from queuert import Attempt, LeasePolicy, Outcome
 from queuert.errors import ConfigurationError
 from queuert.observability.events import CommitRefused
 from queuert.spark import enqueue, register, request, run_in_scope, snapshot, spark_scope
-from queuert.spark.errors import BadRowsError, SparkOptionError, found_in
+from queuert.spark.errors import BadRowsError, FenceLostError, SparkOptionError, found_in
 from queuert.spark.history import run_history
 from queuert.spark.scope.progress import SparkProgress
 from tests.spark.scope_support import OFTEN, TAKE, WAIT, check_stop
@@ -189,9 +189,14 @@ async def test_a_query_that_the_scope_was_told_of_stops(stage: Stage, connect: S
 
 
 async def test_a_write_is_fenced_and_progress_is_told(stage: Stage, connect: SparkSession, tmp_path: Path) -> None:
-    """The server tells of what runs every two seconds: the rows wait until it has."""
+    """The server tells of what runs every two seconds: the rows wait until it has.
+
+    The write whose lease is gone is refused when it commits: nobody looks at progress then, as that would renew leases.
+    """
     gate = tmp_path / "told"
     fractions: list[float] = []
+    refused: list[BaseException] = []
+    ended = threading.Event()
 
     def hear(progress: SparkProgress) -> None:
         fractions.append(progress.fraction)
@@ -204,7 +209,7 @@ async def test_a_write_is_fenced_and_progress_is_told(stage: Stage, connect: Spa
             time.sleep(0.02)
         yield from batches
 
-    @stage.processors.handles(number)
+    @stage.processors.handles(number, lease=LeasePolicy(seconds=3600))
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         with pytest.raises(ConfigurationError, match="no scheduler pools"):
             await run_in_scope(attempt, connect, lambda scope: 1, pool="short")
@@ -213,15 +218,23 @@ async def test_a_write_is_fenced_and_progress_is_told(stage: Stage, connect: Spa
             words = connect.range(4).mapInArrow(wait, "id long").selectExpr("cast(id as string) as input")
             if attempt.input:
                 stage.rows(TAKE, attempt.job_id)
-            return enqueue(words, text.name, url=stage.dsn, fence=scope.fence).rows
+            try:
+                return enqueue(words, text.name, url=stage.dsn, fence=scope.fence).rows
+            except BaseException as error:
+                refused.append(error)
+                ended.set()
+                raise
 
-        return await run_in_scope(attempt, connect, work, on_progress=hear)
+        every = 3600.0 if attempt.input else 0.1
+        return await run_in_scope(attempt, connect, work, on_progress=hear, every=every)
 
     async with stage.worker():
         kept = await stage.client.start_chain(number, 0)
         assert await kept.result(WAIT) == 4
-        lost = await stage.client.start_chain(number, 1)
-        await stage.log.wait_for(CommitRefused, job_id=lost.id, timeout=WAIT)
+        await stage.client.start_chain(number, 1)
+        assert await asyncio.to_thread(ended.wait, WAIT)
+    (error,) = refused
+    assert isinstance(error, FenceLostError)
     assert stage.one("select count(*) from queuert.job where type = 'text'") == 4
     assert fractions
     assert fractions == sorted(fractions)
