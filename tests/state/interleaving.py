@@ -24,7 +24,7 @@ from queuert.state.postgres.failures import mapped_errors
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_store import PostgresStore
-from queuert.state.postgres.wire import KeptConnection, Step, sync_exchange
+from queuert.state.postgres.wire import KeptConnection, Step, sync_begin, sync_exchange
 
 Operation = Callable[[PostgresStore], object]
 """What one party does; its result, or the error it raised, is kept."""
@@ -69,18 +69,20 @@ class _OneConnection:
         return nullcontext()
 
 
-class _SteppedStore(PostgresStore):
-    """What it sends in one round trip goes a statement at a time: on the server others can come in between."""
+def one_at_a_time(store: PostgresStore, connection: KeptConnection, steps: Sequence[Step]) -> list[PGresult]:
+    """What a store sends in one round trip, a statement at a time: on the server others can come in between."""
+    try:
+        answers = sync_begin(connection, steps[:1], prepare=False)
+        for step in steps[1:]:
+            answers += sync_exchange(connection, [step], prepare=False)
+    except psycopg.Error:
+        connection.rollback()
+        raise
+    return answers
 
-    def _exchanged(self, connection: KeptConnection, steps: Sequence[Step]) -> list[PGresult]:
-        answers = super()._exchanged(connection, steps[:1])
-        try:
-            for step in steps[1:]:
-                answers += sync_exchange(connection, [step], prepare=False)
-        except psycopg.Error:
-            connection.rollback()
-            raise
-        return answers
+
+class _SteppedStore(PostgresStore):
+    _exchanged = one_at_a_time
 
 
 class Party:
