@@ -69,20 +69,18 @@ class _OneConnection:
         return nullcontext()
 
 
-def one_at_a_time(store: PostgresStore, connection: KeptConnection, steps: Sequence[Step]) -> list[PGresult]:
-    """What a store sends in one round trip, a statement at a time: on the server others can come in between."""
-    try:
-        answers = sync_begin(connection, steps[:1], prepare=False)
-        for step in steps[1:]:
-            answers += sync_exchange(connection, [step], prepare=False)
-    except psycopg.Error:
-        connection.rollback()
-        raise
-    return answers
+class SteppedStore(PostgresStore):
+    """What it sends in one round trip goes a statement at a time: on the server others can come in between."""
 
-
-class _SteppedStore(PostgresStore):
-    _exchanged = one_at_a_time
+    def _exchanged(self, connection: KeptConnection, steps: Sequence[Step]) -> list[PGresult]:
+        try:
+            answers = sync_begin(connection, steps[:1], prepare=False)
+            for step in steps[1:]:
+                answers += sync_exchange(connection, [step], prepare=False)
+        except psycopg.Error:
+            connection.rollback()
+            raise
+        return answers
 
 
 class Party:
@@ -92,7 +90,7 @@ class Party:
         self._operation = operation
         self._connection = connection
         self.pid = connection.info.backend_pid
-        self._store = _SteppedStore(settings, Statements("queuert"), 1)
+        self._store = SteppedStore(settings, Statements("queuert"), 1)
         vars(self._store).update(_connections=_OneConnection(self._connection))
         self._turn = threading.Semaphore(0)
         self.arrived = threading.Semaphore(0)

@@ -20,7 +20,7 @@ from queuert.ids import new_id, new_token
 from queuert.state.adapter import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, StartedJob
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.sync_store import PostgresStore
-from tests.state.interleaving import Explorer, Operation, Run, one_at_a_time
+from tests.state.interleaving import Explorer, Operation, Run, SteppedStore
 from tests.state.scenes import IMPOSSIBLE
 
 _PATIENCE = 20.0
@@ -231,7 +231,7 @@ def test_a_wrong_release_is_noticed_by_free_threads(
     opened: OpenStore, observer: psycopg.Connection[Any], changed: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a round trip a statement, so that threads meet in between: mostly at once, however busy the machine is."""
-    monkeypatch.setattr(PostgresStore, "_exchanged", one_at_a_time)
+    monkeypatch.setattr(PostgresStore, "_exchanged", SteppedStore._exchanged)
     with opened(changed) as store:
         for _ in range(20):
             close_at_once(store, pairs_of_blockers(store, 200))
