@@ -9,7 +9,7 @@ from queuert.state.adapter import Finish, FinishResult, Lease
 from queuert.state.postgres import parameters
 from queuert.state.postgres.finishing import DUE, closing_chains, finish_results, started_by, waiting_jobs
 from queuert.state.postgres.statements import Statements
-from queuert.state.postgres.wire import COMMIT, Step, text_rows
+from queuert.state.postgres.wire import COMMIT, Step, text_rows, unnamed
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
@@ -25,10 +25,10 @@ def closing_steps(sql: Statements, finishes: Sequence[Finish], *, wait: bool) ->
     closing = closing_chains(finishes)
     held = {one.job.id for one in finishes}.union(closing)
     return [
-        *([] if wait else [Step(sql.impatience, {})]),
-        Step(sql.chain_locks, parameters.locks(held, closing=closing)),
-        Step(sql.endings, parameters.finish(finishes, closes_awaited=True)),
-        Step(sql.releases, parameters.closed_chains(closing)),
+        *([] if wait else [Step(unnamed(sql.lock_soon), {})]),
+        Step(sql.named("lock_rows"), parameters.locks(held, closing=closing)),
+        Step(sql.named("finish"), parameters.finish(finishes, closes_awaited=True)),
+        Step(sql.named("unblock"), parameters.closed_chains(closing)),
         Step(COMMIT, {}),
     ]
 

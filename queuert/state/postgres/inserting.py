@@ -22,7 +22,7 @@ def insertions(
         return
     plain = parameters.plain_start(jobs, awaited=awaited, before=before) if statement is sql.start_jobs else None
     if plain is not None:
-        yield (sql.plain_starts if len(jobs) > 1 else sql.single_starts), plain
+        yield (sql.named("start_plain") if len(jobs) > 1 else sql.named("start_one")), plain
         return
     if any(job.attributes for job in jobs):
         statement = indexing(sql.index_attributes, statement)

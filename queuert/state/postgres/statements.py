@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 
 from queuert.migrations import check_schema_name
-from queuert.state.postgres.wire import NamedStatement, named, unnamed
+from queuert.state.postgres.wire import NamedStatement, named
 
 
 class Statements:
@@ -17,64 +17,9 @@ class Statements:
         for name, text in _texts().items():
             setattr(self, name, text.replace("{schema}", f'"{schema}"').encode())
 
-    # --- those that go past the cursors: see wire.py ------------------------------------------------------------------
-
-    @property
-    def single_starts(self) -> NamedStatement:
-        """Of ``start_one``."""
-        return named("start_one", self.start_one)
-
-    @property
-    def plain_starts(self) -> NamedStatement:
-        """Of ``start_plain``."""
-        return named("start_plain", self.start_plain)
-
-    @property
-    def claims(self) -> NamedStatement:
-        """Of ``claim``."""
-        return named("claim", self.claim)
-
-    @property
-    def completions(self) -> NamedStatement:
-        """Of ``complete``."""
-        return named("complete", self.complete)
-
-    @property
-    def plain_endings(self) -> NamedStatement:
-        """Of ``end_plain``."""
-        return named("end_plain", self.end_plain)
-
-    @property
-    def endings(self) -> NamedStatement:
-        """Of ``finish``."""
-        return named("finish", self.finish)
-
-    @property
-    def held_rows(self) -> NamedStatement:
-        """Of ``hold``."""
-        return named("hold", self.hold)
-
-    @property
-    def held_completion(self) -> NamedStatement:
-        """Of ``complete_held``."""
-        return named("complete_held", self.complete_held)
-
-    @property
-    def chain_locks(self) -> NamedStatement:
-        """Of ``lock_rows``."""
-        return named("lock_rows", self.lock_rows)
-
-    @property
-    def releases(self) -> NamedStatement:
-        """Of ``unblock``."""
-        return named("unblock", self.unblock)
-
-    @property
-    def impatience(self) -> NamedStatement:
-        """Of ``lock_soon``."""
-        return unnamed(self.lock_soon)
-
-    # --- all of them --------------------------------------------------------------------------------------------------
+    def named(self, name: str) -> NamedStatement:
+        """The statement of this file as it goes past the cursors, under a name: see wire.py."""
+        return named(name, getattr(self, name))
 
     start_jobs: bytes
     start_one: bytes

@@ -43,7 +43,7 @@ class PostgresClaiming(PostgresBase):
         return self._claim_from(request, None)
 
     def _claim_from(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[ClaimedJob]:
-        found = self._fetch(self._sql.claims, parameters.claim(request, places), binary=True)
+        found = self._fetch(self._sql.named("claim"), parameters.claim(request, places), binary=True)
         jobs = [rows.claimed_job(row, request.token) for row in found]
         if found:
             self._bounds.note(jobs, found[0][rows.LOOK_SECONDS], at_head=places is None)

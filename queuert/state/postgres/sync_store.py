@@ -99,19 +99,20 @@ class PostgresStore(
                 break
             with self._connections.connection() as connection:
                 if release_dependents:
+                    # Who waits for locks shall not wait for somebody that has taken a job from us.
                     if wait or not closes_only(left):
                         left = self._settle(connection, left, results)
                     results |= self._release_round(connection, left, wait=wait)
                 elif plain:
-                    found = fetch(connection, self._sql.completions, parameters.complete(left))
+                    found = fetch(connection, self._sql.named("complete"), parameters.complete(left))
                     if len(found) == len(left):
                         return [FinishResult(one.job.id) for one in finishes]
                     results |= completed(left, found)
                 elif are_plain_or_failed(left):
-                    found = fetch(connection, self._sql.plain_endings, parameters.end_plain(left))
+                    found = fetch(connection, self._sql.named("end_plain"), parameters.end_plain(left))
                     results |= finish_results(left, found)
                 else:
-                    found = fetch(connection, self._sql.endings, parameters.finish(left, closes_awaited=False))
+                    found = fetch(connection, self._sql.named("finish"), parameters.finish(left, closes_awaited=False))
                     results |= finish_results(left, found)
                 missed = [one for one in left if one.job.lease not in results]
                 left = self._settle(connection, missed, results)

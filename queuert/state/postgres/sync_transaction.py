@@ -115,7 +115,7 @@ class PostgresTransaction:
         asked = {"id": job.id, "token": job.token, "output": finish.output}
         try:
             with self._connections.watched(self.connection):
-                self._exchange(Step(self._sql.held_completion, asked), Step(COMMIT, {}))
+                self._exchange(Step(self._sql.named("complete_held"), asked), Step(COMMIT, {}))
         except errors.DivisionByZero:
             # The statement divides by the number of rows that it wrote.
             raise LeaseLostError(job.id, AbortReason.TAKEN_BY_ANOTHER_WORKER) from None
@@ -156,7 +156,7 @@ class PostgresTransaction:
         lease = self._job.lease
         idle = str(max(1000, round(self._job.lease_seconds * 1000)))
         asked = {"id": lease.job_id, "root": self._job.chain_id, "idle": idle}
-        steps = [Step(self._sql.held_rows, asked)]
+        steps = [Step(self._sql.named("hold"), asked)]
         [held] = sync_begin(self.connection, steps, prepare=self._connections.prepares)
         row = {row[0]: row for row in text_rows(held)}.get(lease.job_id)
         if row is None or row[1] != lease.token or row[2] != "t":
