@@ -11,12 +11,13 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 
 from queuert import Attempt, LeasePolicy, Outcome
 from queuert.errors import ConfigurationError
-from queuert.observability.events import CommitRefused
+from queuert.observability.events import CommitRefused, SparkUnreachable
 from queuert.spark import enqueue, register, request, run_in_scope, snapshot, spark_scope
 from queuert.spark.errors import BadRowsError, FenceLostError, SparkOptionError, found_in
 from queuert.spark.history import run_history
@@ -167,13 +168,19 @@ async def test_a_handler_stops(
     await check_stop(stage, spark, connect, work)
 
 
-async def test_a_query_that_the_scope_was_told_of_stops(stage: Stage, connect: SparkSession) -> None:
+async def test_queries_that_the_scope_was_told_of_stop(stage: Stage, connect: SparkSession) -> None:
+    """One that the server does not know any more, as it ended an hour ago, keeps no other from being stopped."""
+    from pyspark.sql.connect.streaming.query import StreamingQuery
+
     told = threading.Event()
 
     @stage.processors.handles(number, lease=OFTEN)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
-        with spark_scope(attempt, connect) as scope:
+        with spark_scope(attempt, connect, observability=stage.log) as scope:
+            session: Any = connect
+            forgotten: Any = StreamingQuery(session, str(uuid4()), str(uuid4()))
             query = connect.readStream.format("rate").load().writeStream.format("noop").start()
+            scope.track(forgotten)
             scope.track(query)
             told.set()
             query.awaitTermination()
@@ -186,6 +193,7 @@ async def test_a_query_that_the_scope_was_told_of_stops(stage: Stage, connect: S
         stage.rows(TAKE, chain.id)
         await stage.log.wait_for(CommitRefused, job_id=chain.id, timeout=WAIT)
     assert connect.streams.active == []
+    assert stage.log.of(SparkUnreachable) == []
 
 
 async def test_a_write_is_fenced_and_progress_is_told(stage: Stage, connect: SparkSession, tmp_path: Path) -> None:

@@ -50,11 +50,21 @@ class ConnectWork:
             self._spark.removeTag(self._tag)
 
     def cancel(self, reason: str) -> bool:
-        """Stop the operations and the tracked streaming queries that run; whether the next call can end more: no."""
+        """Stop the operations and the tracked streaming queries that run; whether the next call can end more: no.
+
+        Every tracked query is stopped, also one that is no longer active: its thread may be ending still, for the
+        interruption took a job from it, and only a stop waits for that.
+        """
         self._spark.interruptTag(self._tag)
-        for query in self._queries:
-            if query.isActive:
-                query.stop()
+        failed: Exception | None = None
+        for query in list(self._queries):
+            try:
+                _stop(query)
+                self._queries.remove(query)
+            except Exception as error:
+                failed = error
+        if failed is not None:
+            raise failed
         return False
 
     def track(self, query: StreamingQuery) -> None:
@@ -76,3 +86,14 @@ class ConnectWork:
                 sum(stage.num_tasks for stage in given),
                 0 if done else inflight_tasks,
             )
+
+
+def _stop(query: StreamingQuery) -> None:
+    from pyspark.errors import PySparkException
+
+    try:
+        query.stop()
+    except PySparkException as error:
+        # The server forgets a query an hour after its end. How the condition is named depends on the version of Spark.
+        if f"query {query.id} is not found" not in str(error):
+            raise
