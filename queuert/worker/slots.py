@@ -8,14 +8,16 @@ context variables ends with it.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-_TURN = 128
-"""Attempts that never wait, one after the other, before the event loop has its turn."""
+_TURN = 512
+_TURN_SECONDS = 0.01
+"""Attempts that never wait, one after the other, before the event loop has its turn: so many, or for so long."""
 
 
 class Slots(Generic[T]):
@@ -77,7 +79,7 @@ class Slots(Generic[T]):
     async def _work(self, one: T | None) -> None:
         task = asyncio.current_task()
         assert task is not None
-        turn = 0
+        turn, ends_at = 0, time.monotonic() + _TURN_SECONDS
         while one is not None:
             self._looking = False
             try:
@@ -91,16 +93,16 @@ class Slots(Generic[T]):
                 again = end.value
                 turn += 1
             else:
-                turn = 0
                 self.fill()
                 again = await _Rest(attempt, context, waits_for)
+                turn, ends_at = 0, time.monotonic() + _TURN_SECONDS
             if not again:
                 # What cancelled the attempt may reach the task only now: it must not meet the next one.
                 return
-            if turn == _TURN:
-                turn = 0
+            if turn == _TURN or time.monotonic() >= ends_at:
                 self._looking = True
                 await asyncio.sleep(0)
+                turn, ends_at = 0, time.monotonic() + _TURN_SECONDS
             one = None if self._closed else self._take()
         self._looking = False
 

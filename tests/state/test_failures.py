@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import select
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
@@ -16,12 +18,12 @@ from queuert.jobs import JobStatus
 from queuert.policies import RetryPolicy
 from queuert.state import AsyncStore
 from queuert.state.adapter import ReapRequest, Renewal
-from queuert.state.postgres import PostgresState
+from queuert.state.postgres import PostgresState, kept
 from queuert.testing.conformance import Colour, Stores
 from queuert.testing.conformance.building import ask, claim_one, complete, eventually, job, read, started_and_claimed
 from queuert.testing.fault_proxy import FaultProxy
 
-ANSWER_TIMEOUT = 0.5
+ANSWER_TIMEOUT = 2.0
 PASSWORD = "hunter2-very-secret"
 
 
@@ -84,6 +86,35 @@ async def test_server_is_gone_and_comes_back(store: AsyncStore, proxy: FaultProx
         return True
 
     assert await eventually(answers)
+
+
+@pytest.mark.parametrize("says_good_bye", [True, False], ids=["with good-bye", "without"])
+async def test_sessions_that_ended_while_nobody_used_them_are_not_handed_out(
+    store: AsyncStore, proxy: FaultProxy, dsn: str, monkeypatch: pytest.MonkeyPatch, says_good_bye: bool
+) -> None:
+    """Nobody's start is in doubt for a server that was restarted, or a firewall that forgot, an hour ago."""
+    monkeypatch.setattr(kept, "_AT_REST", -1.0)
+    given_back: set[psycopg.BaseConnection[object]] = set()
+    for kind in (kept.AsyncKeptConnection, kept.KeptConnection):
+        monkeypatch.setattr(
+            kind, "rests_since", property(lambda one: 0.0, lambda one, _: given_back.add(one)), raising=False
+        )
+    first, second = await started_and_claimed(store, 2)
+    async with store.transaction(first), store.transaction(second):
+        pass  # Both of its connections have been used.
+    if not says_good_bye:
+        proxy.reset()
+    else:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            sessions = (
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'queuert'"
+            )
+            connection.execute(f"{sessions} AND datname = current_database()")
+    for one in given_back:
+        # The end has arrived when there is something to read.
+        assert select.select([one.fileno()], [], [], 20.0)[0]
+    await asyncio.gather(*(store.start_jobs([job()]) for _ in range(3)))
+    assert sum(one.count for one in await store.counts()) == 5
 
 
 @pytest.mark.fault

@@ -190,7 +190,8 @@ def test_each_file_is_one_statement_and_used(entry: Any) -> None:
     modules = [one for one in files("queuert.state.postgres").iterdir() if one.name.endswith(".py")]
     modules += [one for part in ("read", "write") for one in (files("queuert") / "spark" / part).iterdir()]
     modules = [one for one in modules if one.name.endswith(".py")]
-    assert any(re.search(rf"(sql|self)\.{name}\b", module.read_text(encoding="utf-8")) for module in modules)
+    use = re.compile(rf"(sql|self)\.{name}\b|named\(\"{name}\"\)")
+    assert any(use.search(module.read_text(encoding="utf-8")) for module in modules)
 
 
 def test_every_statement_has_its_file() -> None:

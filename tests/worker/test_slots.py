@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from queuert.worker import slots
 from queuert.worker.slots import Slots
 from tests.worker.support import in_time
 
@@ -119,8 +120,26 @@ async def test_a_cancelled_attempt_does_not_reach_the_next() -> None:
     assert row.tasks[0] is not row.tasks[1]
 
 
-async def test_others_have_their_turn_beside_attempts_that_never_wait() -> None:
+class Clock:
+    """One that moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(("attempts", "seconds"), [(5_000, 0.0), (20, 1.0)], ids=["many", "long"])
+async def test_others_have_their_turn_beside_attempts_that_never_wait(
+    monkeypatch: pytest.MonkeyPatch, attempts: int, seconds: float
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(slots, "time", clock)
     turns = 0
+
+    async def passes() -> None:
+        clock.now += seconds
 
     async def bystander() -> None:
         nonlocal turns
@@ -128,11 +147,11 @@ async def test_others_have_their_turn_beside_attempts_that_never_wait() -> None:
             turns += 1
             await asyncio.sleep(0)
 
-    row = Row(1, *[quick] * 1_000)
+    row = Row(1, *[passes] * attempts)
     beside = asyncio.create_task(bystander())
     await row.all()
     await beside
-    assert turns > 3
+    assert turns >= (20 if seconds else 10)
 
 
 async def test_time_outs_within_an_attempt_are_its_own() -> None:

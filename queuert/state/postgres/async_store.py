@@ -45,8 +45,9 @@ from queuert.state.postgres.finishing import (
     finish_results,
     releases_dependents,
 )
+from queuert.state.postgres.kept import AsyncKeptConnection
 from queuert.state.postgres.rows import LeaseState, Row
-from queuert.state.postgres.wire import AsyncKeptConnection, Step, async_begin
+from queuert.state.postgres.wire import Step, async_begin
 
 _FINISH_ROUNDS = 4
 """A finish is asked for again when a chain got its first dependent meanwhile; more than once is already rare."""

@@ -20,12 +20,12 @@ from queuert.state.postgres.async_steps import fetch, finish_and_release
 from queuert.state.postgres.connections import AsyncConnections
 from queuert.state.postgres.failures import BROKEN, mapped
 from queuert.state.postgres.finishing import are_plain, completed, is_plain
+from queuert.state.postgres.kept import AsyncKeptConnection
 from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.watchdog import cut
 from queuert.state.postgres.wire import (
     COMMIT,
-    AsyncKeptConnection,
     Step,
     async_begin,
     async_exchange,

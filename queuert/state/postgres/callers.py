@@ -14,7 +14,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from queuert.errors import UnsupportedConnectionError
 from queuert.state.postgres.failures import mapped_errors
-from queuert.state.postgres.wire import AsyncKeptConnection, KeptConnection
+from queuert.state.postgres.kept import AsyncKeptConnection, KeptConnection
 
 _SYNC_TAKES = (
     "a psycopg.Connection, its cursor, a psycopg_pool.ConnectionPool, an SQLAlchemy Connection or Session on "

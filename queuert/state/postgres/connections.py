@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from typing import Any
@@ -12,9 +13,10 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from queuert.errors import ClosedError
 from queuert.state.postgres.failures import mapped, mapped_errors
+from queuert.state.postgres.kept import AsyncKeptConnection, KeptConnection
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.watchdog import Watchdog, cut
-from queuert.state.postgres.wire import AsyncKeptConnection, KeptConnection, close_if_in_pipeline
+from queuert.state.postgres.wire import close_if_in_pipeline
 
 _REMINDER = 0.5
 """Seconds between two tries to connect while somebody waits for a connection: so late is a worker after an outage."""
@@ -163,7 +165,9 @@ class AsyncConnections(_Base):
     async def _waited_for(self, pool: AsyncConnectionPool[AsyncKeptConnection]) -> AsyncKeptConnection:
         for wait, last in self._waits():
             try:
-                return await pool.getconn(wait)
+                while (connection := await pool.getconn(wait)).was_left:
+                    await pool.putconn(connection)
+                return connection
             except PoolTimeout:
                 if last:
                     raise
@@ -173,6 +177,7 @@ class AsyncConnections(_Base):
         self._in_use.discard(connection)
         # What a handler set for itself is not for the next one.
         connection.row_factory, connection.cursor_factory = tuple_row, AsyncCursor
+        connection.rests_since = time.monotonic()
         close_if_in_pipeline(connection.pgconn)
         if self._pool is None:
             await connection.close()
@@ -249,7 +254,9 @@ class Connections(_Base):
     def _waited_for(self, pool: ConnectionPool[KeptConnection]) -> KeptConnection:
         for wait, last in self._waits():
             try:
-                return pool.getconn(wait)
+                while (connection := pool.getconn(wait)).was_left:
+                    pool.putconn(connection)
+                return connection
             except PoolTimeout:
                 if last:
                     raise
@@ -258,6 +265,7 @@ class Connections(_Base):
     def _give_back(self, connection: KeptConnection) -> None:
         self._in_use.discard(connection)
         connection.row_factory, connection.cursor_factory = tuple_row, Cursor
+        connection.rests_since = time.monotonic()
         close_if_in_pipeline(connection.pgconn)
         if self._pool is None:
             connection.close()

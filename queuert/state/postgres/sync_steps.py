@@ -24,12 +24,12 @@ from queuert.state.postgres.finishing import (
     written_leases,
 )
 from queuert.state.postgres.inserting import insertions
+from queuert.state.postgres.kept import KeptConnection
 from queuert.state.postgres.outside_rows import freed_keys
 from queuert.state.postgres.registering import freed_entries
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.wire import (
-    KeptConnection,
     NamedStatement,
     is_plain_connection,
     numbered,

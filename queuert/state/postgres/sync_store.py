@@ -35,6 +35,7 @@ from queuert.state.postgres.finishing import (
     finish_results,
     releases_dependents,
 )
+from queuert.state.postgres.kept import KeptConnection
 from queuert.state.postgres.rows import LeaseState, Row
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_claiming import PostgresClaiming
@@ -47,7 +48,7 @@ from queuert.state.postgres.sync_retention import PostgresRetention
 from queuert.state.postgres.sync_starting import PostgresStarting
 from queuert.state.postgres.sync_steps import fetch, finish_and_release, lock_rows
 from queuert.state.postgres.sync_transaction import PostgresTransaction
-from queuert.state.postgres.wire import KeptConnection, Step, sync_begin
+from queuert.state.postgres.wire import Step, sync_begin
 
 _FINISH_ROUNDS = 4
 """A finish is asked for again when a chain got its first dependent meanwhile; more than once is already rare."""

@@ -20,13 +20,13 @@ from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.connections import Connections
 from queuert.state.postgres.failures import BROKEN, mapped
 from queuert.state.postgres.finishing import are_plain, completed, is_plain
+from queuert.state.postgres.kept import KeptConnection
 from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_steps import fetch, finish_and_release
 from queuert.state.postgres.watchdog import cut
 from queuert.state.postgres.wire import (
     COMMIT,
-    KeptConnection,
     Step,
     is_plain_connection,
     sync_begin,

@@ -15,21 +15,18 @@ from hashlib import blake2s
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from psycopg import (
-    AsyncConnection,
-    Connection,
     DataError,
     Error,
     OperationalError,
-    ProgrammingError,
     errors,
     generators,
 )
-from psycopg.adapt import Transformer
-from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
+from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus
 from psycopg.waiting import Ready, Wait
 
+from queuert.state.postgres.kept import AsyncKeptConnection, Keeper, KeptConnection
+
 if TYPE_CHECKING:
-    from psycopg import abc
     from psycopg.abc import PQGen
     from psycopg.pq.abc import PGconn, PGresult
 
@@ -87,88 +84,6 @@ COMMIT = unnamed(b"COMMIT")
 
 MISPREPARED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 """A statement of ours was deallocated, or stands that we took for gone: from now on we know. Nothing was done."""
-
-
-class _Keeper:
-    """What our connections know beside what psycopg's do.
-
-    Attributes:
-        prepared: names of the statements that the server knows on this connection.
-        plans_once: the server was told to make one plan of each statement.
-        held: a block's transaction is open, which the handler may not end.
-        outsiders: calls of a client have written on this connection within the open block.
-    """
-
-    pgconn: PGconn
-    prepared: set[bytes]
-    plans_once: bool
-    held: bool
-    outsiders: bool
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.prepared = set()
-        self.plans_once = False
-        self.held = False
-        self.outsiders = False
-        self._transformer: abc.Transformer | None = None
-
-    def _deallocate(self, name: bytes | None) -> PQGen[None]:
-        """After a rollback, even to a savepoint, psycopg deallocates all: the server knows none of ours any more."""
-        deallocation: PQGen[None] = super()._deallocate(name)  # type: ignore[misc]
-        return deallocation if name is not None else self._after(deallocation)
-
-    def _after(self, deallocation: PQGen[None]) -> PQGen[None]:
-        yield from deallocation
-        self.prepared.clear()
-
-    def read(self, result: PGresult) -> list[tuple[Any, ...]]:
-        """The rows of a result that came in binary form."""
-        if self._transformer is None:
-            self._transformer = Transformer(self)  # type: ignore[arg-type]
-        self._transformer.set_pgresult(result)
-        try:
-            return self._transformer.load_rows(0, result.ntuples, tuple)
-        finally:
-            # It may be megabytes of inputs.
-            self._transformer.set_pgresult(None)
-
-    @property
-    def idle(self) -> bool:
-        """No transaction is open."""
-        return self.pgconn.transaction_status == TransactionStatus.IDLE
-
-    def check_not_held(self, what: str) -> None:
-        """Raise ProgrammingError while a block is open: it commits or rolls back by itself."""
-        if self.held:
-            raise ProgrammingError(
-                f"{what}() inside a block of the attempt, which commits when it ends and rolls back when it raises; "
-                "connection.transaction() makes savepoints"
-            )
-
-
-class AsyncKeptConnection(_Keeper, AsyncConnection[Any]):
-    """psycopg's asynchronous connection, whose transaction a handler cannot end."""
-
-    async def commit(self) -> None:
-        self.check_not_held("commit")
-        await super().commit()
-
-    async def rollback(self) -> None:
-        self.check_not_held("rollback")
-        await super().rollback()
-
-
-class KeptConnection(_Keeper, Connection[Any]):
-    """psycopg's synchronous connection, whose transaction a handler cannot end."""
-
-    def commit(self) -> None:
-        self.check_not_held("commit")
-        super().commit()
-
-    def rollback(self) -> None:
-        self.check_not_held("rollback")
-        super().rollback()
 
 
 async def async_exchange(connection: AsyncKeptConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
@@ -308,7 +223,7 @@ def _learned(known: set[bytes], name: bytes, result: PGresult) -> Error:
     return error
 
 
-def _asked(connection: _Keeper, statement: NamedStatement, given: Sequence[bytes | None]) -> PQGen[PGresult]:
+def _asked(connection: Keeper, statement: NamedStatement, given: Sequence[bytes | None]) -> PQGen[PGresult]:
     connection.pgconn.send_query_prepared(statement.name, given, result_format=Format.BINARY)
     result: PGresult = (yield from generators.execute(connection.pgconn))[-1]
     if result.status == ExecStatus.FATAL_ERROR:
@@ -316,7 +231,7 @@ def _asked(connection: _Keeper, statement: NamedStatement, given: Sequence[bytes
     return result
 
 
-def _first_asked(connection: _Keeper, statement: NamedStatement, values: Mapping[str, Value]) -> PQGen[PGresult]:
+def _first_asked(connection: Keeper, statement: NamedStatement, values: Mapping[str, Value]) -> PQGen[PGresult]:
     """With its preparation, in one round trip."""
     step = Step(statement, values)
     results = yield from _exchange(connection.pgconn, connection.prepared, [step], True, Format.BINARY)

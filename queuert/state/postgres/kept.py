@@ -1,0 +1,116 @@
+"""Connections that know more of themselves than psycopg's: what is prepared, who holds them, whether they were left."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from psycopg import AsyncConnection, Connection, OperationalError, ProgrammingError
+from psycopg.adapt import Transformer
+from psycopg.pq import ConnStatus, TransactionStatus
+
+if TYPE_CHECKING:
+    from psycopg import abc
+    from psycopg.abc import PQGen
+    from psycopg.pq.abc import PGconn, PGresult
+
+_AT_REST = 0.1
+"""Seconds after which a connection that is taken from the pool is looked at first: two system calls."""
+
+
+class Keeper:
+    """What our connections know beside what psycopg's do.
+
+    Attributes:
+        prepared: names of the statements that the server knows on this connection.
+        plans_once: the server was told to make one plan of each statement.
+        held: a block's transaction is open, which the handler may not end.
+        outsiders: calls of a client have written on this connection within the open block.
+        rests_since: when its last user gave it back (monotonic).
+    """
+
+    pgconn: PGconn
+    prepared: set[bytes]
+    plans_once: bool
+    held: bool
+    outsiders: bool
+    rests_since: float
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.prepared = set()
+        self.plans_once = False
+        self.held = False
+        self.outsiders = False
+        self.rests_since = 0.0
+        self._transformer: abc.Transformer | None = None
+
+    def _deallocate(self, name: bytes | None) -> PQGen[None]:
+        """After a rollback, even to a savepoint, psycopg deallocates all: the server knows none of ours any more."""
+        deallocation: PQGen[None] = super()._deallocate(name)  # type: ignore[misc]
+        return deallocation if name is not None else self._after(deallocation)
+
+    def _after(self, deallocation: PQGen[None]) -> PQGen[None]:
+        yield from deallocation
+        self.prepared.clear()
+
+    def read(self, result: PGresult) -> list[tuple[Any, ...]]:
+        """The rows of a result that came in binary form."""
+        if self._transformer is None:
+            self._transformer = Transformer(self)  # type: ignore[arg-type]
+        self._transformer.set_pgresult(result)
+        try:
+            return self._transformer.load_rows(0, result.ntuples, tuple)
+        finally:
+            # It may be megabytes of inputs.
+            self._transformer.set_pgresult(None)
+
+    @property
+    def idle(self) -> bool:
+        """No transaction is open."""
+        return self.pgconn.transaction_status == TransactionStatus.IDLE
+
+    @property
+    def was_left(self) -> bool:
+        """Whether the server has hung up while nobody used it: its good-bye is there to be read, without a wait."""
+        if time.monotonic() < self.rests_since + _AT_REST:
+            return False
+        try:
+            # What the server said before it hung up, if it did, and the end that comes after.
+            self.pgconn.consume_input()
+            self.pgconn.consume_input()
+        except OperationalError:
+            return True
+        return self.pgconn.status == ConnStatus.BAD
+
+    def check_not_held(self, what: str) -> None:
+        """Raise ProgrammingError while a block is open: it commits or rolls back by itself."""
+        if self.held:
+            raise ProgrammingError(
+                f"{what}() inside a block of the attempt, which commits when it ends and rolls back when it raises; "
+                "connection.transaction() makes savepoints"
+            )
+
+
+class AsyncKeptConnection(Keeper, AsyncConnection[Any]):
+    """psycopg's asynchronous connection, whose transaction a handler cannot end."""
+
+    async def commit(self) -> None:
+        self.check_not_held("commit")
+        await super().commit()
+
+    async def rollback(self) -> None:
+        self.check_not_held("rollback")
+        await super().rollback()
+
+
+class KeptConnection(Keeper, Connection[Any]):
+    """psycopg's synchronous connection, whose transaction a handler cannot end."""
+
+    def commit(self) -> None:
+        self.check_not_held("commit")
+        super().commit()
+
+    def rollback(self) -> None:
+        self.check_not_held("rollback")
+        super().rollback()
