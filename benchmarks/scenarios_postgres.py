@@ -10,6 +10,7 @@ _POLLING = {"polling": 0.01, "prepare": "polling"}
 _EAGER = {"concurrency": 10, "eager": True, "uvloop": True}
 _ONE_BY_ONE = "one call after the other, one connection"
 _OWN = {"table": "own", "prepare": "own"}
+_NO_LOG = {"prepare": "no log"}
 _FUSED = "complete and claim in one statement"
 _LARGE = {"batch_size": 10_000}
 _HUNDRED = {"concurrency": 100}
@@ -21,6 +22,7 @@ START_SINGLE = Scenario(
     "start_single",
     (
         Entry(QUEUERT, "Queuert", f"{_OURS}, {_ONE_BY_ONE}"),
+        Entry(QUEUERT, "Queuert, no event log", "the same, its log switched off: no peer has one", _NO_LOG),
         Entry(BARE, "bare insert", "psycopg, prepared"),
         Entry(BARE, "bare insert, our table", "the same into our table, with its indexes", _OWN),
         Entry(PGBENCH, "pgbench insert", "the same by the server's own tool"),
@@ -31,7 +33,7 @@ START_SINGLE = Scenario(
         Entry(AWA, "awa", f"insert, async, {_ONE_BY_ONE}"),
         Entry(DBOS, "dbos", f"client.enqueue, {_ONE_BY_ONE}"),
     ),
-    share=0.1,
+    share=0.3,
 )
 
 START_BATCHES = Scenario(
@@ -41,6 +43,7 @@ START_BATCHES = Scenario(
     "start_batches",
     (
         Entry(QUEUERT, "Queuert", "start_chains of 1,000"),
+        Entry(QUEUERT, "Queuert, no event log", "the same, its log switched off: no peer has one", _NO_LOG),
         Entry(BARE, "bare insert", "INSERT ... SELECT unnest(arrays) of 1,000 RETURNING id"),
         Entry(BARE, "bare insert, our table", "the same into our table, with its indexes", _OWN),
         Entry(PROCRASTINATE, "procrastinate", "batch_defer of 1,000", share=0.5),
@@ -48,8 +51,9 @@ START_BATCHES = Scenario(
         Entry(CHANCY, "chancy", "push_many of 1,000", share=0.3),
         Entry(OBAN, "oban", "enqueue_many of 1,000", share=0.3),
         Entry(AWA, "awa", "insert_many_copy of 1,000", share=0.3),
-        Entry(DBOS, "dbos", "client.enqueue in a loop: there is no bulk start", share=0.05),
+        Entry(DBOS, "dbos", "client.enqueue in a loop: there is no bulk start", share=0.02),
     ),
+    share=3.0,
 )
 
 START_COPY = Scenario(
@@ -113,6 +117,7 @@ DRAIN_BEST = Scenario(
     "drain",
     (
         Entry(QUEUERT, "Queuert, concurrency 100", "concurrency 100", {"concurrency": 100}, 2.0),
+        Entry(QUEUERT, "Queuert, 100, no event log", "its log switched off", {**_NO_LOG, "concurrency": 100}, 2.0),
         Entry(QUEUERT, "Queuert, concurrency 10", "concurrency 10", {"concurrency": 10}),
         Entry(QUEUERT, "Queuert, concurrency 1", "concurrency 1", {"concurrency": 1}),
         Entry(BARE, "bare fused, batch 100", _FUSED, {"batch": 100}, 2.0),
@@ -208,7 +213,7 @@ DRAIN_WRITES = Scenario(
     Store.POSTGRES,
     "drain_writes",
     (
-        Entry(QUEUERT, "Queuert, concurrency 10", "async with attempt.complete()", {"concurrency": 10}, 0.5),
+        Entry(QUEUERT, "Queuert, concurrency 10", "async with attempt.complete()", {"concurrency": 10}),
         Entry(BARE, "bare pipeline, 8 connections", "claims ahead, two round trips a job", {"lanes": 8}),
     ),
     loaded="load_writes",
@@ -257,7 +262,7 @@ LATENCY = Scenario(
     metric="p50_ms",
     unit="ms, p50",
     more_is_better=False,
-    share=0.01,
+    share=0.04,
     paced=True,
     note="A second process starts one job each 20 ms, while the worker waits; the clock runs from before the start.",
 )

@@ -64,6 +64,8 @@ def prepare(request: Request) -> None:
         migrations.upgrade(request.server)
         with psycopg.connect(request.server, autocommit=True) as connection:
             connection.execute(USER_TABLE)
+            if request.option("prepare") == "no log":
+                connection.execute("update queuert.event_log set level = 'off'")
 
 
 def load(request: Request) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from queuert.jobs import AbortReason
@@ -92,10 +92,15 @@ class LeaseBook:
     def __len__(self) -> int:
         return len(self._held)
 
-    def add(self, granted: Iterable[HeldLease]) -> None:
-        """Note leases that were granted."""
+    def add(self, granted: Sequence[HeldLease]) -> None:
+        """Note leases that were granted: all or, where there is no memory, none."""
         with self._lock:
-            self._held.update(granted)
+            try:
+                self._held.update(granted)
+            except BaseException:
+                for held in granted:
+                    self._held.discard(held)
+                raise
 
     def remove(self, held: HeldLease) -> None:
         """Forget a lease: its attempt has ended, one way or the other. Idempotent."""

@@ -205,7 +205,7 @@ class WorkerParts:
         self.reports.claimed()
         processors, services = self._processors, self._services
         runners = [AttemptRunner(services, processors[job.type], job, sent_at) for job in jobs]
-        self.book.add(runner.held for runner in runners)
+        self.book.add([runner.held for runner in runners])
         return runners
 
     def _may_begin(self, runner: AttemptRunner) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Generic, TypeVar
 
 from queuert.worker.slots import Slots
@@ -65,6 +65,7 @@ class Prefetch(Generic[T]):
     ) -> None:
         self.slots: Slots[T] = Slots(places, self._take, run, drop)
         self._may_start = may_start
+        self._drop = drop
         self._enabled = enabled
         self._beware_until = 0.0
         self._waiting: deque[T] = deque()
@@ -85,9 +86,20 @@ class Prefetch(Generic[T]):
         can_begin = bool(self._waiting) and self.slots.free > 0 and not self.slots.closed
         return can_begin and self._may_start(self._waiting[0])
 
-    def put(self, claimed: Iterable[T]) -> None:
-        """Start as many as there are places for; let the others wait. When nobody should claim any more, all wait."""
-        self._waiting.extend(claimed)
+    def put(self, claimed: Sequence[T]) -> None:
+        """Start as many as there are places for; let the others wait. When nobody should claim any more, all wait.
+
+        Those for which there is no memory are dropped: leases that were looked after for nobody would never run out.
+        """
+        kept = 0
+        try:
+            for one in claimed:
+                self._waiting.append(one)
+                kept += 1
+        except BaseException:
+            for one in claimed[kept:]:
+                self._drop(one)
+            raise
         self.slots.fill()
 
     def _take(self) -> T | None:

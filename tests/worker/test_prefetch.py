@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 import pytest
 
@@ -145,3 +146,27 @@ async def test_stale_when_nothing_was_started_for_a_while(monkeypatch: pytest.Mo
     handlers.put(*range(room))
     assert await handlers.prefetch.room() == 0
     assert handlers.prefetch.stale
+
+
+class Full(deque[int]):
+    """Gets no memory for a third."""
+
+    def append(self, one: int) -> None:
+        if len(self) == 2:
+            raise MemoryError
+        super().append(one)
+
+
+async def test_those_for_which_there_is_no_memory_are_dropped() -> None:
+    """Nobody else knows of them; the others wait, and begin when there is something to begin with."""
+    dropped: list[int] = []
+    handlers = Handlers(1)
+    prefetch: Prefetch[int] = Prefetch(1, handlers._run, enabled=True, drop=dropped.append)
+    prefetch._waiting = Full()
+    with pytest.raises(MemoryError):
+        prefetch.put([1, 2, 3, 4])
+    assert dropped == [3, 4]
+    prefetch.slots.fill()
+    await handlers.begin(1)
+    assert prefetch.take_back() == [2]
+    prefetch.slots.cancel()
