@@ -41,15 +41,14 @@ demo: .venv-demo/.installed ## Run the demo on an embedded Postgres (ARGS="...")
 # each and wait for most of their time.
 APART = tests/spark tests/chaos
 PYTEST = QUEUERT_REQUIRE_SERVERS=1 $(DEV) -m pytest
-# Where ARGS selects tests of another part alone there is nothing to run (5). What failed (1) is run once more, alone, and shown
-# both times: beside servers that are killed, one test in thousands loses to a machine that stood still. What fails again fails.
-part = $(PYTEST) $(1) $(ARGS) || case $$? in 5) ;; 1) $(PYTEST) $(1) $(ARGS) -n 0 --last-failed ;; *) exit 1 ;; esac
+# Where ARGS selects tests of another part alone there is nothing to run (5).
+OR_NONE = || [ $$? -eq 5 ]
 
 test: .venv/.installed ## Run the tests on real servers (ARGS="-k name", or "tests/worker")
 ifeq ($(filter tests/%,$(ARGS)),)
-	@$(call part,-n 3 --dist worksteal $(addprefix --ignore=,$(APART)))
-	@$(call part,-n 2 --dist loadfile --no-loadscope-reorder tests/spark)
-	@$(call part,-n 3 --dist worksteal tests/chaos)
+	@$(PYTEST) -n 3 --dist worksteal $(addprefix --ignore=,$(APART)) $(ARGS) $(OR_NONE)
+	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder tests/spark $(ARGS) $(OR_NONE)
+	@$(PYTEST) -n 3 --dist worksteal tests/chaos $(ARGS) $(OR_NONE)
 else
 	@$(PYTEST) $(ARGS)
 endif
