@@ -22,7 +22,7 @@ START_SINGLE = Scenario(
     "start_single",
     (
         Entry(QUEUERT, "Queuert", f"{_OURS}, {_ONE_BY_ONE}"),
-        Entry(QUEUERT, "Queuert, no event log", "the same, its log switched off: no peer has one", _NO_LOG),
+        Entry(QUEUERT, "Queuert, no event log", "the same, its log switched off", _NO_LOG),
         Entry(BARE, "bare insert", "psycopg, prepared"),
         Entry(BARE, "bare insert, our table", "the same into our table, with its indexes", _OWN),
         Entry(PGBENCH, "pgbench insert", "the same by the server's own tool"),
@@ -43,7 +43,7 @@ START_BATCHES = Scenario(
     "start_batches",
     (
         Entry(QUEUERT, "Queuert", "start_chains of 1,000"),
-        Entry(QUEUERT, "Queuert, no event log", "the same, its log switched off: no peer has one", _NO_LOG),
+        Entry(QUEUERT, "Queuert, no event log", "the same, its log switched off", _NO_LOG),
         Entry(BARE, "bare insert", "INSERT ... SELECT unnest(arrays) of 1,000 RETURNING id"),
         Entry(BARE, "bare insert, our table", "the same into our table, with its indexes", _OWN),
         Entry(PROCRASTINATE, "procrastinate", "batch_defer of 1,000", share=0.5),

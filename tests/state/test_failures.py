@@ -93,7 +93,6 @@ async def test_sessions_that_ended_while_nobody_used_them_are_not_handed_out(
     store: AsyncStore, proxy: FaultProxy, dsn: str, monkeypatch: pytest.MonkeyPatch, says_good_bye: bool
 ) -> None:
     """Nobody's start is in doubt for a server that was restarted, or a firewall that forgot, an hour ago."""
-    monkeypatch.setattr(kept, "_AT_REST", -1.0)
     given_back: set[psycopg.BaseConnection[object]] = set()
     for kind in (kept.AsyncKeptConnection, kept.KeptConnection):
         monkeypatch.setattr(

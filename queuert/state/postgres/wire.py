@@ -14,13 +14,7 @@ from functools import lru_cache
 from hashlib import blake2s
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from psycopg import (
-    DataError,
-    Error,
-    OperationalError,
-    errors,
-    generators,
-)
+from psycopg import DataError, Error, OperationalError, errors, generators
 from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus
 from psycopg.waiting import Ready, Wait
 
