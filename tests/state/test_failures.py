@@ -88,16 +88,28 @@ async def test_server_is_gone_and_comes_back(store: AsyncStore, proxy: FaultProx
     assert await eventually(answers)
 
 
-@pytest.mark.parametrize("says_good_bye", [True, False], ids=["with good-bye", "without"])
-async def test_sessions_that_ended_while_nobody_used_them_are_not_handed_out(
-    store: AsyncStore, proxy: FaultProxy, dsn: str, monkeypatch: pytest.MonkeyPatch, says_good_bye: bool
-) -> None:
-    """Nobody's start is in doubt for a server that was restarted, or a firewall that forgot, an hour ago."""
+def at_rest_for_ever(monkeypatch: pytest.MonkeyPatch) -> set[psycopg.BaseConnection[object]]:
+    """Whoever takes a connection takes one that has rested for long; those that were given back from now on."""
     given_back: set[psycopg.BaseConnection[object]] = set()
     for kind in (kept.AsyncKeptConnection, kept.KeptConnection):
         monkeypatch.setattr(
             kind, "rests_since", property(lambda one: 0.0, lambda one, _: given_back.add(one)), raising=False
         )
+    return given_back
+
+
+def see_the_end(connections: set[psycopg.BaseConnection[object]]) -> None:
+    """Wait until what the server, or the network, did has arrived: there is something to read."""
+    for one in connections:
+        assert select.select([one.fileno()], [], [], 20.0)[0]
+
+
+@pytest.mark.parametrize("says_good_bye", [True, False], ids=["with good-bye", "without"])
+async def test_sessions_that_ended_while_nobody_used_them_are_not_handed_out(
+    store: AsyncStore, proxy: FaultProxy, dsn: str, monkeypatch: pytest.MonkeyPatch, says_good_bye: bool
+) -> None:
+    """Nobody's start is in doubt for a server that was restarted, or a firewall that forgot, an hour ago."""
+    given_back = at_rest_for_ever(monkeypatch)
     first, second = await started_and_claimed(store, 2)
     async with store.transaction(first), store.transaction(second):
         pass  # Both of its connections have been used.
@@ -109,11 +121,40 @@ async def test_sessions_that_ended_while_nobody_used_them_are_not_handed_out(
                 "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'queuert'"
             )
             connection.execute(f"{sessions} AND datname = current_database()")
-    for one in given_back:
-        # The end has arrived when there is something to read.
-        assert select.select([one.fileno()], [], [], 20.0)[0]
+    see_the_end(given_back)
     await asyncio.gather(*(store.start_jobs([job()]) for _ in range(3)))
     assert sum(one.count for one in await store.counts()) == 5
+
+
+async def test_an_outage_that_began_while_nobody_used_it_is_told_at_once(
+    dsn: str, proxy: FaultProxy, colour: Colour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only when the patience for a connection has ended, in an hour here."""
+    given_back = at_rest_for_ever(monkeypatch)
+    stores = Stores(PostgresState(proxy.address_in(dsn), answer_timeout=3600.0), colour)
+    store = await stores.open(connections=1)
+    await store.start_jobs([job()])
+    proxy.refuse()
+    proxy.reset()
+    see_the_end(given_back)
+    with pytest.raises(StateUnavailableError, match="hung up, and refuses to connect: connection failed"):
+        await store.start_jobs([job()])
+    proxy.heal()
+    await store.start_jobs([job()])
+    await stores.aclose()
+
+
+async def test_who_gets_no_connection_is_told_why(store: AsyncStore, proxy: FaultProxy) -> None:
+    first, second = await started_and_claimed(store, 2)
+    async with store.transaction(first), store.transaction(second):
+        with pytest.raises(StateUnavailableError, match=r"^no connection within 2 s: none became free$"):
+            await store.counts()
+    proxy.refuse()
+    proxy.reset()
+    with pytest.raises(StateUnavailableError):
+        await asyncio.gather(store.counts(), store.counts())  # Nothing is left of the two connections.
+    with pytest.raises(StateUnavailableError, match="no connection within 2 s: tries to connect fail: conn"):
+        await store.counts()
 
 
 @pytest.mark.fault

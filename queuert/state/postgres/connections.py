@@ -15,11 +15,9 @@ from queuert.errors import ClosedError
 from queuert.state.postgres.failures import mapped, mapped_errors
 from queuert.state.postgres.kept import AsyncKeptConnection, KeptConnection
 from queuert.state.postgres.settings import PostgresSettings
+from queuert.state.postgres.waits import Refusals, Wait
 from queuert.state.postgres.watchdog import Watchdog, cut
 from queuert.state.postgres.wire import close_if_in_pipeline
-
-_REMINDER = 0.5
-"""Seconds between two tries to connect while somebody waits for a connection: so late is a worker after an outage."""
 
 _PLAN_ONCE = b"SELECT set_config('plan_cache_mode', 'force_generic_plan', false) WHERE pg_backend_pid() = %s"
 """Our statements have one good plan, whatever their values. Left to itself Postgres makes a new one each time, since it
@@ -34,9 +32,10 @@ class _Base:
         self._settings = settings
         self._watchdog = Watchdog(settings.answer_timeout)
         self._in_use: set[BaseConnection[Any]] = set()
+        self._refusals = Refusals()
         self._pool_arguments: dict[str, Any] = {
             "conninfo": settings.dsn,
-            "kwargs": settings.connection_arguments(),
+            "kwargs": {**settings.connection_arguments(), "refusals": self._refusals},
             "min_size": 1,
             "max_size": max(1, size),
             "timeout": settings.answer_timeout,
@@ -58,16 +57,9 @@ class _Base:
         connection.plans_once = True
         return True
 
-    def _waits(self) -> Iterator[tuple[float, bool]]:
-        """How long to wait for a connection at a time, and whether that is the last time.
-
-        Each time the pool tries anew to connect, if it had given up: nobody else reminds it after an outage.
-        """
-        left = self._settings.answer_timeout
-        while left > _REMINDER:
-            yield _REMINDER, False
-            left -= _REMINDER
-        yield left, True
+    def _wait(self) -> Wait:
+        """A wait for a connection that begins now."""
+        return Wait(self._settings.answer_timeout, self._refusals)
 
     def cut_in_use(self) -> None:
         """End the connections that are in use: whoever waits on one fails at once. From any thread."""
@@ -163,15 +155,17 @@ class AsyncConnections(_Base):
         return connection
 
     async def _waited_for(self, pool: AsyncConnectionPool[AsyncKeptConnection]) -> AsyncKeptConnection:
-        for wait, last in self._waits():
+        wait = self._wait()
+        while True:
             try:
-                while (connection := await pool.getconn(wait)).was_left:
-                    await pool.putconn(connection)
+                connection = await pool.getconn(wait.piece)
+            except PoolTimeout as timeout:
+                wait.goes_on(timeout)
+                continue
+            if not connection.was_left:
                 return connection
-            except PoolTimeout:
-                if last:
-                    raise
-        raise AssertionError("the last wait returns or raises")
+            wait.meets_a_left_one()
+            await pool.putconn(connection)
 
     async def _give_back(self, connection: AsyncKeptConnection) -> None:
         self._in_use.discard(connection)
@@ -252,15 +246,17 @@ class Connections(_Base):
         return connection
 
     def _waited_for(self, pool: ConnectionPool[KeptConnection]) -> KeptConnection:
-        for wait, last in self._waits():
+        wait = self._wait()
+        while True:
             try:
-                while (connection := pool.getconn(wait)).was_left:
-                    pool.putconn(connection)
+                connection = pool.getconn(wait.piece)
+            except PoolTimeout as timeout:
+                wait.goes_on(timeout)
+                continue
+            if not connection.was_left:
                 return connection
-            except PoolTimeout:
-                if last:
-                    raise
-        raise AssertionError("the last wait returns or raises")
+            wait.meets_a_left_one()
+            pool.putconn(connection)
 
     def _give_back(self, connection: KeptConnection) -> None:
         self._in_use.discard(connection)

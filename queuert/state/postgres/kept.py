@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from psycopg import AsyncConnection, Connection, OperationalError, ProgrammingError
+from psycopg import AsyncConnection, Connection, Error, OperationalError, ProgrammingError
 from psycopg.adapt import Transformer
 from psycopg.pq import ConnStatus, TransactionStatus
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from psycopg import abc
     from psycopg.abc import PQGen
     from psycopg.pq.abc import PGconn, PGresult
+
+    from queuert.state.postgres.waits import Refusals
 
 _AT_REST = 0.1
 """Seconds after which a connection that is taken from the pool is looked at first: two system calls."""
@@ -95,6 +97,18 @@ class Keeper:
 class AsyncKeptConnection(Keeper, AsyncConnection[Any]):
     """psycopg's asynchronous connection, whose transaction a handler cannot end."""
 
+    @classmethod
+    async def connect(  # type: ignore[override]
+        cls, conninfo: str = "", *, refusals: Refusals | None = None, **kwargs: Any
+    ) -> Self:
+        """Connect. If that fails the error is added to ``refusals``: the pool, which calls this, only logs it."""
+        try:
+            return await super().connect(conninfo, **kwargs)
+        except Error as error:
+            if refusals is not None:
+                refusals.add(error)
+            raise
+
     async def commit(self) -> None:
         self.check_not_held("commit")
         await super().commit()
@@ -106,6 +120,18 @@ class AsyncKeptConnection(Keeper, AsyncConnection[Any]):
 
 class KeptConnection(Keeper, Connection[Any]):
     """psycopg's synchronous connection, whose transaction a handler cannot end."""
+
+    @classmethod
+    def connect(  # type: ignore[override]
+        cls, conninfo: str = "", *, refusals: Refusals | None = None, **kwargs: Any
+    ) -> Self:
+        """Connect. If that fails the error is added to ``refusals``: the pool, which calls this, only logs it."""
+        try:
+            return super().connect(conninfo, **kwargs)
+        except Error as error:
+            if refusals is not None:
+                refusals.add(error)
+            raise
 
     def commit(self) -> None:
         self.check_not_held("commit")
