@@ -11,7 +11,8 @@ from urllib.parse import quote
 
 from queuert.embedded.binaries import PostgresBinaries, find_postgres
 from queuert.embedded.identity import choose_identity
-from queuert.embedded.server import HOST, EmbeddedServer
+from queuert.embedded.ports import HOST
+from queuert.embedded.server import EmbeddedServer
 from queuert.embedded.spawn import spawn, wrap
 from queuert.embedded.workspace import processes_in
 

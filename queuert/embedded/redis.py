@@ -7,7 +7,8 @@ import subprocess
 from collections.abc import Mapping
 
 from queuert.embedded.binaries import find_redis
-from queuert.embedded.server import HOST, EmbeddedServer
+from queuert.embedded.ports import HOST
+from queuert.embedded.server import EmbeddedServer
 from queuert.embedded.spawn import spawn
 
 

@@ -5,7 +5,6 @@ import atexit
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -14,9 +13,9 @@ from types import TracebackType
 from typing import Self
 
 from queuert.embedded.errors import EmbeddedServerError
+from queuert.embedded.ports import ReservedPort
 from queuert.embedded.workspace import Workspace, processes_in
 
-HOST = "127.0.0.1"
 _POLL_SECONDS = 0.01
 _ORPHAN_SECONDS = 5.0
 _LOG_LINES = 20
@@ -43,6 +42,7 @@ class EmbeddedServer(abc.ABC):
         self._data_dir = None if data_dir is None else Path(data_dir).resolve()
         self._port = port
         self._fixed_port = port is not None
+        self._reserved: ReservedPort | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()
         self.timeout = timeout
@@ -62,9 +62,10 @@ class EmbeddedServer(abc.ABC):
 
     @property
     def port(self) -> int:
-        """The TCP port on 127.0.0.1; a free one is chosen at the first use, and kept."""
+        """The TCP port on 127.0.0.1; a free one is chosen at the first use, and kept, also while it is not running."""
         if self._port is None:
-            self._port = free_port()
+            self._reserved = ReservedPort()
+            self._port = self._reserved.number
         return self._port
 
     @property
@@ -132,6 +133,7 @@ class EmbeddedServer(abc.ABC):
     def close(self) -> None:
         """Stop the server, and remove its data when they were in a temporary directory."""
         self.stop()
+        self._give_up_port()
         atexit.unregister(self._close_at_exit)
         if self._workspace is not None:
             self._workspace.remove()
@@ -175,7 +177,13 @@ class EmbeddedServer(abc.ABC):
             self.kill()
             if last or self._fixed_port or not ended or "Address already in use" not in message:
                 raise self._error("did not start" if ended else f"did not answer within {self.timeout} s")
+            self._give_up_port()
             self._port = None
+
+    def _give_up_port(self) -> None:
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
 
     def _is_ready_in_time(self, pid: int) -> bool:
         return wait_until(lambda: not self.running or self._is_ready(pid), self.timeout) and self.running
@@ -198,14 +206,6 @@ class EmbeddedServer(abc.ABC):
         """A forked child inherits this call, and not the server."""
         if self._owner == os.getpid():
             self.close()
-
-
-def free_port() -> int:
-    """A TCP port of 127.0.0.1 that is free at this moment."""
-    with socket.socket() as listener:
-        listener.bind((HOST, 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def wait_until(condition: Callable[[], bool], timeout: float) -> bool:

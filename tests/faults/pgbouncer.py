@@ -21,7 +21,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from queuert.embedded.server import HOST, free_port, wait_until
+from queuert.embedded.ports import HOST, ReservedPort
+from queuert.embedded.server import wait_until
 from queuert.embedded.spawn import Identity, spawn, wrap
 
 BINARY = "QUEUERT_PGBOUNCER_BIN"
@@ -71,7 +72,8 @@ class PgBouncer:
 
     def __init__(self, binary: str, server: str, *, sessions: int) -> None:
         target = urlsplit(server)
-        self.port = free_port()
+        self._reserved = ReservedPort()
+        self.port = self._reserved.number
         self._sessions = sessions
         self._server = (target.hostname, target.port)
         self._binary = binary
@@ -105,6 +107,7 @@ class PgBouncer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
+        self._reserved.close()
         self._place.cleanup()
 
     def _configure(self, place: Path) -> Path:

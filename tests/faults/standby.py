@@ -9,7 +9,8 @@ import psycopg
 from queuert.embedded import EmbeddedPostgres
 from queuert.embedded.binaries import find_postgres
 from queuert.embedded.identity import choose_identity
-from queuert.embedded.server import HOST, wait_until
+from queuert.embedded.ports import HOST
+from queuert.embedded.server import wait_until
 from queuert.embedded.spawn import wrap
 from queuert.testing.fault_proxy import FaultProxy
 

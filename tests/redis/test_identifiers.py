@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from queuert.deduplication import Deduplicate
-from queuert.embedded.server import free_port
+from queuert.embedded.ports import ReservedPort
 from queuert.ids import new_token
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.limits import Limits, Rate
@@ -54,7 +54,8 @@ def test_slots_are_those_of_the_specification() -> None:
 @pytest.fixture
 def cluster(private_redis: StartRedis) -> Iterator[redis.Redis]:
     """A cluster of one server, which refuses a script that touches keys of two slots."""
-    server = private_redis(options={"cluster-enabled": "yes", "cluster-port": free_port()})
+    with ReservedPort() as port:
+        server = private_redis(options={"cluster-enabled": "yes", "cluster-port": port.number})
     with redis.Redis.from_url(server.url()) as client:
         client.execute_command("CLUSTER", "ADDSLOTS", *range(SLOTS))
         while b"cluster_state:ok" not in bytes(client.execute_command("CLUSTER", "INFO", NEVER_DECODE=True) or b""):

@@ -3,9 +3,12 @@
 import contextlib
 import os
 import select
+import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +19,13 @@ import pytest
 
 from queuert.embedded import EmbeddedPostgres, EmbeddedServerError, identity, server
 from queuert.embedded.binaries import PostgresBinaries, find_postgres
+from queuert.embedded.ports import HOST, ReservedPort
 from queuert.embedded.workspace import Workspace, processes_in
 from tests.conftest import StartPostgres
 
-WAIT = 20
+pytestmark = pytest.mark.timeout(240)
+
+WAIT = 100
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
 
 OWNER = """
@@ -27,7 +33,7 @@ import sys
 from queuert.embedded import EmbeddedPostgres
 
 if __name__ == "__main__":
-    server = EmbeddedPostgres(durable=False).start()
+    server = EmbeddedPostgres(settings={"fsync": "off"}).start()
     print(server.pid, server.data_dir, flush=True)
     sys.stdin.read()
 """
@@ -39,12 +45,33 @@ def _needs_postgres(postgres_server: str) -> None:
 
 
 @pytest.fixture
-def owner() -> Iterator[subprocess.Popen[str]]:
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory for temporary files of this test's own.
+
+    Whoever starts a server removes what the dead have left in the directory that all share, at any moment.
+    """
+    path = Path(tempfile.mkdtemp(prefix="queuert-test-"))
+    path.chmod(0o711)  # whoever Postgres runs as must get through
+    monkeypatch.setattr("tempfile.tempdir", str(path))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def owner(temporary: Path) -> Iterator[subprocess.Popen[str]]:
     """Another process with a server of its own; it ends when its input does."""
     command = [sys.executable, "-c", OWNER]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        yield process
-        process.kill()
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        try:
+            yield process
+            process.stdin.close()
+            process.wait(WAIT)
+        finally:
+            process.kill()
 
 
 def server_of(owner: subprocess.Popen[str]) -> tuple[int, Path]:
@@ -53,13 +80,12 @@ def server_of(owner: subprocess.Popen[str]) -> tuple[int, Path]:
     return int(pid), Path(data_dir)
 
 
-def wait_for_end(pid: int) -> None:
-    """Wait for a process that is no child of ours: a zombie has ended too."""
-    descriptor = os.pidfd_open(pid)
+def wait_for_end(process: int) -> None:
+    """Wait for a process that is no child of ours, by its descriptor: a zombie has ended too."""
     try:
-        assert select.select([descriptor], [], [], WAIT)[0], f"process {pid} goes on"
+        assert select.select([process], [], [], WAIT)[0], "the process goes on"
     finally:
-        os.close(descriptor)
+        os.close(process)
 
 
 def query(server: EmbeddedPostgres, statement: LiteralString) -> object:
@@ -156,10 +182,30 @@ def test_a_taken_port_is_an_error_when_it_was_asked_for(private_postgres: StartP
 def test_a_taken_port_of_our_own_choice_is_chosen_again(
     private_postgres: StartPostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ports = iter([private_postgres(durable=False).port, server.free_port()])
-    monkeypatch.setattr(server, "free_port", lambda: next(ports))
+    taken = [private_postgres(durable=False).port]
+
+    class TakenAtFirst(ReservedPort):
+        def __init__(self) -> None:
+            super().__init__()
+            if taken:
+                self.number = taken.pop()
+
+    monkeypatch.setattr(server, "ReservedPort", TakenAtFirst)
     with EmbeddedPostgres(durable=False) as other:
         assert query(other, "select 1") == 1
+    assert taken == []
+
+
+@LINUX
+def test_nobody_takes_the_port_of_a_server_that_is_down(private_postgres: StartPostgres) -> None:
+    down = private_postgres(durable=False)
+    port = down.port
+    down.kill()
+    with socket.socket() as listener, pytest.raises(OSError, match="Address already in use"):
+        listener.bind((HOST, port))
+    down.start()
+    assert down.port == port
+    assert query(down, "select 1") == 1
 
 
 @LINUX
@@ -193,11 +239,12 @@ def test_a_stranger_with_the_old_pid_does_not_prevent_a_start(private_postgres: 
 @pytest.mark.fault
 def test_ends_with_a_killed_owner_and_is_cleaned_up_by_the_next(owner: subprocess.Popen[str]) -> None:
     pid, data_dir = server_of(owner)
+    process = os.pidfd_open(pid)  # while it is there: nobody can wait for one that has ended and was reaped
     owner.send_signal(signal.SIGKILL)
-    wait_for_end(pid)
+    wait_for_end(process)
     assert data_dir.exists()
     assert server.wait_until(lambda: not any(processes_in(data_dir)), WAIT)
-    Workspace(in_memory=True).remove()
+    Workspace(in_memory=False).remove()
     assert not data_dir.parent.exists()
 
 
@@ -213,7 +260,7 @@ def test_ends_with_an_owner_that_just_ends(owner: subprocess.Popen[str]) -> None
 
 def test_a_living_owner_keeps_its_directory(owner: subprocess.Popen[str]) -> None:
     _, data_dir = server_of(owner)
-    Workspace(in_memory=True).remove()
+    Workspace(in_memory=False).remove()
     assert data_dir.exists()
 
 

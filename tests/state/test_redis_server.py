@@ -10,7 +10,7 @@ import pytest
 import redis
 import redis.asyncio
 
-from queuert.embedded.server import free_port
+from queuert.embedded.ports import ReservedPort
 from queuert.errors import ConfigurationError, StateError, StateUnavailableError
 from queuert.state.redis.server import Risk, ServerFindings, async_server_findings, sync_server_findings
 from tests.conftest import StartRedis
@@ -98,7 +98,8 @@ def test_a_replica_is_refused_until_it_is_promoted(private_redis: StartRedis) ->
 
 
 def test_a_cluster_is_told(private_redis: StartRedis) -> None:
-    assert found(private_redis, cluster_enabled="yes", cluster_port=free_port()).cluster
+    with ReservedPort() as port:
+        assert found(private_redis, cluster_enabled="yes", cluster_port=port.number).cluster
 
 
 # --- what is forbidden ------------------------------------------------------------------------------------------------

@@ -1,0 +1,39 @@
+"""A port for a server that is killed and started again, and must not lose it in between."""
+
+import socket
+import sys
+from types import TracebackType
+from typing import Self
+
+HOST = "127.0.0.1"
+
+
+class ReservedPort:
+    """A free TCP port of 127.0.0.1.
+
+    Until `close` nobody else is given it, neither for listening nor for a connection to somewhere, while a server that
+    reuses addresses, as Postgres, Redis and PgBouncer do, can listen on it. Only Linux shares a port so: elsewhere it
+    is free at this moment, and no more.
+    """
+
+    number: int
+
+    def __init__(self) -> None:
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._socket.bind((HOST, 0))
+        self.number = self._socket.getsockname()[1]
+        if sys.platform != "linux":
+            self.close()
+
+    def close(self) -> None:
+        """Give it up. Idempotent."""
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
