@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Mapping
 
+from queuert.errors import StateUnavailableError
 from queuert.jobs import JobStatus
 from queuert.notify.adapter import NotifyAdapter, Topic
 from queuert.observability.adapter import Observers
@@ -48,7 +49,12 @@ class Reaper:
         self.loop = SupervisedLoop("reaper", self._step, worker=worker, observers=observers)
 
     async def _step(self) -> float | None:
-        result = await self._store.reap(self._request)
+        try:
+            result = await self._store.reap(self._request)
+        except StateUnavailableError:
+            # It may have reaped, and only its answer was lost: what is ready again nobody would tell.
+            self._notify.publish(Topic.JOBS, self._request.policies)
+            raise
         for job in result.reaped:
             self._tell(job)
         pause = self._longest if result.next_expiry is None else min(result.next_expiry, self._longest)
