@@ -9,7 +9,7 @@ import io
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -171,7 +171,12 @@ def _only_migrator(dsn: str, schema: str, timeout: float) -> Iterator[None]:
                     f"another migrator has held schema {schema!r} for {timeout:g} s: see pg_locks, advisory"
                 )
             time.sleep(0.1)
-        yield  # Closing the connection gives the lock back, even when this process dies.
+        try:
+            yield
+        finally:
+            # Closing the connection gives it back as well, also when this process dies, but when the server sees it.
+            with suppress(psycopg.Error):
+                connection.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", (_LOCK_CLASS, schema))
 
 
 def _try_lock(connection: psycopg.Connection[Any], schema: str) -> bool:

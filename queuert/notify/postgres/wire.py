@@ -114,7 +114,8 @@ class Wire:
         remaining = deadline - time.monotonic()
         poll = select.poll()
         poll.register(self._pgconn.socket, select.POLLIN | (select.POLLOUT if unsent else 0))
-        if remaining <= 0 or not poll.poll(remaining * 1000):
+        # What has come is read, however late this process is to look.
+        if not poll.poll(max(0.0, remaining) * 1000):
             raise psycopg.OperationalError(f"the server did not answer within {limit:g} seconds")
         # Also when only writing was possible: it reads what is there, and does not wait.
         self._consume()

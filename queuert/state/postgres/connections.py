@@ -160,7 +160,7 @@ class AsyncConnections(_Base):
             try:
                 connection = await pool.getconn(wait.piece)
             except PoolTimeout as timeout:
-                wait.goes_on(timeout)
+                wait.goes_on(timeout, len(self._in_use))
                 continue
             if not connection.was_left:
                 return connection
@@ -251,7 +251,7 @@ class Connections(_Base):
             try:
                 connection = pool.getconn(wait.piece)
             except PoolTimeout as timeout:
-                wait.goes_on(timeout)
+                wait.goes_on(timeout, len(self._in_use))
                 continue
             if not connection.was_left:
                 return connection

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 from psycopg import Error
@@ -12,20 +13,20 @@ _REMINDER = 0.5
 
 
 class Refusals:
-    """The tries to connect of one pool that have failed.
+    """The tries to connect of one pool that have failed. Added to from any thread.
 
     Attributes:
-        count: how many they were.
-        last: the last one's error.
+        told: how many they were, and what the last one's error said.
     """
 
     def __init__(self) -> None:
-        self.count = 0
-        self.last: Error | None = None
+        self.told: tuple[int, str] = 0, ""
+        self._lock = threading.Lock()
 
     def add(self, error: Error) -> None:
-        """One more try has failed."""
-        self.count, self.last = self.count + 1, error
+        """One more try has failed. The error itself is not kept: its frames hold the pool."""
+        with self._lock:
+            self.told = self.told[0] + 1, str(error)
 
 
 class Wait:
@@ -38,7 +39,7 @@ class Wait:
         self._longest = longest
         self._until = time.monotonic() + longest
         self._refusals = refusals
-        self._refused_before = refusals.count
+        self._refused_before, _ = refusals.told
         self._refused_when_left: int | None = None
 
     @property
@@ -49,19 +50,18 @@ class Wait:
     def meets_a_left_one(self) -> None:
         """The pool gave a connection that the server has left."""
         if self._refused_when_left is None:
-            self._refused_when_left = self._refusals.count
+            self._refused_when_left, _ = self._refusals.told
 
-    def goes_on(self, timeout: PoolTimeout) -> None:
-        """A piece is over. Raise if that was the last one.
+    def goes_on(self, timeout: PoolTimeout, in_use: int) -> None:
+        """A piece is over, with so many of the pool's connections in use. Raise if that was the last one.
 
-        Where the server has hung up, and then refused, nobody waits to the end: an outage is told when it begins.
+        Where the server has hung up, and then refused, and no connection is left that may become free, nobody waits to
+        the end: an outage is told when it begins.
         """
-        refused = self._refusals.count
+        refused, last = self._refusals.told
         left = self._refused_when_left
-        if left is not None and refused > left:
-            raise PoolTimeout(f"the server has hung up, and refuses to connect: {self._refusals.last}") from timeout
+        if left is not None and refused > left and not in_use:
+            raise PoolTimeout(f"the server has hung up, and refuses to connect: {last}") from timeout
         if time.monotonic() >= self._until:
-            why = "none became free"
-            if refused > self._refused_before:
-                why = f"tries to connect fail: {self._refusals.last}"
+            why = f"tries to connect fail: {last}" if refused > self._refused_before else "none became free"
             raise PoolTimeout(f"no connection within {self._longest:g} s: {why}") from timeout
