@@ -9,7 +9,7 @@ job_types = JobTypes(busy)
 processors = Processors(job_types)
 
 
-@processors.handles(busy, executor="process", hard_timeout=3, retry=RetryPolicy(max_attempts=1))
+@processors.handles(busy, executor="process", hard_timeout=6, retry=RetryPolicy(max_attempts=1))
 def count(attempt: Attempt[int, int]) -> Outcome[int]:
     number = 0
     while number != attempt.input:

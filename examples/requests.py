@@ -51,7 +51,7 @@ async def main() -> None:
         assert chain.expires_at is not None
         assert chain.closed_at is not None
         print(f"kept for {(chain.expires_at - chain.closed_at).total_seconds():.0f} seconds")
-        [update] = await client.update_result_ttl([chain], 30)
+        [update] = await client.update_result_ttl([chain], 600)
         print(update.value)
 
 

@@ -79,7 +79,9 @@ def main() -> None:
         finally:
             stop.set()
             thread.join()
-        print("Spark jobs that run:", len(spark.sparkContext.statusTracker().getActiveJobsIds()))
+        while spark.sparkContext.statusTracker().getActiveJobsIds():
+            time.sleep(0.1)  # Spark lists a job for a moment after it has ended
+        print("no Spark job runs")
     spark.stop()
 
 

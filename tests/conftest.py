@@ -32,6 +32,9 @@ __all__ = ["pytest_terminal_summary"]
 
 FAST_SETTINGS: dict[str, str | int] = {"autovacuum": "off", "max_connections": 300}
 
+PATIENCE = 90.0
+"""Seconds that a shared server may take to start: all processes of a run begin with that, at once."""
+
 
 def pytest_collection_finish() -> None:
     """Thousands of collected tests stay until the end: looking for garbage among them again and again takes minutes."""
@@ -67,7 +70,7 @@ def postgres_server() -> Iterator[str]:
         return
     with contextlib.ExitStack() as stack:
         try:
-            server = stack.enter_context(EmbeddedPostgres(durable=False, settings=FAST_SETTINGS))
+            server = stack.enter_context(EmbeddedPostgres(durable=False, settings=FAST_SETTINGS, timeout=PATIENCE))
         except EmbeddedServerError as error:
             server_is_missing(error)
         yield server.dsn()
@@ -125,7 +128,7 @@ def redis_server() -> Iterator[str]:
         return
     with contextlib.ExitStack() as stack:
         try:
-            server = stack.enter_context(EmbeddedRedis())
+            server = stack.enter_context(EmbeddedRedis(timeout=PATIENCE))
         except EmbeddedServerError as error:
             server_is_missing(error)
         yield server.url()

@@ -10,7 +10,7 @@ from queuert.ids import new_id
 from queuert.state.adapter import StateAdapter
 from queuert.state.redis import RedisState
 from queuert.state.sqlite import SQLiteState
-from tests.acceptance.support import Ground
+from tests.acceptance.support import WAIT, Ground
 
 Make = Callable[[str], StateAdapter]
 
@@ -47,6 +47,13 @@ def _looks(monkeypatch: pytest.MonkeyPatch) -> None:
     for colour in ("async", "sync"):
         monkeypatch.setattr(f"queuert.client.{colour}_waiting.POLL_WITHOUT_NOTIFY", 0.05)
         monkeypatch.setattr(f"queuert.client.{colour}_waiting.POLL_WITH_NOTIFY", 3600.0)
+
+
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that stops gives up what is slow. Here nothing hangs: all that it does last is done, however long."""
+    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", WAIT)
+    monkeypatch.setattr("queuert.worker.lease_keeper._STOP_TIMEOUT", WAIT)
 
 
 @pytest.fixture(params=STORES)

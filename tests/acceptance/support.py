@@ -28,7 +28,7 @@ __all__ = [
 ]  # fmt: skip
 
 BRIEF = LeasePolicy(seconds=0.5, renew_every=0.1)
-"""The lease of workers that tests lose."""
+"""Of workers that look often for what the dead had. Where a test counts attempts, nothing that runs may have it."""
 
 LATER = RetryPolicy(initial=3600.0, maximum=3600.0, jitter=0.0)
 """A failed attempt is not tried again while a test lasts, unless it is triggered."""

@@ -22,7 +22,7 @@ from queuert import (
 from queuert.errors import ChainCancelledError, ChainNotFoundError, JobNotFoundError
 from queuert.observability.events import AttemptAborted, AttemptRetried, AttemptStarted, ChainClosed
 from queuert.state.listing import Page
-from tests.acceptance.support import LATER, WAIT, Gate, Ground, anything, echo, number, text
+from tests.acceptance.support import LATER, WAIT, Gate, Ground, anything, echo, number, text, until
 
 last = JobType("last", input=int, output=int)
 first = JobType("first", input=int, continues_with=last)
@@ -191,6 +191,8 @@ async def test_a_running_job_is_told_that_it_is_cancelled(ground: Ground) -> Non
         await gate.next()
         assert await ground.new_client().cancel_chain(chain)
         await ground.log.wait_for(AttemptAborted, job_id="a")
+        # That is told by another thread than the handler's.
+        await until(lambda: bool(reasons), "the handler is told")
     assert reasons == [AbortReason.CANCELLED]
     assert (await chain.refresh()).status is ChainStatus.CANCELLED
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from queuert.observability.events import (
     WorkerStopping,
 )
 from queuert.worker.after_attempt import EndedAttempt
-from tests.acceptance.support import JOB_TYPES, WAIT, Gate, Ground, anything, echo, in_time, kept, number, text
+from tests.acceptance.support import JOB_TYPES, WAIT, Gate, Ground, anything, echo, in_time, kept, number, text, until
 
 
 async def test_producer_consumer_or_both(ground: Ground) -> None:
@@ -132,7 +133,7 @@ async def test_a_handler_that_takes_too_long_is_told(ground: Ground, kind: str) 
             reasons.append(attempt.abort.reason)
         return attempt.number
 
-    ground.handles(number, {"coroutine": coroutine, "thread": thread}[kind], timeout=0.1)
+    ground.handles(number, {"coroutine": coroutine, "thread": thread}[kind], timeout=1.5)
     async with ground.worker():
         assert await ground.client.start_and_wait(number, 1) == 2
     assert reasons == [AbortReason.TIMEOUT]
@@ -147,11 +148,14 @@ async def test_a_long_job_is_run_once(ground: Ground) -> None:
         await gate.pass_through(attempt)
         return attempt.number
 
-    ground.handles(number, handler, lease=LeasePolicy(seconds=0.4, renew_every=0.1))
+    ground.handles(number, handler, lease=LeasePolicy(seconds=3.0, renew_every=0.6))
     async with ground.worker(), ground.worker():
-        asked = asyncio.create_task(ground.client.start_and_wait(number, 1))
+        asked = asyncio.create_task(ground.client.start_and_wait(number, 1, id="long"))
         await gate.next()
-        await ground.log.wait_for(LeasesRenewed, count=1, times=8)
+        ends = (await ground.client.get_job("long")).lease_expires_at
+        assert ends is not None
+        await until(lambda: datetime.now(UTC) > ends, "the lease of the claim would be over")
+        await ground.log.wait_for(LeasesRenewed, count=1)
         gate.open()
         assert await in_time(asked) == 1
     assert len(ground.log.of(AttemptStarted)) == 1

@@ -22,7 +22,7 @@ from queuert.errors import (
 )
 from queuert.observability.events import AttemptCompleted, AttemptStarted, ChainClosed, ChainStarted
 from queuert.policies import Keep, Retention
-from tests.acceptance.support import BRIEF, JOB_TYPES, WAIT, Gate, Ground, anything, echo, in_time, kept, number
+from tests.acceptance.support import JOB_TYPES, WAIT, Gate, Ground, anything, echo, in_time, kept, number
 
 
 async def test_a_start_returns_before_anybody_runs_the_job(ground: Ground) -> None:
@@ -147,7 +147,7 @@ async def test_who_waits_hears_of_a_job_that_was_taken_over(ground: Ground) -> N
     asked = asyncio.create_task(ground.client.start_and_wait(number, 5, id="a", timeout=WAIT))
     await ground.log.wait_for(ChainStarted)
     await ground.claimed_by_the_dead(number)
-    ground.handles(number, echo, lease=BRIEF)
+    ground.handles(number, echo)
     async with ground.worker():
         assert await in_time(asked) == 5
     assert (await ground.client.get_job("a")).attempt == 2

@@ -32,6 +32,10 @@ QUICK = 0.05
 """Seconds between two polls where a test has no hints."""
 
 BRIEF = LeasePolicy(seconds=0.5, renew_every=0.1)
+"""For a reaper that looks often; none is held, since a machine that stands still for a moment loses it."""
+
+WATCHED = LeasePolicy(seconds=60.0, renew_every=0.1)
+"""Whose loss is found soon; and it is lost for nothing else."""
 
 number = JobType("number", input=int, output=int)
 text = JobType("text", input=str, output=str)

@@ -12,7 +12,7 @@ from queuert import AbortReason, Attempt, LeasePolicy, NewChain
 from queuert.notify import Hint, Topic
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import AttemptAborted, AttemptStarted, JobReaped, WorkerStarted
-from tests.behaviours.support import BRIEF, QUICK, World, echo, first, last, middle, number, text, total
+from tests.behaviours.support import BRIEF, QUICK, WATCHED, World, echo, first, last, middle, number, text, total
 from tests.worker.support import Gate, until
 
 NEVER_RENEWED = LeasePolicy(seconds=600)
@@ -86,7 +86,7 @@ async def test_a_handler_learns_what_was_done_from_outside(wired: World, interve
         await gate.pass_through(attempt)
         return attempt.input
 
-    lease = BRIEF if wired.hints == "none" else NEVER_RENEWED
+    lease = WATCHED if wired.hints == "none" else NEVER_RENEWED
     wired.handles(number, by=handler, lease=lease)
     chain = await wired.caller.start_chain(number, 1)
     async with wired.worker():
@@ -130,13 +130,14 @@ async def test_running_jobs_are_not_reaped_by_their_own_worker(wired: World, slo
         await gate.pass_through(attempt)
         return attempt.number
 
-    wired.handles(number, by=handler, lease=LeasePolicy(seconds=1.0, renew_every=0.2))
+    # Short, since all of it must pass, and long enough for a renewal that is held up.
+    wired.handles(number, by=handler, lease=LeasePolicy(seconds=5.0, renew_every=0.2))
     chains = await wired.caller.start_chains([NewChain(number, 0)] * slots)
     async with wired.worker(concurrency=slots):
         for _ in chains:
             await gate.next()
         await until(
-            lambda: wired.rows("select min(clock_timestamp() - started_at) > '1.2 s' from queuert.job")[0][0],
+            lambda: wired.rows("select min(clock_timestamp() - started_at) > '5.2 s' from queuert.job")[0][0],
             "the first lease would be over",
         )
         gate.open()

@@ -53,6 +53,7 @@ def test_a_contestant_that_takes_too_long_is_ended() -> None:
         _ask("hang", timeout=2)
 
 
+@pytest.mark.timeout(240)
 def test_a_peer_that_cannot_be_installed_has_failed_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "rival.txt").write_text("not a requirement !\n")
     environments = Environments(tmp_path / "cache", tmp_path)

@@ -30,6 +30,8 @@ from queuert.testing.chaos.report import OF_FIGURES, measured
 from queuert.testing.chaos.workload import load
 from tests.chaos import workload as users
 
+pytestmark = pytest.mark.timeout(180)
+
 _ROOT = Path(__file__).parents[2]
 _TINY = ("chaos", "--store", "sqlite", "--jobs", "60", "--faults", "1", "--seconds", "1")
 SMOKE = PROFILES["smoke"]

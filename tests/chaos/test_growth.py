@@ -25,11 +25,11 @@ from queuert.testing.chaos.witnesses import Witnesses
 from tests.conftest import server_is_missing
 
 pytestmark = [
-    pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(300),
+    pytest.mark.fault, pytest.mark.slow, pytest.mark.timeout(600),
     pytest.mark.skipif(not can_be_measured(), reason="this system does not tell what a process takes up"),
 ]  # fmt: skip
 
-_WAIT = 60.0
+_WAIT = 120.0
 _CUTS = 3
 _MOST = PROFILES["full"].limits
 

@@ -21,9 +21,9 @@ from tests.chaos.mutants import MUTANTS, Edit, Mutant, MutantIsGoneError
 from tests.chaos.mutants_elsewhere import ELSEWHERE
 from tests.chaos.scenarios import PATIENCE, SCENARIOS, Stage
 
-pytestmark = pytest.mark.fault
-
 _SECONDS = 60.0
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(2 * _SECONDS)]
+
 _SHORT = 3.0
 """Seconds that a scenario waits for what a broken queue will not do."""
 EVERYWHERE = (*MUTANTS, *ELSEWHERE)

@@ -35,6 +35,8 @@ from queuert.testing.conformance.building import claim_one, complete, job, start
 from tests.chaos.support import healthy
 from tests.conftest import server_is_missing
 
+pytestmark = pytest.mark.timeout(180)
+
 
 def report(**fields: Any) -> ChaosReport:
     """A report in which all is well, but for what is given."""
@@ -311,7 +313,9 @@ def test_the_end_of_who_makes_room_for_a_wrong_clock(tmp_path: Path, monkeypatch
             first.kill()
             second = fleet.start_with_clock(place, 60.0)
         assert place.child is second
-        assert [line["pid"] for line in read(tmp_path / "ends.jsonl") if line["slot"] == place.number] == [first.pid]
+        # Clients, who have nothing to do here, end by themselves.
+        ends = [line for line in read(tmp_path / "ends.jsonl") if line["role"] == place.role]
+        assert [line["pid"] for line in ends if line["slot"] == place.number] == [first.pid]
     finally:
         fleet.close()
         store.close()

@@ -54,6 +54,7 @@ def test_as_json_it_has_medians_and_spreads(bare_dsn: str, capsys: pytest.Captur
             assert row[one]["median"] > 0
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("moment", ["start one", "drain", "start to handler"])
 def test_after_ctrl_c_its_schema_is_gone(bare_dsn: str, moment: str) -> None:
     # Whoever runs the tests in the background has them ignore Ctrl-C, and their children with them.
@@ -68,7 +69,7 @@ def test_after_ctrl_c_its_schema_is_gone(bare_dsn: str, moment: str) -> None:
                 break
         assert len(_schemas(bare_dsn)) == 1
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=50)
+        _, errors = process.communicate(timeout=150)
     assert process.returncode == Exit.INTERRUPTED
     assert errors.splitlines()[-1] == "queuert: interrupted"
     assert _schemas(bare_dsn) == []

@@ -27,6 +27,9 @@ JOB_TYPES = JobTypes(shout, probe)
 
 UNREACHABLE = "postgresql://me:hunter2@127.0.0.1:1/nowhere"
 
+WAIT = 60.0
+"""Seconds: a bound for the start of a worker's process, and for its end."""
+
 
 @contextmanager
 def worker_process(dsn: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
@@ -44,6 +47,7 @@ def worker_process(dsn: str, *arguments: str) -> Iterator[subprocess.Popen[str]]
         process.communicate()
 
 
+@pytest.mark.timeout(240)
 def test_it_runs_jobs_keeps_its_health_file_and_stops_when_asked(dsn: str, application: str, tmp_path: Path) -> None:
     health = tmp_path / "health.json"
     arguments = ["--name", "worker-1", "--concurrency", "2", "--grace", "5", "--health-file", str(health), "--log-json"]
@@ -51,11 +55,11 @@ def test_it_runs_jobs_keeps_its_health_file_and_stops_when_asked(dsn: str, appli
         worker_process(dsn, f"{application}:both", *arguments) as process,
         Client(PostgresState(dsn), JOB_TYPES) as client,
     ):
-        assert client.start_chain(shout, "hello").result(timeout=30) == "HELLO"
-        assert client.start_chain(probe, str(health)).result(timeout=30).startswith("worker-1-")
+        assert client.start_chain(shout, "hello").result(timeout=WAIT) == "HELLO"
+        assert client.start_chain(probe, str(health)).result(timeout=WAIT).startswith("worker-1-")
         assert main(["health", "--file", str(health)]) == 0
         process.send_signal(signal.SIGTERM)
-        _, log = process.communicate(timeout=30)
+        _, log = process.communicate(timeout=WAIT)
         assert process.returncode == 0
     assert not health.exists()
     entries = [json.loads(line) for line in log.splitlines()]
@@ -64,25 +68,27 @@ def test_it_runs_jobs_keeps_its_health_file_and_stops_when_asked(dsn: str, appli
     assert all(entry["worker"].startswith("worker-1-") for entry in completed)
 
 
+@pytest.mark.timeout(240)
 def test_control_c_stops_it_as_well(dsn: str, application: str) -> None:
     with (
         worker_process(dsn, f"{application}:made", "--log-level", "warning") as process,
         Client(PostgresState(dsn), JOB_TYPES) as client,
     ):
-        assert client.start_chain(shout, "hello").result(timeout=30) == "HELLO"
+        assert client.start_chain(shout, "hello").result(timeout=WAIT) == "HELLO"
         process.send_signal(signal.SIGINT)
-        _, log = process.communicate(timeout=30)
+        _, log = process.communicate(timeout=WAIT)
     assert process.returncode == 0
     assert log == ""
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize(("name", "modules"), [("asyncio", "asyncio."), ("uvloop", "uvloop")])
 def test_the_event_loop_that_is_asked_for(name: str, modules: str, dsn: str, application: str) -> None:
     arguments = [f"{application}:both", "--log-level", "warning", "--event-loop", name]
     with worker_process(dsn, *arguments) as process, Client(PostgresState(dsn), JOB_TYPES) as client:
-        assert client.start_chain(probe, "event loop").result(timeout=30).startswith(modules)
+        assert client.start_chain(probe, "event loop").result(timeout=WAIT).startswith(modules)
         process.send_signal(signal.SIGTERM)
-        _, log = process.communicate(timeout=30)
+        _, log = process.communicate(timeout=WAIT)
     assert (process.returncode, log) == (0, "")
 
 

@@ -188,6 +188,7 @@ def embedded(url: str, cwd: Path) -> tuple[int, int, Path]:
     return int(chains), int(pid), Path(path)
 
 
+@pytest.mark.timeout(300)
 def test_an_embedded_postgres_goes_with_its_process(tmp_path: Path) -> None:
     chains, pid, path = embedded("embedded://", tmp_path)
     assert chains == 1
@@ -195,6 +196,7 @@ def test_an_embedded_postgres_goes_with_its_process(tmp_path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.timeout(300)
 def test_an_embedded_postgres_that_is_kept(tmp_path: Path) -> None:
     relative, absolute = "embedded:///data?schema=mine", f"embedded:///{tmp_path}/data?schema=mine"
     assert [embedded(url, tmp_path)[0] for url in (relative, absolute)] == [1, 2]

@@ -24,7 +24,7 @@ from queuert.observability.events import (
     AttemptAborted,
     CommitRefused,
 )
-from tests.worker.support import SHORT, WAIT, Gate, Stage, echo, in_time, number, until
+from tests.worker.support import WAIT, WATCHED, Gate, Stage, echo, in_time, number, until
 
 TAKES_AWAY: dict[AbortReason, Callable[[AsyncClient, str], Any]] = {
     AbortReason.CANCELLED: lambda client, id: client.cancel_chain(id),
@@ -94,7 +94,7 @@ async def test_at_the_next_renewal_without_hints(dsn: str, reason: AbortReason) 
     stage = Stage(dsn, notify=Silence())
     told = asyncio.Queue[AbortReason | None]()
 
-    @stage.processors.handles(number, lease=SHORT)
+    @stage.processors.handles(number, lease=WATCHED)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         told.put_nowait(None)
         told.put_nowait(await attempt.abort.wait_async(WAIT))

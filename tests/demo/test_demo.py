@@ -18,6 +18,12 @@ import pytest
 from queuert.cli import main
 from queuert.spark.java import JavaMissingError, find_java
 
+MANY = "200"
+"""Files that two workers are busy with for three seconds. Somebody is killed half way: a second and a half are left."""
+FEW = 12
+SMALL = ("--no-spark", "--files", str(FEW), "--lease", "1", "--workers", "1", "--concurrency", "1")
+"""A small run, of one worker with one slot, that takes as long."""
+
 
 @pytest.fixture
 def temporary() -> Iterator[Path]:
@@ -94,12 +100,12 @@ def require_proof(output: str, files: int) -> None:
 
 @pytest.mark.fault
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_run_with_a_kill(temporary: Path) -> None:
     report = temporary / "report.md"
-    code, output, errors = run(temporary, "--no-spark", "--files", "60", "--lease", "1", "--report", str(report))
+    code, output, errors = run(temporary, "--no-spark", "--files", MANY, "--lease", "1", "--report", str(report))
     assert (code, errors) == (0, ""), output
-    require_proof(output, 60)
+    require_proof(output, int(MANY))
     assert "## Most imported" in report.read_text("utf-8")
     report.unlink()
     assert leftovers(temporary) == []
@@ -108,16 +114,16 @@ def test_a_run_with_a_kill(temporary: Path) -> None:
 @pytest.mark.fault
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_run_with_spark(temporary: Path) -> None:
     try:
         find_java()
     except JavaMissingError as error:
         pytest.skip(str(error))
     report, history = temporary / "report.md", temporary / "report.html"
-    code, output, errors = run(temporary, "--files", "40", "--lease", "1", "--report", str(report))
+    code, output, errors = run(temporary, "--files", MANY, "--lease", "1", "--report", str(report))
     assert (code, errors) == (0, ""), output
-    require_proof(output, 40)
+    require_proof(output, int(MANY))
     found = figures(output)
     assert "read by Spark" in found["files"]
     assert found["answers that Spark got, but the workers did not write"] == "0  ok"
@@ -131,13 +137,11 @@ def test_a_run_with_spark(temporary: Path) -> None:
 
 @pytest.mark.fault
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_on_a_given_database_it_leaves_nothing(temporary: Path, bare_dsn: str) -> None:
-    # One worker with one slot: the smallest run in which somebody can be killed.
-    arguments = ["--no-spark", "--files", "1", "--lease", "1", "--workers", "1", "--concurrency", "1"]
-    code, output, errors = run(temporary, *arguments, "--url", bare_dsn)
+    code, output, errors = run(temporary, *SMALL, "--url", bare_dsn)
     assert (code, errors) == (0, ""), output
-    require_proof(output, 1)
+    require_proof(output, FEW)
     with psycopg.connect(bare_dsn) as connection:
         assert connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = 'queuert_demo'").fetchall() == []
     assert leftovers(temporary) == []
@@ -145,28 +149,26 @@ def test_on_a_given_database_it_leaves_nothing(temporary: Path, bare_dsn: str) -
 
 @pytest.mark.fault
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_what_is_kept_can_be_looked_at_and_is_not_overwritten(temporary: Path, bare_dsn: str) -> None:
-    arguments = ["--no-spark", "--files", "1", "--lease", "1", "--workers", "1", "--concurrency", "1"]
-    code, output, _ = run(temporary, *arguments, "--url", bare_dsn, "--keep")
+    code, output, _ = run(temporary, *SMALL, "--url", bare_dsn, "--keep")
     assert code == 0
     assert "DROP SCHEMA queuert_demo CASCADE" in output
     with psycopg.connect(bare_dsn) as connection:
-        assert connection.execute("SELECT count(*) FROM queuert_demo.effect").fetchone() == (2,)
-    code, output, errors = run(temporary, *arguments, "--url", bare_dsn)
+        assert connection.execute("SELECT count(*) FROM queuert_demo.effect").fetchone() == (FEW + 1,)
+    code, output, errors = run(temporary, *SMALL, "--url", bare_dsn)
     assert code == 1
     assert errors.count("\n") == 1
     assert "has a schema queuert_demo already" in errors
     with psycopg.connect(bare_dsn) as connection:
-        assert connection.execute("SELECT count(*) FROM queuert_demo.effect").fetchone() == (2,)
+        assert connection.execute("SELECT count(*) FROM queuert_demo.effect").fetchone() == (FEW + 1,)
 
 
 @pytest.mark.fault
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_the_kept_server_starts_as_it_says(temporary: Path) -> None:
-    arguments = ["--no-spark", "--files", "1", "--lease", "1", "--workers", "1", "--concurrency", "1", "--keep"]
-    code, output, _ = run(temporary, *arguments)
+    code, output, _ = run(temporary, *SMALL, "--keep")
     assert code == 0
     command = re.search(r"start the server with: (.*)", output)
     assert command is not None
@@ -176,7 +178,7 @@ def test_the_kept_server_starts_as_it_says(temporary: Path) -> None:
         while "(" not in address:
             address += server.stdout.read(1)
         with psycopg.connect(address.rstrip(" (")) as connection:
-            assert connection.execute("SELECT count(*) FROM queuert_demo.effect").fetchone() == (2,)
+            assert connection.execute("SELECT count(*) FROM queuert_demo.effect").fetchone() == (FEW + 1,)
         server.communicate("\n")
     (kept,) = leftovers(temporary)
     assert "report.md" in {path.name for path in (temporary / kept).iterdir()}
@@ -184,7 +186,7 @@ def test_the_kept_server_starts_as_it_says(temporary: Path) -> None:
 
 @pytest.mark.fault
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ["demo-1", "driver"])
 def test_a_process_that_dies_unasked_ends_the_demo(name: str, temporary: Path) -> None:
     with demo(temporary, "--no-spark") as process:
@@ -204,7 +206,7 @@ def test_a_process_that_dies_unasked_ends_the_demo(name: str, temporary: Path) -
 
 @pytest.mark.fault
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("moment", "number"),
     [
@@ -214,7 +216,7 @@ def test_a_process_that_dies_unasked_ends_the_demo(name: str, temporary: Path) -
     ],
 )
 def test_interrupted_it_leaves_nothing_behind(temporary: Path, moment: str, number: signal.Signals) -> None:
-    with demo(temporary, "--no-spark", "--files", "100", "--lease", "1") as process:
+    with demo(temporary, "--no-spark", "--files", MANY, "--lease", "1") as process:
         assert process.stdout is not None
         seen = ""
         for line in process.stdout:

@@ -61,7 +61,7 @@ def test_pauses_shrink_as_files_grow() -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_spark_finds_the_same_files(tree: Path) -> None:
     try:
         java = find_java()

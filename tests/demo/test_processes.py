@@ -41,9 +41,10 @@ def test_stop_gives_the_exit_code(start_python: StartPython, tmp_path: Path) -> 
     os.mkfifo(ready)
     process = start_python(
         "import signal, sys\n"
-        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])\n"
         f"open({str(ready)!r}, 'w').close()\n"
-        "while True: signal.pause()"
+        "signal.sigwait([signal.SIGTERM])\n"  # not pause(), which could miss one that comes just before it
+        "sys.exit(7)"
     )
     ready.read_text()
     assert process.stop() == 7

@@ -81,6 +81,7 @@ class LoggedPlace(PostgresPlace):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_any_sequence_is_told_by_the_log(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as sql:
         store = opened(dsn)

@@ -11,6 +11,11 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.timeout(240)
+
+LIMIT = 110.0
+"""Seconds that a program may take: some seconds, or one for each of those that are run one after the other."""
+
 ROOT = Path(__file__).resolve().parents[2]
 NO_PROGRAMS = ("__init__", "media", "processes_work")
 """What other examples import."""
@@ -206,6 +211,7 @@ def test_every_example_is_in_the_list() -> None:
 
 def run(*arguments: str, dsn: str, **more: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "QUEUERT_URL": dsn, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", **more}
+    command = [sys.executable, *arguments]
     return subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, env=environment, text=True, capture_output=True, timeout=60, check=False
+        command, cwd=ROOT, env=environment, text=True, capture_output=True, timeout=LIMIT, check=False
     )

@@ -9,6 +9,8 @@ import pytest
 from queuert.ids import new_id
 from tests.examples.test_examples import BY_ADDRESS, ROOT, run
 
+pytestmark = pytest.mark.timeout(240)
+
 EXAMPLES = sorted(
     path.stem
     for path in (ROOT / "examples").glob("*.py")

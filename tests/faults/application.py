@@ -25,7 +25,17 @@ RECORDS = "QUEUERT_TEST_RECORDS"
 """The environment variable with the address for records."""
 
 LEASE = LeasePolicy(seconds=1.0, renew_every=0.3)
-AT_ONCE = RetryPolicy(initial=0.0, jitter=0.0)
+"""For workers that are to lose it: a machine that stands still for a second makes them lose it as well."""
+
+KEPT = LeasePolicy(seconds=4.0, renew_every=0.7)
+"""For tests that wait for longer than a lease lasts, and in which none may be lost."""
+
+LASTING = LeasePolicy(seconds=60.0, renew_every=0.3)
+"""For workers that keep it, however slow the machine is. It is renewed as often as a short one."""
+
+AT_ONCE = RetryPolicy(max_attempts=1000, initial=0.0, jitter=0.0, max_crashes=1000)
+"""And as often as it takes: whatever the faults cost, no good job fails of their number."""
+
 TWICE = RetryPolicy(max_attempts=2, initial=0.0, jitter=0.0)
 
 EFFECT = sql.SQL("insert into effect (job_id, attempt) values (%s, %s)")

@@ -9,10 +9,10 @@ import pickle
 import sys
 import threading
 
-from queuert import AsyncClient, InProcessWorker, PostgresState
+from queuert import AsyncClient, InProcessWorker, LeasePolicy, PostgresState
 from queuert.observability.events import Event
 from queuert.worker import lease_book, slots
-from tests.faults.application import JOB_TYPES, processors
+from tests.faults.application import JOB_TYPES, RECORDS, processors_for
 
 
 class EventPipe:
@@ -34,9 +34,11 @@ def main() -> int:
     lease_book.ENDING_SECONDS = 0.0
     # What follows upon a handler that never waits does so in the same turn of the event loop, on a slow machine too.
     slots._TURN_SECONDS = 3600.0
-    state = PostgresState(os.environ["QUEUERT_URL"])
+    settings = json.loads(sys.argv[1])
+    state = PostgresState(os.environ["QUEUERT_URL"], answer_timeout=settings.pop("answer_timeout"))
+    processors = processors_for(os.environ[RECORDS], lease=LeasePolicy(*settings.pop("lease")))
     client = AsyncClient(state, JOB_TYPES, observability=EventPipe())
-    return InProcessWorker(client, processors(), **json.loads(sys.argv[1])).run()
+    return InProcessWorker(client, processors, **settings).run()
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from queuert.embedded import EmbeddedPostgres
+from queuert.embedded.workspace import processes_in
 
 _SETTINGS: dict[str, str | int] = {"fsync": "off", "max_wal_size": "64MB", "min_wal_size": "32MB", "autovacuum": "off"}
 _SIZE = "200m"
@@ -63,11 +63,16 @@ class FilesThatCannotGrow(SmallDisk):
         self._limit(resource.RLIM_INFINITY)
 
     def _limit(self, size: int) -> None:
-        with psycopg.connect(self.server.dsn(), autocommit=True) as connection:
-            children = [row[0] for row in connection.execute("select pid from pg_stat_activity").fetchall()]
-        for pid in (self.server.pid, *children):
-            with suppress(ProcessLookupError):
-                resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+        # The server's first process before all others: what it starts from then on is limited as well.
+        if self.server.running:
+            _limit_process(self.server.pid, size)
+        for pid in list(processes_in(self.server.data_dir)):
+            _limit_process(pid, size)
+
+
+def _limit_process(pid: int, size: int) -> None:
+    with suppress(ProcessLookupError):
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 
 @contextmanager

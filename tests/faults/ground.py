@@ -20,11 +20,14 @@ import pytest
 from queuert import AsyncClient, InProcessWorker, LeasePolicy, PostgresState
 from queuert.observability.events import WorkerStarted
 from queuert.testing.events import EventLog
-from tests.faults.application import JOB_TYPES, LEASE, RECORDS, patient, processors_for, threaded
+from tests.faults.application import JOB_TYPES, LASTING, LEASE, RECORDS, patient, processors_for, threaded
 from tests.faults.witness import Witness
 
 WAIT = 20.0
 """Seconds: an upper bound for what takes a lease or two."""
+
+START = 40.0
+"""Seconds: an upper bound for what begins with the start of a process, an interpreter with all that it imports."""
 
 COLOURS = pytest.mark.parametrize("job_type", [patient, threaded], ids=lambda job_type: str(job_type.name))
 """Handlers that are coroutines, and plain functions in threads."""
@@ -86,14 +89,16 @@ class WorkerProcess:
         """Whether the process is gone."""
         return self._process.poll() is not None
 
-    async def ended(self, timeout: float = WAIT) -> int:
-        """Wait for its end; the exit code, negative for a signal."""
+    async def ended(self, timeout: float = START) -> int:
+        """Wait for its end, and for all that it told; the exit code, negative for a signal."""
         await until(lambda: self.has_ended, "the worker's process has ended", timeout)
+        # What it told last may be in the pipe yet.
+        await until(lambda: not self._reader.is_alive(), "its events are read", timeout)
         return self._process.wait()
 
     async def started(self) -> str:
         """Wait until it claims; the holder that it writes into rows."""
-        return (await self.log.wait_for(WorkerStarted)).worker
+        return (await self.log.wait_for(WorkerStarted, timeout=START)).worker
 
     def close(self) -> None:
         """Get rid of it, whatever its state."""
@@ -117,9 +122,13 @@ class Ground:
         self._workers: list[InProcessWorker] = []
         self._clients: list[AsyncClient] = [self.client]
 
-    def spawn(self, *, url: str | None = None, **settings: Any) -> WorkerProcess:
+    def spawn(
+        self, *, url: str | None = None, lease: LeasePolicy = LEASE, answer_timeout: float = 30.0, **settings: Any
+    ) -> WorkerProcess:
         """Start a worker's process, with settings of InProcessWorker."""
-        return self._spawned("-m", "tests.faults.child", json.dumps({"name": "child", **settings}), url=url)
+        lease_seconds = (lease.seconds, lease.renewal_interval)
+        given = {"name": "child", "lease": lease_seconds, "answer_timeout": answer_timeout, **settings}
+        return self._spawned("-m", "tests.faults.child", json.dumps(given), url=url)
 
     def command(self, *options: str, url: str | None = None) -> WorkerProcess:
         """Start ``queuert worker`` as a process; it tells no events."""
@@ -137,7 +146,7 @@ class Ground:
         name: str = "worker",
         state: PostgresState | None = None,
         log: EventLog | None = None,
-        lease: LeasePolicy = LEASE,
+        lease: LeasePolicy = LASTING,
         grace: float = 2.0,
         **settings: Any,
     ) -> InProcessWorker:
@@ -150,7 +159,13 @@ class Ground:
 
     async def step(self, job_id: str, name: str, attempt: int = 1) -> None:
         """Wait until an attempt has come so far."""
-        await until(lambda: self.witness.has_step(job_id, name, attempt), f"attempt {attempt} of {job_id}: {name}")
+        what = f"attempt {attempt} of {job_id}: {name}"
+        await until(lambda: self.witness.has_step(job_id, name, attempt), what, START)
+
+    async def outlast_leases(self) -> None:
+        """Wait until all leases that are held now would be over, had nobody renewed them."""
+        ends = self.witness.one("select max(lease_expires_at) from queuert.job")
+        await until(lambda: self.witness.one("select clock_timestamp() > %s", ends), "the leases of then are over")
 
     async def status(self, job_id: str, status: str) -> None:
         """Wait until a job has this status."""

@@ -14,7 +14,7 @@ from queuert import NewChain
 from queuert.errors import JobFailedError
 from queuert.observability.events import WorkerStarted
 from tests.faults.application import Plan, patient, poison, quick
-from tests.faults.ground import WAIT, Ground, WorkerProcess, until
+from tests.faults.ground import START, WAIT, Ground, WorkerProcess, until
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -63,12 +63,25 @@ async def test_poisonous_jobs_end_at_the_cap(ground: Ground, death: str) -> None
 
 
 async def kill_the_holder(ground: Ground, running: list[WorkerProcess], job_id: str) -> None:
-    """Kill the worker in which the first attempt of a job hangs, unless it died with another's."""
-    await ground.step(job_id, "began")
-    [(holder, attempt)] = ground.witness.rows("select holder, attempt from queuert.job where id = %s", job_id)
-    for process in running:
-        if attempt == 1 and process.log.of(WorkerStarted, worker=holder) and not process.has_ended:
-            process.send(signal.SIGKILL)
+    """Kill the worker in which the first attempt of a job hangs, unless it died with another's, begun or not."""
+
+    def is_over() -> bool:
+        _, attempt, expired, uncounted = ground.witness.job(job_id)
+        return attempt > 1 or expired > 0 or uncounted > 0
+
+    def is_killed() -> bool:
+        if is_over():
+            return True
+        holder = ground.witness.one("select holder from queuert.job where id = %s", job_id)
+        # Its name may come to us a moment after its first job has begun.
+        for process in running:
+            if holder is not None and process.log.of(WorkerStarted, worker=holder):
+                process.send(signal.SIGKILL)
+                return True
+        return False
+
+    await until(lambda: ground.witness.has_step(job_id, "began", 1) or is_over(), f"{job_id} hangs", START)
+    await until(is_killed, f"who has {job_id} is killed")
 
 
 async def test_two_workers_never_run_one_job_at_once(ground: Ground) -> None:

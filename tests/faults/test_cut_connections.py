@@ -14,7 +14,8 @@ from queuert.observability.events import (
     LoopRecovered,
 )
 from queuert.testing.fault_proxy import FaultProxy
-from tests.worker.support import AT_ONCE, SHORT, WAIT, Gate, Stage, echo, in_time, loop, number, text
+from tests.faults.application import AT_ONCE
+from tests.worker.support import SHORT, WAIT, Gate, Stage, echo, in_time, loop, number, text
 
 pytestmark = pytest.mark.fault
 
@@ -53,7 +54,7 @@ async def proxy(near: Stage) -> AsyncIterator[FaultProxy]:
 @pytest.fixture
 async def far(near: Stage, proxy: FaultProxy) -> AsyncIterator[Stage]:
     """A stage whose client and workers are connected through the proxy."""
-    stage = Stage(near.dsn, through=proxy.address_in(near.dsn), answer_timeout=2.0)
+    stage = Stage(near.dsn, through=proxy.address_in(near.dsn), answer_timeout=5.0)
     yield stage
     proxy.heal()
     await stage.close()
@@ -121,7 +122,7 @@ async def test_all_connections_are_cut_again_and_again(near: Stage, far: Stage, 
     for times in (20, 60, 100):
         await far.log.wait_for(AttemptCompleted, times=times)
         proxy.reset()
-    await near.client.wait(chains, timeout=WAIT)
+    await near.client.wait(chains, timeout=2 * WAIT)
     assert [one for one, _ in effects(near)] == sorted(chain.id for chain in chains)
     assert near.one("select count(*) from queuert.job where status <> 'completed'") == 0
 

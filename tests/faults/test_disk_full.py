@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 
+import psycopg
 import pytest
 
 from queuert import (
@@ -105,6 +106,20 @@ async def scene(disk: SmallDisk) -> AsyncIterator[Scene]:
     await scene.client.aclose()
 
 
+async def comes_back(disk: SmallDisk, witness: Witness) -> None:
+    """Wait until the server answers. It may have crashed, and recover by itself, or die of a recovery without room."""
+    async with asyncio.timeout(WAIT):
+        while True:
+            if not disk.server.running:
+                await asyncio.to_thread(disk.server.start)
+            try:
+                witness.connect()
+            except psycopg.OperationalError:
+                await asyncio.sleep(0.01)
+            else:
+                return
+
+
 async def test_it_is_full_for_a_while(disk: SmallDisk, scene: Scene) -> None:
     witness = Witness(disk.server.dsn())
     chains = await scene.client.start_chains([NewChain(completing, great()), NewChain(returning, great())])
@@ -113,9 +128,7 @@ async def test_it_is_full_for_a_while(disk: SmallDisk, scene: Scene) -> None:
     await scene.worker.start()
     await until(scene.is_in_trouble, "the worker has met the full disk")
     disk.free()
-    if not disk.server.running:
-        await asyncio.to_thread(disk.server.start)
-    witness.connect()
+    await comes_back(disk, witness)
     for chain in chains:
         assert len(await chain.result(2 * WAIT)) == GREAT
     for failed in {event.loop for event in scene.log.of(LoopFailed)}:

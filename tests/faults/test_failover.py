@@ -27,7 +27,7 @@ from queuert.observability.events import ListenerRestored
 from queuert.testing.events import EventLog
 from tests.conftest import server_is_missing
 from tests.faults.application import AT_ONCE, EFFECT, JOB_TYPES, quick
-from tests.faults.ground import WAIT, Ground, until
+from tests.faults.ground import START, WAIT, Ground, until
 from tests.faults.standby import Pair
 from tests.faults.test_restarted_server import MANY, Producer
 
@@ -187,11 +187,12 @@ async def test_synchronous(pair: Pair, ground: Ground) -> None:
     await asyncio.to_thread(pair.wait_for_standby)
     processes = [ground.spawn(concurrency=10, poll_interval=0.1), ground.command("--concurrency", "10")]
     registered = "select count(*) from queuert.worker"
-    await until(lambda: ground.witness.one(registered) == 2, "both have begun")
+    await until(lambda: ground.witness.one(registered) == 2, "both have begun", START)
     producer = Producer(ground.dsn)
     await producer.more(MANY)
     pair.proxy.black_hole()
-    impatient = AsyncClient(PostgresState(ground.dsn, answer_timeout=1.0), JOB_TYPES)
+    # That is enough to connect, and then there is no answer however long it waits.
+    impatient = AsyncClient(PostgresState(ground.dsn, answer_timeout=5.0), JOB_TYPES)
     async with impatient:
         with pytest.raises(StateUnavailableError):
             await impatient.start_chain(quick, 1, id="in doubt")

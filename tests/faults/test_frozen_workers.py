@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queuert import JobType, NewChain
+from queuert import JobType, LeasePolicy, NewChain
 from queuert.observability.events import (
     AttemptAborted,
     AttemptCompleted,
@@ -12,7 +12,7 @@ from queuert.observability.events import (
     AttemptRetried,
     CommitRefused,
 )
-from tests.faults.application import LEASE, Plan, blocking, patient
+from tests.faults.application import KEPT, Plan, blocking, patient
 from tests.faults.ground import COLOURS, WAIT, Ground, WorkerProcess
 
 pytestmark = pytest.mark.fault
@@ -25,6 +25,15 @@ def endings(process: WorkerProcess) -> set[tuple[str, int]]:
     """The attempts of which a worker said that their ending stands."""
     kinds = (AttemptCompleted, AttemptRetried, AttemptFailed)
     return {(event.job_id, event.attempt) for kind in kinds for event in process.log.of(kind)}
+
+
+async def takes_part(ground: Ground, frozen: WorkerProcess, job_type: JobType[Plan, int]) -> None:
+    """The worker that stood still runs another job. It has had no other ending: all of what it held was lost."""
+    other = await ground.client.start_chain(job_type, Plan(completes=True))
+    # Its leases are short: where the whole machine stands still for as long, that is not the first attempt.
+    attempt = await other.result(WAIT)
+    await frozen.log.wait_for(AttemptCompleted, job_id=other.id)
+    assert endings(frozen) == {(other.id, attempt)}
 
 
 @COLOURS
@@ -59,10 +68,7 @@ async def test_frozen_past_its_lease(
         # It is none the worse for it: it takes part again.
         ground.witness.open("before:2")
         assert await chain.result(WAIT) == 2
-    other = await ground.client.start_chain(job_type, Plan(completes=True))
-    assert await other.result(WAIT) == 1
-    await frozen.log.wait_for(AttemptCompleted, job_id=other.id)
-    assert endings(frozen) == {(other.id, 1)}
+    await takes_part(ground, frozen, job_type)
     assert ground.witness.effects(chain.id) == ([2] if completes else [])
     assert ground.witness.job(chain.id) == ("completed", 2, 1, 0)
 
@@ -82,21 +88,20 @@ async def test_frozen_inside_complete(ground: Ground, job_type: JobType[Plan, in
     await ground.step(chain.id, "refused")
     # As complete() documents it: the connection broke.
     assert ground.witness.detail(chain.id, "refused", 1) in {*LOST, "StateUnavailableError"}
-    other = await ground.client.start_chain(job_type, Plan(completes=True))
-    assert await other.result(WAIT) == 1
-    await frozen.log.wait_for(AttemptCompleted, job_id=other.id)
-    assert endings(frozen) == {(other.id, 1)}
+    await takes_part(ground, frozen, job_type)
     assert ground.witness.effects(chain.id) == [2]
     assert ground.witness.job(chain.id) == ("completed", 2, 1, 0)
 
 
 async def test_a_handler_blocks_the_event_loop(ground: Ground) -> None:
     """Its lease is kept by a thread, so that another worker, which is awake and would take the job, gets nothing."""
-    blocked = ground.spawn()
+    blocked = ground.spawn(lease=KEPT)
     holder = await blocked.started()
-    chain = await ground.client.start_chain(blocking, 3 * LEASE.seconds)
+    chain = await ground.client.start_chain(blocking, 0.0)
     await ground.step(chain.id, "began")
     async with ground.worker():
+        await ground.outlast_leases()
+        ground.witness.open("wake")
         assert await chain.result(WAIT) == 1
     assert ground.witness.detail(chain.id, "woke", 1) is None
     assert (await blocked.log.wait_for(AttemptCompleted, job_id=chain.id)).worker == holder
@@ -107,10 +112,11 @@ async def test_a_handler_blocks_the_event_loop(ground: Ground) -> None:
 async def test_an_ending_that_nobody_can_write(ground: Ground) -> None:
     """A handler has ended, and the next one blocks the event loop before that is written: another worker takes it."""
     stuck, awake = await ground.client.start_chains([NewChain(patient, Plan()), NewChain(blocking, 0.0)])
-    blocked = ground.spawn(concurrency=2)
+    # The ending has three leases' time to be written, and then the lease of its job runs out.
+    blocked = ground.spawn(concurrency=2, lease=LeasePolicy(seconds=2.5, renew_every=0.5))
     await ground.step(awake.id, "began")
     async with ground.worker():
-        assert await stuck.result(WAIT) == 2
+        assert await stuck.result(2 * WAIT) == 2
         ground.witness.open("wake")
         assert await awake.result(WAIT) == 1
         # That one blocks the event loop for as long, but its handler runs: its lease is kept.

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import psycopg
 import pytest
 
-from queuert import AsyncChain, JobType, LeasePolicy, NewChain
+from queuert import AsyncChain, JobType, NewChain
 from queuert.errors import JobFailedError
 from queuert.observability.events import (
     AttemptAborted,
@@ -19,7 +19,7 @@ from queuert.observability.events import (
     JobReaped,
     LeasesRenewed,
 )
-from tests.faults.application import Plan, before_poison, patient, quick, threaded
+from tests.faults.application import KEPT, LASTING, Plan, before_poison, patient, quick, threaded
 from tests.faults.ground import COLOURS, WAIT, Ground, until
 
 pytestmark = pytest.mark.fault
@@ -44,7 +44,7 @@ IN_COMPLETE = Plan(completes=True, inside=[1], busy=True)
 
 async def test_all_connections_are_held_by_handlers(ground: Ground) -> None:
     """Claims and endings wait; leases are renewed on a connection of their own; nothing deadlocks."""
-    async with ground.worker(concurrency=4, connections=2):
+    async with ground.worker(concurrency=4, connections=2, lease=KEPT):
         others = await ground.client.start_chains([NewChain(patient, Plan(before=[1])) for _ in range(2)])
         for chain in others:
             await ground.step(chain.id, "began")
@@ -52,8 +52,8 @@ async def test_all_connections_are_held_by_handlers(ground: Ground) -> None:
         for chain in holding:
             await ground.step(chain.id, "inside")
         ground.log.forget()
-        # For longer than a lease: each renewal extends it to a second from then, and one is made every 0.3 s.
-        await ground.log.wait_for(LeasesRenewed, times=5)
+        await ground.outlast_leases()
+        await ground.log.wait_for(LeasesRenewed)
         ground.witness.open("before:1")
         ground.witness.open("inside:1")
         assert [await chain.result(WAIT) for chain in others + holding] == [1] * 4
@@ -63,10 +63,10 @@ async def test_all_connections_are_held_by_handlers(ground: Ground) -> None:
 async def test_more_handlers_than_connections(ground: Ground) -> None:
     """They wait for each other's connections, under leases that are kept."""
     chains = await ground.client.start_chains([NewChain(patient, IN_COMPLETE) for _ in range(6)])
-    async with ground.worker(concurrency=6, connections=2):
+    async with ground.worker(concurrency=6, connections=2, lease=KEPT):
         for chain in chains:
             await ground.step(chain.id, "began")
-        await ground.log.wait_for(LeasesRenewed, times=5)
+        await ground.outlast_leases()
         ground.witness.open("inside:1")
         assert [await chain.result(WAIT) for chain in chains] == [1] * 6
     undisturbed(ground)
@@ -79,7 +79,7 @@ async def test_chains_that_are_held_do_not_hold_up_others(
 ) -> None:
     """Endings of held chains wait for the caller's commit; all others are written meanwhile."""
     # Renewals pass over held rows too: the lease must outlast the caller.
-    async with ground.worker(concurrency=count + 2, lease=LeasePolicy(60.0)):
+    async with ground.worker(concurrency=count + 2, lease=LASTING):
         waiting = await ground.client.start_chains([NewChain(job_type, Plan(before=[1])) for _ in range(count)])
         for chain in waiting:
             await ground.step(chain.id, "began")
@@ -98,13 +98,14 @@ async def test_chains_that_are_held_do_not_hold_up_others(
 
 async def test_renewals_pass_over_a_held_row(ground: Ground) -> None:
     """The others keep their leases, for longer than one lasts."""
-    async with ground.worker(concurrency=3):
+    async with ground.worker(concurrency=3, lease=KEPT):
         waiting = await ground.client.start_chains([NewChain(patient, Plan(before=[1])) for _ in range(3)])
         for chain in waiting:
             await ground.step(chain.id, "began")
         async with held(ground, waiting[0]):
+            await ground.outlast_leases()
             ground.log.forget()
-            await ground.log.wait_for(LeasesRenewed, times=5, count=2)
+            await ground.log.wait_for(LeasesRenewed, count=2)
         ground.witness.open("before:1")
         assert [await chain.result(WAIT) for chain in waiting[1:]] == [1, 1]
         assert await waiting[0].result(WAIT) in {1, 2}
@@ -118,8 +119,8 @@ async def test_the_reaper_does_not_wait_for_a_held_chain(ground: Ground) -> None
     last_attempt = "select count(*) from queuert.job where type = 'poison' and attempt = 2"
     while not ground.witness.one(last_attempt):
         assert await ground.spawn().ended() == -signal.SIGKILL
-    async with held(ground, chain), ground.worker():
-        # It is busy, so that it claims nothing, and only reaps.
+    async with held(ground, chain), ground.worker(lease=KEPT):
+        # It is busy, so that it claims nothing, and only reaps, as often as one of its own leases could run out.
         busy = await ground.client.start_chain(patient, Plan(before=[1]))
         await ground.step(busy.id, "began")
         for _ in range(2):

@@ -23,7 +23,7 @@ from queuert.observability.events import (
     ListenerLost,
 )
 from queuert.testing.events import EventLog
-from tests.faults.application import JOB_TYPES, Plan, patient, processors_for, quick, threaded
+from tests.faults.application import JOB_TYPES, KEPT, LEASE, Plan, patient, processors_for, quick, threaded
 from tests.faults.ground import COLOURS, WAIT, Ground
 from tests.faults.pgbouncer import PgBouncer, pgbouncer_before
 
@@ -116,14 +116,15 @@ async def test_leases_are_renewed_and_chains_cancelled(
     ground: Ground, through: Through, job_type: JobType[Plan, int]
 ) -> None:
     """For longer than a lease, of a handler with its transaction open and of one without."""
-    async with ground.worker(state=through(), concurrency=3):
+    async with ground.worker(state=through(), concurrency=3, lease=KEPT):
         holding, other = await ground.client.start_chains(
             [NewChain(patient, Plan(completes=True, inside=[1], busy=True)), NewChain(job_type, Plan(before=[1]))]
         )
         await ground.step(holding.id, "inside")
         await ground.step(other.id, "began")
         ground.log.forget()
-        await ground.log.wait_for(LeasesRenewed, times=5)
+        await ground.outlast_leases()
+        await ground.log.wait_for(LeasesRenewed)
         ground.witness.open("inside:1")
         assert await holding.result(WAIT) == 1
         await ground.client.cancel_chains([other])
@@ -161,7 +162,7 @@ async def test_without_a_direct_way_everybody_polls(ground: Ground, through: Thr
 async def test_more_transactions_than_sessions(ground: Ground, through: Through) -> None:
     """Handlers hold all sessions, and renewals wait for one: leases are lost until the server ends the idle ones."""
     log = EventLog()
-    async with ground.worker(state=through(), log=log, concurrency=2 * SESSIONS):
+    async with ground.worker(state=through(), log=log, lease=LEASE, concurrency=2 * SESSIONS):
         plan = Plan(completes=True, inside=[1])
         chains = await ground.client.start_chains([NewChain(patient, plan) for _ in range(2 * SESSIONS)])
         await log.wait_for(AttemptAborted)

@@ -21,7 +21,7 @@ from queuert.observability.events import (
 )
 from queuert.testing.events import EventLog
 from tests.conftest import StartPostgres
-from tests.faults.application import JOB_TYPES, Plan, processors_for, quick
+from tests.faults.application import JOB_TYPES, KEPT, Plan, processors_for, quick
 from tests.faults.ground import COLOURS, WAIT, Ground, until
 from tests.faults.roles import Role
 from tests.faults.witness import Witness
@@ -61,7 +61,8 @@ async def recovered(log: EventLog) -> None:
 async def test_set_so_and_set_back(ground: Ground, role: Role, job_type: JobType[Plan, int], completes: bool) -> None:
     """With an attempt under way: its ending is written afterwards, or it is made again."""
     log = EventLog()
-    async with ground.worker(state=PostgresState(role.address), log=log, poll_interval=0.1, concurrency=2):
+    state = PostgresState(role.address)
+    async with ground.worker(state=state, log=log, lease=KEPT, poll_interval=0.1, concurrency=2):
         chain = await ground.client.start_chain(job_type, Plan(before=[1], completes=completes))
         await ground.step(chain.id, "began")
         await asyncio.to_thread(role.set, "default_transaction_read_only", "on")

@@ -10,8 +10,8 @@ from queuert import JobType, NewChain
 from queuert.observability.events import WorkerStopped, WorkerStopping
 from queuert.testing.fault_proxy import FaultProxy
 from queuert.worker.run import ExitCode
-from tests.faults.application import Plan, patient, quick, threaded
-from tests.faults.ground import COLOURS, WAIT, Ground, until
+from tests.faults.application import LASTING, Plan, patient, quick, threaded
+from tests.faults.ground import COLOURS, START, WAIT, Ground, until
 
 pytestmark = pytest.mark.fault
 
@@ -43,7 +43,7 @@ async def test_while_it_connects(ground: Ground, proxy: FaultProxy, answers: boo
     chain = await ground.client.start_chain(patient, Plan())
     proxy.black_hole()
     process = ground.command(url=f"{proxy.address_in(ground.dsn)}?connect_timeout=60")
-    await until(proxy.held.is_set, "the worker connects")
+    await until(proxy.held.is_set, "the worker connects", START)
     process.send(signal.SIGTERM)
     if answers:
         proxy.heal()
@@ -57,7 +57,7 @@ async def test_within_the_grace(ground: Ground, job_type: JobType[Plan, int], co
     """What runs may end; what waits is not begun any more."""
     plan = Plan(completes=True, inside=[1]) if completes else Plan(before=[1])
     chain = await ground.client.start_chain(job_type, plan)
-    process = ground.spawn(grace=WAIT)
+    process = ground.spawn(grace=WAIT, lease=LASTING)
     await ground.step(chain.id, "inside" if completes else "began")
     process.send(signal.SIGTERM)
     await process.log.wait_for(WorkerStopping, running=1)
@@ -74,7 +74,7 @@ async def test_within_the_grace(ground: Ground, job_type: JobType[Plan, int], co
 async def test_a_coroutine_that_would_go_on(ground: Ground, inside: bool, how: str) -> None:
     plan = Plan(completes=True, inside=[1]) if inside else Plan(before=[1])
     chain = await ground.client.start_chain(patient, plan)
-    process = ground.spawn(grace=0.1 if how == "beyond the grace" else 60)
+    process = ground.spawn(grace=0.1 if how == "beyond the grace" else 60, lease=LASTING)
     await ground.step(chain.id, "inside" if inside else "began")
     process.send(signal.SIGTERM)
     if how == "asked twice":
@@ -92,7 +92,7 @@ async def test_a_coroutine_that_would_go_on(ground: Ground, inside: bool, how: s
 async def test_a_coroutine_that_does_not_listen(ground: Ground) -> None:
     """It swallows its cancellations: its job is given back over its head, and the process ends all the same."""
     chain = await ground.client.start_chain(patient, Plan(before=[1], deaf=True))
-    process = ground.spawn(grace=0)
+    process = ground.spawn(grace=0, lease=LASTING)
     await ground.step(chain.id, "began")
     process.send(signal.SIGTERM)
     assert await process.ended() == ExitCode.ABANDONED
@@ -102,7 +102,7 @@ async def test_a_coroutine_that_does_not_listen(ground: Ground) -> None:
 
 async def test_a_thread_that_does_not_listen(ground: Ground) -> None:
     chain = await ground.client.start_chain(threaded, Plan(before=[1], stubborn=True))
-    process = ground.spawn(grace=0)
+    process = ground.spawn(grace=0, lease=LASTING)
     await ground.step(chain.id, "began")
     process.send(signal.SIGTERM)
     assert await process.ended() == ExitCode.ABANDONED
@@ -113,7 +113,7 @@ async def test_a_thread_that_does_not_listen(ground: Ground) -> None:
 async def test_a_thread_that_listens(ground: Ground) -> None:
     """It looks at its signal and returns: nobody is abandoned, and its work counts or is done again."""
     chain = await ground.client.start_chain(threaded, Plan(before=[1]))
-    process = ground.spawn(grace=0)
+    process = ground.spawn(grace=0, lease=LASTING)
     await ground.step(chain.id, "began")
     process.send(signal.SIGTERM)
     assert await process.ended() == ExitCode.STOPPED
@@ -123,10 +123,15 @@ async def test_a_thread_that_listens(ground: Ground) -> None:
 
 async def test_under_load(ground: Ground) -> None:
     """Each job is done, or it was not touched: what was claimed and not started is given back uncounted."""
-    chains = await ground.client.start_chains([NewChain(quick, number) for number in range(2000)])
-    process = ground.spawn(concurrency=10)
-    await until(lambda: ground.witness.effects(chains[0].id), "it works")
+    chains = await ground.client.start_chains([NewChain(quick, number) for number in range(1000)])
+    # However late the signal comes, there is something left that was not touched.
+    await ground.client.start_chains([NewChain(patient, Plan(before=[1])) for _ in range(10)])
+    await ground.client.start_chains([NewChain(quick, number) for number in range(1000)])
+    process = ground.spawn(concurrency=10, lease=LASTING)
+    await until(lambda: ground.witness.effects(chains[0].id), "it works", START)
     process.send(signal.SIGTERM)
+    await process.log.wait_for(WorkerStopping)
+    ground.witness.open("before:1")
     assert await process.ended() == ExitCode.STOPPED
     found = set(ground.witness.rows("select status, attempt, uncounted from queuert.job"))
     assert found == {("completed", 1, 0), ("ready", 0, 0)}

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg_pool.base import AttemptWithBackoff
 
-from queuert import AbortReason, JobType, PostgresState
+from queuert import AbortReason, JobType, LeasePolicy, PostgresState
 from queuert.observability.events import (
     AttemptAborted,
     AttemptCompleted,
@@ -19,7 +19,7 @@ from queuert.observability.events import (
 )
 from queuert.testing.events import EventLog
 from queuert.testing.fault_proxy import FaultProxy
-from tests.faults.application import Plan, patient
+from tests.faults.application import KEPT, Plan, patient
 from tests.faults.ground import COLOURS, WAIT, Ground, until
 
 pytestmark = pytest.mark.fault
@@ -34,8 +34,10 @@ async def test_a_black_hole_for_longer_than_the_lease(
 ) -> None:
     """The worker gives its lease up before it ends, another takes over, and the first one recovers."""
     cut_off = EventLog()
-    state = PostgresState(proxy.address_in(ground.dsn), answer_timeout=1.0)
-    async with ground.worker(name="cut-off", state=state, log=cut_off):
+    state = PostgresState(proxy.address_in(ground.dsn), answer_timeout=3.0)
+    # It gives up a tenth of the lease before the end: that is as late as the handler's record may come.
+    lease = LeasePolicy(seconds=10.0, renew_every=1.0)
+    async with ground.worker(name="cut-off", state=state, log=cut_off, lease=lease):
         plan = Plan(before=[1], completes=completes, stubborn=True)
         chain = await ground.client.start_chain(job_type, plan)
         await ground.step(chain.id, "began")
@@ -64,13 +66,15 @@ async def test_a_black_hole_for_longer_than_the_lease(
 @COLOURS
 @pytest.mark.parametrize("queries", [False, True], ids=["in the commit", "in a statement of the handler's"])
 async def test_a_black_hole_inside_complete(
-    ground: Ground, proxy: FaultProxy, job_type: JobType[Plan, int], queries: bool
+    ground: Ground, proxy: FaultProxy, job_type: JobType[Plan, int], queries: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server ends the transaction; the handler does not wait for ever for an answer on its connection."""
+    # What became of the commit is asked twice: each time costs as long as an answer may take.
+    monkeypatch.setattr("queuert.state.pauses._PAUSES", (0.0, 0.1))
     cut_off = EventLog()
-    state = PostgresState(proxy.address_in(ground.dsn), answer_timeout=1.0)
+    state = PostgresState(proxy.address_in(ground.dsn), answer_timeout=3.0)
     plan = Plan(completes=True, inside=[1], queries=queries)
-    async with ground.worker(name="cut-off", state=state, log=cut_off):
+    async with ground.worker(name="cut-off", state=state, log=cut_off, lease=KEPT):
         chain = await ground.client.start_chain(job_type, plan)
         await ground.step(chain.id, "inside")
         proxy.black_hole()
@@ -89,7 +93,7 @@ async def test_a_black_hole_inside_complete(
 async def test_a_black_hole_for_shorter_than_the_lease(ground: Ground, proxy: FaultProxy) -> None:
     """Renewals are made up for: nobody notices."""
     state = PostgresState(proxy.address_in(ground.dsn))
-    async with ground.worker(state=state):
+    async with ground.worker(state=state, lease=KEPT):
         chain = await ground.client.start_chain(patient, Plan(before=[1]))
         await ground.step(chain.id, "began")
         for _ in range(3):

@@ -28,6 +28,8 @@ from queuert.ids import new_id
 from queuert.state.sqlite import SQLiteState
 from tests.model.sequences import try_sequences
 
+pytestmark = pytest.mark.timeout(300)
+
 number = JobType("number", input=int, output=int)
 JOB_TYPES = JobTypes(number)
 ENDED = {

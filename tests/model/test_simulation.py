@@ -21,6 +21,8 @@ from tests.model.simulation.judge import faults
 from tests.model.simulation.plan import plan
 from tests.model.simulation.scenario import Scenario
 
+pytestmark = pytest.mark.timeout(300)
+
 SEEDS = int(os.environ.get("QUEUERT_SEEDS", "500"))
 BLOCK = 25
 """Seeds of one test: several processes share them."""

@@ -47,6 +47,8 @@ from queuert.testing.redis_scan import scan
 from tests.model.sequences import try_sequences
 from tests.model.simulation.outside import WholeStore
 
+pytestmark = pytest.mark.timeout(600)
+
 TYPES = ("a", "b")
 AT_ONCE = RetryPolicy(max_attempts=1000, initial=0.0, jitter=0.0, max_crashes=1000)
 LATER = Schedule(delay=3600.0)

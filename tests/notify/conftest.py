@@ -13,7 +13,7 @@ from queuert.notify import InProcessNotify, NotifyAdapter
 from queuert.notify.postgres import ListenerTimes, PostgresNotify
 from queuert.notify.redis import RedisNotify
 from queuert.notify.sqlite import SQLiteNotify
-from tests.notify.support import Party
+from tests.notify.support import WAIT, Party
 
 NewParty: TypeAlias = Callable[[], Party]
 
@@ -63,6 +63,13 @@ def new_postgres_party() -> Iterator[NewPostgresParty]:
     yield new
     for party in parties:
         party.adapter.close()
+
+
+@pytest.fixture
+def unhurried_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let closing wait until the thread has ended: the second that it takes at most may be too short for the thread."""
+    monkeypatch.setattr("queuert.notify.listener._LAST_SEND", WAIT)
+    monkeypatch.setattr("queuert.notify.listener._STOP", 2 * WAIT)
 
 
 class NewRedisParty(Protocol):

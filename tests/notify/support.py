@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar, cast
 
 import psycopg
@@ -20,8 +22,17 @@ from queuert.policies import Backoff
 WAIT = 20.0
 """Seconds: an upper bound for what takes milliseconds."""
 
-QUICK = ListenerTimes(self_test=0.5, retest=0.1, probe=0.1, answer=1.0, linger=0.05, backoff=Backoff(0.01, 0.05))
-"""For tests of what happens when a time is over."""
+START = 120.0
+"""Seconds: an upper bound for a program of Python, from its start to its end. Such a test sets a longer timeout."""
+
+QUICK = ListenerTimes(self_test=10.0, retest=0.1, probe=0.1, answer=10.0, linger=0.05, backoff=Backoff(0.01, 0.05))
+"""For tests of what happens when a time is over, on servers that answer: however slowly, that is no loss."""
+
+IMPATIENT = replace(QUICK, answer=3.0)
+"""For tests of servers that do not answer."""
+
+DOUBTFUL = replace(QUICK, self_test=0.5, probe=3_600.0)
+"""For tests of hints that do not arrive. Nothing is asked meanwhile: poolers pass on what comes beside an answer."""
 
 STRANGE_KEYS = [
     *("", " ", "\n", "\t", "\x00", "a\x00b", MARK, f"{MARK}[]", f'{MARK}["a"]', "\x7f", "\ud800", "\udfff!"),
@@ -96,6 +107,22 @@ class Recorder:
             assert self._changed.wait_for(lambda: len(self.of(kind)) >= count, WAIT), f"{kind} not in {self.events}"
         return self.of(kind)[count - 1]
 
+    def wait_for_loss(self, reason: str) -> None:
+        """Wait until a loss was told whose error says this."""
+        with self._changed:
+            lost = self._changed.wait_for(lambda: any(reason in one.error for one in self.of(ListenerLost)), WAIT)
+            assert lost, f"no loss because of {reason!r} in {self.events}"
+
+    def wait_until_restored(self) -> None:
+        """Wait until no loss was told after which nothing was restored."""
+
+        def restored() -> bool:
+            told = [event for event in self.events if isinstance(event, ListenerLost | ListenerRestored)]
+            return bool(told) and isinstance(told[-1], ListenerRestored)
+
+        with self._changed:
+            assert self._changed.wait_for(restored, WAIT), f"not restored in {self.events}"
+
 
 class Party:
     """An open adapter whose subscriptions are in force when `listen` returns."""
@@ -152,7 +179,7 @@ def recovers(party: Party, heard: Heard) -> None:
     assert lost.error
     assert lost.retry_in > 0
     heard.wait_for_wildcard()
-    party.recorder.wait_for(ListenerRestored)
+    party.recorder.wait_until_restored()
     assert party.adapter.healthy
 
 
@@ -192,6 +219,13 @@ class Wiretap:
                 " WHERE application_name = 'queuert notify' AND datname = current_database()"
             ).fetchall()
         )
+
+    def end_the_listener(self) -> None:
+        """End the connection of the only adapter. One that was ended before may be listed for a moment yet."""
+        deadline = time.monotonic() + WAIT
+        while self.listeners() != 1:
+            assert time.monotonic() < deadline
+        assert self.end_listeners() == 1
 
 
 @contextmanager

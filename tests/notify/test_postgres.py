@@ -21,7 +21,7 @@ from queuert.notify.payloads import MARK, WILDCARD, decode
 from queuert.notify.postgres import ListenerTimes, PostgresNotify
 from queuert.observability.events import HintDropped, ListenerLost, ListenerRestored
 from tests.notify.conftest import NewPostgresParty
-from tests.notify.support import QUICK, STRANGE_KEYS, WAIT, Heard, Party, held, wiretap
+from tests.notify.support import QUICK, START, STRANGE_KEYS, WAIT, Heard, Party, held, wiretap
 
 
 def test_hints_of_a_moment_go_out_together(bare_dsn: str, new_postgres_party: NewPostgresParty) -> None:
@@ -156,7 +156,7 @@ def test_a_channel_nobody_wants_is_left_and_joined_again(bare_dsn: str, new_post
     deadline = time.monotonic() + WAIT
     while not wildcard_on_coming_back(party):
         assert time.monotonic() < deadline
-        threading.Event().wait(QUICK.linger)
+        threading.Event().wait(2 * QUICK.linger)
     party.publish(Topic.CHAINS, "two")
     stays.wait_for("two")
 
@@ -170,6 +170,7 @@ def wildcard_on_coming_back(party: Party) -> bool:
     return heard.wildcards > 0
 
 
+@pytest.mark.usefixtures("unhurried_close")
 def test_what_is_pending_goes_out_at_close(bare_dsn: str) -> None:
     with wiretap(bare_dsn, "queuert_jobs") as tap:
         party = Party(PostgresNotify(bare_dsn))
@@ -180,6 +181,7 @@ def test_what_is_pending_goes_out_at_close(bare_dsn: str) -> None:
     assert party.recorder.events == []
 
 
+@pytest.mark.usefixtures("unhurried_close")
 def test_close_leaves_no_thread_and_no_connection(bare_dsn: str) -> None:
     before = set(threading.enumerate())
     party = Party(PostgresNotify(bare_dsn))
@@ -252,6 +254,7 @@ def test_a_password_is_not_shown() -> None:
     assert "secret" not in repr(PostgresNotify("postgresql://user:secret@localhost/app"))
 
 
+@pytest.mark.timeout(START + 60)
 def test_a_forked_child_begins_anew(bare_dsn: str) -> None:
     script = Path(__file__).with_name("forking.py")
     done = subprocess.run(
@@ -260,7 +263,7 @@ def test_a_forked_child_begins_anew(bare_dsn: str) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
-        timeout=WAIT * 2,
+        timeout=START,
         check=False,
     )
     assert (done.stdout, done.returncode) == ("child: well\nparent: well\n", 0), done.stderr

@@ -18,7 +18,7 @@ from queuert.testing.fault_proxy import FaultProxy
 from tests.conftest import StartPostgres
 from tests.notify.conftest import NewPostgresParty
 from tests.notify.fake_pooler import FakePooler
-from tests.notify.support import QUICK, WAIT, Heard, Party, recovers, wiretap
+from tests.notify.support import DOUBTFUL, IMPATIENT, QUICK, WAIT, Heard, Party, recovers, wiretap
 
 pytestmark = pytest.mark.fault
 
@@ -41,7 +41,7 @@ def test_it_comes_back_every_time(bare_dsn: str, new_postgres_party: NewPostgres
     heard, _ = party.listen(Topic.JOBS)
     with wiretap(bare_dsn) as tap:
         for round_ in range(1, 6):
-            assert tap.end_listeners() == 1
+            tap.end_the_listener()
             heard.wait_for_wildcard(round_)
             party.recorder.wait_for(ListenerRestored, round_)
             party.publish(Topic.JOBS, f"round {round_}")
@@ -99,10 +99,10 @@ def test_a_server_killed_and_started_again(
 
 def test_a_network_that_swallows_everything_is_noticed(bare_dsn: str, new_postgres_party: NewPostgresParty) -> None:
     with FaultProxy.before(bare_dsn) as proxy:
-        party = new_postgres_party(f"{proxy.address_in(bare_dsn)}?connect_timeout=2", times=QUICK)
+        party = new_postgres_party(proxy.address_in(bare_dsn), times=IMPATIENT)
         heard, _ = party.listen(Topic.JOBS)
         proxy.black_hole()
-        assert "did not answer" in party.recorder.wait_for(ListenerLost).error
+        party.recorder.wait_for_loss("did not answer")
         proxy.heal()
         recovers(party, heard)
         party.publish(Topic.JOBS, "one")
@@ -111,11 +111,11 @@ def test_a_network_that_swallows_everything_is_noticed(bare_dsn: str, new_postgr
 
 def test_an_answer_that_is_lost_on_its_way_is_noticed(bare_dsn: str, new_postgres_party: NewPostgresParty) -> None:
     with FaultProxy.before(bare_dsn) as proxy:
-        party = new_postgres_party(f"{proxy.address_in(bare_dsn)}?connect_timeout=2", times=QUICK)
+        party = new_postgres_party(proxy.address_in(bare_dsn), times=IMPATIENT)
         heard, _ = party.listen(Topic.JOBS)
         proxy.black_hole("to_client")
         party.publish(Topic.JOBS, "swallowed")
-        party.recorder.wait_for(ListenerLost)
+        party.recorder.wait_for_loss("did not answer")
         proxy.heal()
         recovers(party, heard)
 
@@ -173,7 +173,7 @@ def test_behind_a_pooler_in_transaction_mode_it_sends_and_says_that_it_cannot_li
     bare_dsn: str, new_postgres_party: NewPostgresParty
 ) -> None:
     with FakePooler(bare_dsn, transaction_mode=True) as pooler, wiretap(bare_dsn, "queuert_jobs") as tap:
-        party = new_postgres_party(pooler.dsn, times=QUICK)
+        party = new_postgres_party(pooler.dsn, times=DOUBTFUL)
         heard = Heard()
         party.adapter.subscribe(Topic.JOBS, heard)
         assert "listen_dsn" in party.recorder.wait_for(ListenerLost).error

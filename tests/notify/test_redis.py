@@ -22,7 +22,7 @@ from queuert.notify.redis import ListenerTimes, RedisNotify
 from queuert.observability.events import HintDropped, ListenerLost, ListenerRestored
 from tests.conftest import StartRedis
 from tests.notify.conftest import NewRedisParty
-from tests.notify.support import QUICK, STRANGE_KEYS, WAIT, Gate, Heard, Party, held, redis_tap
+from tests.notify.support import QUICK, START, STRANGE_KEYS, WAIT, Gate, Heard, Party, held, redis_tap
 
 
 def channel(namespace: str, topic: Topic) -> str:
@@ -149,7 +149,7 @@ def test_a_channel_nobody_wants_is_left_and_joined_again(
 
 
 def test_a_channel_is_kept_for_a_moment_for_who_comes_next(redis_url: str, new_redis_party: NewRedisParty) -> None:
-    party = new_redis_party(redis_url)
+    party = new_redis_party(redis_url, times=ListenerTimes(linger=3_600.0))
     for _ in range(20):
         heard, subscription = party.listen(Topic.JOBS)
         party.publish(Topic.JOBS, "one")
@@ -191,6 +191,7 @@ def test_who_only_sends_keeps_one_connection(private_redis: StartRedis, new_redi
         assert (before, len(tap.adapters())) == (2, 3)
 
 
+@pytest.mark.usefixtures("unhurried_close")
 def test_what_is_pending_goes_out_at_close(redis_url: str, namespace: str) -> None:
     with redis_tap(redis_url, channel(namespace, Topic.JOBS)) as tap:
         party = Party(RedisNotify(redis_url, namespace=namespace))
@@ -201,6 +202,7 @@ def test_what_is_pending_goes_out_at_close(redis_url: str, namespace: str) -> No
     assert party.recorder.events == []
 
 
+@pytest.mark.usefixtures("unhurried_close")
 def test_close_leaves_no_thread_and_no_connection(private_redis: StartRedis) -> None:
     url = private_redis().url()
     before = set(threading.enumerate())
@@ -342,6 +344,7 @@ def test_an_asynchronous_client_is_refused(redis_url: str) -> None:
         RedisNotify(client)
 
 
+@pytest.mark.timeout(START + 60)
 def test_a_forked_child_begins_anew(redis_url: str) -> None:
     script = Path(__file__).with_name("forking.py")
     done = subprocess.run(
@@ -350,7 +353,7 @@ def test_a_forked_child_begins_anew(redis_url: str) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
-        timeout=WAIT * 2,
+        timeout=START,
         check=False,
     )
     assert (done.stdout, done.returncode) == ("child: well\nparent: well\n", 0), done.stderr

@@ -16,7 +16,7 @@ from queuert.observability.events import HintDropped, ListenerLost, ListenerRest
 from queuert.testing.fault_proxy import FaultProxy
 from tests.conftest import StartRedis
 from tests.notify.conftest import NewRedisParty
-from tests.notify.support import QUICK, WAIT, Heard, Party, RedisTap, recovers, redis_tap
+from tests.notify.support import DOUBTFUL, IMPATIENT, QUICK, WAIT, Heard, Party, RedisTap, recovers, redis_tap
 
 pytestmark = pytest.mark.fault
 
@@ -155,11 +155,11 @@ def test_a_server_that_is_started_late_is_found(private_redis: StartRedis, new_r
 
 def test_a_server_that_pauses_is_noticed(private_redis: StartRedis, new_redis_party: NewRedisParty) -> None:
     url = private_redis().url()
-    party = new_redis_party(url, times=QUICK)
+    party = new_redis_party(url, times=IMPATIENT)
     heard, _ = party.listen(Topic.JOBS)
     with redis_tap(url) as tap:
-        tap.client.execute_command("CLIENT", "PAUSE", "3000", "ALL")
-    assert "did not answer" in party.recorder.wait_for(ListenerLost).error
+        tap.client.execute_command("CLIENT", "PAUSE", round(2_000 * IMPATIENT.answer), "ALL")
+    party.recorder.wait_for_loss("did not answer")
     recovers(party, heard)
     party.publish(Topic.JOBS, "one")
     heard.wait_for("one")
@@ -170,10 +170,10 @@ def test_a_network_that_swallows_everything_is_noticed(
     redis_url: str, new_redis_party: NewRedisParty, directions: tuple[Any, ...]
 ) -> None:
     with FaultProxy.before(redis_url) as proxy:
-        party = new_redis_party(proxy.address_in(redis_url), times=QUICK)
+        party = new_redis_party(proxy.address_in(redis_url), times=IMPATIENT)
         heard, _ = party.listen(Topic.JOBS)
         proxy.black_hole(*directions)
-        assert "did not answer" in party.recorder.wait_for(ListenerLost).error
+        party.recorder.wait_for_loss("did not answer")
         proxy.heal()
         recovers(party, heard)
         party.publish(Topic.JOBS, "one")
@@ -262,6 +262,7 @@ def test_rights_to_the_hints_are_enough(
     assert party.recorder.events == []
 
 
+@pytest.mark.usefixtures("unhurried_close")
 def test_who_may_not_send_hears_of_it_once(private_redis: StartRedis, new_redis_party: NewRedisParty) -> None:
     url = private_redis().url()
     with redis_tap(url) as tap:
@@ -312,7 +313,7 @@ def test_a_replica_is_no_place_for_hints_until_it_is_promoted(
 def test_an_address_of_two_servers_is_noticed(private_redis: StartRedis, namespace: str) -> None:
     servers = [private_redis(), private_redis()]
     clients = [redis.Redis.from_url(server.url()) for server in servers]
-    notify = RedisNotify(clients[0], namespace=namespace, times=QUICK)
+    notify = RedisNotify(clients[0], namespace=namespace, times=DOUBTFUL)
     made = iter(range(1_000))
     makers = [RedisNotify(client)._new_connection for client in clients]
     notify._new_connection = lambda: makers[next(made) % 2]()

@@ -18,7 +18,7 @@ from queuert.observability.events import ListenerLost, ListenerRestored
 from queuert.state.sqlite import SQLiteState
 from queuert.state.sqlite.hints import KEPT
 from queuert.testing.conformance.building import job
-from tests.notify.support import WAIT, Party
+from tests.notify.support import START, Party
 
 NewParty = Callable[[], Party]
 
@@ -48,16 +48,19 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
-        timeout=WAIT * 2,
+        timeout=START,
         check=False,
     )
 
 
+@pytest.mark.timeout(START + 60)
 def test_a_hint_of_another_process(path: Path, new_file_party: NewParty) -> None:
     heard, _ = new_file_party().listen(Topic.CHAINS)
     program = (
         "import sys; from queuert.notify import Topic; from queuert.notify.sqlite import SQLiteNotify\n"
-        "from queuert.observability import Observers\n"
+        "from queuert.notify import listener; from queuert.observability import Observers\n"
+        # The program ends with its close, however long it has to wait for the file.
+        "listener._LAST_SEND, listener._STOP = 20.0, 40.0\n"
         "notify = SQLiteNotify(sys.argv[1]); notify.open(Observers())\n"
         "notify.publish(Topic.CHAINS, ['from afar']); notify.close()"
     )
@@ -66,6 +69,7 @@ def test_a_hint_of_another_process(path: Path, new_file_party: NewParty) -> None
     assert heard.hints == [Hint(Topic.CHAINS, frozenset({"from afar"}))]
 
 
+@pytest.mark.timeout(START + 60)
 def test_a_forked_child_begins_anew(path: Path) -> None:
     done = run(str(Path(__file__).with_name("forking.py")), str(path))
     assert (done.stdout, done.returncode) == ("child: well\nparent: well\n", 0), done.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +17,15 @@ from queuert.errors import LeaseLostError, StateError
 RECORDS = "QUEUERT_TEST_RECORDS"
 """The environment variable with the address for records."""
 
-LEASE = LeasePolicy(seconds=1.0, renew_every=0.3)
+LEASE = LeasePolicy(seconds=2.0, renew_every=0.3)
+"""For workers that are to lose it: a machine that stands still for two seconds makes them lose it as well."""
+
+KEPT = LeasePolicy(seconds=4.0, renew_every=0.7)
+"""For tests that wait for longer than a lease lasts, and in which none may be lost."""
+
+LASTING = LeasePolicy(seconds=60.0, renew_every=0.3)
+"""For workers that keep it, however slow the machine is. It is renewed as often as a short one."""
+
 AT_ONCE = RetryPolicy(initial=0.0, jitter=0.0)
 _POLL = 0.01
 
@@ -47,7 +54,7 @@ class Plan(BaseModel):
 patient = JobType("patient", input=Plan, output=int, continues_with="patient")
 threaded = JobType("threaded", input=Plan, output=int, continues_with="threaded")
 quick = JobType("quick", input=int, output=int)
-blocking = JobType("blocking", input=float, output=int)
+blocking = JobType("blocking", input=None, output=int)
 JOB_TYPES = JobTypes(patient, threaded, quick, blocking)
 
 
@@ -160,7 +167,7 @@ def perform_in_thread(attempt: Attempt[Plan, int], address: str) -> Outcome[int]
             raise
 
 
-def processors_for(address: str, *, lease: LeasePolicy = LEASE) -> Processors:
+def processors_for(address: str, *, lease: LeasePolicy) -> Processors:
     """The handlers, with records that go to this address."""
     made = Processors(JOB_TYPES, retry=AT_ONCE, lease=lease)
 
@@ -180,19 +187,15 @@ def processors_for(address: str, *, lease: LeasePolicy = LEASE) -> Processors:
         return attempt.input
 
     @made.handles(blocking)
-    async def block(attempt: Attempt[float, int]) -> Outcome[int]:
-        """Block the event loop: the fault itself."""
+    async def block(attempt: Attempt[None, int]) -> Outcome[int]:
+        """Block the event loop until the gate ``wake`` is opened: the fault itself."""
         with client_of(address) as client:
             notes = Records(client, attempt)
             client.execute_command(*notes.begun())
             client.execute_command(*notes.step("began"))
-            time.sleep(attempt.input)
+            while not client.execute_command(*notes.gate("wake")):
+                time.sleep(_POLL)
             client.execute_command(*notes.step("woke", attempt.abort.reason))
         return attempt.number
 
     return made
-
-
-def processors() -> Processors:
-    """The handlers, for a worker that is a process."""
-    return processors_for(os.environ[RECORDS])

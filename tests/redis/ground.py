@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,8 +18,8 @@ from queuert.observability.events import AttemptCompleted
 from queuert.state.redis import RedisState
 from queuert.testing.events import EventLog
 from queuert.testing.redis_scan import scan
-from tests.faults.ground import WorkerProcess, until
-from tests.redis.application import JOB_TYPES, LEASE, processors_for
+from tests.faults.ground import START, WorkerProcess, until
+from tests.redis.application import JOB_TYPES, LASTING, LEASE, processors_for
 
 
 def needs_waitaof(url: str) -> None:
@@ -49,14 +50,7 @@ class Ground:
 
     def state(self, url: str | None = None, *, wait_for_flush: bool = False) -> RedisState:
         """The state of this namespace, by another way if one is named."""
-        patience = 10.0 if wait_for_flush else 2.0
-        return RedisState(
-            url or self.url,
-            namespace=self.namespace,
-            connect_timeout=2.0,
-            answer_timeout=patience,
-            wait_for_flush=wait_for_flush,
-        )
+        return RedisState(url or self.url, namespace=self.namespace, answer_timeout=10.0, wait_for_flush=wait_for_flush)
 
     def key(self, name: str) -> str:
         """A key of the namespace."""
@@ -64,9 +58,9 @@ class Ground:
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
-    def spawn(self, *, url: str | None = None, **settings: Any) -> WorkerProcess:
+    def spawn(self, *, url: str | None = None, lease: LeasePolicy = LEASE, **settings: Any) -> WorkerProcess:
         """Start a worker's process, with settings of InProcessWorker."""
-        given = json.dumps({"name": "child", **settings})
+        given = json.dumps({"name": "child", "lease": (lease.seconds, lease.renewal_interval), **settings})
         arguments = ("-m", "tests.redis.child", self.namespace, given)
         process = WorkerProcess(*arguments, url=url or self.url, records=self.records)
         self._processes.append(process)
@@ -78,7 +72,7 @@ class Ground:
         name: str = "worker",
         url: str | None = None,
         notify: NotifyAdapter | None = None,
-        lease: LeasePolicy = LEASE,
+        lease: LeasePolicy = LASTING,
         grace: float = 2.0,
         **settings: Any,
     ) -> InProcessWorker:
@@ -103,7 +97,7 @@ class Ground:
     async def step(self, job_id: str, name: str, attempt: int = 1) -> None:
         """Wait until an attempt has come so far."""
         reached = f"attempt {attempt} of {job_id}: {name}"
-        await until(lambda: self.detail(job_id, name, attempt) is not None, reached)
+        await until(lambda: self.detail(job_id, name, attempt) is not None, reached, START)
 
     def begun(self) -> dict[tuple[str, int], int]:
         """How often each attempt began, by job and number."""
@@ -118,13 +112,24 @@ class Ground:
         """A job, read anew."""
         return await self.client.get_job(job_id)
 
-    def count(self, status: JobStatus | str) -> int:
-        """How many jobs of all types have a status, by the store's own numbers."""
-        total = 0
-        for key in self.redis.scan_iter(match=self.key("n:*"), count=1000):
-            number: Any = self.redis.hget(str(key), str(status))
-            total += int(number or 0)
+    def counts(self) -> Counter[str]:
+        """How many jobs of all types have each status, by the store's own numbers, all of one moment.
+
+        Of several moments they would miss a job that goes back from running to ready in between.
+        """
+        keys = list(self.redis.scan_iter(match=self.key("n:*"), count=1000))
+        with self.redis.pipeline(transaction=True) as together:
+            for key in keys:
+                together.hgetall(key)
+            found: list[dict[str, str]] = together.execute()
+        total: Counter[str] = Counter()
+        for numbers in found:
+            total.update({status: int(number) for status, number in numbers.items()})
         return total
+
+    def count(self, status: JobStatus | str) -> int:
+        """How many jobs of all types have a status."""
+        return self.counts()[str(status)]
 
     async def completed(self, wanted: int, timeout: float = 40.0) -> None:
         """Wait until so many jobs are completed."""
@@ -132,8 +137,29 @@ class Ground:
 
     async def drained(self, timeout: float = 40.0) -> None:
         """Wait until every job has ended."""
-        open_statuses = ("ready", "scheduled", "running", "blocked")
-        await until(lambda: not any(self.count(one) for one in open_statuses), "all jobs have ended", timeout)
+        open_statuses = {"ready", "scheduled", "running", "blocked"}
+        await until(lambda: not open_statuses & (+self.counts()).keys(), "all jobs have ended", timeout)
+
+    async def expired(self, job_id: str, type: str = "patient") -> None:
+        """Wait until the lease of a job is over, and nobody has reaped it."""
+
+        def over() -> bool:
+            ends: Any = self.redis.zscore(self.key(f"lease:{type}"), job_id)
+            return ends is not None and float(ends) < self.now()
+
+        await until(over, f"the lease of {job_id} is over")
+
+    async def outlast_leases(self, type: str) -> None:
+        """Wait until all leases that are held now would be over, had nobody renewed them."""
+        held: Any = self.redis.zrange(self.key(f"lease:{type}"), 0, -1, withscores=True)
+        ends = max(end for _, end in held)
+        await until(lambda: self.now() > ends, "the leases of then are over")
+
+    def now(self) -> float:
+        """The server's time in microseconds."""
+        time: Any = self.redis.time()
+        seconds, micros = time
+        return float(seconds) * 1e6 + float(micros)
 
     def faults(self) -> list[str]:
         """What the scan finds."""

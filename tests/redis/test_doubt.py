@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,11 +14,12 @@ from queuert.observability.events import AttemptCompleted, AttemptStarted, JobRe
 from queuert.state.redis.scripts import script
 from queuert.testing.fault_proxy import FaultProxy
 from tests.faults.ground import WAIT, until
-from tests.redis.application import JOB_TYPES, Plan, patient, quick, threaded
+from tests.redis.application import JOB_TYPES, KEPT, LEASE, Plan, patient, quick, threaded
 from tests.redis.ground import Ground
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(120)]
 
+NEVER = 3600.0
 COLOURS = pytest.mark.parametrize("job_type", [patient, threaded], ids=lambda one: str(one.name))
 LOST = pytest.mark.parametrize("arrives", [True, False], ids=["answer is lost", "request is lost"])
 
@@ -107,7 +109,7 @@ async def test_a_claim_before_a_stop(ground: Ground, proxy: FaultProxy) -> None:
     """Jobs of a lost claim are given back by a worker that stops as well."""
     chain = await ground.client.start_chain(patient, Plan())
     lose(proxy, "claim", arrives=True)
-    async with ground.worker(url=proxy.address_in(ground.url), notify=direct(ground)):
+    async with ground.worker(url=proxy.address_in(ground.url), notify=direct(ground), grace=WAIT):
         await until(proxy.fired.is_set, "the answer is lost")
     job = await ground.job(chain.id)
     assert (job.status, job.attempt) in {("ready", 0), ("completed", 1)}
@@ -152,29 +154,34 @@ async def test_an_ending_that_writes_more(ground: Ground, proxy: FaultProxy, pla
     assert ground.log.of(JobReaped) == []
 
 
-@pytest.mark.usefixtures("worker")
+@pytest.mark.usefixtures("known")
 async def test_renewals(ground: Ground, proxy: FaultProxy) -> None:
     """A renewal whose answer is lost is made again in time."""
-    chain = await ground.client.start_chain(patient, Plan(before=[1]))
-    await ground.step(chain.id, "began")
-    for arrives in (True, False, True):
-        lose(proxy, "renew", arrives=arrives)
-        await until(proxy.fired.is_set, "a renewal is lost")
-    ground.open("before:1")
-    assert await chain.result(WAIT) == 1
+    async with ground.worker(url=proxy.address_in(ground.url), notify=direct(ground), lease=KEPT):
+        chain = await ground.client.start_chain(patient, Plan(before=[1]))
+        await ground.step(chain.id, "began")
+        outlasting = asyncio.create_task(ground.outlast_leases("patient"))
+        for arrives in (True, False, True):
+            lose(proxy, "renew", arrives=arrives)
+            await until(proxy.fired.is_set, "a renewal is lost")
+        await outlasting
+        ground.open("before:1")
+        assert await chain.result(WAIT) == 1
     assert ground.log.of(JobReaped) == []
 
 
 async def test_a_reaper_whose_answer_is_lost(ground: Ground, proxy: FaultProxy, known: None) -> None:
-    """What it reaped is counted once, and runs again."""
+    """What it reaped is counted once, and runs again, although nobody polls."""
     chain = await ground.client.start_chain(patient, Plan(before=[1]))
     process = ground.spawn()
     await ground.step(chain.id, "began")
+    await process.kill()
+    await ground.expired(chain.id)
     lose(proxy, "reap", arrives=True)
-    async with ground.worker(url=proxy.address_in(ground.url), notify=direct(ground)):
-        await until(proxy.fired.is_set, "an answer is lost")
-        await process.kill()
+    async with ground.worker(url=proxy.address_in(ground.url), notify=direct(ground), poll_interval=NEVER):
         assert await chain.result(WAIT) == 2
+    assert proxy.fired.is_set()
+    assert ground.log.of(JobReaped) == []
     job = await ground.job(chain.id)
     assert (job.attempt, job.lease_expirations) == (2, 1)
 
@@ -182,7 +189,8 @@ async def test_a_reaper_whose_answer_is_lost(ground: Ground, proxy: FaultProxy, 
 async def test_connections_are_cut_again_and_again(ground: Ground, proxy: FaultProxy) -> None:
     """In the middle of whatever goes on."""
     plans = [Plan(), Plan(completes=True), Plan(continues=True), Plan(fans_out=2), Plan(retries=1)]
-    async with ground.worker(url=proxy.address_in(ground.url), concurrency=10, poll_interval=0.1):
+    # What nobody could give back runs out.
+    async with ground.worker(url=proxy.address_in(ground.url), lease=LEASE, concurrency=10, poll_interval=0.1):
         chains = [await ground.client.start_chain(patient, plans[number % 5]) for number in range(150)]
         for wanted in range(20, 140, 20):
             await ground.completed(wanted)

@@ -23,7 +23,7 @@ from queuert.testing.conformance.registry import Case, run_case
 from queuert.testing.fault_proxy import FaultProxy
 from queuert.testing.redis_scan import scan
 from tests.faults.ground import WAIT, until
-from tests.redis.application import JOB_TYPES, processors_for, quick
+from tests.redis.application import JOB_TYPES, LASTING, processors_for, quick
 from tests.redis.ground import needs_waitaof
 from tests.redis.test_identifiers import Recorded, Tour
 from tests.security.test_conformance_as_roles import one_of_each_group
@@ -169,7 +169,7 @@ async def test_workers_wait_for_no_flush(server: Server) -> None:
     async with (
         AsyncClient(server.state(), JOB_TYPES) as client,
         AsyncClient(RedisState(server.url), JOB_TYPES) as other,
-        InProcessWorker(client, processors_for(server.url)),
+        InProcessWorker(client, processors_for(server.url, lease=LASTING)),
     ):
         server.hold()
         chain = await other.start_chain(quick, 7)

@@ -17,7 +17,7 @@ from queuert.testing.conformance.building import AT_ONCE
 from queuert.testing.redis_scan import scan
 from tests.conftest import StartRedis
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(240)]
 
 MANY = 100_000
 CANCELLED = 20_000
@@ -81,7 +81,6 @@ def small(private_redis: StartRedis) -> Iterator[Bench]:
     bench.close()
 
 
-@pytest.mark.timeout(180)
 def test_a_hundred_thousand_in_flight(bench: Bench) -> None:
     """The reaper looks at those that have expired and at no other, and so do claims and endings."""
     bench.start(MANY + 3)

@@ -40,6 +40,7 @@ def with_password(dsn: str) -> str:
     return as_user(dsn, "postgres").replace("postgres@", f"postgres:{WORD}@")
 
 
+@pytest.mark.timeout(180)
 def test_no_process_of_a_worker_shows_the_address(dsn: str, tmp_path: Path) -> None:
     """What `ps` shows of a worker, and of the process in which its handler runs."""
     (tmp_path / "app_of_the_test.py").write_text(APPLICATION, encoding="utf-8")
@@ -51,11 +52,11 @@ def test_no_process_of_a_worker_shows_the_address(dsn: str, tmp_path: Path) -> N
     )
     try:
         with Client(PostgresState(dsn), JobTypes(look)) as client:
-            seen = client.start_chain(look, "x").result(40.0)
+            seen = client.start_chain(look, "x").result(100.0)
         mine = " ".join(psutil.Process(worker.pid).cmdline())
     finally:
         worker.terminate()
-        log, _ = worker.communicate(timeout=30)
+        log, _ = worker.communicate(timeout=60)
     assert len(seen) == 2
     assert "queuert worker" in seen[1].replace("-m ", "")
     for shown in (*seen, mine):

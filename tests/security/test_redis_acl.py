@@ -24,6 +24,7 @@ from queuert.testing.events import EventLog
 from queuert.worker import Processors
 from tests.redis.test_identifiers import Recorded, Tour
 from tests.security.test_conformance_as_roles import one_of_each_group
+from tests.worker.support import until
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "security.md"
 LUA = Path(__file__).parents[2] / "queuert" / "state" / "redis" / "lua"
@@ -99,7 +100,7 @@ async def test_a_worker_with_hints(limited: Limited) -> None:
     async with client, InProcessWorker(client, processors):
         for value in range(5):
             assert await (await client.start_chain(number, value)).result(WAIT) == value + 1
-        assert client.notify.healthy
+        await until(lambda: client.notify.healthy, "hints arrive")
     assert log.of(ListenerLost) == []
 
 

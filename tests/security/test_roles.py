@@ -75,18 +75,20 @@ async def test_clients_start_and_workers_work(granted: str, login: LoginOf) -> N
     client = AsyncClient(PostgresState(login(Role.CLIENT)), TYPES)
     log = EventLog()
     runner = AsyncClient(PostgresState(login(Role.WORKER)), TYPES, observability=log)
-    async with client, runner, InProcessWorker(runner, processors(), concurrency=4):
+    async with client, runner:
+        # Before anybody works: the key is free again as soon as the first has closed.
         first = await client.start_chain(pair, 1, attributes={"user": "17"}, deduplication=Deduplicate("one"))
         again = await client.start_chain(pair, 1, deduplication=Deduplicate("one"))
-        second = await client.start_chain(number, -5, id="chosen", blockers=[first], priority=3, result_ttl=3600.0)
         assert again.id == first.id
-        assert (await first.result(WAIT), await second.result(WAIT)) == (2, 5)
-        assert [one.id for one in await client.list_chains(attributes={"user": "17"})] == [first.id]
-        assert {event.kind for event in await client.list_events(chain=first.id)} >= {"created", "completed"}
-        assert [one.state for one in await client.list_workers()] == ["running"]
-        # What it may not: the log's days are the owner's to make. It says so once, and works on.
-        told = await log.wait_for(EventLogNotTended)
-        assert "owner" in told.error or "permission" in told.error
+        async with InProcessWorker(runner, processors(), concurrency=4):
+            second = await client.start_chain(number, -5, id="chosen", blockers=[first], priority=3, result_ttl=3600.0)
+            assert (await first.result(WAIT), await second.result(WAIT)) == (2, 5)
+            assert [one.id for one in await client.list_chains(attributes={"user": "17"})] == [first.id]
+            assert {event.kind for event in await client.list_events(chain=first.id)} >= {"created", "completed"}
+            assert [one.state for one in await client.list_workers()] == ["running"]
+            # What it may not: the log's days are the owner's to make. It says so once, and works on.
+            told = await log.wait_for(EventLogNotTended)
+            assert "owner" in told.error or "permission" in told.error
 
 
 async def test_operators_intervene(login: LoginOf, capsys: pytest.CaptureFixture[str]) -> None:

@@ -79,13 +79,13 @@ def test_postgres_with_the_right_certificate(tls_dsn: Callable[..., str]) -> Non
 
 def test_postgres_under_another_name_is_refused(tls_dsn: Callable[..., str]) -> None:
     with pytest.raises(StateUnavailableError, match=ELSEWHERE):
-        use(PostgresState(tls_dsn(ELSEWHERE), connect_timeout=2.0))
+        use(PostgresState(tls_dsn(ELSEWHERE)))
 
 
 def test_postgres_of_an_unknown_authority_is_refused(tls_dsn: Callable[..., str], tmp_path: Path) -> None:
     stranger = Authority(tmp_path)
     with pytest.raises(StateUnavailableError, match="certificate"):
-        use(PostgresState(tls_dsn(sslrootcert=str(stranger.root)), connect_timeout=2.0))
+        use(PostgresState(tls_dsn(sslrootcert=str(stranger.root))))
 
 
 def test_sslmode_is_handed_on_in_addresses(tls_dsn: Callable[..., str]) -> None:

@@ -76,8 +76,14 @@ LONG = ("test_killed_driver.py", "test_programs.py", "test_cluster.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the long files first; the others stay in the order that they have."""
+    """Put the long files first; the others stay in the order that they have.
+
+    Any test with a session may be the one that starts it, whose time that is: none has the limit of others.
+    """
     items.sort(key=lambda item: item.path.name not in LONG)
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(240))
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ import psycopg
 from queuert import JobType, JobTypes
 from tests.spark.conftest import ROOT, spark_environment
 
-PATIENCE = 240.0
+PATIENCE = 600.0
 """Seconds. A driver of its own starts in five, and in minutes where others keep the machine busy."""
 
 resize: JobType[dict[str, int], None] = JobType("resize", input=dict[str, int], output=None)

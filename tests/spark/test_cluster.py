@@ -11,7 +11,7 @@ from queuert.testing.databases import TemplateDatabases
 from tests.spark.conftest import ROOT
 from tests.spark.support import PATIENCE, module, numbers, query, stages
 
-pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(1800)]
 
 ROWS = 4_000
 """At eight kilobytes each, more than is staged at a time, in each of two tasks."""

@@ -40,7 +40,7 @@ from tests.spark.support import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(1800)]
 
 FILES, ROWS, EVENTS, CHAINS = 3, 40, 18, 12
 

@@ -30,7 +30,7 @@ after tuesday: 6 jobs
     "spark_job_step": """\
 the total is 5050
 was cancelled: nobody wants it any more
-Spark jobs that run: 0
+no Spark job runs
 """,
     "spark_requests": """\
 France completed Paris 5

@@ -12,6 +12,7 @@ import pytest
 
 from queuert import Attempt, Outcome
 from queuert.observability.events import SparkProgressed, SparkUnreachable
+from queuert.spark.scope import scope as scope_module
 from queuert.spark.scope.progress import CAP, SparkProgress, TaskCounts
 from queuert.spark.scope.scope import spark_scope
 from tests.spark.scope_support import WAIT
@@ -48,7 +49,23 @@ def four_tasks(spark: SparkSession, gate: Path) -> int:
     return int(spark.sparkContext.parallelize(range(4), 4).mapPartitionsWithIndex(waiting).count())
 
 
-async def test_progress_grows_and_ends(stage: Stage, spark: SparkSession, tmp_path: Path) -> None:
+def gated_tasks(spark: SparkSession, gate: Path, tasks: int) -> int:
+    """Tasks that wait for a file: whoever makes it when there is progress knows that Spark has noted their job."""
+
+    def waiting(rows: Iterable[int]) -> Iterable[int]:
+        while not gate.exists():
+            time.sleep(0.02)
+        return rows
+
+    return int(spark.sparkContext.parallelize(range(20), tasks).mapPartitions(waiting).count())
+
+
+async def test_progress_grows_and_ends(
+    stage: Stage, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However long Spark takes to note the end of its last job.
+    monkeypatch.setattr(scope_module, "_LAST_LOOKS", round(WAIT / scope_module._BETWEEN_LAST_LOOKS))
+    monkeypatch.setattr(scope_module, "_PATIENCE", WAIT)
     seen: list[SparkProgress] = []
     gate = tmp_path / "go on"
 
@@ -78,15 +95,16 @@ async def test_progress_grows_and_ends(stage: Stage, spark: SparkSession, tmp_pa
     ]
 
 
-async def test_two_handlers_have_each_their_own_progress(stage: Stage, spark: SparkSession) -> None:
+async def test_two_handlers_have_each_their_own_progress(stage: Stage, spark: SparkSession, tmp_path: Path) -> None:
     known: dict[int, int] = {}
     both = threading.Barrier(2)
 
     @stage.processors.handles(number)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
-        with spark_scope(attempt, spark) as scope:
+        gate = tmp_path / str(attempt.input)
+        with spark_scope(attempt, spark, on_progress=lambda _: gate.touch(), every=0.05) as scope:
             both.wait(WAIT)
-            spark.sparkContext.parallelize(range(20), attempt.input).count()
+            gated_tasks(spark, gate, attempt.input)
         known[attempt.input] = scope.progress.known
         return 1
 
@@ -96,18 +114,23 @@ async def test_two_handlers_have_each_their_own_progress(stage: Stage, spark: Sp
     assert known == {3: 3, 5: 5}
 
 
-async def test_a_callback_that_raises_is_told_and_disturbs_nothing(stage: Stage, spark: SparkSession) -> None:
+async def test_a_callback_that_raises_is_told_and_disturbs_nothing(
+    stage: Stage, spark: SparkSession, tmp_path: Path
+) -> None:
+    gate = tmp_path / "go on"
+
     def raises(_: SparkProgress) -> None:
+        gate.touch()
         raise ValueError("from a callback")
 
     @stage.processors.handles(number)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         with spark_scope(attempt, spark, on_progress=raises, every=0.05, observability=stage.log):
-            return spark.range(100).count()
+            return gated_tasks(spark, gate, 2)
 
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
-        assert await chain.result(WAIT) == 100
+        assert await chain.result(WAIT) == 20
     told = stage.log.of(SparkUnreachable, job_id=chain.id)
     assert {(one.operation, "from a callback" in one.error) for one in told} == {("progress", True)}
 

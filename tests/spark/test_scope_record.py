@@ -10,8 +10,9 @@ import pytest
 
 from queuert import Attempt, Outcome
 from queuert.spark import spark_scope
+from tests.spark.scope_support import WAIT
 from tests.spark.test_scope_progress import four_tasks, stage
-from tests.worker.support import WAIT, Stage, number
+from tests.worker.support import Stage, number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +32,7 @@ async def test_tasks_are_the_progress_of_the_job(stage: Stage, spark: SparkSessi
 
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
-        async with asyncio.timeout(WAIT * 3):
+        async with asyncio.timeout(WAIT):
             while (told := (await stage.job(chain.id)).progress) is None or not told.done:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         assert 0 < told.done < (told.total or 0) == 4

@@ -17,6 +17,8 @@ from queuert.state.postgres.statements import Statements
 from queuert.testing.databases import TemplateDatabases
 from tests.state.plans import Plan, explain
 
+pytestmark = pytest.mark.timeout(300)
+
 CHAINS = 100_000
 LIMIT = 50
 FIRST = datetime(2024, 1, 1, tzinfo=UTC)

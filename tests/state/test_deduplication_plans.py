@@ -17,6 +17,8 @@ from queuert.state.postgres.statements import Statements
 from queuert.testing.databases import TemplateDatabases
 from tests.state.plans import Plan, explain
 
+pytestmark = pytest.mark.timeout(300)
+
 HISTORY = 20_000
 SQL = Statements("queuert")
 

@@ -17,6 +17,8 @@ from queuert.state.postgres.sync_store import PostgresStore
 from queuert.testing.databases import TemplateDatabases
 from tests.state.plans import Plan, explain
 
+pytestmark = pytest.mark.timeout(600)
+
 CHILDREN = 100_000
 CLOSED_BEFORE = 500
 SQL = Statements("queuert")
@@ -33,7 +35,7 @@ LOOKS_AT_ALL = b"""
 def fan(request: pytest.FixtureRequest, template_databases: TemplateDatabases) -> Iterator[str]:
     """A database in which job ``parent`` waits for the chains that it started, a few of which have closed."""
     with template_databases.database() as dsn:
-        store = PostgresState(dsn).sync_store()
+        store = PostgresState(dsn, answer_timeout=300.0).sync_store()
         assert isinstance(store, PostgresStore)
         store.open()
         try:

@@ -75,9 +75,11 @@ class TestPlaces:
         self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         bounds = HeadBounds()
-        for _ in range(LOOKS):
-            bounds.note(self.claimed(store, 1), 0.1, at_head=True)
+        looks = [self.claimed(store, 1) for _ in range(LOOKS)]
         now = time.monotonic()
+        monkeypatch.setattr(time, "monotonic", lambda: now)
+        for jobs in looks:
+            bounds.note(jobs, 0.1, at_head=True)
         monkeypatch.setattr(time, "monotonic", lambda: now + 3.0)
         assert bounds.places(["work"]) is not None
         monkeypatch.setattr(time, "monotonic", lambda: now + 4.1)

@@ -29,6 +29,8 @@ from queuert.state.postgres.sync_store import PostgresStore
 from tests.state.interleaving import Explorer, Operation, Run
 from tests.state.scenes import IMPOSSIBLE
 
+pytestmark = pytest.mark.timeout(300)
+
 
 @pytest.fixture
 def connection(dsn: str) -> Iterator[psycopg.Connection[Any]]:

@@ -17,6 +17,8 @@ from queuert.state.postgres.statements import Statements
 from queuert.testing.databases import TemplateDatabases
 from tests.state.plans import Plan, explain
 
+pytestmark = pytest.mark.timeout(300)
+
 BUSY = 100_000
 KEYS = 1_000
 VISITED = 500

@@ -23,7 +23,8 @@ from queuert.state.postgres.sync_store import PostgresStore
 from tests.state.interleaving import Explorer, Operation, Run, SteppedStore
 from tests.state.scenes import IMPOSSIBLE
 
-_PATIENCE = 20.0
+_PATIENCE = 60.0
+pytestmark = pytest.mark.timeout(300)
 
 # Looks at all blockers of the jobs that wait, as they are in the snapshot of the statement.
 LOOKS_WITHOUT_A_LOCK = b"""

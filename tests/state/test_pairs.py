@@ -14,6 +14,8 @@ from queuert.state.postgres.sync_store import PostgresStore
 from tests.state import scenes
 from tests.state.interleaving import Explorer, Operation, Run
 
+pytestmark = pytest.mark.timeout(300)
+
 ALL = os.environ.get("QUEUERT_ALL_ORDERS") == "1"
 """Every order of every pair in every scene: thousands, in some minutes."""
 

@@ -27,6 +27,8 @@ from queuert.state.postgres.statements import Statements
 from queuert.testing.databases import TemplateDatabases
 from tests.state.plans import Plan, explain
 
+pytestmark = pytest.mark.timeout(300)
+
 BACKLOG = 100_000
 LIMIT = 10
 RUNNING = 20
@@ -76,7 +78,7 @@ def fill(connection: psycopg.Connection[Any], layout: Layout) -> None:
     lease = "clock_timestamp() - interval '1 minute', gen_random_uuid(), 1, 'gone'"
     more = "lease_expires_at, lease_token, attempt, holder"
     load(connection, "lost", layout, RUNNING, status="'running'", more=more, values=lease)
-    held = "clock_timestamp() + interval '1 minute', gen_random_uuid(), 1, 'me'"
+    held = "clock_timestamp() + interval '1 day', gen_random_uuid(), 1, 'me'"
     load(connection, "held", layout, RUNNING, status="'running'", more=more, values=held)
     load(connection, "due", layout, 5, status="'scheduled'")
     if layout.history:

@@ -17,7 +17,7 @@ from queuert.state.retention import RetireRequest
 from queuert.testing.databases import TemplateDatabases
 from tests.state.plans import Plan, explain
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 JOBS = 200_000
 LIMIT = 100

@@ -54,7 +54,7 @@ def test_a_beat_touches_no_index(dsn: str, sql: psycopg.Connection[Any]) -> None
             WHERE relname = 'worker'
             """
         ).fetchall()[0]
-        if updates:
+        if updates >= 500:  # A session tells of some before its end as well, if it lasts for longer than a second.
             break
         threading.Event().wait(0.005)
     assert (updates, hot) == (500, 500)

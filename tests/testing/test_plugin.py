@@ -15,6 +15,10 @@ import pytest
 from queuert.testing.databases import with_database
 
 ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 120.0
+"""Seconds: an upper bound for a run of pytest, with a server of its own that it starts and migrates."""
+
+pytestmark = pytest.mark.timeout(3 * LIMIT)
 
 TESTS = """
 import psycopg
@@ -64,7 +68,7 @@ def run(where: Path, *arguments: str, dsn: str | None = None, **environment: str
         capture_output=True,
         text=True,
         check=False,
-        timeout=50,
+        timeout=LIMIT,
     )
 
 

@@ -29,12 +29,19 @@ from queuert.testing.events import EventLog
 WAIT = 20.0
 """Seconds: an upper bound for what takes milliseconds."""
 
+SPAWN = 3 * WAIT
+"""Seconds: an upper bound for what starts processes of Python. A test that waits for so long sets a longer timeout."""
+
 T = TypeVar("T")
 
 AT_ONCE = RetryPolicy(initial=0.0, jitter=0.0)
 """Failed attempts are tried again without a pause."""
 
 SHORT = LeasePolicy(seconds=1.0, renew_every=0.3)
+"""For leases that are to run out: a machine that stands still for a second is enough."""
+
+WATCHED = LeasePolicy(seconds=60.0, renew_every=0.3)
+"""For leases that are to be found lost soon, and that run out for nothing else, however slow the machine is."""
 
 
 class Order(BaseModel):

@@ -13,7 +13,7 @@ from queuert import AbortReason, Attempt, JobStatus, Outcome
 from queuert.errors import LeaseLostError
 from queuert.observability.events import AttemptAborted, AttemptCompleted, AttemptStarted, CommitRefused, LeasesRenewed
 from queuert.worker import AbortSignal
-from tests.worker.support import SHORT, WAIT, Gate, Stage, echo, in_time, number, text
+from tests.worker.support import WAIT, WATCHED, Gate, Stage, echo, in_time, number, text
 
 TAKE = "update queuert.job set lease_token = gen_random_uuid() where id = %s"
 EXPIRE_AND_GIVE_BACK = (
@@ -44,7 +44,7 @@ async def test_a_coroutine_is_cancelled_with_the_reason(stage: Stage, how: str) 
     statement, reason = LOSSES[how]
     gate, ended = Gate(), asyncio.Event()
 
-    @stage.processors.handles(number, lease=SHORT)
+    @stage.processors.handles(number, lease=WATCHED)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         try:
             await gate.pass_through(attempt)
@@ -63,6 +63,7 @@ async def test_a_coroutine_is_cancelled_with_the_reason(stage: Stage, how: str) 
             attempt.abort.raise_if_set()
         with pytest.raises(LeaseLostError):
             attempt.complete()
+        await stage.log.wait_for(AttemptAborted)
     assert [event.reason for event in stage.log.of(AttemptAborted)] == [reason]
     assert stage.log.of(AttemptCompleted) == []
 
@@ -74,7 +75,7 @@ async def test_a_thread_hears_the_reason_and_its_commit_is_refused(stage: Stage,
     refused: list[tuple[str, AbortReason | None]] = []
     ended = threading.Event()
 
-    @stage.processors.handles(number, lease=SHORT)
+    @stage.processors.handles(number, lease=WATCHED)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         heard = attempt.abort.wait(WAIT)
         try:
@@ -137,7 +138,7 @@ async def test_a_worker_that_stops_tells_the_handler(stage: Stage) -> None:
 async def test_a_row_that_somebody_locks_does_not_cost_the_other_leases(stage: Stage) -> None:
     gate = Gate()
 
-    @stage.processors.handles(number, lease=SHORT)
+    @stage.processors.handles(number, lease=WATCHED)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         await gate.pass_through(attempt)
         return attempt.input
@@ -150,7 +151,7 @@ async def test_a_row_that_somebody_locks_does_not_cost_the_other_leases(stage: S
         with psycopg.connect(stage.dsn) as connection:
             connection.execute("select 1 from queuert.job where id = 'locked' for update")
             stage.log.forget()
-            await stage.log.wait_for(LeasesRenewed, times=3)
+            await stage.log.wait_for(LeasesRenewed, count=1, times=3)
             connection.rollback()
         gate.open()
         assert await free.result(WAIT) == 2
@@ -168,7 +169,7 @@ async def test_a_callback_that_raises_disturbs_nothing(stage: Stage, how: str) -
     def raises() -> None:
         raise ValueError("from a callback")
 
-    @stage.processors.handles(number, lease=SHORT)
+    @stage.processors.handles(number, lease=WATCHED)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         attempt.abort.on_abort(raises)
         try:
@@ -195,11 +196,12 @@ async def test_a_callback_that_raises_disturbs_nothing(stage: Stage, how: str) -
 
 
 async def test_a_waiter_in_an_event_loop_that_has_gone_disturbs_nothing(stage: Stage) -> None:
-    go_on = threading.Event()
+    looked, go_on = threading.Event(), threading.Event()
 
-    @stage.processors.handles(number, lease=SHORT)
+    @stage.processors.handles(number, lease=WATCHED)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         asyncio.run(_look(attempt))
+        looked.set()
         assert attempt.abort.wait(WAIT)
         go_on.set()
         return attempt.input
@@ -210,7 +212,7 @@ async def test_a_waiter_in_an_event_loop_that_has_gone_disturbs_nothing(stage: S
     stage.handles(text, echo)
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
-        await stage.log.wait_for(AttemptStarted)
+        assert await asyncio.to_thread(looked.wait, WAIT)
         stage.rows(TAKE, chain.id)
         assert await asyncio.to_thread(go_on.wait, WAIT)
         assert await (await stage.client.start_chain(text, "on")).result(WAIT) == "on"

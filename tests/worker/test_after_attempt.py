@@ -19,7 +19,7 @@ from queuert.state.adapter import Finish, FinishKind, FinishResult
 from queuert.worker.after_attempt import AfterAttempt, EndedAttempt
 from queuert.worker.completer import Completer
 from tests.worker import staged
-from tests.worker.support import AT_ONCE, JOB_TYPES, WAIT, Order, Stage, anything, in_time, number, order, relay
+from tests.worker.support import AT_ONCE, JOB_TYPES, SPAWN, WAIT, Order, Stage, anything, in_time, number, order, relay
 
 ONCE = RetryPolicy(max_attempts=1)
 
@@ -67,10 +67,12 @@ def handle(stage: Stage, kind: str, body: Callable[[], Any], **settings: Any) ->
         stage.handles(anything, handler_of(kind, body), **settings)
 
 
-async def run(stage: Stage, **options: Any) -> tuple[JobStatus, Any, JobError | None, float | None]:
+async def run(
+    stage: Stage, *, limit: float = WAIT, **options: Any
+) -> tuple[JobStatus, Any, JobError | None, float | None]:
     """What became of a chain of one job, and how many seconds it is kept."""
     async with stage.worker():
-        chain = await (await stage.client.start_chain(anything, 1, **options)).wait(WAIT)
+        chain = await (await stage.client.start_chain(anything, 1, **options)).wait(limit)
     job = await stage.job(chain.id)
     kept = None
     if chain.expires_at is not None and chain.closed_at is not None:
@@ -205,6 +207,7 @@ async def test_the_handlers_own_goes_before_that_of_the_group(stage: Stage) -> N
 # --- in a child process -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(2 * SPAWN)
 @pytest.mark.parametrize("handler", [staged.returns_its_input, staged.completes_its_input])
 @colours
 async def test_of_a_child_process(stage: Stage, colour: str, handler: Any) -> None:
@@ -217,7 +220,7 @@ async def test_of_a_child_process(stage: Stage, colour: str, handler: Any) -> No
         ended.result_ttl = 100
 
     stage.handles(anything, handler, executor="process", after_attempt=hook_of(colour, hook))
-    assert await run(stage) == (JobStatus.COMPLETED, [1], None, 100)
+    assert await run(stage, limit=SPAWN) == (JobStatus.COMPLETED, [1], None, 100)
     assert len(threads) == 1
     assert len(stage.log.of(AttemptCompleted)) == 1
 

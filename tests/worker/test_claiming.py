@@ -16,17 +16,21 @@ from queuert import Attempt, JobStatus, NewChain, Outcome, Processors, after, at
 from queuert.observability.events import AttemptCompleted, AttemptInterrupted, AttemptStarted
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.worker import claimer
-from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, echo, number, relay, text, until
+from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, echo, in_time, number, relay, text, until
 
 
 async def test_no_more_at_once_than_slots(stage: Stage) -> None:
-    running, most = 0, 0
+    running, most, all_taken = 0, 0, asyncio.Event()
 
     @stage.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         nonlocal running, most
         running += 1
         most = max(most, running)
+        if running == 7:
+            all_taken.set()
+        # However slowly they begin, nobody ends before all slots are taken; others might begin beyond them then.
+        await in_time(all_taken.wait())
         await asyncio.sleep(0.001)
         running -= 1
         return attempt.input
@@ -34,7 +38,7 @@ async def test_no_more_at_once_than_slots(stage: Stage) -> None:
     chains = await stage.client.start_chains([NewChain(number, one) for one in range(60)])
     async with stage.worker(concurrency=7) as worker:
         await stage.client.wait(chains, timeout=WAIT)
-        assert worker.running <= 7
+        await until(lambda: worker.running == 0, "all attempts are over")
     assert most == 7
 
 

@@ -31,7 +31,7 @@ from queuert.notify import Hint, NotifyAdapter, Subscription, Topic
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability import Observers
 from queuert.observability.events import AttemptStarted, ChainStarted
-from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, echo, in_time, none_left, number, text
+from tests.worker.support import JOB_TYPES, SPAWN, WAIT, Gate, Stage, echo, in_time, none_left, number, text
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -302,6 +302,7 @@ async def test_a_worker_shares_a_synchronous_client(stage: Stage) -> None:
         client.start_chain(number, 1)
 
 
+@pytest.mark.timeout(2 * SPAWN)
 def test_a_forked_child_uses_connections_of_its_own(dsn: str) -> None:
     done = subprocess.run(
         # Since 3.12 Python warns of every fork beside threads: that is what is tried here.
@@ -318,7 +319,7 @@ def test_a_forked_child_uses_connections_of_its_own(dsn: str) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=WAIT,
+        timeout=SPAWN,
         check=False,
     )
     assert (done.returncode, done.stdout.split()) == (0, ["child:", "well", "parent:", "well"]), done.stderr

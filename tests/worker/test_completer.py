@@ -17,7 +17,7 @@ from queuert.observability.events import (
     LoopFailed,
 )
 from queuert.outcomes import ContinueWith, Retry
-from tests.worker.support import WAIT, Stage, echo, in_time, number, relay, text
+from tests.worker.support import WAIT, Gate, Stage, echo, in_time, number, relay, text
 
 ONCE = RetryPolicy(max_attempts=1)
 
@@ -95,14 +95,25 @@ async def test_a_retry_after_an_impossible_time_is_not_left_to_the_lease(stage: 
 @pytest.mark.parametrize("held", [1, 4])
 async def test_an_ending_that_waits_for_a_lock_does_not_hold_up_the_others(stage: Stage, held: int) -> None:
     """A caller's open transaction has the chains locked, as a start with blockers does."""
+    gate = Gate()
+
+    async def handler(attempt: Attempt[str, str]) -> Outcome[str]:
+        await gate.pass_through(attempt)
+        return attempt.input
+
     stage.handles(number, echo)
-    stage.handles(text, echo)
+    stage.handles(text, handler)
     chains = await stage.client.start_chains([NewChain(text, "x", id=f"held-{one}") for one in range(held)])
     with psycopg.connect(stage.dsn) as connection:
         async with stage.worker(concurrency=held + 1):
+            for _ in chains:
+                await gate.next()
+            # They run by now: what is locked already is not even claimed.
             connection.execute("select 1 from queuert.job where id like 'held-%' for share")
+            gate.open()
             good = await stage.client.start_chain(number, 1)
             assert await good.result(WAIT) == 1
+            assert {(await stage.job(chain.id)).status for chain in chains} == {JobStatus.RUNNING}
             connection.rollback()
             await stage.client.wait(chains, timeout=WAIT)
 

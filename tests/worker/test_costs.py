@@ -27,6 +27,7 @@ from queuert import (
     Outcome,
     PostgresState,
     Processors,
+    RetryPolicy,
     migrations,
 )
 from queuert.notify.adapter import NotifyAdapter
@@ -117,7 +118,8 @@ def _processors() -> Processors:
             await tx.connection.execute("insert into effect values (%s)", [attempt.input])
             return tx.finish(attempt.input)
 
-    @processors.handles(poison)
+    # What has failed does not come back while the others are counted, however long they take.
+    @processors.handles(poison, retry=RetryPolicy(initial=3600.0, maximum=3600.0))
     async def fail(attempt: Attempt[int, int]) -> Outcome[int]:
         raise ValueError("poison")
 

@@ -11,7 +11,7 @@ from queuert import Attempt, JobStatus, NewChain, Outcome, RetryPolicy
 from queuert.errors import StateUnavailableError
 from queuert.observability.events import AttemptFailed, AttemptRetried
 from tests.worker import killable
-from tests.worker.support import WAIT, Stage, anything, echo, number, text
+from tests.worker.support import SPAWN, WAIT, Stage, anything, echo, number, text
 
 
 class Passing(Exception):
@@ -113,6 +113,7 @@ async def test_a_retry_that_the_handler_asks_for_is_no_exception(stage: Stage) -
         assert await (await stage.client.start_chain(number, 1)).result(WAIT) == 2
 
 
+@pytest.mark.timeout(2 * SPAWN)
 @pytest.mark.parametrize(
     ("rules", "input", "attempts"),
     [
@@ -131,17 +132,18 @@ async def test_classes_decide_in_another_process_too(
     """Also for exceptions that cannot be sent: the class is looked at where it was raised."""
     stage.handles(anything, killable.raises, executor="process", retry=policy(**rules))
     async with stage.worker():
-        chain = await (await stage.client.start_chain(anything, input)).wait(WAIT)
+        chain = await (await stage.client.start_chain(anything, input)).wait(SPAWN)
     assert (await stage.job(chain.id)).attempt == attempts
 
 
 # --- poison -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(2 * SPAWN)
 async def test_a_job_that_kills_its_process_fails_at_max_crashes(stage: Stage) -> None:
     stage.handles(anything, killable.die, executor="process", retry=policy(max_attempts=25, max_crashes=3))
     async with stage.worker():
-        chain = await (await stage.client.start_chain(anything, "exit")).wait(WAIT)
+        chain = await (await stage.client.start_chain(anything, "exit")).wait(SPAWN)
     job = await stage.job(chain.id)
     assert (job.status, job.attempt, job.lease_expirations) == (JobStatus.FAILED, 3, 3)
     assert job.last_error is not None
@@ -149,12 +151,13 @@ async def test_a_job_that_kills_its_process_fails_at_max_crashes(stage: Stage) -
     assert [event.error.kind for event in stage.log.of(AttemptRetried)] == ["crashed", "crashed"]
 
 
+@pytest.mark.timeout(2 * SPAWN)
 async def test_expired_leases_and_crashes_are_counted_together(stage: Stage) -> None:
     stage.insert("anything", '"exit"', id="poison", attempt=2)
     stage.rows("update queuert.job set lease_expirations = 2 where id = 'poison'")
     stage.handles(anything, killable.die, executor="process", retry=policy(max_attempts=25, max_crashes=3))
     async with stage.worker():
-        await stage.log.wait_for(AttemptFailed, job_id="poison")
+        await stage.log.wait_for(AttemptFailed, timeout=SPAWN, job_id="poison")
     job = await stage.job("poison")
     assert (job.status, job.attempt, job.lease_expirations) == (JobStatus.FAILED, 3, 3)
 
@@ -173,12 +176,13 @@ async def test_errors_of_the_handler_do_not_count_as_crashes(stage: Stage) -> No
     assert (await stage.job("shaky")).lease_expirations == 2
 
 
+@pytest.mark.timeout(2 * SPAWN)
 async def test_a_killed_process_is_no_crash(stage: Stage, tmp_path: Path) -> None:
     stage.handles(
         anything, killable.stay, executor="process", hard_timeout=0.5, retry=policy(max_attempts=2, max_crashes=1)
     )
     async with stage.worker():
-        chain = await (await stage.client.start_chain(anything, str(tmp_path / "here"))).wait(WAIT)
+        chain = await (await stage.client.start_chain(anything, str(tmp_path / "here"))).wait(SPAWN)
     job = await stage.job(chain.id)
     assert (job.attempt, job.lease_expirations) == (2, 0)
     assert job.last_error is not None

@@ -26,8 +26,9 @@ async def test_whole_numbers_and_floats_mix_in_the_renewal_of_leases(stage: Stag
         await gate.pass_through(attempt)
         return attempt.input
 
-    stage.handles(number, handler, lease=LeasePolicy(seconds=3, renew_every=0.2))
-    stage.handles(text, handler, lease=LeasePolicy(seconds=2.5, renew_every=0.2))
+    # Leases that a machine that stands still for a while does not lose, renewed soon all the same.
+    stage.handles(number, handler, lease=LeasePolicy(seconds=30, renew_every=0.2))
+    stage.handles(text, handler, lease=LeasePolicy(seconds=29.5, renew_every=0.2))
     async with stage.worker(concurrency=2):
         chains = await stage.client.start_chains([NewChain(number, 1), NewChain(text, "x")])
         for _ in chains:
@@ -74,8 +75,10 @@ async def test_the_lease_is_as_long_as_the_type_says(stage: Stage) -> None:
             await gate.next()
         leases = dict(stage.rows("select type, lease_expires_at - started_at from queuert.job"))
         gate.open()
-    assert timedelta(seconds=499) < leases["number"] < timedelta(seconds=501)
-    assert timedelta(seconds=49) < leases["text"] < timedelta(seconds=51)
+    # The store reads its clock for each of the two times, and may have stood still between, or renewed the lease.
+    some = timedelta(seconds=WAIT)
+    assert abs(leases["number"] - timedelta(seconds=500)) < some
+    assert abs(leases["text"] - timedelta(seconds=50)) < some
 
 
 async def test_each_type_has_its_own_cap(stage: Stage) -> None:

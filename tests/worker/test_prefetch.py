@@ -10,6 +10,12 @@ import pytest
 from queuert.worker.prefetch import MOST_AHEAD, Pace, Prefetch
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits is given back after a second without a start: a test that stands still for so long starts nothing."""
+    monkeypatch.setattr("queuert.worker.prefetch.STALE_SECONDS", 3_600.0)
+
+
 class TestPace:
     def test_nothing_is_known_at_first(self) -> None:
         assert Pace().ahead(10) == 0

@@ -11,7 +11,7 @@ from queuert import Attempt, JobStatus, Outcome, RetryPolicy
 from queuert.errors import CompletionMisuseError
 from queuert.observability.events import AttemptRetried, AttemptStarted, CommitRefused
 from tests.worker.completing import WRITE, Effects, Handler, closed, effects_of
-from tests.worker.support import Stage, number, relay
+from tests.worker.support import WAIT, Stage, number, relay
 
 colours = pytest.mark.parametrize("colour", ["coroutine", "thread"])
 
@@ -22,38 +22,42 @@ def effects(stage: Stage) -> Effects:
     return effects_of(stage)
 
 
-def in_transactions(stage: Stage) -> list[str]:
-    """Sessions of queuert that are inside a transaction and wait for their client."""
-    return [one for one in stage.sessions() if ": idle in transaction" in one]
+def in_transaction(stage: Stage, session: int) -> bool:
+    """Whether this session is inside a transaction and waits for its client. Others belong to the worker's own work."""
+    return any(one.startswith(f"{session} ") and ": idle in transaction" in one for one in stage.sessions())
 
 
 @colours
 async def test_reads_first_works_outside_and_writes_last(stage: Stage, effects: Effects, colour: str) -> None:
     stage.rows("create table stock (pieces int)")
     stage.rows("insert into stock values (4)")
+    inside: list[bool] = []
     between: list[Any] = []
 
     async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.prepare() as tx:
-            cursor = await tx.connection.execute("select pieces from stock")
-            (pieces,) = await cursor.fetchone()
+            cursor = await tx.connection.execute("select pieces, pg_backend_pid() from stock")
+            pieces, session = await cursor.fetchone()
             await tx.connection.execute(WRITE, ("prepared", pieces))
-        between.append((effects(), in_transactions(stage)))
+            inside.append(in_transaction(stage, session))
+        between.append((effects(), in_transaction(stage, session)))
         async with attempt.complete() as done:
             await done.connection.execute(WRITE, ("completed", pieces))
             return done.finish(pieces)
 
     def in_thread(attempt: Attempt[int, int]) -> Outcome[int]:
         with attempt.prepare() as tx:
-            (pieces,) = tx.connection.execute("select pieces from stock").fetchone()
+            pieces, session = tx.connection.execute("select pieces, pg_backend_pid() from stock").fetchone()
             tx.connection.execute(WRITE, ("prepared", pieces))
-        between.append((effects(), in_transactions(stage)))
+            inside.append(in_transaction(stage, session))
+        between.append((effects(), in_transaction(stage, session)))
         with attempt.complete() as done:
             done.connection.execute(WRITE, ("completed", pieces))
             return done.finish(pieces)
 
     assert await closed(stage, in_loop if colour == "coroutine" else in_thread) == (JobStatus.COMPLETED, "None")
-    assert between == [([("prepared", 4)], [])]
+    assert inside == [True]
+    assert between == [([("prepared", 4)], False)]
     assert effects() == [("completed", 4), ("prepared", 4)]
     assert (await stage.job("one")).output == 4
 
@@ -81,7 +85,7 @@ async def test_every_returned_outcome_may_follow_it(stage: Stage, effects: Effec
         return result
 
     stage.handles(relay, in_loop if colour == "coroutine" else in_thread)
-    async with stage.worker():
+    async with stage.worker(grace=WAIT):
         chain = await stage.client.start_chain(relay, 1)
         await stage.log.wait_for(AttemptStarted)
     wanted = {"continue": "continued", "retry": "scheduled", "fail": "failed"}

@@ -10,7 +10,9 @@ from queuert import JobStatus, RetryPolicy
 from queuert.observability.events import AttemptRetried
 from tests.worker import staged
 from tests.worker.completing import Effects, effects_of
-from tests.worker.support import AT_ONCE, WAIT, Stage, anything, echo, number
+from tests.worker.support import AT_ONCE, SPAWN, Stage, anything, echo, number
+
+pytestmark = pytest.mark.timeout(2 * SPAWN)
 
 
 @pytest.fixture
@@ -22,7 +24,7 @@ def effects(stage: Stage) -> Effects:
 async def run(stage: Stage, handler: Any, input: Any = None, **settings: Any) -> tuple[JobStatus, Any, str]:
     stage.handles(anything, handler, executor="process", **{"retry": AT_ONCE, **settings})
     async with stage.worker(concurrency=2):
-        chain = await (await stage.client.start_chain(anything, input)).wait(WAIT)
+        chain = await (await stage.client.start_chain(anything, input)).wait(SPAWN)
     job = await stage.job(chain.id)
     return job.status, job.output, str(chain.error)
 

@@ -8,7 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,8 +44,9 @@ from tests.worker.completing import effects_of
 from tests.worker.support import (
     AT_ONCE,
     JOB_TYPES,
-    SHORT,
+    SPAWN,
     WAIT,
+    WATCHED,
     Stage,
     anything,
     echo,
@@ -59,6 +61,20 @@ from tests.worker.test_abort import CANCEL, EXPIRE_AND_GIVE_BACK
 ROOT = Path(__file__).parents[2]
 ONCE = RetryPolicy(max_attempts=1)
 
+pytestmark = pytest.mark.timeout(12 * WAIT)
+
+
+@pytest.fixture(autouse=True)
+def _patient_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that stops waits until processes that are killed have ended: two seconds may be too short for that."""
+    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", WAIT)
+
+
+@pytest.fixture
+def time_to_listen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that is told to stop may be slow in it: it is not killed a second later."""
+    monkeypatch.setattr("queuert.worker.process_executor._TOLD", WAIT)
+
 
 def runs(pid: int) -> bool:
     """Whether a process runs; one that is dead and not yet waited for does not."""
@@ -70,7 +86,12 @@ def runs(pid: int) -> bool:
 
 async def arrived(place: Path) -> int:
     """The process that has come to a place."""
-    await until(place.exists, f"a handler comes to {place}")
+    try:
+        async with asyncio.timeout(SPAWN):
+            while not place.exists():  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        raise AssertionError(f"no handler came to {place} within {SPAWN:g} s") from None
     return int(place.read_text())
 
 
@@ -84,7 +105,7 @@ def handles(stage: Stage, handler: Callable[[Attempt[Any, Any]], Any], **setting
 
 
 async def result(stage: Stage, input: Any) -> Any:
-    return await (await stage.client.start_chain(anything, input)).result(WAIT)
+    return await (await stage.client.start_chain(anything, input)).result(SPAWN)
 
 
 # --- what it can do ---------------------------------------------------------------------------------------------------
@@ -96,7 +117,7 @@ async def test_it_runs_elsewhere_with_all_that_an_attempt_has(stage: Stage) -> N
     async with stage.worker() as worker:
         blockers = await stage.client.start_chains([NewChain(number, 1), NewChain(number, 2)])
         chain = await stage.client.start_chain(anything, {"a": [1]}, id="here", blockers=blockers)
-        found = await chain.result(WAIT)
+        found = await chain.result(SPAWN)
         again = await result(stage, None)
     assert found["pid"] not in (os.getpid(), 0)
     assert again["pid"] == found["pid"], "the process is kept"
@@ -119,7 +140,7 @@ async def test_each_slot_has_a_process_of_its_own(stage: Stage, tmp_path: Path) 
         pids = [await arrived(place) for place in places]
         for place in places:
             place.with_suffix(".go").touch()
-        await stage.client.wait(chains, timeout=WAIT)
+        await stage.client.wait(chains, timeout=SPAWN)
     assert len({*pids, os.getpid()}) == 3
     await gone(*pids)
 
@@ -128,14 +149,14 @@ async def test_it_continues_its_chain(stage: Stage) -> None:
     stage.handles(relay, killable.onwards, executor="process")
     stage.handles(number, killable.double, executor="process")
     async with stage.worker():
-        assert await (await stage.client.start_chain(relay, 20)).result(WAIT) == 42
+        assert await (await stage.client.start_chain(relay, 20)).result(SPAWN) == 42
 
 
 @pytest.mark.parametrize(("input", "status"), [("fail", JobStatus.FAILED), ("cancel", JobStatus.CANCELLED)])
 async def test_it_asks_for_retries_fails_and_cancels(stage: Stage, input: str, status: JobStatus) -> None:
     handles(stage, killable.again)
     async with stage.worker():
-        chain = await (await stage.client.start_chain(anything, input)).wait(WAIT)
+        chain = await (await stage.client.start_chain(anything, input)).wait(SPAWN)
     job = await stage.job(chain.id)
     assert (job.status, job.attempt, job.last_error and job.last_error.kind) == (status, 2, input)
     assert stage.log.of(AttemptRetried)[0].error.message == "once more"
@@ -145,7 +166,7 @@ async def test_what_it_logs_goes_to_the_workers_loggers(stage: Stage, caplog: py
     handles(stage, killable.here)
     async with stage.worker():
         chain = await stage.client.start_chain(anything, 1)
-        await chain.result(WAIT)
+        await chain.result(SPAWN)
     record = next(one for one in caplog.records if one.name == "tests.killable")
     assert (record.getMessage(), record.levelno) == ("said by the handler", logging.WARNING)
     assert vars(record)["queuert_job_id"] == chain.id
@@ -165,7 +186,7 @@ async def test_middlewares_wrap_it_and_see_what_it_raised(stage: Stage) -> None:
     handles(stage, killable.raises, middlewares=[watch])
     stage.handles(number, killable.double, executor="process", middlewares=[watch])
     async with stage.worker():
-        assert await (await stage.client.start_chain(number, 4)).result(WAIT) == 8
+        assert await (await stage.client.start_chain(number, 4)).result(SPAWN) == 8
         assert await result(stage, "odd") == "mended"
     assert seen == [8, "odd"]
 
@@ -187,7 +208,7 @@ async def test_an_exception_is_a_failed_attempt_with_its_traceback(
 ) -> None:
     handles(stage, killable.raises, retry=ONCE)
     async with stage.worker():
-        chain = await (await stage.client.start_chain(anything, input)).wait(WAIT)
+        chain = await (await stage.client.start_chain(anything, input)).wait(SPAWN)
     job = await stage.job(chain.id)
     assert job.last_error is not None
     assert (job.status, job.last_error.kind, job.last_error.type, job.last_error.message) == (
@@ -203,16 +224,17 @@ async def test_an_exception_is_a_failed_attempt_with_its_traceback(
 async def test_what_cannot_be_sent_back_is_a_failed_attempt(stage: Stage) -> None:
     handles(stage, killable.raises, retry=ONCE)
     async with stage.worker():
-        chain = await (await stage.client.start_chain(anything, "a function")).wait(WAIT)
+        chain = await (await stage.client.start_chain(anything, "a function")).wait(SPAWN)
         assert "what the handler returned cannot be pickled" in str(chain.error)
-        assert "odd" in str((await (await stage.client.start_chain(anything, "odd")).wait(WAIT)).error)
+        assert "odd" in str((await (await stage.client.start_chain(anything, "odd")).wait(SPAWN)).error)
 
 
 async def test_a_lost_lease_that_it_reports_writes_nothing(stage: Stage) -> None:
     handles(stage, killable.raises)
     async with stage.worker():
         await stage.client.start_chain(anything, "lost", id="lost")
-        assert (await stage.log.wait_for(CommitRefused, job_id="lost")).reason is AbortReason.NOT_FOUND
+        refused = await stage.log.wait_for(CommitRefused, job_id="lost", timeout=SPAWN)
+        assert refused.reason is AbortReason.NOT_FOUND
     assert stage.log.of(AttemptRetried) == []
 
 
@@ -224,7 +246,7 @@ async def test_its_writes_commit_with_the_ending(stage: Stage) -> None:
     handles(stage, killable.completes)
     async with stage.worker():
         chain = await stage.client.start_chain(anything, "")
-        assert await chain.result(WAIT) == 1
+        assert await chain.result(SPAWN) == 1
         assert await result(stage, "") == 1, "in the same process, on the same connection"
     assert effects()[0] == (chain.id, 1)
     assert len(stage.log.of(AttemptCompleted)) == 2
@@ -235,7 +257,7 @@ async def test_a_block_that_forgets_to_finish_is_rolled_back(stage: Stage) -> No
     handles(stage, killable.completes)
     async with stage.worker():
         chain = await stage.client.start_chain(anything, "forgets")
-        assert await chain.result(WAIT) == 2
+        assert await chain.result(SPAWN) == 2
     assert effects() == [(chain.id, 2)]
     assert "CompletionMissingError" in str(stage.log.of(AttemptRetried)[0].error)
 
@@ -245,7 +267,7 @@ async def test_an_error_after_the_commit_changes_nothing(stage: Stage) -> None:
     handles(stage, killable.completes)
     async with stage.worker():
         chain = await stage.client.start_chain(anything, "raises")
-        assert await chain.result(WAIT) == 1
+        assert await chain.result(SPAWN) == 1
         await stage.log.wait_for(ErrorAfterCompletion, job_id=chain.id)
     assert effects() == [(chain.id, 1)]
 
@@ -255,7 +277,7 @@ async def test_a_death_inside_the_block_rolls_back(stage: Stage) -> None:
     handles(stage, killable.completes)
     async with stage.worker():
         chain = await stage.client.start_chain(anything, "inside")
-        assert await chain.result(WAIT) == 2
+        assert await chain.result(SPAWN) == 2
     assert effects() == [(chain.id, 2)]
     assert [event.error.kind for event in stage.log.of(AttemptRetried)] == ["crashed"]
 
@@ -265,7 +287,7 @@ async def test_a_death_after_the_commit_changes_nothing(stage: Stage) -> None:
     handles(stage, killable.completes)
     async with stage.worker():
         chain = await stage.client.start_chain(anything, "after")
-        assert await chain.result(WAIT) == 1
+        assert await chain.result(SPAWN) == 1
         await stage.log.wait_for(ErrorAfterCompletion, job_id=chain.id)
     assert effects() == [(chain.id, 1)]
     assert (await stage.job(chain.id)).lease_expirations == 0
@@ -278,7 +300,7 @@ async def test_a_death_around_the_commit_is_settled_by_the_store(stage: Stage, h
     expected = 1 if how == "committed" else 2
     async with stage.worker():
         chain = await stage.client.start_chain(anything, how)
-        assert await chain.result(WAIT) == expected
+        assert await chain.result(SPAWN) == expected
         await stage.log.wait_for(AttemptCompleted, attempt=expected)
     assert effects() == [(chain.id, expected)]
     assert len(stage.log.of(AttemptRetried)) == expected - 1
@@ -310,7 +332,7 @@ async def test_a_death_in_the_commit_waits_for_the_server(stage: Stage, tmp_path
             if not stands:
                 other.execute("select pg_terminate_backend(%s)", _committing(stage))
             other.execute("select pg_advisory_unlock(42)")
-            assert await chain.result(WAIT) == (1 if stands else 2)
+            assert await chain.result(SPAWN) == (1 if stands else 2)
             await stage.log.wait_for(AttemptCompleted)
     assert effects() == [(chain.id, 1 if stands else 2)]
     assert len(stage.log.of(AttemptRetried)) == (0 if stands else 1)
@@ -324,16 +346,32 @@ def _committing(stage: Stage) -> list[int]:
 # --- killing ----------------------------------------------------------------------------------------------------------
 
 
-async def test_the_hard_timeout_kills_it_with_all_that_it_started(stage: Stage, tmp_path: Path) -> None:
+async def test_the_hard_timeout_kills_it_with_all_that_it_started(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timers: list[tuple[float | None, Callable[[], None]]] = []
+
+    @contextmanager
+    def timer(seconds: float | None, action: Callable[[], None]) -> Iterator[None]:
+        # The time is over when the test says so: what the handler starts may take its time to get there.
+        timers.append((seconds, action))
+        try:
+            yield
+        finally:
+            timers.pop()
+
+    monkeypatch.setattr("queuert.worker.process_executor.timer", timer)
     handles(stage, killable.stay, hard_timeout=1.5, retry=ONCE)
     stage.handles(number, killable.double, executor="process")
     place = tmp_path / "here"
     async with stage.worker():
         chain = await stage.client.start_chain(anything, str(place))
         pids = [await arrived(place), await arrived(tmp_path / "here.grandchild")]
-        assert "ran for longer than 1.5 seconds: its process was killed" in str((await chain.wait(WAIT)).error)
+        await until(lambda: [seconds for seconds, _ in timers] == [1.5], "the time of the handler runs")
+        timers[0][1]()
+        assert "ran for longer than 1.5 seconds: its process was killed" in str((await chain.wait(SPAWN)).error)
         await gone(*pids)
-        assert await (await stage.client.start_chain(number, 4)).result(WAIT) == 8
+        assert await (await stage.client.start_chain(number, 4)).result(SPAWN) == 8
     job = await stage.job(chain.id)
     assert (job.status, job.attempt, job.lease_expirations) == (JobStatus.FAILED, 1, 0)
     assert job.last_error is not None
@@ -345,7 +383,7 @@ async def test_the_hard_timeout_kills_what_never_lets_go_of_the_interpreter(stag
     handles(stage, killable.spin, timeout=0.2, hard_timeout=0.5, retry=ONCE)
     async with stage.worker():
         chain = await stage.client.start_chain(anything, str(tmp_path / "here"))
-        assert "0.5 seconds" in str((await chain.wait(WAIT)).error)
+        assert "0.5 seconds" in str((await chain.wait(SPAWN)).error)
     assert len(stage.log.of(AttemptAborted)) == 1
 
 
@@ -353,7 +391,7 @@ async def test_a_timeout_in_the_block_leaves_nothing_written(stage: Stage, tmp_p
     effects = effects_of(stage)
     handles(stage, killable.holds, hard_timeout=1, retry=ONCE)
     async with stage.worker():
-        chain = await (await stage.client.start_chain(anything, str(tmp_path / "here"))).wait(WAIT)
+        chain = await (await stage.client.start_chain(anything, str(tmp_path / "here"))).wait(SPAWN)
     assert chain.error is not None
     assert chain.error.kind == "timeout"
     assert effects() == []
@@ -370,7 +408,7 @@ async def test_a_timeout_in_the_block_leaves_nothing_written(stage: Stage, tmp_p
 async def test_it_is_killed_when_it_does_not_listen(
     stage: Stage, tmp_path: Path, statement: Any, reason: AbortReason
 ) -> None:
-    handles(stage, killable.stay, lease=SHORT)
+    handles(stage, killable.stay, lease=WATCHED)
     stage.handles(text, echo)
     async with stage.worker():
         await stage.client.start_chain(anything, str(tmp_path / "here"), id="one")
@@ -378,12 +416,13 @@ async def test_it_is_killed_when_it_does_not_listen(
         stage.rows(statement, "one")
         await stage.log.wait_for(HandlerKilled, job_id="one", reason=reason)
         await gone(pid)
-        assert await (await stage.client.start_chain(text, "the slot is free")).result(WAIT)
+        assert await (await stage.client.start_chain(text, "the slot is free")).result(SPAWN)
     assert stage.log.of(AttemptRetried) + stage.log.of(AttemptFailed) == []
 
 
+@pytest.mark.usefixtures("time_to_listen")
 async def test_it_is_told_first(stage: Stage, tmp_path: Path) -> None:
-    handles(stage, killable.listen, lease=SHORT)
+    handles(stage, killable.listen, lease=WATCHED)
     async with stage.worker():
         await stage.client.start_chain(anything, str(tmp_path / "here"), id="one")
         pid = await arrived(tmp_path / "here")
@@ -409,7 +448,7 @@ async def test_a_call_that_a_middleware_cancels_is_killed(stage: Stage, tmp_path
         chain = await stage.client.start_chain(anything, str(tmp_path / "here"))
         pid = await arrived(tmp_path / "here")
         came.set()
-        assert await chain.result(WAIT) == "given up"
+        assert await chain.result(SPAWN) == "given up"
         await gone(pid)
 
 
@@ -422,7 +461,7 @@ async def test_a_call_that_a_middleware_cancels_is_killed(stage: Stage, tmp_path
 async def test_a_death_is_a_failed_attempt_and_the_worker_lives(stage: Stage, input: str, says: str) -> None:
     handles(stage, killable.die, retry=ONCE)
     async with stage.worker():
-        chain = await (await stage.client.start_chain(anything, input)).wait(WAIT)
+        chain = await (await stage.client.start_chain(anything, input)).wait(SPAWN)
         assert await result(stage, "well") == "well"
     job = await stage.job(chain.id)
     assert job.last_error is not None
@@ -455,7 +494,7 @@ async def test_signals_meant_for_the_whole_service_do_not_end_it(stage: Stage, t
         os.kill(pid, signal.SIGTERM)
         os.kill(pid, signal.SIGINT)
         (tmp_path / "here.go").touch()
-        assert await chain.result(WAIT) == {"stopping": False}
+        assert await chain.result(SPAWN) == {"stopping": False}
     assert (await stage.job(chain.id)).attempt == 1
 
 
@@ -473,7 +512,7 @@ async def test_it_may_finish_within_the_grace_and_knows_of_the_stop(stage: Stage
     (tmp_path / "here.stop").touch()
     (tmp_path / "here.go").touch()
     await in_time(stopping)
-    assert await chain.result(WAIT) == {"stopping": True}
+    assert await chain.result(SPAWN) == {"stopping": True}
     await gone(pid)
 
 
@@ -496,6 +535,7 @@ async def test_it_is_told_and_killed_when_the_grace_is_over(stage: Stage, tmp_pa
     await gone(*pids)
 
 
+@pytest.mark.usefixtures("time_to_listen")
 async def test_it_hears_why_when_the_grace_is_over(stage: Stage, tmp_path: Path) -> None:
     handles(stage, killable.listen)
     worker = stage.worker()
@@ -566,11 +606,11 @@ async def _outcome_of_script(stage: Stage, place: Path, script: str, width: int)
         [sys.executable, str(place)], cwd=ROOT, env={**os.environ, "URL": stage.dsn, "PYTHONPATH": str(ROOT)}
     )
     try:
-        chain = await (await stage.client.start_chain(anything, {"width": width})).wait(WAIT)
+        chain = await (await stage.client.start_chain(anything, {"width": width})).wait(SPAWN)
     finally:
         process.terminate()
         await asyncio.to_thread(process.wait)
-    return str(chain.error) if chain.error else str(await chain.result(WAIT))
+    return str(chain.error) if chain.error else str(await chain.result(SPAWN))
 
 
 @pytest.mark.parametrize(("width", "outcome"), [(4, "{'width': 8}"), (500, "__main__.TooBig: 500")])
@@ -605,7 +645,7 @@ async def test_the_command_line_runs_it_and_ends_it(stage: Stage, tmp_path: Path
                 process.send_signal(signal.SIGTERM)
             else:
                 place.with_suffix(".go").touch()
-            assert await asyncio.to_thread(process.wait, WAIT) == 0
+            assert await asyncio.to_thread(process.wait, SPAWN) == 0
         finally:
             process.kill()
     await gone(pid)
@@ -622,7 +662,9 @@ def _says(process: subprocess.Popen[str], what: str) -> bool:
 _APPLICATION = """
 from typing import Any
 from queuert import Attempt, JobType, JobTypes, Outcome, Processors
+from queuert.worker import parts
 from tests.worker.killable import wait_for_leave
+parts._AFTER_CANCEL = 20.0  # Not abandoned, and said so by the exit code, because it takes a while to be killed.
 anything = JobType("anything", input=Any, output=Any)
 processors = Processors(JobTypes(anything))
 
@@ -713,6 +755,6 @@ async def test_a_state_that_cannot_be_sent_still_runs_handlers(stage: Stage) -> 
     handles(stage, killable.completes, retry=ONCE)
     stage.handles(number, killable.double, executor="process")
     async with stage.worker():
-        assert await (await stage.client.start_chain(number, 4)).result(WAIT) == 8
-        chain = await (await stage.client.start_chain(anything, "")).wait(WAIT)
+        assert await (await stage.client.start_chain(number, 4)).result(SPAWN) == 8
+        chain = await (await stage.client.start_chain(anything, "")).wait(SPAWN)
     assert "complete() works in threads only" in str(chain.error)

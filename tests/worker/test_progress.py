@@ -16,7 +16,7 @@ from queuert.errors import ConfigurationError
 from queuert.jobs import JobProgress
 from tests.worker.completing import effects_of
 from tests.worker.killable import counts
-from tests.worker.support import AT_ONCE, WAIT, Gate, Stage, anything, number
+from tests.worker.support import AT_ONCE, SPAWN, WAIT, Gate, Stage, anything, number
 
 SECRET = "Rumpelstilzchen"
 secret = JobType(
@@ -24,9 +24,9 @@ secret = JobType(
 )
 
 
-async def seen(client: AsyncClient, job_id: str, done: float) -> JobProgress:
+async def seen(client: AsyncClient, job_id: str, done: float, within: float = WAIT) -> JobProgress:
     """The progress of a job, as soon as so much is done."""
-    async with asyncio.timeout(WAIT):
+    async with asyncio.timeout(within):
         while (progress := (await client.get_job(job_id)).progress) is None or progress.done != done:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return progress
@@ -84,12 +84,13 @@ async def test_it_is_written_after_a_transaction_and_kept_at_the_end(
     assert "25%, 1 of 4, held (20" in capsys.readouterr().out
 
 
+@pytest.mark.timeout(2 * SPAWN)
 async def test_a_process_tells_it_too(stage: Stage, tmp_path: Path) -> None:
     place = str(tmp_path / "here")
     stage.handles(anything, counts, executor="process")
     async with stage.worker():
         chain = await stage.client.start_chain(anything, place)
-        assert (await seen(stage.client, chain.id, 3)).message == "from a process"
+        assert (await seen(stage.client, chain.id, 3, SPAWN)).message == "from a process"
         Path(place + ".go").touch()
         await chain.result(WAIT)
 

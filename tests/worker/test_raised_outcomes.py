@@ -13,7 +13,9 @@ from queuert import Attempt, JobStatus, Processors, RetryPolicy
 from queuert.errors import ConfigurationError, RetryLater, Unrecoverable
 from queuert.observability.events import AttemptFailed, AttemptRetried
 from tests.worker import staged
-from tests.worker.support import JOB_TYPES, WAIT, Stage, anything
+from tests.worker.support import JOB_TYPES, SPAWN, Stage, anything
+
+pytestmark = pytest.mark.timeout(2 * SPAWN)
 
 KINDS = ["coroutine", "thread", "batch", "process", "block"]
 
@@ -55,7 +57,7 @@ async def run(
         handlers: dict[str, Any] = {"coroutine": coroutine, "thread": lambda attempt: raising(make()), "block": block}
         processors.handles(anything)(handlers[kind])
     async with stage.worker(processors):
-        chain = await (await stage.client.start_chain(anything, input)).wait(WAIT)
+        chain = await (await stage.client.start_chain(anything, input)).wait(SPAWN)
     job = await stage.job(chain.id)
     assert job.last_error is not None
     return job.status, job.attempt, job.last_error.kind

@@ -14,9 +14,15 @@ from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import StateFailed, WorkerStarted, WorkerStopping
 from queuert.registry import WorkerRecord, WorkerState
 from queuert.state.postgres.statements import Statements
-from queuert.worker import registration
+from queuert.worker import lease_keeper, registration
 from queuert.worker.registration import EVERY, TTL
-from tests.worker.support import Gate, Stage, echo, in_time, number, text, until
+from tests.worker.support import WAIT, Gate, Stage, echo, in_time, number, text, until
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker waits for a second, at its end, for its entry to be taken away: too short for a busy machine."""
+    monkeypatch.setattr(lease_keeper, "_STOP_TIMEOUT", WAIT)
 
 
 @pytest.fixture
@@ -79,7 +85,7 @@ async def test_tells_what_it_holds_and_that_it_stops(stage: Stage) -> None:
         return 1
 
     stage.handles(number, handler)
-    worker = stage.worker(concurrency=2)
+    worker = stage.worker(concurrency=2, grace=3_600.0)
     await worker.start()
     begun = listed(stage)[0]
     chains = [await stage.client.start_chain(number, 1) for _ in range(2)]
@@ -103,7 +109,7 @@ async def test_tells_at_once_that_it_stops(stage: Stage) -> None:
         return 1
 
     stage.handles(number, handler)
-    worker = stage.worker()
+    worker = stage.worker(grace=3_600.0)
     await worker.start()
     await stage.client.start_chain(number, 1)
     await gate.next()

@@ -13,7 +13,7 @@ from queuert.observability.events import (
     WorkerStarted,
     WorkerStopped,
 )
-from tests.worker.support import JOB_TYPES, Gate, Stage, echo, in_time, none_left, number
+from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, echo, in_time, none_left, number
 
 
 async def held_leases(stage: Stage) -> int:
@@ -114,7 +114,10 @@ async def test_a_store_out_of_reach_is_a_typed_error(stage: Stage) -> None:
     await client.aclose()
 
 
-async def test_an_exception_inside_the_block_passes_after_the_stop(stage: Stage) -> None:
+async def test_an_exception_inside_the_block_passes_after_the_stop(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", WAIT)  # The job is given back, however long it takes.
     gate = Gate()
 
     @stage.processors.handles(number)

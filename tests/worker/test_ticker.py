@@ -20,7 +20,7 @@ from queuert.notify import InProcessNotify
 from queuert.observability.events import AttemptCompleted, ChainStarted, LoopFailed
 from queuert.recurrence import MissedRuns, Recurring, tick_id, tick_of
 from queuert.worker import InProcessWorker
-from tests.worker.support import JOB_TYPES, Stage, echo, number, text, until
+from tests.worker.support import JOB_TYPES, WAIT, Stage, echo, number, text, until
 
 FAR = 86_400.0 * 300
 LONG_AGO = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
@@ -97,6 +97,7 @@ async def test_missed_ticks(stage: Stage, missed: str, chains: int) -> None:
     assert ids == [tick_id("daily", upcoming - timedelta(days=days)) for days in range(chains, 0, -1)]
 
 
+@pytest.mark.timeout(12 * WAIT)
 async def test_eight_tickers_and_many_ticks(stage: Stage) -> None:
     """Eight workers race for sixty schedules with twenty missed ticks each: every tick gets exactly one chain."""
     stage.handles(number, echo)
@@ -108,7 +109,7 @@ async def test_eight_tickers_and_many_ticks(stage: Stage) -> None:
         await stage.client.put_schedules(schedules)
         stage.rows("update queuert.schedule set next_at = next_at - interval '20 days' where name = any(%s)", names)
         await stage.client.put_schedules(schedules)
-        await stage.log.wait_for(ChainStarted, times=12 * 20 * (batch + 1))
+        await stage.log.wait_for(ChainStarted, times=12 * 20 * (batch + 1), timeout=2 * WAIT)
     await until(lambda: stage.one("select min(next_at) > now() from queuert.schedule"), "all schedules moved on")
     told = [event.chain_id for event in stage.log.of(ChainStarted)]
     assert len(told) == len(set(told)) == stage.one("select count(*) from queuert.job") == 5 * 12 * 20

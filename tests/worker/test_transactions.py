@@ -22,10 +22,16 @@ from queuert.observability.events import (
     WorkerStopping,
 )
 from tests.worker.completing import WRITE, Effects, Handler, closed, effects_of
-from tests.worker.support import SHORT, WAIT, Stage, in_time, number, until
+from tests.worker.support import WAIT, Stage, in_time, number, until
 
 colours = pytest.mark.parametrize("colour", ["coroutine", "thread"])
 LEASE = "select extract(epoch from lease_expires_at)::float8 from queuert.job"
+
+
+@pytest.fixture(autouse=True)
+def _patient_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that stops waits for the ends of blocks: two seconds may be too short for them."""
+    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", WAIT)
 
 
 @pytest.fixture
@@ -160,7 +166,8 @@ async def test_a_block_that_lasts_for_longer_than_the_lease_keeps_the_job(
         return 6
 
     handler = in_loop if colour == "coroutine" else in_thread
-    stage.handles(number, handler, lease=SHORT)
+    # It must last in the worker while it runs out in the store: long enough for a thread that is held up.
+    stage.handles(number, handler, lease=LeasePolicy(seconds=WAIT / 4, renew_every=0.3))
     async with stage.worker():
         chain = await stage.client.start_chain(number, 5)
         await chain.wait(WAIT)

@@ -22,7 +22,7 @@ from queuert.errors import BlockerFailedError, DefinitionError, InvalidIdentifie
 from queuert.observability.events import AttemptStarted, AttemptWaiting
 from queuert.outcomes import WaitFor
 from tests.worker.completing import WRITE, effects_of
-from tests.worker.support import AT_ONCE, WAIT, Gate, Order, Stage, echo, in_time, loop, number, order, relay, text
+from tests.worker.support import AT_ONCE, WAIT, Gate, Order, Stage, echo, loop, number, order, relay, text
 
 stranger = JobType("stranger", input=int, output=int)
 ONCE = RetryPolicy(max_attempts=1)
@@ -262,6 +262,7 @@ async def test_a_child_that_failed_may_be_retried_and_waited_for_again(stage: St
     assert (await stage.job(chain.id)).attempt == 3
 
 
+@pytest.mark.timeout(6 * WAIT)
 async def test_a_thousand_children(stage: Stage) -> None:
     async def parent(attempt: Attempt[int, int]) -> Outcome[int]:
         return sum(attempt.outputs_of(number)) if attempt.blockers else attempt.wait_for(*children(*range(1000)))
@@ -269,7 +270,7 @@ async def test_a_thousand_children(stage: Stage) -> None:
     stage.handles(loop, parent)
     stage.handles(number, echo)
     async with stage.worker(concurrency=50):
-        assert await in_time((await stage.client.start_chain(loop, 0)).result()) == sum(range(1000))
+        assert await (await stage.client.start_chain(loop, 0)).result(3 * WAIT) == sum(range(1000))
 
 
 # --- refused ----------------------------------------------------------------------------------------------------------

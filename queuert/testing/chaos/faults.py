@@ -22,7 +22,9 @@ from queuert.testing.chaos.stores import OwnedStore
 from queuert.testing.chaos.workload import LEASE, Task, blocking, effect, poison
 from queuert.testing.fault_proxy import FaultProxy
 
-TRACE_SECONDS = 12.0
+TRACE_SECONDS = 20.0
+_STOPPING = GRACE + 30.0
+"""Seconds after which a worker that was asked to stop hangs; with its grace it needs some more of its own."""
 
 
 class Outage(NamedTuple):
@@ -167,7 +169,7 @@ def stop_worker(scene: Scene, fault: Fault) -> str:
         if fault.kind == "hurry worker":
             time.sleep(0.05 + 0.2 * fault.measure)
             child.send(signal.SIGTERM)
-        if not child.wait(GRACE + 10.0):
+        if not child.wait(_STOPPING):
             child.kill()
         note_stop(scene, place, child, fault.kind, began)
         place.wait_for_successor(child)
@@ -193,7 +195,7 @@ def stop_at_start(scene: Scene, fault: Fault) -> str:
         successor = place.wait_for_successor(child)
         time.sleep(0.3 * fault.measure)
         successor.send(signal.SIGTERM)
-        if not successor.wait(GRACE + 10.0):
+        if not successor.wait(_STOPPING):
             successor.kill()
         place.wait_for_successor(successor)
     return f"process {successor.pid}, exit code {successor.code}"

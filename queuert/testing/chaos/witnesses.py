@@ -27,8 +27,8 @@ _EVERY = 1.0
 _LOOK = 0.1
 _STILL = 10
 """So many looks in a row at which the open files are the same: who is at rest opens none."""
-_REST_SECONDS = 15.0
-_SESSIONS_SECONDS = 5.0
+_REST_SECONDS = 60.0
+_SESSIONS_SECONDS = 15.0
 _FAULTS = 2
 _EXERCISES = 3
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import signal
 import sqlite3
@@ -10,11 +11,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 WAIT = 30.0
 """Seconds: an upper bound for what takes a lease or two."""
+
+START = 100.0
+"""Seconds: an upper bound for the start of some processes on a busy machine."""
 
 _ROOT = Path(__file__).parents[3]
 
@@ -106,6 +111,7 @@ class WorkerProcess:
     """A worker that can be killed. What it says is a queue of lines."""
 
     def __init__(self, path: Path, name: str) -> None:
+        self._path = path
         command = [sys.executable, "-m", "tests.state.sqlite.child", str(path), name]
         self._process = subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True)
         self._lines: queue.Queue[str] = queue.Queue()
@@ -119,7 +125,7 @@ class WorkerProcess:
 
     async def says(self, expected: str) -> None:
         """Wait until it has said this."""
-        line = await asyncio.to_thread(self._lines.get, timeout=WAIT)
+        line = await asyncio.to_thread(self._lines.get, timeout=START)
         assert line == expected
 
     def kill(self) -> None:
@@ -127,9 +133,27 @@ class WorkerProcess:
         self._process.kill()
         assert self._process.wait() == -signal.SIGKILL
 
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal."""
-        self._process.send_signal(number)
+    def freeze(self) -> None:
+        """Stop it at a moment at which it does not write: nobody else could, until it goes on."""
+        while True:
+            self._process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
+            if self._others_can_write():
+                return
+            self.go_on()
+
+    def _others_can_write(self) -> bool:
+        with closing(sqlite3.connect(self._path, isolation_level=None, timeout=2.0)) as other:
+            try:
+                other.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+            other.execute("ROLLBACK")
+            return True
+
+    def go_on(self) -> None:
+        """Let it go on where it was frozen."""
+        self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
         """Get rid of it, whatever its state."""

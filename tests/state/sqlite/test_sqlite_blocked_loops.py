@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,51 +15,31 @@ from queuert.jobs import JobStatus
 from queuert.state.adapter import ClaimedJob
 from queuert.state.async_store import AsyncStore
 from queuert.state.sqlite import SQLiteState
+from queuert.state.sqlite.transaction import SQLiteTransaction
 from queuert.testing.conformance.building import claim_one, complete, job, read, start
 from tests.state.sqlite.ground import WAIT
 
 
-class Stranger:
-    """Somebody else who writes, in a thread of their own."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.wrote = threading.Event()
-        self._met = threading.Event()
-
-    def writes(self) -> None:
-        """Write, once somebody else holds the lock."""
-        with closing(sqlite3.connect(self._path, timeout=0.0, isolation_level=None, check_same_thread=False)) as one:
-            while not self._is_locked(one):
-                pass
-            self._met.set()
-            one.execute(f"PRAGMA busy_timeout = {round(WAIT * 1000)}")
-            one.execute("BEGIN IMMEDIATE")
-            self.wrote.set()
-            one.execute("ROLLBACK")
-
-    def _is_locked(self, one: sqlite3.Connection) -> bool:
-        try:
-            one.execute("BEGIN IMMEDIATE")
-        except sqlite3.OperationalError:
-            return True
-        one.execute("ROLLBACK")
-        return False
-
-    def comes_through(self) -> bool:
-        """Block the calling thread until it has; False if it has not for too long."""
-        return self._met.wait(WAIT) and self.wrote.wait(WAIT / 2)
+def write(path: Path) -> None:
+    """Write, as a stranger, as soon as nobody else holds the lock; an error if it is held for too long."""
+    with closing(sqlite3.connect(path, timeout=WAIT / 2, isolation_level=None)) as stranger:
+        stranger.execute("BEGIN IMMEDIATE")
+        stranger.execute("ROLLBACK")
 
 
-@contextmanager
-def stranger_at(path: Path) -> Iterator[Stranger]:
-    """A stranger who writes while the block lasts."""
-    stranger = Stranger(path)
-    thread = threading.Thread(target=stranger.writes, daemon=True)
-    thread.start()
-    yield stranger
-    thread.join(WAIT)
-    assert not thread.is_alive()
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when a transaction has begun, in whatever thread."""
+    begun = threading.Event()
+    enter = SQLiteTransaction.__enter__
+
+    def noted(transaction: SQLiteTransaction) -> SQLiteTransaction:
+        entered = enter(transaction)
+        begun.set()
+        return entered
+
+    monkeypatch.setattr(SQLiteTransaction, "__enter__", noted)
+    return begun
 
 
 async def held_in(path: Path) -> tuple[AsyncStore, ClaimedJob]:
@@ -71,7 +50,7 @@ async def held_in(path: Path) -> tuple[AsyncStore, ClaimedJob]:
     return store, await claim_one(store)
 
 
-async def test_a_transaction_that_nobody_comes_for_is_begun_again(path: Path) -> None:
+async def test_a_transaction_that_nobody_comes_for_is_begun_again(path: Path, begun: threading.Event) -> None:
     store, held = await held_in(path)
 
     async def ends() -> None:
@@ -79,11 +58,12 @@ async def test_a_transaction_that_nobody_comes_for_is_begun_again(path: Path) ->
             transaction.connection.execute("CREATE TABLE mine (key TEXT)")
             await transaction.finish(complete(held))
 
-    with stranger_at(path) as stranger:
-        ending = asyncio.create_task(ends())
-        await asyncio.sleep(0)
-        assert stranger.comes_through()  # The event loop does nothing else meanwhile.
-        await ending
+    ending = asyncio.create_task(ends())
+    await asyncio.sleep(0)
+    # The event loop does nothing else meanwhile.
+    assert begun.wait(WAIT)
+    write(path)
+    await ending
     assert (await read(store, held.id)).status is JobStatus.COMPLETED
     await store.aclose()
 
@@ -91,11 +71,10 @@ async def test_a_transaction_that_nobody_comes_for_is_begun_again(path: Path) ->
 async def test_the_last_ending_is_committed_without_the_event_loop(path: Path) -> None:
     store, held = await held_in(path)
     async with store.transaction(held) as transaction:
-        with stranger_at(path) as stranger:
-            ending = asyncio.create_task(transaction.finish(complete(held), last=True))
-            await asyncio.sleep(0)
-            assert stranger.comes_through()
-            assert (await ending).written
+        ending = asyncio.create_task(transaction.finish(complete(held), last=True))
+        await asyncio.sleep(0)
+        write(path)  # The event loop does nothing else meanwhile.
+        assert (await ending).written
     assert (await read(store, held.id)).status is JobStatus.COMPLETED
     await store.aclose()
 

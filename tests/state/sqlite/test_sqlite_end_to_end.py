@@ -24,7 +24,7 @@ from queuert.observability.events import AttemptStarted
 from queuert.state import Capability
 from queuert.state.sqlite import SQLiteState
 from queuert.testing.events import EventLog
-from tests.state.sqlite.application import AT_ONCE, JOB_TYPES, LEASE, child, first, last, parent, single, threaded
+from tests.state.sqlite.application import AT_ONCE, JOB_TYPES, child, first, last, parent, single, threaded
 from tests.state.sqlite.ground import WAIT
 
 SLOWLY = 3600.0
@@ -32,8 +32,8 @@ SLOWLY = 3600.0
 
 
 def handlers() -> Processors:
-    """As those of the application, without effects."""
-    made = Processors(JOB_TYPES, retry=AT_ONCE, lease=LEASE)
+    """As those of the application, without effects; with leases that outlast any test."""
+    made = Processors(JOB_TYPES, retry=AT_ONCE)
 
     async def double(attempt: Attempt[int, int]) -> Outcome[int]:
         return attempt.input * 2
@@ -93,7 +93,7 @@ def test_a_synchronous_client(state: SQLiteState) -> None:
 
 async def test_failures_and_interventions(state: SQLiteState) -> None:
     """A failed chain is retried from outside, a scheduled one triggered, another one cancelled, and all deleted."""
-    processors = Processors(JOB_TYPES, retry=RetryPolicy(max_attempts=1), lease=LEASE)
+    processors = Processors(JOB_TYPES, retry=RetryPolicy(max_attempts=1))
     fails = True
 
     @processors.handles(single)
@@ -121,7 +121,7 @@ async def test_failures_and_interventions(state: SQLiteState) -> None:
 
 async def test_a_running_job_is_told_that_it_was_cancelled(state: SQLiteState) -> None:
     """By a hint, and at once; its ending is refused."""
-    processors = Processors(JOB_TYPES, retry=AT_ONCE, lease=LEASE)
+    processors = Processors(JOB_TYPES, retry=AT_ONCE)
     told = asyncio.Event()
     log = EventLog()
 

@@ -314,6 +314,7 @@ def test_a_state_goes_to_other_processes(path: Path) -> None:
         assert client.start_chain(single, 1).id
 
 
+@pytest.mark.timeout(150)
 def test_a_forked_child_begins_anew(path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", "-m", "tests.state.sqlite.forking", str(path)],
@@ -321,7 +322,7 @@ def test_a_forked_child_begins_anew(path: Path) -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
-        timeout=40,
+        timeout=120,
         check=False,
     )
     assert (done.stdout, done.returncode) == ("well\n", 0), done.stderr

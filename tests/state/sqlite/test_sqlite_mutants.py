@@ -11,6 +11,8 @@ from queuert.state.sqlite import SQLiteState
 from queuert.state.sqlite.statements import statements
 from queuert.testing.conformance import Colour, all_cases, run_case
 
+pytestmark = pytest.mark.timeout(300)
+
 CASES = {str(case): case for case in all_cases()}
 
 MUTANTS = [

@@ -23,6 +23,8 @@ from queuert.state.sqlite.statements import statements
 from queuert.state.sqlite.store import SQLiteStore
 from queuert.testing.conformance.building import AT_ONCE, ask, complete, go_on, job, retry
 
+pytestmark = pytest.mark.timeout(300)
+
 _PARAMETER = re.compile(r":(\w+)")
 
 _WHOLE = {

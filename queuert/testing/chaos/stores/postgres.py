@@ -75,7 +75,10 @@ _OURS: LiteralString = "datname = current_database() AND pid <> pg_backend_pid()
 _OTHERS: LiteralString = f"{_OURS} AND application_name <> 'chaos'"
 _STRANGER = "chaos"
 _MIGRATORS = 4
-_LATE = 12.0
+_LATE = 30.0
+"""Seconds, at most, until it has recovered."""
+_GONE = 15.0
+"""Seconds, at most, until the server has noticed that clients are gone; with more it might end them by itself."""
 
 
 class OwnedPostgres:
@@ -232,7 +235,7 @@ class OwnedPostgres:
 
     @contextmanager
     def _stranger(self) -> Iterator[psycopg.Connection[Any]]:
-        with psycopg.connect(self.url, autocommit=True, application_name=_STRANGER, connect_timeout=5) as connection:
+        with psycopg.connect(self.url, autocommit=True, application_name=_STRANGER, connect_timeout=15) as connection:
             yield connection
 
     def _one(self, query: LiteralString, *values: Any) -> Any:
@@ -245,7 +248,7 @@ class OwnedPostgres:
 
     def collect(self, history: History) -> None:
         """Read the audit and the tables."""
-        wait_until(lambda: self.sessions() == 0, 5.0)
+        wait_until(lambda: self.sessions() == 0, _GONE)
         facts = {"connections left": self.sessions(), "migrations that failed": self._failed}
         history.add("facts", ({"name": name, "value": value} for name, value in facts.items()))
         with (

@@ -38,7 +38,7 @@ _TICK = 0.02
 """Seconds between two times in the file, which itself dates what it has in whole seconds."""
 _TELL_TIME = """local now = redis.call('TIME')
 redis.call('SET', KEYS[1], string.format('%.0f', now[1] * 1000000 + now[2]))"""
-_LATE = 5.0
+_LATE = 15.0
 _STRANGER = "chaos"
 _NUMBERS = frozenset({"attempt", "uncounted", "expirations"})
 
