@@ -1,7 +1,9 @@
 """A port for a server that is killed and started again, and must not lose it in between."""
 
+import os
 import socket
 import sys
+import weakref
 from types import TracebackType
 from typing import Self
 
@@ -19,16 +21,18 @@ class ReservedPort:
     number: int
 
     def __init__(self) -> None:
-        self._socket = socket.socket()
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._socket.bind((HOST, 0))
-        self.number = self._socket.getsockname()[1]
+        with socket.socket() as bound:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind((HOST, 0))
+            self.number = bound.getsockname()[1]
+            # Who only asked for a port, and dropped it, has nothing to close.
+            self._end = weakref.finalize(self, os.close, bound.detach())
         if sys.platform != "linux":
             self.close()
 
     def close(self) -> None:
         """Give it up. Idempotent."""
-        self._socket.close()
+        self._end()
 
     def __enter__(self) -> Self:
         return self
