@@ -22,7 +22,7 @@ from queuert.testing.chaos.stores import OwnedStore
 from queuert.testing.chaos.workload import LEASE, Task, blocking, effect, poison
 from queuert.testing.fault_proxy import FaultProxy
 
-TRACE_SECONDS = 20.0
+TRACE_SECONDS = 12.0
 _STOPPING = GRACE + 30.0
 """Seconds after which a worker that was asked to stop hangs; with its grace it needs some more of its own."""
 
@@ -110,11 +110,15 @@ def kill_worker(scene: Scene, fault: Fault) -> str:
 def kill_in_handler(scene: Scene, fault: Fault) -> str:
     """While a handler waits, whoever runs it."""
     [id] = scene.outsider.start(effect, [Task(gated=True)])
-    place = place_of(scene, id, 1)
-    with place.held() as child:
-        child.kill()
+    try:
+        place = place_of(scene, id, 1)
+        with place.held() as child:
+            child.kill()
+            open_gate(scene, id)
+            place.wait_for_successor(child)
+    finally:
+        # Also when somebody else has the worker: nobody would open it later, and the job would take up a slot for ever.
         open_gate(scene, id)
-        place.wait_for_successor(child)
     return f"process {child.pid}, job {id}"
 
 
@@ -126,7 +130,6 @@ def place_of(scene: Scene, id: str, attempt: int) -> Place:
     """
     line = scene.traces.wait_for(("began", id, attempt), TRACE_SECONDS)
     if line is None:
-        open_gate(scene, id)
         raise Missed(f"attempt {attempt} of {id} did not begin")
     return scene.fleet.workers[line["slot"]]
 
