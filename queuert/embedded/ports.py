@@ -4,8 +4,6 @@ import os
 import socket
 import sys
 import weakref
-from types import TracebackType
-from typing import Self
 
 HOST = "127.0.0.1"
 
@@ -33,11 +31,3 @@ class ReservedPort:
     def close(self) -> None:
         """Give it up. Idempotent."""
         self._end()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

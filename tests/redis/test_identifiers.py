@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -54,7 +55,7 @@ def test_slots_are_those_of_the_specification() -> None:
 @pytest.fixture
 def cluster(private_redis: StartRedis) -> Iterator[redis.Redis]:
     """A cluster of one server, which refuses a script that touches keys of two slots."""
-    with ReservedPort() as port:
+    with closing(ReservedPort()) as port:
         server = private_redis(options={"cluster-enabled": "yes", "cluster-port": port.number})
     with redis.Redis.from_url(server.url()) as client:
         client.execute_command("CLUSTER", "ADDSLOTS", *range(SLOTS))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -98,7 +98,7 @@ def test_a_replica_is_refused_until_it_is_promoted(private_redis: StartRedis) ->
 
 
 def test_a_cluster_is_told(private_redis: StartRedis) -> None:
-    with ReservedPort() as port:
+    with closing(ReservedPort()) as port:
         assert found(private_redis, cluster_enabled="yes", cluster_port=port.number).cluster
 
 
