@@ -174,7 +174,7 @@ def _only_migrator(dsn: str, schema: str, timeout: float) -> Iterator[None]:
         try:
             yield
         finally:
-            # Closing the connection gives it back as well, also when this process dies, but when the server sees it.
+            # Closing the connection does that too, also when this process dies, but not before the server notices.
             with suppress(psycopg.Error):
                 connection.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", (_LOCK_CLASS, schema))
 
