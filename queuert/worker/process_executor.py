@@ -105,6 +105,7 @@ class HandlerProcesses:
         while True:
             child = self._idle.pop() if self._idle else await self._start()
             if not child.alive:
+                self._put_back(child, healthy=False)
                 continue
             conversation = _Conversation(child, attempt, host, processor.hard_timeout)
             used = child.used

@@ -486,6 +486,32 @@ async def test_a_process_that_dies_idle_is_replaced(
     assert stage.log.of(AttemptRetried) == []
 
 
+async def test_nothing_of_a_process_that_is_found_dead_stays_open(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: asyncio.Future[ChildProcess] = asyncio.get_running_loop().create_future()
+    closed: list[ChildProcess] = []
+    close = ChildProcess.close
+
+    def tell(executor: HandlerProcesses, child: ChildProcess) -> None:
+        if not found.done():
+            found.set_result(child)
+
+    def close_and_tell(child: ChildProcess) -> None:
+        closed.append(child)
+        close(child)
+
+    # It is still among those that wait for an attempt when the next one comes.
+    monkeypatch.setattr(HandlerProcesses, "_forget", tell)
+    monkeypatch.setattr(ChildProcess, "close", close_and_tell)
+    handles(stage, killable.here)
+    async with stage.worker():
+        os.kill((await result(stage, 1))["pid"], signal.SIGKILL)
+        dead = await in_time(found)
+        await result(stage, 2)
+        assert dead in closed
+
+
 async def test_signals_meant_for_the_whole_service_do_not_end_it(stage: Stage, tmp_path: Path) -> None:
     handles(stage, killable.wait_for_leave)
     async with stage.worker():
