@@ -65,17 +65,21 @@ class SupervisedLoop:
         await asyncio.wait([self._task])
 
     async def _run(self) -> None:
+        failed: Exception | None = None
         while not self.stopping:
             try:
+                if failed is not None:
+                    await self._survive(failed)
+                    failed = None
+                    continue
                 rest = await self._step()
                 self._succeed()
                 if rest is not None:
                     await self.pause(rest)
             except asyncio.CancelledError:
-                await self._cancelled()
+                failed = self._cancelled()
             except Exception as error:
-                if not self.stopping:
-                    await self._survive(error)
+                failed = error
 
     async def _survive(self, error: Exception) -> None:
         try:
@@ -84,13 +88,14 @@ class SupervisedLoop:
             # It can neither be told nor be waited for, for want of memory as a rule: others may give some back.
             await asyncio.sleep(0)
 
-    async def _cancelled(self) -> None:
+    def _cancelled(self) -> Exception:
+        """What to tell of a cancellation that is not our own; ours is raised."""
         task = asyncio.current_task()
         if self.stopping or task is None:
             raise asyncio.CancelledError
-        # Not by us: a handler that cancels all tasks of the event loop must not end the worker's.
+        # A handler that cancels all tasks of the event loop must not end the worker's, whatever they are at.
         task.uncancel()
-        await self._fail(RuntimeError("the loop was cancelled by somebody else"))
+        return RuntimeError("the loop was cancelled by somebody else")
 
     def _succeed(self) -> None:
         self._failing_since = None

@@ -85,3 +85,34 @@ async def test_a_loop_outlives_a_failure_that_cannot_be_told() -> None:
     loop.start()
     await in_time(done.wait())
     await loop.stop()
+
+
+async def test_a_loop_that_somebody_cancels_while_it_pauses_goes_on() -> None:
+    """After a failure as well: it tells of the cancellation too, and tries again."""
+    log = EventLog()
+    done = asyncio.Event()
+    steps = 0
+
+    async def step() -> None:
+        nonlocal steps
+        steps += 1
+        if steps == 1:
+            raise StateUnavailableError("away")
+        done.set()
+        await asyncio.Event().wait()
+
+    class LongAtFirst(Backoff):
+        def delay(self, failures: int) -> float:
+            return 1000.0 if failures == 1 else 0.0
+
+    loop = SupervisedLoop("loop", step, worker="worker", observers=Observers([log]), backoff=LongAtFirst())
+    before = asyncio.all_tasks()
+    loop.start()
+    (task,) = asyncio.all_tasks() - before
+    await log.wait_for(LoopFailed)
+    task.cancel()
+    await in_time(done.wait())
+    await loop.stop()
+    away, cancelled = log.of(LoopFailed)
+    assert "away" in away.error
+    assert "cancelled by somebody else" in cancelled.error
