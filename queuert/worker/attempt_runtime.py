@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
-from queuert.errors import CompletionMisuseError, LeaseLostError, StateUnavailableError
+from queuert.errors import ClosedError, CompletionMisuseError, LeaseLostError, StateUnavailableError
 from queuert.job_types import JobTypes
 from queuert.jobs import AbortReason
 from queuert.observability.events import StateFailed
@@ -142,10 +142,20 @@ class AttemptRuntime:
             await result
 
     def amended_in_thread(self, finish: Finish) -> Finish:
-        """The same for a thread, which waits for it."""
+        """The same for a thread, which waits for it.
+
+        Raises:
+            ClosedError: the thread has outlived the event loop.
+        """
         if self._processor.after_attempt is None:
             return finish
-        return asyncio.run_coroutine_threadsafe(self.amended(finish), self._services.event_loop).result()
+        amending = self.amended(finish)
+        try:
+            amended = asyncio.run_coroutine_threadsafe(amending, self._services.event_loop)
+        except RuntimeError as error:
+            amending.close()
+            raise ClosedError("the worker has stopped") from error
+        return amended.result()
 
     def begin(self) -> AbstractAsyncContextManager[AsyncStoreTransaction]:
         """A transaction that holds the job, for a coroutine."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from queuert.errors import StateUnavailableError
 from queuert.ids import new_token
 from queuert.limits import Limits
-from queuert.notify.adapter import Hint, NotifyAdapter, Topic
+from queuert.notify.adapter import Hint, NotifyAdapter, Subscription, Topic
 from queuert.observability.adapter import Observers
 from queuert.policies import Backoff
 from queuert.state.adapter import ClaimedJob, ClaimRequest
@@ -62,8 +62,13 @@ class Claimer:
         self._returns = Returns(store, worker=holder, observers=observers)
         self._in_vain = 0
         self._contention = Backoff(initial=0.01, maximum=_longest_contention(self._limits.values()))
-        self._subscription = notify.subscribe(Topic.JOBS, self._on_hint)
+        self._subscription: Subscription | None = None
         self.loop = SupervisedLoop("claimer", self._step, worker=holder, observers=observers)
+
+    def start(self) -> None:
+        """Begin to claim, and to listen for jobs that become due."""
+        self._subscription = self._notify.subscribe(Topic.JOBS, self._on_hint)
+        self.loop.start()
 
     def on_readied(self, types: Iterable[str]) -> None:
         """Jobs of these types became due, by this worker's own doing. From any thread."""
@@ -84,7 +89,8 @@ class Claimer:
 
         While the store is out of reach that is tried again, until the leases are over, or ``hurry`` is set.
         """
-        self._subscription.close()
+        if self._subscription is not None:
+            self._subscription.close()
         self._prefetch.slots.stop_waiting()
         self._woken.set()
         await self.loop.stop(cancel=False)

@@ -189,7 +189,7 @@ class WorkerParts:
         self.reaper.loop.start()
         self.sweeper.loop.start()
         self.ticker.start()
-        self.claimer.loop.start()
+        self.claimer.start()
         self._observers.emit(
             WorkerStarted(worker=self.holder, types=tuple(self._processors), concurrency=self._concurrency)
         )

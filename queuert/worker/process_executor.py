@@ -210,6 +210,7 @@ class _Conversation:
         self._loop = asyncio.get_running_loop()
         self._killer: asyncio.TimerHandle | None = None
         self._killed = False
+        self._heard_out = False
 
     async def hold(self, run: messages.Run, *, stopping: bool) -> Any:
         """Tell the child what to run, and hear it out."""
@@ -224,6 +225,8 @@ class _Conversation:
             with timer(self._hard_timeout, self._out_of_time):
                 return self._end(await self._until_ended())
         finally:
+            # An abort may come later, when another child runs the attempt.
+            self._heard_out = True
             if self._killer is not None:
                 self._killer.cancel()
 
@@ -284,7 +287,7 @@ class _Conversation:
 
     def _tell(self) -> None:
         reason = self._attempt.abort.reason
-        if self.over or self._killed or reason is None:
+        if self._heard_out or self._killed or reason is None:
             return
         self._child.send(messages.Abort(reason))
         if reason is not AbortReason.TIMEOUT:

@@ -46,6 +46,7 @@ class ChildProcess:
 
         Raises:
             OSError: the system has no process, no memory or no file to spare.
+            RuntimeError: it has no thread to spare.
         """
         ours, theirs = socket.socketpair()
         with theirs:
@@ -53,10 +54,16 @@ class ChildProcess:
             try:
                 # Nothing is awaited from here on: a process that is there is known.
                 process = _spawn(theirs)
+                try:
+                    child = cls(process, reader, writer, name)
+                except BaseException:
+                    # There is no thread to spare that would wait for it.
+                    _kill_group(process.pid)
+                    process.wait()
+                    raise
             except BaseException:
                 writer.close()
                 raise
-        child = cls(process, reader, writer, name)
         child.send(setup)
         return child
 

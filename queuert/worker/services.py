@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from queuert.errors import ClosedError
 from queuert.job_types import JobTypes
 from queuert.notify.adapter import NotifyAdapter
 from queuert.observability.adapter import Observers
@@ -50,11 +51,18 @@ class Services:
     over: Callable[[Any], None]
     """Nothing of this attempt is left to be done."""
     _thread_store: Store | None = None
+    _closed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def thread_store(self) -> Store:
-        """The store for handlers that run in threads, opened when the first of them asks."""
+        """The store for handlers that run in threads, opened when the first of them asks.
+
+        Raises:
+            ClosedError: the worker has stopped, and left the handler behind: nobody would close it.
+        """
         with self._lock:
+            if self._closed:
+                raise ClosedError("the worker has stopped")
             if self._thread_store is None:
                 store = self.state.sync_store(connections=self.thread_connections)
                 store.open()
@@ -62,8 +70,9 @@ class Services:
             return self._thread_store
 
     def close_thread_store(self) -> None:
-        """Let go of the threads' connections."""
+        """Let go of the threads' connections, for good."""
         with self._lock:
+            self._closed = True
             store, self._thread_store = self._thread_store, None
         if store is not None:
             store.close()

@@ -22,6 +22,7 @@ class HandlerThreads:
         self._work: SimpleQueue[_Work | None] = SimpleQueue()
         self._idle = 0
         self._count = 0
+        self._closed = False
         self._lock = threading.Lock()
 
     async def run(self, function: Callable[[], T]) -> T:
@@ -51,6 +52,10 @@ class HandlerThreads:
 
     def _submit(self, work: _Work) -> None:
         with self._lock:
+            if self._closed:
+                # A function that outlives the worker may wait for this one, and all threads were told to end.
+                threading.Thread(target=work, name=f"{self._name}-late", daemon=True).start()
+                return
             if self._idle > 0:
                 self._idle -= 1
             else:
@@ -70,7 +75,7 @@ class HandlerThreads:
     def close(self) -> None:
         """Let idle threads end; busy ones end after their function. Idempotent."""
         with self._lock:
-            count, self._count = self._count, 0
+            count, self._count, self._closed = self._count, 0, True
         for _ in range(count):
             self._work.put(None)
 

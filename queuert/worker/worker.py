@@ -127,8 +127,10 @@ class InProcessWorker:
             raise
         if self._stop_asked:
             # Stopped while it was connecting: there is nothing to undo but the connection, and that it was announced.
-            await parts.registration.call_off(store)
-            await store.aclose()
+            try:
+                await parts.registration.call_off(store)
+            finally:
+                await store.aclose()
             return
         tell_risks(self._client.state, store.risks, self.observers)
         self._client.notify.open(self._client.observers)

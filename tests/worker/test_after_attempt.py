@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from queuert import Attempt, JobStatus, Processors, RetryPolicy
-from queuert.errors import DefinitionError
+from queuert import Attempt, JobStatus, Outcome, Processors, RetryPolicy
+from queuert.errors import ClosedError, DefinitionError
 from queuert.jobs import JobError
 from queuert.observability.context import current
 from queuert.observability.events import AfterAttemptFailed, AttemptCompleted, AttemptFailed
@@ -324,6 +325,69 @@ async def test_a_worker_that_stops_while_it_is_called(stage: Stage, monkeypatch:
     assert endings == [FinishKind.INTERRUPT]
     assert (await stage.statuses())[chain.id] is JobStatus.READY
     assert stage.log.of(AttemptCompleted) == []
+
+
+class Abandoned:
+    """A handler in a thread that is inside its block when its worker has stopped without it."""
+
+    def __init__(self) -> None:
+        self.raised: list[BaseException] = []
+        self._started, self._go_on, self._ended = threading.Event(), threading.Event(), threading.Event()
+
+    def handler(self, attempt: Attempt[Any, Any]) -> Outcome[Any]:
+        try:
+            with attempt.complete() as tx:
+                tx.finish(1)
+                self._started.set()
+                assert self._go_on.wait(WAIT)
+        except BaseException as error:
+            self.raised.append(error)
+        finally:
+            self._ended.set()
+        return 1
+
+    async def by(self, stage: Stage, hook: AfterAttempt) -> None:
+        stage.handles(anything, self.handler, after_attempt=hook)
+        async with stage.worker(grace=0):
+            await stage.client.start_chain(anything, 1)
+            assert await asyncio.to_thread(self._started.wait, WAIT)
+
+    def ends(self) -> bool:
+        """Let it go on; whether it ends."""
+        self._go_on.set()
+        return self._ended.wait(WAIT)
+
+
+@colours
+async def test_a_thread_that_outlives_its_worker_still_ends(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, colour: str
+) -> None:
+    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", 0.1)  # The thread ends later than that in any case.
+    called: list[str] = []
+    abandoned = Abandoned()
+    await abandoned.by(stage, hook_of(colour, lambda ended: called.append(ended.job_id)))
+    assert await asyncio.to_thread(abandoned.ends)
+    assert len(abandoned.raised) == 1, "its connection was closed"
+    assert len(called) == 1
+
+
+def test_a_thread_that_outlives_the_event_loop_still_ends(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", 0.1)
+    called: list[str] = []
+    abandoned = Abandoned()
+
+    async def main() -> None:
+        stage = Stage(dsn)
+        try:
+            await abandoned.by(stage, hook_of("coroutine", lambda ended: called.append(ended.job_id)))
+        finally:
+            await stage.close()
+
+    asyncio.run(main())
+    assert abandoned.ends()
+    assert [type(error) for error in abandoned.raised] == [ClosedError]
+    assert called == []
+    gc.collect()
 
 
 async def test_no_function(stage: Stage) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -37,6 +40,7 @@ from queuert.observability.events import (
     ErrorAfterCompletion,
     HandlerKilled,
 )
+from queuert.worker import process_handle
 from queuert.worker.process_executor import HandlerProcesses
 from queuert.worker.process_handle import ChildProcess
 from tests.worker import killable
@@ -510,6 +514,47 @@ async def test_nothing_of_a_process_that_is_found_dead_stays_open(
         dead = await in_time(found)
         await result(stage, 2)
         assert dead in closed
+
+
+async def test_a_process_that_died_idle_is_not_killed_for_the_attempt_that_found_it(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ChildProcess, "alive", True)
+    monkeypatch.setattr(HandlerProcesses, "_forget", lambda self, child: self._children.discard(child))
+    handles(stage, killable.here)
+    stage.handles(text, killable.listen, executor="process", lease=WATCHED)
+    async with stage.worker():
+        pid = (await result(stage, 1))["pid"]
+        os.kill(pid, signal.SIGKILL)
+        await gone(pid)
+        await stage.client.start_chain(text, str(tmp_path / "here"), id="one")
+        await arrived(tmp_path / "here")
+        stage.rows("update queuert.job set lease_token = gen_random_uuid() where id = 'one'")
+        await stage.log.wait_for(CommitRefused, job_id="one")
+        # The one that listened had so long; the dead one needs no killing.
+        await asyncio.sleep(1.2)
+    assert stage.log.of(HandlerKilled) == []
+
+
+async def test_a_process_for_which_there_is_no_thread_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[subprocess.Popen[bytes]] = []
+    spawn = process_handle._spawn
+
+    def spawn_and_tell(theirs: socket.socket) -> subprocess.Popen[bytes]:
+        made.append(spawn(theirs))
+        return made[0]
+
+    def no_thread(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(process_handle, "_spawn", spawn_and_tell)
+    with monkeypatch.context() as short:
+        short.setattr(threading.Thread, "start", no_thread)
+        with pytest.raises(RuntimeError, match="new thread"):
+            await ChildProcess.start("test", None)
+    assert made[0].returncode == -signal.SIGKILL
+    made.clear()
+    gc.collect()
 
 
 async def test_signals_meant_for_the_whole_service_do_not_end_it(stage: Stage, tmp_path: Path) -> None:

@@ -9,10 +9,15 @@ import pytest
 
 from queuert import AsyncClient, Attempt, InProcessWorker, Outcome, PostgresState
 from queuert.errors import ClosedError, SchemaMissingError, StateUnavailableError
+from queuert.notify import InProcessNotify
+from queuert.notify.adapter import Hint, Topic
 from queuert.observability.events import (
     WorkerStarted,
     WorkerStopped,
 )
+from queuert.state import AsyncStore
+from queuert.worker.claimer import Claimer
+from queuert.worker.registration import Registration
 from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, echo, in_time, none_left, number
 
 
@@ -50,6 +55,39 @@ async def test_stop_when_the_start_was_cancelled(stage: Stage) -> None:
     with pytest.raises(asyncio.CancelledError):
         await starting
     await in_time(worker.stop())
+
+
+async def test_a_start_that_is_called_off_and_cancelled_leaves_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calling_off = asyncio.Event()
+
+    async def for_ever(self: Registration, store: AsyncStore) -> None:
+        calling_off.set()
+        await asyncio.Future()
+
+    monkeypatch.setattr(Registration, "call_off", for_ever)
+    stage.handles(number, echo)
+    worker = stage.worker()
+    starting = asyncio.create_task(worker.start())
+    await asyncio.sleep(0)
+    await in_time(worker.stop())
+    await in_time(calling_off.wait())
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+
+
+async def test_a_worker_that_did_not_begin_hears_of_no_jobs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[Hint] = []
+    monkeypatch.setattr(Claimer, "_on_hint", lambda self, hint: heard.append(hint))
+    stage.handles(number, echo)
+    async with AsyncClient(stage.state, JOB_TYPES, notify=InProcessNotify()) as client:
+        worker = InProcessWorker(client, stage.processors)
+        await worker.stop()
+        await in_time(worker.start())
+        client.notify.publish(Topic.JOBS, [number.name])
+    assert heard == []
 
 
 async def test_stop_twice_and_thrice(stage: Stage) -> None:

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from queuert import Attempt, JobStatus, NewChain, Outcome, RetryPolicy
-from queuert.errors import LeaseLostError
+from queuert.errors import ClosedError, LeaseLostError
 from queuert.observability.events import (
     AttemptCompleted,
     AttemptInterrupted,
@@ -196,6 +196,39 @@ async def test_a_thread_that_hangs_is_abandoned_and_its_late_commit_refused(stag
     assert worker.abandoned == 1
     assert stage.log.of(WorkerStopped)[0].abandoned == 1
     assert stage.log.of(AttemptCompleted) == []
+
+
+async def test_a_thread_that_outlives_its_worker_connects_to_nothing(stage: Stage) -> None:
+    go_on, ended, started = threading.Event(), threading.Event(), threading.Event()
+    raised: list[BaseException] = []
+
+    async def impatient(attempt: Attempt[Any, Any], call_next: Any) -> Any:
+        call = asyncio.ensure_future(call_next())
+        assert await asyncio.to_thread(started.wait, WAIT)
+        call.cancel()
+        await asyncio.wait([call])
+        return 0
+
+    @stage.processors.handles(number, middlewares=[impatient])
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        started.set()
+        try:
+            assert go_on.wait(WAIT)
+            with attempt.transaction() as tx:
+                tx.connection.execute("select 1")
+        except BaseException as error:
+            raised.append(error)
+        finally:
+            ended.set()
+        return 1
+
+    try:
+        async with stage.worker():
+            assert await (await stage.client.start_chain(number, 1)).result(WAIT) == 0
+    finally:
+        go_on.set()
+    assert await asyncio.to_thread(ended.wait, WAIT)
+    assert [type(error) for error in raised] == [ClosedError]
 
 
 async def test_a_thread_may_end_by_itself_after_it_was_told(stage: Stage) -> None:
