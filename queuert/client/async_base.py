@@ -43,8 +43,8 @@ class AsyncClientBase:
         self.observers = observers(observability)
         self._middlewares = tuple(middlewares)
         self._connections = connections
-        self._store: AsyncStore | None = None
-        self._process = 0
+        self._stores: dict[int, AsyncStore] = {}
+        """By process: a forked child must not share its parent's connections, nor collect them."""
         self._closed = False
         self._finalizer: weakref.finalize[..., AsyncClientBase] | None = None
 
@@ -96,11 +96,13 @@ class AsyncClientBase:
     async def aclose(self) -> None:
         """Send what is pending and let go of all connections. Idempotent; the client cannot be used afterwards."""
         self._closed = True
-        store, self._store = self._store, None
-        if store is not None:
-            await store.aclose()
-        if self._finalizer is not None:
-            self._finalizer()
+        store = self._stores.pop(os.getpid(), None)
+        try:
+            if store is not None:
+                await store.aclose()
+        finally:
+            if self._finalizer is not None:
+                self._finalizer()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -114,8 +116,11 @@ class AsyncClientBase:
     def _found(self) -> AsyncStore | None:
         if self._closed:
             raise ClosedError("the client is closed: make a new one")
-        # A forked child must not share its parent's connections: it opens its own.
-        return self._store if self._process == os.getpid() else None
+        return self._stores.get(os.getpid())
+
+    def _keeps(self, store: AsyncStore) -> bool:
+        """Whether this store is the client's from now on: in one step, since other calls may be in other threads."""
+        return not self._closed and self._stores.setdefault(os.getpid(), store) is store
 
     async def _opened(self) -> AsyncStore:
         found = self._found()
@@ -123,13 +128,15 @@ class AsyncClientBase:
             return found
         store = self.state.async_store(connections=self._connections)
         await store.open()
-        if self._closed or self._found() is not None:
+        if not self._keeps(store):
             # Meanwhile the client was closed, or another call has opened it.
             await store.aclose()
             return await self._opened()
-        self._store, self._process = store, os.getpid()
         self.notify.open(self.observers)
         tell_risks(self.state, store.risks, self.observers)
         # The last hints should go out even if nobody closes the client.
         self._finalizer = weakref.finalize(self, self.notify.close)
+        if self._closed:
+            # It was closed just now, and may have had nothing to close yet.
+            await self.aclose()
         return store

@@ -44,8 +44,8 @@ class ClientBase:
         self.observers = observers(observability)
         self._middlewares = tuple(middlewares)
         self._connections = connections
-        self._store: Store | None = None
-        self._process = 0
+        self._stores: dict[int, Store] = {}
+        """By process: a forked child must not share its parent's connections, nor collect them."""
         self._closed = False
         self._finalizer: weakref.finalize[..., ClientBase] | None = None
 
@@ -97,11 +97,13 @@ class ClientBase:
     def close(self) -> None:
         """Send what is pending and let go of all connections. Idempotent; the client cannot be used afterwards."""
         self._closed = True
-        store, self._store = self._store, None
-        if store is not None:
-            store.close()
-        if self._finalizer is not None:
-            self._finalizer()
+        store = self._stores.pop(os.getpid(), None)
+        try:
+            if store is not None:
+                store.close()
+        finally:
+            if self._finalizer is not None:
+                self._finalizer()
 
     def __enter__(self) -> Self:
         self.open()
@@ -115,8 +117,11 @@ class ClientBase:
     def _found(self) -> Store | None:
         if self._closed:
             raise ClosedError("the client is closed: make a new one")
-        # A forked child must not share its parent's connections: it opens its own.
-        return self._store if self._process == os.getpid() else None
+        return self._stores.get(os.getpid())
+
+    def _keeps(self, store: Store) -> bool:
+        """Whether this store is the client's from now on: in one step, since other calls may be in other threads."""
+        return not self._closed and self._stores.setdefault(os.getpid(), store) is store
 
     def _opened(self) -> Store:
         found = self._found()
@@ -124,13 +129,15 @@ class ClientBase:
             return found
         store = self.state.sync_store(connections=self._connections)
         store.open()
-        if self._closed or self._found() is not None:
+        if not self._keeps(store):
             # Meanwhile the client was closed, or another call has opened it.
             store.close()
             return self._opened()
-        self._store, self._process = store, os.getpid()
         self.notify.open(self.observers)
         tell_risks(self.state, store.risks, self.observers)
         # The last hints should go out even if nobody closes the client.
         self._finalizer = weakref.finalize(self, self.notify.close)
+        if self._closed:
+            # It was closed just now, and may have had nothing to close yet.
+            self.close()
         return store

@@ -13,7 +13,7 @@ from queuert.client import AsyncClient
 from queuert.client.filters import shown
 from queuert.client.middleware import ClientMiddleware
 from queuert.client.starts import ChainReference
-from queuert.errors import JobNotFoundError
+from queuert.errors import ClosedError, JobNotFoundError
 from queuert.job_types import JobType, JobTypes
 from queuert.jobs import Job, JobStatus
 from queuert.notify.in_process import InProcessNotify
@@ -76,13 +76,17 @@ class AsyncJobQueue:
             state, job_types, notify=InProcessNotify(), observability=LogObservability(), middlewares=middlewares
         )
         self._store: AsyncStore | None = None
+        self._closed = False
 
     async def aclose(self) -> None:
         """Let go of all connections. Idempotent."""
-        await self.client.aclose()
+        self._closed = True
         store, self._store = self._store, None
-        if store is not None:
-            await store.aclose()
+        try:
+            await self.client.aclose()
+        finally:
+            if store is not None:
+                await store.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -274,9 +278,20 @@ class AsyncJobQueue:
         times = times_of(self.state) if self._times is None else self._times
         await asyncio.to_thread(times.shift, seconds, leases=leases)
 
-    async def _opened(self) -> AsyncStore:
-        if self._store is None:
-            store = self.state.async_store(connections=2)
-            await store.open()
-            self._store = store
+    def _found(self) -> AsyncStore | None:
+        if self._closed:
+            raise ClosedError("the queue is closed: make a new one")
         return self._store
+
+    async def _opened(self) -> AsyncStore:
+        found = self._found()
+        if found is not None:
+            return found
+        store = self.state.async_store(connections=2)
+        await store.open()
+        if self._closed or self._found() is not None:
+            # Meanwhile the queue was closed, or another call has opened it.
+            await store.aclose()
+            return await self._opened()
+        self._store = store
+        return store

@@ -79,8 +79,10 @@ class TemplateDatabases:
 
     def close(self) -> None:
         """Drop the template and disconnect. The copies stay, unless they were dropped."""
-        self._drop_template()
-        self._admin.close()
+        try:
+            self._drop_template()
+        finally:
+            self._admin.close()
 
     def __enter__(self) -> Self:
         return self

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import threading
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from queuert.errors import ClosedError, ConfigurationError, DefinitionError, Sta
 from queuert.notify import InProcessNotify
 from queuert.notify.adapter import Hint, Topic
 from queuert.state.postgres.async_store import AsyncPostgresStore
+from queuert.state.postgres.sync_store import PostgresStore
 
 
 @pytest.mark.parametrize("client", [AsyncClient, Client])
@@ -44,6 +47,59 @@ async def test_what_was_connected_meanwhile_is_closed(dsn: str, monkeypatch: pyt
         await opening
     with pytest.raises(ClosedError):
         await stores[0].get_jobs(["any"])
+
+
+def test_threads_that_open_it_at_the_same_time_open_it_once(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect, own_id = PostgresStore.open, os.getpid
+    here, both, stores = threading.local(), threading.Barrier(2), list[Any]()
+
+    def note(store: PostgresStore) -> None:
+        connect(store)
+        stores.append(store)
+        here.connected = True
+
+    def together() -> int:
+        # Each has connected, and looks whether the other one was faster.
+        if getattr(here, "connected", False):
+            here.connected = False
+            both.wait(20)
+        return own_id()
+
+    monkeypatch.setattr(PostgresStore, "open", note)
+    monkeypatch.setattr("queuert.client.sync_base.os.getpid", together)
+    notify = InProcessNotify()
+    client = Client(PostgresState(dsn), JobTypes(), notify=notify)
+    threads = [threading.Thread(target=client.open) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    client.close()
+    assert len(stores) == 2
+    assert not notify.healthy
+    for store in stores:
+        with pytest.raises(ClosedError):
+            store.get_jobs(["any"])
+
+
+async def test_a_close_that_is_cancelled_closes_the_hints_as_well(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    close, closing = AsyncPostgresStore.aclose, asyncio.Event()
+
+    async def slowly(store: AsyncPostgresStore) -> None:
+        await close(store)
+        closing.set()
+        await asyncio.Future()
+
+    monkeypatch.setattr(AsyncPostgresStore, "aclose", slowly)
+    notify = InProcessNotify()
+    client = AsyncClient(PostgresState(dsn), JobTypes(), notify=notify)
+    await client.open()
+    ending = asyncio.create_task(client.aclose())
+    await closing.wait()
+    ending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+    assert not notify.healthy
 
 
 async def test_workers_hear_of_starts_whose_outcome_is_unknown(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,6 +93,15 @@ def test_drops_a_database_with_a_forgotten_session(postgres_server: str) -> None
         forgotten.close()
 
 
+def test_disconnects_when_the_template_cannot_be_dropped(postgres_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    databases = TemplateDatabases(postgres_server, make_table)
+    with monkeypatch.context() as failing:
+        failing.setattr(databases, "_drop_template", lambda: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            databases.close()
+    assert databases._admin.closed
+
+
 def test_an_empty_database_has_no_tables(bare_dsn: str) -> None:
     with psycopg.connect(bare_dsn) as connection:
         assert connection.execute("select count(*) from pg_tables where schemaname = 'public'").fetchone() == (0,)

@@ -26,9 +26,10 @@ from queuert import (
     after,
 )
 from queuert.deduplication import Deduplicate
-from queuert.errors import ConfigurationError, JobNotFoundError
+from queuert.errors import ClosedError, ConfigurationError, JobNotFoundError
 from queuert.ids import new_token
 from queuert.state.adapter import ClaimRequest
+from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.testing import AsyncJobQueue, JobQueue, UnexpectedFailureError
 from queuert.testing.events import EventLog
 from queuert.testing.idle import is_idle
@@ -392,6 +393,30 @@ async def test_time_does_not_go_back(queue: AsyncJobQueue) -> None:
 
 
 # --- synchronous -----------------------------------------------------------------------------------------------------
+
+
+async def test_it_connects_once_and_lets_go_of_all(state: PostgresState, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect, stores = AsyncPostgresStore.open, list[AsyncPostgresStore]()
+
+    async def note(store: AsyncPostgresStore) -> None:
+        stores.append(store)
+        await connect(store)
+
+    monkeypatch.setattr(AsyncPostgresStore, "open", note)
+    async with AsyncJobQueue(state, JOB_TYPES) as queue:
+        assert not any(await asyncio.gather(queue.jobs(), queue.jobs()))
+        late = asyncio.create_task(AsyncJobQueue.jobs(other := AsyncJobQueue(state, JOB_TYPES)))
+        while len(stores) < 3:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        await other.aclose()
+        with pytest.raises(ClosedError):
+            await late
+    with pytest.raises(ClosedError):
+        await queue.jobs()
+    assert len(stores) == 3
+    for store in stores:
+        with pytest.raises(ClosedError):
+            await store.get_jobs(["any"])
 
 
 def test_in_a_synchronous_test(state: PostgresState) -> None:
