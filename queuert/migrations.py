@@ -135,8 +135,13 @@ def _run(dsn: str, schema: str, lock_timeout: float, name: str, revision: str) -
 
     def connect() -> psycopg.Connection[Any]:
         connection = _connect(dsn)
-        connection.execute("SELECT set_config('lock_timeout', %s, false)", (str(max(1, round(lock_timeout * 1000))),))
-        connection.commit()
+        milliseconds = str(max(1, round(lock_timeout * 1000)))
+        try:
+            connection.execute("SELECT set_config('lock_timeout', %s, false)", (milliseconds,))
+            connection.commit()
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     with _only_migrator(dsn, schema, lock_timeout), _alembic_errors(f"{name} of schema {schema!r} to {revision!r}"):

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar, cast
 
 from queuert.state.adapter import ClaimedJob, Finish, FinishResult, NewJob, StartedJob, StoreRisk
 from queuert.state.async_store import AsyncStore, AsyncStoreTransaction
+from queuert.state.endings import to_the_end
 from queuert.state.sync_store import Store, StoreTransaction
 
 _T = TypeVar("_T")
@@ -49,16 +50,6 @@ class _Threads:
             pool.shutdown(wait=False)
 
 
-async def _to_the_end(call: asyncio.Future[_T]) -> _T:
-    """The result; a cancellation waits for the call: it writes in the caller's transaction, who then rolls back."""
-    try:
-        return await asyncio.shield(call)
-    except asyncio.CancelledError:
-        if not call.done():
-            await asyncio.wait([call])
-        raise
-
-
 class _ThreadedStore:
     """Every operation of the store, as a coroutine function of the same name and arguments."""
 
@@ -76,7 +67,10 @@ class _ThreadedStore:
 
         async def call(*values: Any, **named: Any) -> Any:
             under_way = self._threads.submit(lambda: operation(*values, **named))
-            return await (under_way if named.get("connection") is None else _to_the_end(under_way))
+            if named.get("connection") is None:
+                return await under_way
+            # It writes in the caller's transaction, who rolls back when this was cancelled.
+            return await to_the_end(under_way)
 
         return call
 
@@ -85,9 +79,19 @@ class _ThreadedStore:
         jobs = [job for part in parts for job in part]
         return await self._threads.submit(lambda: self._store.start_jobs(jobs))
 
+    async def open(self) -> None:
+        try:
+            await to_the_end(self._threads.submit(self._store.open))
+        except BaseException:
+            # Who does not get an open store does not close one.
+            await self.aclose()
+            raise
+
     async def aclose(self) -> None:
-        await self._threads.submit(self._store.close)
-        self._threads.end()
+        try:
+            await to_the_end(self._threads.submit(self._store.close))
+        finally:
+            self._threads.end()
 
     def transaction(self, job: ClaimedJob) -> _ThreadedTransaction:
         return _ThreadedTransaction(lambda: self._store.transaction(job), self._threads)
@@ -166,7 +170,7 @@ class _ThreadedTransaction(AsyncStoreTransaction):
                 self._leave(None)
             return result
 
-        return await _to_the_end(self._threads.submit(write))
+        return await to_the_end(self._threads.submit(write))
 
     # --- the beginning ------------------------------------------------------------------------------------------------
 
@@ -232,7 +236,7 @@ class _ThreadedTransaction(AsyncStoreTransaction):
     ) -> bool | None:
         if self._left:
             return None
-        return await _to_the_end(self._threads.submit(lambda: self._leave(error)))
+        return await to_the_end(self._threads.submit(lambda: self._leave(error)))
 
 
 class _NobodyCameError(Exception):

@@ -221,6 +221,21 @@ def test_a_long_transaction_in_the_way(bare_dsn: str, holder: psycopg.Connection
     migrations.downgrade(bare_dsn, revision="base", lock_timeout=10)
 
 
+def test_a_refused_wait_leaves_no_connection_open(bare_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More milliseconds than Postgres can count."""
+    made: list[psycopg.Connection[Any]] = []
+    connect = migrations._connect
+
+    def note(dsn: str, *, autocommit: bool = False) -> psycopg.Connection[Any]:
+        made.append(connect(dsn, autocommit=autocommit))
+        return made[-1]
+
+    monkeypatch.setattr(migrations, "_connect", note)
+    with pytest.raises(MigrationError, match="lock_timeout"):
+        migrations.upgrade(bare_dsn, lock_timeout=3e6)
+    assert [connection.closed for connection in made] == [True, True]
+
+
 def test_the_lock_is_given_back(bare_dsn: str, holder: psycopg.Connection[Any]) -> None:
     """After success and after failure, no session and no lock is left."""
     migrations.upgrade(bare_dsn)

@@ -141,9 +141,12 @@ class AsyncPostgresTransaction:
             with self._connections.limited(self._connection):
                 await self._begin()
         except BaseException as error:
-            with self._connections.watched(self._connection):
-                await self._roll_back()
-            await borrowed.__aexit__(type(error), error, error.__traceback__)
+            try:
+                with self._connections.watched(self._connection):
+                    await self._roll_back()
+            finally:
+                # Also if this is cancelled meanwhile: nobody else would give it back.
+                await borrowed.__aexit__(type(error), error, error.__traceback__)
             raise
         self._borrowed = borrowed
         self._connection.held = True

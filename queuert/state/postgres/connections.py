@@ -31,7 +31,8 @@ class _Base:
     def __init__(self, settings: PostgresSettings, size: int) -> None:
         self._settings = settings
         self._watchdog = Watchdog(settings.answer_timeout)
-        self._in_use: set[BaseConnection[Any]] = set()
+        self._in_use: dict[BaseConnection[Any], Any] = {}
+        """With the pool that each was taken from: the store may have been closed, and opened again, since."""
         self._refusals = Refusals()
         self._pool_arguments: dict[str, Any] = {
             "conninfo": settings.dsn,
@@ -147,11 +148,12 @@ class AsyncConnections(_Base):
     async def _taken(self) -> AsyncKeptConnection:
         if self._pool is None:
             raise ClosedError("the store is not open: it was closed, or never opened")
+        pool = self._pool
         try:
-            connection = await self._waited_for(self._pool)
+            connection = await self._waited_for(pool)
         except Error as error:
             raise mapped(error) from error
-        self._in_use.add(connection)
+        self._in_use[connection] = pool
         return connection
 
     async def _waited_for(self, pool: AsyncConnectionPool[AsyncKeptConnection]) -> AsyncKeptConnection:
@@ -168,15 +170,13 @@ class AsyncConnections(_Base):
             await pool.putconn(connection)
 
     async def _give_back(self, connection: AsyncKeptConnection) -> None:
-        self._in_use.discard(connection)
+        pool = self._in_use.pop(connection)
         # What a handler set for itself is not for the next one.
         connection.row_factory, connection.cursor_factory = tuple_row, AsyncCursor
         connection.rests_since = time.monotonic()
         close_if_in_pipeline(connection.pgconn)
-        if self._pool is None:
-            await connection.close()
-        else:
-            await self._pool.putconn(connection)
+        # Where the pool is closed, it closes the connection.
+        await pool.putconn(connection)
 
     @contextmanager
     def limited(self, connection: AsyncKeptConnection) -> Iterator[None]:
@@ -238,11 +238,12 @@ class Connections(_Base):
     def _taken(self) -> KeptConnection:
         if self._pool is None:
             raise ClosedError("the store is not open: it was closed, or never opened")
+        pool = self._pool
         try:
-            connection = self._waited_for(self._pool)
+            connection = self._waited_for(pool)
         except Error as error:
             raise mapped(error) from error
-        self._in_use.add(connection)
+        self._in_use[connection] = pool
         return connection
 
     def _waited_for(self, pool: ConnectionPool[KeptConnection]) -> KeptConnection:
@@ -259,14 +260,12 @@ class Connections(_Base):
             pool.putconn(connection)
 
     def _give_back(self, connection: KeptConnection) -> None:
-        self._in_use.discard(connection)
+        pool = self._in_use.pop(connection)
         connection.row_factory, connection.cursor_factory = tuple_row, Cursor
         connection.rests_since = time.monotonic()
         close_if_in_pipeline(connection.pgconn)
-        if self._pool is None:
-            connection.close()
-        else:
-            self._pool.putconn(connection)
+        # Where the pool is closed, it closes the connection.
+        pool.putconn(connection)
 
     @contextmanager
     def limited(self, connection: KeptConnection) -> Iterator[None]:

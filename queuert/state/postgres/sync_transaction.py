@@ -142,9 +142,12 @@ class PostgresTransaction:
             with self._connections.limited(self._connection):
                 self._begin()
         except BaseException as error:
-            with self._connections.watched(self._connection):
-                self._roll_back()
-            borrowed.__exit__(type(error), error, error.__traceback__)
+            try:
+                with self._connections.watched(self._connection):
+                    self._roll_back()
+            finally:
+                # Also if this is cancelled meanwhile: nobody else would give it back.
+                borrowed.__exit__(type(error), error, error.__traceback__)
             raise
         self._borrowed = borrowed
         self._connection.held = True

@@ -14,6 +14,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from redis.retry import Retry
 
 from queuert.errors import ClosedError
+from queuert.state.endings import to_the_end
 from queuert.state.redis.failures import checked, is_read_only, mapped_errors
 from queuert.state.redis.flushing import confirmed, queued
 from queuert.state.redis.requests import Arguments
@@ -61,7 +62,11 @@ class AsyncConnections:
         """Close the pool; what is under way on it fails."""
         client, self._client = self._client, None
         if client is not None:
-            await client.connection_pool.disconnect(inuse_connections=True)
+            await self._disconnect(client)
+
+    async def _disconnect(self, client: Any) -> None:
+        # The driver has a task for each connection: cancelled before they begin, they would leave all of them open.
+        await to_the_end(asyncio.ensure_future(client.connection_pool.disconnect(inuse_connections=True)))
 
     async def run(self, name: str, arguments: Arguments, *, flushed: bool = False) -> Any:
         """Run an operation and return what it answers; ``flushed``: when it is on disk, if that is set."""
@@ -69,19 +74,24 @@ class AsyncConnections:
         if client is None:
             raise ClosedError(_CLOSED)
         one = script(name)
-        with mapped_errors():
-            try:
-                async with in_time(client):
-                    words = (1, self._settings.prefix, *arguments)
-                    try:
-                        answer = await self._asked(client, "EVALSHA", one.digest, *words, flushed=flushed)
-                    except NoScriptError:
-                        answer = await self._asked(client, "EVAL", one.text, *words, flushed=flushed)
-            except ResponseError as error:
-                # Where a name or a proxy stands for the primary, new connections lead to the new one.
-                if is_read_only(error):
-                    await client.connection_pool.disconnect(inuse_connections=False)
-                raise
+        try:
+            with mapped_errors():
+                try:
+                    async with in_time(client):
+                        words = (1, self._settings.prefix, *arguments)
+                        try:
+                            answer = await self._asked(client, "EVALSHA", one.digest, *words, flushed=flushed)
+                        except NoScriptError:
+                            answer = await self._asked(client, "EVAL", one.text, *words, flushed=flushed)
+                except ResponseError as error:
+                    # Where a name or a proxy stands for the primary, new connections lead to the new one.
+                    if is_read_only(error):
+                        await client.connection_pool.disconnect(inuse_connections=False)
+                    raise
+        finally:
+            if self._client is not client:
+                # Closed meanwhile. What connected after that is in the old pool, which nobody closes again.
+                await self._disconnect(client)
         return checked(answer)
 
     async def _asked(self, client: Any, *words: Any, flushed: bool) -> Any:
@@ -119,17 +129,21 @@ class Connections:
         if client is None:
             raise ClosedError(_CLOSED)
         one = script(name)
-        with mapped_errors():
-            try:
-                words = (1, self._settings.prefix, *arguments)
+        try:
+            with mapped_errors():
                 try:
-                    answer = self._asked(client, "EVALSHA", one.digest, *words, flushed=flushed)
-                except NoScriptError:
-                    answer = self._asked(client, "EVAL", one.text, *words, flushed=flushed)
-            except ResponseError as error:
-                if is_read_only(error):
-                    client.connection_pool.disconnect(inuse_connections=False)
-                raise
+                    words = (1, self._settings.prefix, *arguments)
+                    try:
+                        answer = self._asked(client, "EVALSHA", one.digest, *words, flushed=flushed)
+                    except NoScriptError:
+                        answer = self._asked(client, "EVAL", one.text, *words, flushed=flushed)
+                except ResponseError as error:
+                    if is_read_only(error):
+                        client.connection_pool.disconnect(inuse_connections=False)
+                    raise
+        finally:
+            if self._client is not client:
+                client.connection_pool.disconnect(inuse_connections=True)
         return checked(answer)
 
     def _asked(self, client: Any, *words: Any, flushed: bool) -> Any:
