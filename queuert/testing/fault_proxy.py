@@ -5,6 +5,7 @@ that changes its behaviour has taken effect when it returns.
 """
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -18,6 +19,7 @@ __all__ = ["Direction", "FaultProxy"]
 
 _HOST = "127.0.0.1"
 _CALL_SECONDS = 10.0
+_BACKLOG = 100
 _T = TypeVar("_T")
 
 
@@ -171,23 +173,43 @@ class FaultProxy:
             self._started.set_exception(error)
 
     async def _serve(self) -> None:
-        listener = await asyncio.start_server(self._accept, _HOST, 0)
-        self._started.set_result((asyncio.get_running_loop(), listener.sockets[0].getsockname()[1]))
-        await self._stopping.wait()
-        listener.close()
+        loop = asyncio.get_running_loop()
+        # A server of asyncio's takes connections in tasks of its own, and one that comes while it closes stays open.
+        with socket.create_server((_HOST, 0), backlog=_BACKLOG) as listener:
+            listener.setblocking(False)
+            loop.add_reader(listener, self._accept, listener)
+            self._started.set_result((loop, listener.getsockname()[1]))
+            await self._stopping.wait()
+            loop.remove_reader(listener)
         self._reset_links()
         for connection in self._connections:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A plain function, so that the task is ours to wait for."""
-        connection = asyncio.get_running_loop().create_task(self._connect(reader, writer))
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            client, _ = listener.accept()
+        except OSError:
+            return  # It has gone again, or there is no descriptor to spare: then it is looked for once more.
+        connection = asyncio.get_running_loop().create_task(self._connect(client))
         self._connections.add(connection)
-        connection.add_done_callback(self._connections.discard)
 
-    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        def end(task: asyncio.Task[None]) -> None:
+            self._connections.discard(task)
+            client.close()  # The task may have been cancelled before it began.
+
+        connection.add_done_callback(end)
+
+    async def _connect(self, client: socket.socket) -> None:
+        client.setblocking(False)
+        reader, writer = await asyncio.open_connection(sock=client)
         self.accepted.set()
+        try:
+            await self._pass_on(reader, writer)
+        finally:
+            writer.transport.abort()  # Where it was cancelled while it connected to the server.
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             if self._faults.refusing:
                 raise ConnectionRefusedError

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 _HOST = "127.0.0.1"
 _KEY_DATA, _NOTIFICATION, _READY = b"K", b"A", b"Z"
+_PATIENCE = 20.0
 
 
 class FakePooler:
@@ -26,13 +27,14 @@ class FakePooler:
         self._target = (parts.hostname or _HOST, parts.port or 5432)
         self._listener = socket.create_server((_HOST, 0))
         self._sockets = ExitStack()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
         port = self._listener.getsockname()[1]
         netloc = f"{parts.username}@{_HOST}:{port}"
         self.dsn = parts._replace(netloc=netloc, query="sslmode=disable&gssencmode=disable").geturl()
         self.transaction_mode = transaction_mode
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting.start()
         return self
 
     def __exit__(
@@ -41,14 +43,16 @@ class FakePooler:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        # Somebody may have been accepted at this very moment: an adapter that is open yet connects when it has to.
+        self._accepting.join(_PATIENCE)
         self._sockets.close()
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                server = self._sockets.enter_context(socket.create_connection(self._target))
                 self._sockets.enter_context(client)
+                server = self._sockets.enter_context(socket.create_connection(self._target))
                 _Lent(self, client, server).start()
 
 

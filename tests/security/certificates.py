@@ -101,8 +101,11 @@ class TlsFront:
         try:
             first = await self._agreed(reader, writer) if self._asked else b""
             from_server, to_server = await asyncio.open_connection(*self._target)
-            to_server.write(first)
-            await asyncio.gather(_pass(reader, to_server), _pass(from_server, writer))
+            try:
+                to_server.write(first)
+                await asyncio.gather(_pass(reader, to_server), _pass(from_server, writer))
+            finally:
+                to_server.transport.abort()  # The end of the front may come before either has begun to pass.
         except (OSError, asyncio.IncompleteReadError):
             pass  # Who does not like the certificate goes away.
         finally:

@@ -5,9 +5,11 @@ A connection that may be broken is closed with `contextlib.closing`: leaving psy
 
 import asyncio
 import contextlib
+import gc
 import socket
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -210,6 +212,39 @@ def test_closing_twice_does_nothing(bare_dsn: str) -> None:
     with pytest.raises(psycopg.OperationalError):
         connection.execute("select 1")
     connection.close()
+
+
+def test_closing_ends_what_is_only_connecting(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect, connecting = asyncio.open_connection, threading.Event()
+
+    async def for_ever(*address: Any, **options: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if not address:
+            return await connect(**options)
+        connecting.set()
+        return await asyncio.Future()
+
+    monkeypatch.setattr(asyncio, "open_connection", for_ever)
+    with FaultProxy("127.0.0.1", 1) as proxy:
+        client = socket.create_connection((proxy.host, proxy.port), timeout=WAIT)
+        assert connecting.wait(WAIT)
+    with client:
+        assert client.recv(1) == b""
+    monkeypatch.undo()
+    gc.collect()
+
+
+def test_closing_ends_what_comes_at_that_moment() -> None:
+    """A connection that it leaves open is told when it is collected, as an error."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        for _ in range(20):
+            with FaultProxy("127.0.0.1", server.getsockname()[1]) as proxy:
+                clients = [socket.socket() for _ in range(5)]
+                for client in clients:
+                    client.setblocking(False)
+                    client.connect_ex((proxy.host, proxy.port))
+            for client in clients:
+                client.close()
+        gc.collect()
 
 
 async def test_is_used_from_an_event_loop(bare_dsn: str) -> None:

@@ -11,6 +11,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 _EXECUTE, _QUERY, _SYNC = b"E", b"Q", b"S"
+_PATIENCE = 20.0
 
 
 class Wire:
@@ -25,7 +26,8 @@ class Wire:
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
         self._listening = socket.create_server(("127.0.0.1", 0))
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     @property
     def dsn(self) -> str:
@@ -51,22 +53,24 @@ class Wire:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for one in (self._listening, *self._sockets):
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+        _end(self._listening)
+        # Somebody may have been accepted at this very moment, such as a connection that a pool makes late.
+        self._accepting.join(_PATIENCE)
+        for one in self._sockets:
+            _end(one)
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):  # Closed: nobody is to come any more.
             while True:
                 client, _ = self._listening.accept()
+                self._sockets.append(client)
                 host, port = self._parts.hostname, self._parts.port
                 assert host is not None
                 assert port is not None
                 server = socket.create_connection((host, port))
+                self._sockets.append(server)
                 for one in (client, server):
                     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._sockets += [client, server]
                 threading.Thread(target=self._pump, args=(client, server, _Messages(self)), daemon=True).start()
                 threading.Thread(target=self._pump, args=(server, client, None), daemon=True).start()
 
@@ -84,6 +88,13 @@ class Wire:
         """Another message of this kind."""
         with self._lock:
             self._counts[kind] += 1
+
+
+def _end(one: socket.socket) -> None:
+    """Close it, also while another thread waits for something to come."""
+    with contextlib.suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)
+    one.close()
 
 
 class _Messages:
