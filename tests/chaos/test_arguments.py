@@ -23,7 +23,7 @@ from queuert.testing.chaos.fleet import Fleet
 from queuert.testing.chaos.gates import STARTS, asked_of
 from queuert.testing.chaos.history import History
 from queuert.testing.chaos.plan import make_plan
-from queuert.testing.chaos.processes import ChaosError
+from queuert.testing.chaos.processes import ChaosError, Nursery
 from queuert.testing.chaos.profiles import STORES
 from queuert.testing.chaos.rehearsal import rehearse
 from queuert.testing.chaos.report import OF_FIGURES, measured
@@ -203,6 +203,24 @@ def test_a_run_that_does_not_come_about_ends_its_processes(monkeypatch: pytest.M
 
     monkeypatch.setattr(Fleet, "close", note)
     monkeypatch.setattr(run, "Outsider", refuse)
+    with pytest.raises(ChaosError):
+        run_chaos(ChaosSettings(SMOKE, store="sqlite", jobs=0, faults=0, seconds=1.0))
+    assert len(closed) == 1
+
+
+def test_a_fleet_that_does_not_come_about_ends_its_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Nursery] = []
+    close = Nursery.close
+
+    def note(self: Nursery) -> None:
+        closed.append(self)
+        close(self)
+
+    def refuse(*_: Any) -> None:
+        raise ChaosError("no")
+
+    monkeypatch.setattr(Nursery, "close", note)
+    monkeypatch.setattr(Fleet, "_worker", refuse)
     with pytest.raises(ChaosError):
         run_chaos(ChaosSettings(SMOKE, store="sqlite", jobs=0, faults=0, seconds=1.0))
     assert len(closed) == 1

@@ -22,7 +22,7 @@ from queuert.testing.chaos.figures import measures, recoveries, spread
 from queuert.testing.chaos.history import History
 from queuert.testing.chaos.loading import load_records
 from queuert.testing.chaos.plan import make_plan
-from queuert.testing.chaos.processes import Nursery
+from queuert.testing.chaos.processes import ChaosError, Nursery
 from queuert.testing.chaos.records import Records, Tail, read
 from queuert.testing.chaos.report import ChaosReport
 from queuert.testing.chaos.stores import owned_store
@@ -115,6 +115,19 @@ def test_a_child_that_is_stopped_as_soon_as_it_is_there_ends(tmp_path: Path) -> 
         assert child.wait(20.0)
         assert child.code == 0
     nursery.close()
+
+
+def test_a_nursery_whose_zygote_has_died_is_closed_all_the_same(tmp_path: Path) -> None:
+    nursery = Nursery()
+    nursery.start("client", patient_client(tmp_path), tmp_path / "log").kill()
+    os.kill(nursery._zygote.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, nursery._zygote.pid, os.WEXITED | os.WNOWAIT)
+    with pytest.raises(ChaosError, match="has ended"):
+        nursery.start("client", patient_client(tmp_path), tmp_path / "log")
+    nursery.close()
+    assert nursery._zygote.returncode == -signal.SIGKILL
+    assert nursery._zygote.stdout is not None
+    assert nursery._zygote.stdout.closed
 
 
 def test_a_directory_is_of_one_run(tmp_path: Path) -> None:

@@ -91,22 +91,24 @@ class Fleet:
     def __init__(self, settings: ChaosSettings, plan: Plan, store: OwnedStore, directory: Path) -> None:
         self._directory = directory
         self._store = store
-        self._stack = ExitStack()
-        self._nursery = Nursery()
-        self._stack.callback(self._nursery.close)
-        self._stopped = threading.Event()
-        self.began = time.time()
-        self._ends = Records(directory / "ends.jsonl")
-        self._away = Records(directory / "away.jsonl")
-        self.listeners = self._proxy(store)
-        """What the hints of all workers go through."""
-        common = {"store": store.name, "directory": str(directory), "workload": settings.workload}
-        self.workers = [self._worker(number, store, common) for number in range(settings.profile.workers)]
-        self.clients = [self._client(number, store, common, plan) for number in range(settings.profile.clients)]
-        self._witness_proxy = self._proxy(store) if settings.profile.witnesses else None
-        self.witnesses = tuple(self._witnesses(settings, store, common)) if settings.profile.witnesses else ()
-        """A worker and a client that live as long as the run."""
-        self._keeper = threading.Thread(target=self._keep, name="queuert-chaos-keeper", daemon=True)
+        with ExitStack() as stack:
+            self._stack = stack
+            self._nursery = Nursery()
+            self._stack.callback(self._nursery.close)
+            self._stopped = threading.Event()
+            self.began = time.time()
+            self._ends = Records(directory / "ends.jsonl")
+            self._away = Records(directory / "away.jsonl")
+            self.listeners = self._proxy(store)
+            """What the hints of all workers go through."""
+            common = {"store": store.name, "directory": str(directory), "workload": settings.workload}
+            self.workers = [self._worker(number, store, common) for number in range(settings.profile.workers)]
+            self.clients = [self._client(number, store, common, plan) for number in range(settings.profile.clients)]
+            self._witness_proxy = self._proxy(store) if settings.profile.witnesses else None
+            self.witnesses = tuple(self._witnesses(settings, store, common)) if settings.profile.witnesses else ()
+            """A worker and a client that live as long as the run."""
+            self._keeper = threading.Thread(target=self._keep, name="queuert-chaos-keeper", daemon=True)
+            self._stack = stack.pop_all()
 
     def _proxy(self, store: OwnedStore) -> FaultProxy | None:
         return self._stack.enter_context(store.proxy()) if store.has_server else None

@@ -89,8 +89,11 @@ class Nursery:
         order = {"number": number, "role": role, "settings": dict(settings), "log": str(log)}
         assert self._zygote.stdin is not None
         with self._changed:
-            self._zygote.stdin.write(json.dumps(order).encode() + b"\n")
-            self._zygote.stdin.flush()
+            try:
+                self._zygote.stdin.write(json.dumps(order).encode() + b"\n")
+                self._zygote.stdin.flush()
+            except BrokenPipeError as error:
+                raise ChaosError("the process that forks the others has ended") from error
             self._changed.wait_for(lambda: number in self._started or self._zygote.poll() is not None, _SECONDS)
             if number not in self._started:
                 raise ChaosError("the process that forks the others has ended, or hangs")
@@ -117,7 +120,8 @@ class Nursery:
         for process in self._apart:
             process.kill()
             process.wait()
-        self._zygote.stdin.close()
+        with suppress(BrokenPipeError):  # It has ended before, and an order was left that it did not read.
+            self._zygote.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self._zygote.wait(_SECONDS)
         self._zygote.kill()
