@@ -72,10 +72,13 @@ async def test_set_so_and_set_back(ground: Ground, role: Role, job_type: JobType
         await log.wait_for(StateFailed)
         await asyncio.to_thread(role.reset)
         attempt = await chain.result(2 * WAIT)
+        # A block may get a session that was opened before the end of it, and none had written on.
         other = await ground.client.start_chain(job_type, Plan(completes=completes))
-        assert await other.result(2 * WAIT) == 1
+        attempts = {chain.id: attempt, other.id: await other.result(2 * WAIT)}
         await recovered(log)
-    assert ground.witness.effects(chain.id) == ([attempt] if completes else [])
+    for chain_id, attempt in attempts.items():
+        assert ground.witness.effects(chain_id) == ([attempt] if completes else [])
+    assert completes or attempts[other.id] == 1
     assert len(log.of(AttemptCompleted)) == 2
     assert len(log.of(WorkerStarted)) == len(log.of(WorkerStopped)) == 1
 
