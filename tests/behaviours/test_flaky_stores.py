@@ -17,7 +17,7 @@ from queuert.observability.events import AttemptAborted, AttemptCompleted, Attem
 from queuert.policies import Backoff
 from queuert.state.adapter import ClaimRequest
 from tests.behaviours.flaky import FlakyState, nth, seeded
-from tests.behaviours.support import QUICK, World, last, middle, number, text, total
+from tests.behaviours.support import QUICK, WATCHED, World, echo, last, middle, number, text, total
 from tests.worker.support import Gate, until
 
 SHORT = LeasePolicy(seconds=1.0, renew_every=0.2)
@@ -224,7 +224,9 @@ async def test_the_answer_to_a_reap_is_lost(world: World) -> None:
             return False
         return bool(world.rows("select 1 from queuert.job where lease_expirations = 1"))
 
-    world.handles(number, by=handler)
+    # Its reaper looks as often as the shortest lease lasts; none is held for so short a time.
+    world.handles(text, by=echo)
+    world.handles(number, by=handler, lease=WATCHED)
     state = FlakyState(world.state, reaped)
     left_behind = await world.caller.start_chain(number, 1)
     dead = world.state.async_store(connections=1)

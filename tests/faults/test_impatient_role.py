@@ -9,7 +9,7 @@ from typing import LiteralString
 import psycopg
 import pytest
 
-from queuert import AsyncClient, JobType, PostgresState
+from queuert import AsyncClient, JobType, LeasePolicy, PostgresState
 from queuert.errors import StateUnavailableError
 from queuert.observability.events import AttemptCompleted, LoopFailed, LoopRecovered, WorkerStarted
 from queuert.testing.events import EventLog
@@ -83,7 +83,9 @@ async def test_the_row_of_an_attempt_is_locked(
 async def test_complete_meets_a_locked_row(ground: Ground, role: Role, job_type: JobType[Plan, int]) -> None:
     """The block is refused with a typed error, the attempt is made again, and its effect stands once."""
     role.set("lock_timeout", "100")
-    async with ground.worker(state=PostgresState(role.address)):
+    # Without renewals: one that is held up with the row in its hands would be met by the second attempt as well.
+    unrenewed = LeasePolicy(seconds=120.0, renew_every=30.0)
+    async with ground.worker(state=PostgresState(role.address), lease=unrenewed):
         chain = await ground.client.start_chain(job_type, Plan(before=[1], completes=True))
         await ground.step(chain.id, "began")
         async with locked(ground.dsn, ROW):

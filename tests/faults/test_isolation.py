@@ -20,6 +20,9 @@ pytestmark = pytest.mark.fault
 
 STRICT = pytest.mark.parametrize("level", [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE])
 
+UNRENEWED = LeasePolicy(seconds=120.0, renew_every=30.0)
+"""No renewal comes while a test lasts: it writes to the job's row, which is such a change as well."""
+
 COUNT = "select count(*) from orders"
 ORDER = "insert into orders default values"
 
@@ -37,7 +40,7 @@ async def test_a_blocker_that_changed_since(ground: Ground, level: IsolationLeve
     async with await AsyncConnection.connect(ground.dsn) as caller:
         await caller.set_isolation_level(level)
         await caller.execute(COUNT)
-        async with ground.worker():
+        async with ground.worker(lease=UNRENEWED):
             await ground.step(blocker.id, "began")
             await caller.execute(ORDER)
             with pytest.raises(StateUnavailableError, match="could not serialize"):

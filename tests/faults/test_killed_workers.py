@@ -6,7 +6,7 @@ import pytest
 
 from queuert import AsyncChain, JobType
 from queuert.observability.events import JobReaped
-from tests.faults.application import Plan, patient
+from tests.faults.application import LASTING, Plan, patient
 from tests.faults.ground import COLOURS, WAIT, Ground
 
 pytestmark = pytest.mark.fault
@@ -14,7 +14,8 @@ pytestmark = pytest.mark.fault
 
 async def killed_at(ground: Ground, chain: AsyncChain[int], step: str) -> str:
     """Let a worker begin the chain's job and kill it at that step; its name."""
-    process = ground.spawn()
+    # A short lease could run out before that, on a slow machine; what the dead had would last long with this one.
+    process = ground.spawn(lease=LASTING)
     holder = await process.started()
     await ground.step(chain.id, step)
     await process.kill()
@@ -26,6 +27,7 @@ async def test_killed_in_the_handler(ground: Ground, job_type: JobType[Plan, int
     chain = await ground.client.start_chain(job_type, Plan(before=[1, 2]))
     holder = await killed_at(ground, chain, "began")
     assert ground.witness.job(chain.id) == ("running", 1, 0, 0)
+    ground.witness.expire_leases()
 
     async with ground.worker():
         reaped = await ground.log.wait_for(JobReaped, job_id=chain.id)
@@ -45,6 +47,7 @@ async def test_killed_between_the_handler_and_the_commit(ground: Ground, job_typ
     chain = await ground.client.start_chain(job_type, Plan(completes=True, inside=[1]))
     await killed_at(ground, chain, "inside")
     assert ground.witness.effects(chain.id) == []
+    ground.witness.expire_leases()
 
     async with ground.worker():
         assert await chain.result(WAIT) == 2

@@ -39,6 +39,12 @@ LOSSES: dict[str, tuple[LiteralString, AbortReason]] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _patient_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that stops waits for handlers that were told to: two seconds may be too short for their endings."""
+    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", WAIT)
+
+
 @pytest.mark.parametrize("how", LOSSES)
 async def test_a_coroutine_is_cancelled_with_the_reason(stage: Stage, how: str) -> None:
     statement, reason = LOSSES[how]

@@ -28,6 +28,12 @@ from tests.worker.completing import WRITE, Effects, closed, effects_of
 from tests.worker.support import WAIT, Stage, in_time, number, relay, text
 
 
+@pytest.fixture(autouse=True)
+def _patient_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that stops waits for the ends of blocks: two seconds may be too short for them."""
+    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", WAIT)
+
+
 @pytest.fixture
 def effects(stage: Stage) -> Effects:
     """A table for the handlers' own writes, and what is in it."""

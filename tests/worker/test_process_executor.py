@@ -43,6 +43,7 @@ from queuert.observability.events import (
 from queuert.worker import process_handle
 from queuert.worker.process_executor import HandlerProcesses
 from queuert.worker.process_handle import ChildProcess
+from queuert.worker.process_messages import Abort
 from tests.worker import killable
 from tests.worker.completing import effects_of
 from tests.worker.support import (
@@ -516,9 +517,19 @@ async def test_nothing_of_a_process_that_is_found_dead_stays_open(
         assert dead in closed
 
 
+@pytest.mark.usefixtures("time_to_listen")
 async def test_a_process_that_died_idle_is_not_killed_for_the_attempt_that_found_it(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    told: list[ChildProcess] = []
+    send = ChildProcess.send
+
+    def send_and_note(child: ChildProcess, message: object) -> None:
+        if isinstance(message, Abort):
+            told.append(child)
+        send(child, message)
+
+    monkeypatch.setattr(ChildProcess, "send", send_and_note)
     monkeypatch.setattr(ChildProcess, "alive", True)
     monkeypatch.setattr(HandlerProcesses, "_forget", lambda self, child: self._children.discard(child))
     handles(stage, killable.here)
@@ -528,11 +539,11 @@ async def test_a_process_that_died_idle_is_not_killed_for_the_attempt_that_found
         os.kill(pid, signal.SIGKILL)
         await gone(pid)
         await stage.client.start_chain(text, str(tmp_path / "here"), id="one")
-        await arrived(tmp_path / "here")
+        listening = await arrived(tmp_path / "here")
         stage.rows("update queuert.job set lease_token = gen_random_uuid() where id = 'one'")
         await stage.log.wait_for(CommitRefused, job_id="one")
-        # The one that listened had so long; the dead one needs no killing.
-        await asyncio.sleep(1.2)
+    # Whoever is told is killed later, if it does not listen: the dead one, which was there first, was not even told.
+    assert [child._process.pid for child in told] == [listening]
     assert stage.log.of(HandlerKilled) == []
 
 

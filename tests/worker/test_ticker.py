@@ -23,6 +23,8 @@ from queuert.worker import InProcessWorker
 from tests.worker.support import JOB_TYPES, WAIT, Stage, echo, number, text, until
 
 FAR = 86_400.0 * 300
+"""Seconds. Ticks of every day come at midnight, and a missed one counts as on time for a minute after it: a test that
+runs just then would see one more."""
 LONG_AGO = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
 
 
@@ -36,8 +38,10 @@ def make_due(stage: Stage, name: str = "far", tick: datetime = LONG_AGO) -> date
     return tick
 
 
-def make_missed(stage: Stage, name: str, days: float) -> None:
-    stage.rows("update queuert.schedule set next_at = next_at - %s where name = %s", timedelta(days=days), name)
+def make_missed(stage: Stage, ticks: int, *names: str) -> None:
+    """Let it be so long ago that schedules were looked at that each of these has missed so many ticks."""
+    since = timedelta(seconds=FAR * ticks)
+    stage.rows("update queuert.schedule set next_at = next_at - %s where name = any(%s)", since, list(names))
 
 
 async def test_a_tick_is_run(stage: Stage) -> None:
@@ -85,16 +89,16 @@ async def test_put_schedules_wakes_the_ticker(stage: Stage) -> None:
 async def test_missed_ticks(stage: Stage, missed: str, chains: int) -> None:
     """Ticks for which no worker was there are made up for by the schedule's policy when one comes."""
     stage.handles(number, echo)
-    daily = Recurring("daily", number, 1, every=86_400, missed=missed)
-    await stage.client.put_schedules([daily])
-    make_missed(stage, "daily", 5)
+    schedule = far(missed=missed)
+    await stage.client.put_schedules([schedule])
+    make_missed(stage, 5, "far")
     async with stage.worker():
         await until(lambda: stage.one("select next_at > now() from queuert.schedule"), "the schedule moved on")
         await stage.log.wait_for(AttemptCompleted, times=chains) if chains else None
     ids = [row[0] for row in stage.rows("select id from queuert.job order by id")]
-    upcoming = daily.spec.next_after(datetime.now(UTC))
+    upcoming = schedule.spec.next_after(datetime.now(UTC))
     assert upcoming is not None
-    assert ids == [tick_id("daily", upcoming - timedelta(days=days)) for days in range(chains, 0, -1)]
+    assert ids == [tick_id("far", upcoming - timedelta(seconds=FAR * back)) for back in range(chains, 0, -1)]
 
 
 @pytest.mark.timeout(12 * WAIT)
@@ -105,9 +109,9 @@ async def test_eight_tickers_and_many_ticks(stage: Stage) -> None:
     await asyncio.gather(*(worker.start() for worker in workers))
     for batch in range(5):
         names = [f"s{batch}-{n}" for n in range(12)]
-        schedules = [Recurring(name, number, 1, every=86_400, missed=MissedRuns.ALL) for name in names]
+        schedules = [far(name, missed=MissedRuns.ALL) for name in names]
         await stage.client.put_schedules(schedules)
-        stage.rows("update queuert.schedule set next_at = next_at - interval '20 days' where name = any(%s)", names)
+        make_missed(stage, 20, *names)
         await stage.client.put_schedules(schedules)
         await stage.log.wait_for(ChainStarted, times=12 * 20 * (batch + 1), timeout=2 * WAIT)
     await until(lambda: stage.one("select min(next_at) > now() from queuert.schedule"), "all schedules moved on")
