@@ -85,15 +85,18 @@ class Claimer:
             self._event_loop.call_soon_threadsafe(self._woken.set)
 
     async def stop(self, hurry: asyncio.Event) -> None:
-        """Claim no more. A claim under way is waited for; what it took and nobody started is given back.
+        """Claim no more, and give back what nobody started; a claim under way is waited for, as it may take more.
 
         While the store is out of reach that is tried again, until the leases are over, or ``hurry`` is set.
         """
         if self._subscription is not None:
             self._subscription.close()
+        self.loop.tell_to_stop()
         self._prefetch.slots.stop_waiting()
         self._woken.set()
-        await self.loop.stop(cancel=False)
+        self._put_back_waiting()
+        # The answer to a claim may take its time: what waits here already does not wait for it.
+        await asyncio.gather(self.loop.stop(cancel=False), self._returns.settle_all(hurry))
         self._put_back_waiting()
         await self._returns.settle_all(hurry)
 

@@ -52,6 +52,7 @@ class Returns:
         self._unwanted: list[_Unwanted] = []
         self._doubts: list[_Doubt] = []
         self._backoff = Backoff(initial=0.05, maximum=1.0)
+        self._settling = asyncio.Lock()
 
     def __bool__(self) -> bool:
         return bool(self._unwanted or self._doubts)
@@ -76,8 +77,17 @@ class Returns:
         """Give back what is to be looked for by now.
 
         Raises:
-            StateUnavailableError: the store is out of reach; all that it has not answered is kept.
+            StateUnavailableError: the store is out of reach; what it has not answered is kept, as long as leases last.
         """
+        # The claimer may be at it when the worker is stopped.
+        async with self._settling:
+            try:
+                await self._settle()
+            except StateUnavailableError:
+                self._forget_what_is_over()
+                raise
+
+    async def _settle(self) -> None:
         while self._unwanted:
             offered = list(self._unwanted)
             self._told(await self._store.release([one.lease for one in offered]))
@@ -95,7 +105,6 @@ class Returns:
             except StateUnavailableError as error:
                 failures += 1
                 self._observers.emit(StateFailed(worker=self._worker, operation="give back", error=str(error)))
-                self._forget_what_is_over()
             if not self or hurry.is_set():
                 return
             await _sleep(self._backoff.delay(failures) if failures else self.pause, hurry)

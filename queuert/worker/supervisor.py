@@ -47,7 +47,7 @@ class SupervisedLoop:
 
     @property
     def stopping(self) -> bool:
-        """Whether ``stop`` was called; a long step looks at it."""
+        """Whether it was told to stop; a long step looks at it."""
         return self._stopping.is_set()
 
     @property
@@ -55,9 +55,13 @@ class SupervisedLoop:
         """Whether no step has gone well for longer than an outage should last."""
         return self._failing_since is not None and time.monotonic() - self._failing_since > PATIENCE
 
+    def tell_to_stop(self) -> None:
+        """Begin no other step."""
+        self._stopping.set()
+
     async def stop(self, *, cancel: bool = True) -> None:
         """End the loop and wait for it; without ``cancel`` the step under way goes to its end. Idempotent."""
-        self._stopping.set()
+        self.tell_to_stop()
         if self._task is None or self._task.done():
             return
         if cancel:
@@ -69,6 +73,8 @@ class SupervisedLoop:
         while not self.stopping:
             try:
                 if failed is not None:
+                    # Others have a turn, even if whoever is told raises what looks like one more cancellation.
+                    await asyncio.sleep(0)
                     await self._survive(failed)
                     failed = None
                     continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -120,13 +120,17 @@ def nobody_reaps() -> AbstractContextManager[Any]:
     return patch.object(Reaper, "_step", _rest)
 
 
-async def _fail_for_good(self: SupervisedLoop, error: Exception) -> None:
-    raise asyncio.CancelledError
+async def _run_until_it_fails(self: SupervisedLoop) -> None:
+    with suppress(Exception):
+        while not self.stopping:
+            rest = await self._step()
+            if rest is not None:
+                await self.pause(rest)
 
 
 def loops_end_at_an_error() -> AbstractContextManager[Any]:
     """A loop whose step fails ends, in silence."""
-    return patch.object(SupervisedLoop, "_fail", _fail_for_good)
+    return patch.object(SupervisedLoop, "_run", _run_until_it_fails)
 
 
 async def _wait_for_idle(self: WorkerParts, grace: float) -> None:
