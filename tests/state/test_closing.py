@@ -72,6 +72,33 @@ async def test_a_connection_goes_back_to_the_pool_that_it_is_from(dsn: str) -> N
     await connections.aclose()
 
 
+async def test_who_is_cancelled_while_giving_a_connection_back_does_so(dsn: str) -> None:
+    connections = AsyncConnections(PostgresSettings(dsn, "queuert"), 1)
+    await connections.open()
+    taken, leave = asyncio.Event(), asyncio.Event()
+
+    async def use() -> None:
+        async with connections.bare_connection():
+            taken.set()
+            await leave.wait()
+
+    using = asyncio.create_task(use())
+    await in_time(taken)
+    lock: Any = cast(Any, connections)._pool._lock
+    async with lock:
+        leave.set()
+        async with asyncio.timeout(WAIT):
+            while not lock._waiters:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        using.cancel()
+        await asyncio.sleep(0)
+    [left] = await asyncio.gather(using, return_exceptions=True)
+    assert isinstance(left, asyncio.CancelledError)
+    async with asyncio.timeout(WAIT), connections.connection() as connection:
+        await connection.execute("SELECT 1")
+    await connections.aclose()
+
+
 def test_a_synchronous_connection_goes_back_to_the_pool_that_it_is_from(dsn: str) -> None:
     connections = Connections(PostgresSettings(dsn, "queuert"), 1)
     connections.open()

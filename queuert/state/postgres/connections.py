@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
@@ -12,6 +13,7 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from queuert.errors import ClosedError
+from queuert.state.endings import to_the_end
 from queuert.state.postgres.failures import mapped, mapped_errors
 from queuert.state.postgres.kept import AsyncKeptConnection, KeptConnection
 from queuert.state.postgres.settings import PostgresSettings
@@ -175,8 +177,9 @@ class AsyncConnections(_Base):
         connection.row_factory, connection.cursor_factory = tuple_row, AsyncCursor
         connection.rests_since = time.monotonic()
         close_if_in_pipeline(connection.pgconn)
-        # Where the pool is closed, it closes the connection.
-        await pool.putconn(connection)
+        # Where the pool is closed, it closes the connection. Who is cancelled while it waits for its turn there would
+        # leave the connection with nobody, and the pool one short for ever.
+        await to_the_end(asyncio.ensure_future(pool.putconn(connection)))
 
     @contextmanager
     def limited(self, connection: AsyncKeptConnection) -> Iterator[None]:
