@@ -79,7 +79,7 @@ class AsyncJobQueue:
         self._closed = False
 
     async def aclose(self) -> None:
-        """Let go of all connections. Idempotent."""
+        """Let go of all connections. Idempotent; the queue cannot be used afterwards."""
         self._closed = True
         store, self._store = self._store, None
         try:
