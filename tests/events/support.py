@@ -14,7 +14,7 @@ from queuert.state.adapter import ClaimedJob, ClaimRequest, NewJob
 from queuert.state.postgres import PostgresState
 
 _EVENTS = """
-SELECT job_id, kind, status, attempt, worker FROM queuert.job_event WHERE seq > %s ORDER BY seq
+SELECT job_id, kind, status, attempt, worker FROM queuert.event WHERE seq > %s ORDER BY seq
 """
 
 
@@ -40,7 +40,7 @@ class Scene:
     def new(self) -> list[tuple[Any, ...]]:
         """The events since the last look: job, kind, status, attempt, worker."""
         found = self.sql.execute(_EVENTS, [self.seen]).fetchall()
-        row = self.sql.execute("SELECT coalesce(max(seq), 0) FROM queuert.job_event").fetchone()
+        row = self.sql.execute("SELECT coalesce(max(seq), 0) FROM queuert.event").fetchone()
         assert row is not None
         self.seen = row[0]
         return found

@@ -106,7 +106,7 @@ def test_old_events_without_a_day_go(scene: Scene, today: date, monkeypatch: pyt
         scene.write_event(f"{today - (KEEP + 2 + number) * DAY} 12:00:00+00")
     scene.write_event(f"{today - (KEEP - 2) * DAY} 12:00:00+00", job_id="younger")
     assert scene.store.tend_events().deleted == 5
-    assert scene.sql.execute("SELECT job_id FROM queuert.job_event").fetchall() == [("younger",)]
+    assert scene.sql.execute("SELECT job_id FROM queuert.event").fetchall() == [("younger",)]
     assert scene.store.tend_events() == EventUpkeep()
 
 

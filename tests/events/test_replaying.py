@@ -34,7 +34,7 @@ FROM: dict[str, set[str | None]] = {
 }
 """What a job can have been before each kind of event."""
 
-_LOG = "SELECT job_id, kind, status, attempt FROM queuert.job_event ORDER BY {order}"
+_LOG = "SELECT job_id, kind, status, attempt FROM queuert.event ORDER BY {order}"
 _JOBS = "SELECT id, status, attempt FROM queuert.job"
 Log = dict[str, tuple[str | None, int]]
 
@@ -112,5 +112,5 @@ def test_a_transaction_that_is_older_than_what_it_follows(scene: Scene) -> None:
     stored = {row[0]: row[1:] for row in scene.sql.execute(_JOBS.encode())}
     assert stored == {"a": ("cancelled", 1)}
     assert replayed(scene.sql, "seq") == stored
-    by_transaction = scene.sql.execute("SELECT kind FROM queuert.job_event ORDER BY tx, seq").fetchall()
+    by_transaction = scene.sql.execute("SELECT kind FROM queuert.event ORDER BY tx, seq").fetchall()
     assert [row[0] for row in by_transaction] == ["created", "cancelled", "started"]

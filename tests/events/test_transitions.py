@@ -113,7 +113,7 @@ def test_endings(scene: Scene, kind: FinishKind, more: dict[str, Any], event: tu
         scene.new()
     scene.store.finish(endings)
     assert [one for one in scene.new() if one[0] == "a"] == [("a", *event, 1, "me")]
-    stored = scene.value("SELECT error FROM queuert.job_event WHERE job_id = 'a' ORDER BY seq DESC LIMIT 1")
+    stored = scene.value("SELECT error FROM queuert.event WHERE job_id = 'a' ORDER BY seq DESC LIMIT 1")
     assert (stored is None) == ("error" not in more)
     if stored is not None:
         assert stored == scene.value("SELECT error FROM queuert.job WHERE id = 'a'")
@@ -140,7 +140,7 @@ def test_going_on(scene: Scene) -> None:
     scene.store.finish([Finish(lease, FinishKind.CONTINUE, continuation=NewJob("b", "next", "1", schedule=LATER))])
     assert scene.new() == [("a", "continued", "continued", 1, "me"), ("b", "created", "scheduled", 0, None)]
     place = scene.sql.execute(
-        "SELECT chain_id, chain_index, type, chain_type FROM queuert.job_event WHERE job_id = 'b'"
+        "SELECT chain_id, chain_index, type, chain_type FROM queuert.event WHERE job_id = 'b'"
     ).fetchone()
     assert place == ("a", 1, "next", "work")
 
@@ -200,7 +200,7 @@ def test_expired_for_the_last_time(scene: Scene) -> None:
     scene.new()
     scene.store.reap(ReapRequest({"work": RetryPolicy(max_attempts=1)}))
     assert scene.new() == [("a", "lease_expired", "failed", 1, "me"), ("b", "unblocked", "ready", 0, None)]
-    assert scene.value("SELECT error ->> 'kind' FROM queuert.job_event WHERE status = 'failed'") == "lease_expired"
+    assert scene.value("SELECT error ->> 'kind' FROM queuert.event WHERE status = 'failed'") == "lease_expired"
 
 
 def test_a_block_that_is_rolled_back_leaves_none(scene: Scene) -> None:
@@ -244,7 +244,7 @@ def test_cancelled_from_outside(scene: Scene) -> None:
     scene.new()
     scene.store.cancel_chains(["a"], reason="no more")
     assert scene.new() == [("a", "cancelled", "cancelled", 1, None)]
-    assert scene.value("SELECT error ->> 'message' FROM queuert.job_event WHERE kind = 'cancelled'") == "no more"
+    assert scene.value("SELECT error ->> 'message' FROM queuert.event WHERE kind = 'cancelled'") == "no more"
     scene.store.cancel_chains(["a"], reason="no more")
     assert scene.new() == []
 
@@ -307,7 +307,7 @@ def test_times_and_the_transaction(scene: Scene) -> None:
     [lease] = scene.claim()
     scene.store.finish([Finish(lease, FinishKind.COMPLETE, output="1")])
     found = scene.sql.execute(
-        "SELECT scheduled_at, started_at, happened_at, tx::text FROM queuert.job_event ORDER BY seq"
+        "SELECT scheduled_at, started_at, happened_at, tx::text FROM queuert.event ORDER BY seq"
     ).fetchall()
     job = scene.sql.execute(
         "SELECT created_at, started_at, finished_at, completed_tx::text FROM queuert.job"
@@ -331,7 +331,7 @@ def completed(scene: Scene) -> dict[str, bool]:
 
 
 def last_tx(scene: Scene) -> str:
-    return str(scene.value("SELECT tx::text FROM queuert.job_event ORDER BY seq DESC LIMIT 1"))
+    return str(scene.value("SELECT tx::text FROM queuert.event ORDER BY seq DESC LIMIT 1"))
 
 
 @pytest.mark.parametrize("outside", [False, True])

@@ -38,7 +38,7 @@ CATALOG = {
         WHERE schemaname = %(schema)s ORDER BY viewname
     """,
     "storage": """
-        SELECT relname, relkind, reloptions FROM pg_class
+        SELECT relname, relkind, ARRAY(SELECT option FROM unnest(reloptions) AS option ORDER BY 1) FROM pg_class
         WHERE relnamespace = %(schema)s::regnamespace ORDER BY relname
     """,
 }
@@ -167,6 +167,28 @@ def test_schemas_are_migrated_side_by_side(bare_dsn: str) -> None:
     assert schemas(bare_dsn) == {"two"}
 
 
+def test_events_that_share_a_row_are_told_apart_when_it_is_undone(bare_dsn: str) -> None:
+    migrations.upgrade(bare_dsn)
+    store = PostgresState(bare_dsn).sync_store()
+    store.open()
+    store.start_jobs([NewJob(f"{number}", "work", "1") for number in range(100)])
+    store.start_jobs([NewJob("alone", "work", "1")])
+    store.close()
+    events = "SELECT job_id, chain_id, kind, tx::text, seq, happened_at, scheduled_at FROM queuert.{} ORDER BY tx, seq"
+    with psycopg.connect(bare_dsn, autocommit=True) as connection:
+        assert connection.execute("SELECT count(*) < 10 FROM queuert.job_event").fetchone() == (True,)
+        before = connection.execute(events.format("event").encode()).fetchall()
+        migrations.downgrade(bare_dsn, revision="0007")
+        assert connection.execute(events.format("job_event").encode()).fetchall() == before
+        # What comes now is behind it, as it is after the next upgrade.
+        numbers = [connection.execute("SELECT nextval('queuert.job_event_seq')").fetchone()]
+        migrations.upgrade(bare_dsn)
+        assert connection.execute(events.format("event").encode()).fetchall() == before
+        numbers += [connection.execute("SELECT 64 * nextval('queuert.job_event_seq')").fetchone()]
+    assert len(before) == 101
+    assert all(number and number[0] > before[-1][4] for number in numbers)
+
+
 @pytest.mark.parametrize("schema", ["queuert", "other_1"])
 def test_offline_is_as_online(bare_dsn: str, schema: str) -> None:
     """The SQL for hand and psql makes the same schema, at the same revision, that the command makes."""
@@ -212,7 +234,7 @@ def test_a_long_transaction_in_the_way(bare_dsn: str, holder: psycopg.Connection
     migrations.upgrade(bare_dsn)
     before = catalog(bare_dsn)
     # And the newest revision's table: each revision is a transaction, and the first to be undone is to be held up.
-    holder.execute("SELECT count(*) FROM queuert.bulk_write, queuert.job, queuert.stream_write")
+    holder.execute("SELECT count(*) FROM queuert.bulk_write, queuert.job, queuert.job_event")
     with pytest.raises(MigrationError, match="lock"):
         migrations.downgrade(bare_dsn, revision="base", lock_timeout=lock_timeout)
     assert catalog(bare_dsn) == before

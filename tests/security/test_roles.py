@@ -141,7 +141,7 @@ def test_observers_count_and_see_no_payload(granted: str, login: LoginOf, capsys
     assert "424242" not in capsys.readouterr().out
     with psycopg.connect(observer) as connection:
         assert connection.execute("select type, status from queuert.job").fetchall() == [("number", "ready")]
-        assert connection.execute("select kind from queuert.job_event").fetchall() == [("created",)]
+        assert connection.execute("select kind from queuert.event").fetchall() == [("created",)]
         assert connection.execute("select type, status from queuert.chain").fetchall() == [("number", "open")]
 
 
@@ -244,7 +244,7 @@ FORBIDDEN: dict[Role, dict[str, str]] = {
         "read attributes by their index": "select value from queuert.chain_attribute",
         "read keys": "select deduplication_key from queuert.job",
         "read keys in their slots": "select key from queuert.deduplication",
-        "read errors in the log": "select error from queuert.job_event",
+        "read errors in the log": "select error from queuert.event",
         "read what schedules start": "select input from queuert.schedule",
         "read staged rows": "select input from queuert.stream_stage",
         "lock jobs": "select id from queuert.job for update",
@@ -322,6 +322,7 @@ HIDDEN = {
     "job": {"input", "output", "error", "attributes", "deduplication_key", "limit_key", "lease_token", "progress"},
     "chain": {"input", "output", "error", "attributes"},
     "job_event": {"error"},
+    "event": {"error"},
     "schedule": {"input", "limit_key"},
     "bulk_write": {"reject_files"},
     "stream_write": {"reject_files"},

@@ -33,6 +33,26 @@ EVENT = """
     RETURNING tx::text, seq
 """
 
+EVENTS = """
+    INSERT INTO queuert.job_event
+        (kind, status, job_ids, chain_ids, chain_index, type, chain_type, attempt, scheduled_ats, started_ats, worker,
+         error)
+    VALUES (%(kind)s, %(status)s, %(jobs)s, %(chains)s::text[], (%(chains)s::text[] IS NOT NULL)::int, %(type)s,
+            %(type)s, %(attempt)s, array_fill(%(due)s::timestamptz, ARRAY[%(count)s::int]),
+            array_fill(%(started)s::timestamptz, ARRAY[%(count)s::int]), %(worker)s, %(error)s)
+"""
+
+
+_BLANK = {
+    "status": "ready",
+    "type": "resize",
+    "attempt": 0,
+    "due": None,
+    "started": None,
+    "worker": None,
+    "error": None,
+}
+
 
 @contextmanager
 def connected(dsn: str) -> Iterator[psycopg.Connection[Any]]:
@@ -49,17 +69,21 @@ def add_closed(dsn: str, count: int, *, prefix: str = "job-", type: str = "resiz
 
 def add_event(connection: psycopg.Connection[Any], job: str, kind: str = "created", **given: Any) -> tuple[int, int]:
     """Add one event on this connection; its place in the log."""
-    blank = {
-        "status": "ready",
-        "type": "resize",
-        "attempt": 0,
-        "due": None,
-        "started": None,
-        "worker": None,
-        "error": None,
-    }
-    tx, seq = connection.execute(EVENT, {**blank, "job": job, "kind": kind, **given}).fetchone() or ("", 0)
+    tx, seq = connection.execute(EVENT, {**_BLANK, "job": job, "kind": kind, **given}).fetchone() or ("", 0)
     return int(tx), seq
+
+
+def add_events(
+    connection: psycopg.Connection[Any],
+    jobs: list[str],
+    kind: str = "created",
+    *,
+    chains: list[str] | None = None,
+    **given: Any,
+) -> None:
+    """Add events that share a row, as one statement writes them."""
+    here = {"jobs": jobs, "chains": chains, "count": len(jobs), "kind": kind}
+    connection.execute(EVENTS, {**_BLANK, **here, **given})
 
 
 def read(spark: SparkSession, dsn: str, table: str = "jobs", **options: Any) -> DataFrame:

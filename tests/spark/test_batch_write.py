@@ -57,9 +57,7 @@ def test_each_row_is_a_chain_in_the_order_of_the_rows(spark: SparkSession, dsn: 
         " FROM queuert.job, generate_series(0, 999) AS n WHERE n = (input->>'n')::int",
     )
     assert row == (True, 1000, "resize", "ready", "open", "first", True)
-    assert query(dsn, "SELECT kind, status, count(*) FROM queuert.job_event GROUP BY 1, 2") == [
-        ("created", "ready", 1000)
-    ]
+    assert query(dsn, "SELECT kind, status, count(*) FROM queuert.event GROUP BY 1, 2") == [("created", "ready", 1000)]
     assert stages(dsn) == []
     assert query(dsn, "SELECT count(*) FROM queuert.job WHERE input->>'name' = 'row ' || (input->>'n')") == [1000]
 
@@ -111,7 +109,7 @@ def test_ids_that_exist_fail_the_write_or_are_passed_over(spark: SparkSession, d
     assert numbers(dsn) == [0, 1, 2]
     assert enqueue(df, "resize", url=dsn, on_conflict="nothing").started == 7
     assert numbers(dsn) == list(range(10))
-    assert query(dsn, "SELECT count(*) FROM queuert.job_event") == [10]
+    assert query(dsn, "SELECT count(*) FROM queuert.event") == [10]
 
 
 def test_the_same_write_id_writes_once(spark: SparkSession, dsn: str) -> None:

@@ -35,5 +35,5 @@ def test_the_current_hour_is_there_when_asked_for(spark: SparkSession, dsn: str,
     page = Path(run_report(spark, str(tmp_path), days=1).removeprefix("file:")).read_text("utf-8")
     assert ">now<" in page
     # Unless it has ended while this test ran.
-    [happened] = query(dsn, "SELECT happened_at FROM queuert.job_event WHERE job_id = 'now'")
+    [happened] = query(dsn, "SELECT happened_at FROM queuert.event WHERE job_id = 'now'")
     assert ("the hour that is not over" in page) is (happened >= through)

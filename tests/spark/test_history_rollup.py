@@ -44,13 +44,13 @@ BY_SQL = """
             FILTER (WHERE kind NOT IN ('started', 'created', 'lease_expired') AND worker IS NOT NULL) AS run,
         (avg(attempt) FILTER (WHERE status IN ('completed', 'continued', 'failed', 'cancelled')))::float8 AS tries,
         max(attempt) FILTER (WHERE status IN ('completed', 'continued', 'failed', 'cancelled')) AS most
-    FROM queuert.job_event WHERE happened_at < %s GROUP BY 1, 2 ORDER BY 1, 2
+    FROM queuert.event WHERE happened_at < %s GROUP BY 1, 2 ORDER BY 1, 2
 """
 FAILURES_BY_SQL = """
     SELECT type, to_char(happened_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24') AS hour, error->>'kind' AS error_kind,
         error->>'type' AS error_type, count(*) AS failures, count(*) FILTER (WHERE status = 'failed') AS final,
         min(error->>'message') AS sample
-    FROM queuert.job_event WHERE error IS NOT NULL AND happened_at < %s
+    FROM queuert.event WHERE error IS NOT NULL AND happened_at < %s
     GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4 NULLS FIRST
 """
 
@@ -115,7 +115,7 @@ def test_rollups(spark: SparkSession, dsn: str, tmp_path: Path) -> None:
         assert "a" not in {row["type"] for row in written(tmp_path, "hourly")}
     third = roll(spark, dsn, tmp_path)
     check(dsn, tmp_path, third.through)
-    (late,) = query(dsn, "SELECT to_char(happened_at AT TIME ZONE 'UTC', 'YYYY-MM-DD') AS day FROM queuert.job_event"
+    (late,) = query(dsn, "SELECT to_char(happened_at AT TIME ZONE 'UTC', 'YYYY-MM-DD') AS day FROM queuert.event"
                          " WHERE job_id = 'x'")  # fmt: skip
     assert late in third.dates
     if third.through == first.through:
@@ -192,7 +192,7 @@ def test_whole_run_and_report(spark: SparkSession, dsn: str, tmp_path: Path) -> 
     assert "@import" not in text
     assert text.count("<svg") == 3 + 2 * 2
     assert "&lt;script&gt;&amp;" in text
-    started = query(dsn, "SELECT count(*) FROM queuert.job_event WHERE kind = 'started' AND type = 'send'")[0]
+    started = query(dsn, "SELECT count(*) FROM queuert.event WHERE kind = 'started' AND type = 'send'")[0]
     assert f"<td>send</td><td>{started}</td>" in text
     assert result.archives[0].run in text
     assert run_report(spark, str(output), days=1) == result.report

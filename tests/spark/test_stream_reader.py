@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from queuert.spark.errors import EventsLostError, OffsetError, SparkOptionError
 from queuert.spark.read.stream import EventStreamReader
 from queuert.state.postgres import PostgresState
-from tests.spark.read_support import add_event, connected, read_range, stream_reader
+from tests.spark.read_support import add_event, add_events, connected, read_range, stream_reader
 
 ALL = ReadAllAvailable()
 
@@ -54,6 +54,24 @@ def test_a_batch_has_no_more_than_it_may(dsn: str) -> None:
     assert [len(batch) for batch in batches] == [3, 3, 3, 1]
     assert list(chain.from_iterable(batches)) == [*(f"a{n}" for n in range(7)), "b0", "b1", "b2"]
     assert len(drained(reader, start)) == 1
+
+
+def test_a_batch_may_begin_and_end_within_a_row(dsn: str) -> None:
+    reader = stream_reader(dsn, maxRowsPerBatch="3", numPartitions="4")
+    start = reader.initialOffset()
+    names = [f"a{n}" for n in range(7)]
+    with connected(dsn) as connection:
+        add_event(connection, "before")
+        add_events(connection, names)
+        add_events(connection, ["b0", "b1"], type="other")
+        add_event(connection, "after")
+    batches = drained(reader, start, reader.getDefaultReadLimit())
+    assert [len(batch) for batch in batches] == [3, 3, 3, 2]
+    assert list(chain.from_iterable(batches)) == ["before", *names, "b0", "b1", "after"]
+    # From within one on, and of some types only.
+    end = reader.latestOffset(start, ReadMaxRows(5))
+    assert drained(reader, end) == [["a4", "a5", "a6", "b0", "b1", "after"]]
+    assert drained(stream_reader(dsn, types="other"), end, ReadMaxRows(1)) == [["b0"], ["b1"]]
 
 
 def test_transactions_come_by_their_number(dsn: str) -> None:

@@ -16,7 +16,7 @@ from queuert.errors import SchemaMissingError, StateUnavailableError
 from queuert.spark.errors import EventsLostError, SnapshotGoneError, SparkOptionError
 from queuert.spark.read.columns import TABLES
 from queuert.spark.read.snapshots import snapshot
-from tests.spark.read_support import add_closed, add_event, connected, read_all, read_plainly, table_reader
+from tests.spark.read_support import add_closed, add_event, add_events, connected, read_all, read_plainly, table_reader
 
 LONG_AGO = datetime(2026, 1, 2, 3, 4, 5, 678_901, UTC)
 
@@ -251,15 +251,37 @@ def test_events_of_all_days(dsn: str) -> None:
     with connected(dsn) as connection:
         places = [add_event(connection, f"j{n}") for n in range(50)]
         connection.execute(
-            "UPDATE queuert.job_event SET happened_at = happened_at + interval '1 day' WHERE seq % 2 = 0"
+            "UPDATE queuert.job_event SET happened_at = happened_at + interval '1 day' WHERE seq / 64 % 2 = 0"
         )
-        connection.execute("UPDATE queuert.job_event SET happened_at = '2020-01-01' WHERE seq % 5 = 0")
+        connection.execute("UPDATE queuert.job_event SET happened_at = '2020-01-01' WHERE seq / 64 % 5 = 0")
     for parts in ("1", "3", "40"):
         found = read_plainly(dsn, "events", numPartitions=parts)
         assert sorted((row["tx"], row["seq"]) for row in found) == places
     assert len(read_plainly(dsn, "events", happenedTo="2020-01-02T00:00:00Z")) == 10
     assert len(read_plainly(dsn, "events", happenedFrom="2020-01-02T00:00:00Z", kinds="created")) == 40
     assert read_plainly(dsn, "events", kinds="started") == []
+
+
+def test_events_that_share_a_row(dsn: str) -> None:
+    due, started = datetime(2026, 3, 1, 8, tzinfo=UTC), datetime(2026, 3, 1, 9, tzinfo=UTC)
+    names = [f"j{n}" for n in range(20)]
+    with connected(dsn) as connection:
+        for kind, status in (("started", "running"), ("completed", "completed")):
+            add_events(connection, names, kind, status=status, attempt=1, due=due, started=started, worker="w1")
+        add_events(connection, ["second", "third"], "started", chains=["one", "two"], status="running", attempt=2)
+        add_event(connection, "alone")
+    for parts in ("1", "40"):
+        found = read_plainly(dsn, "events", numPartitions=parts)
+        found.sort(key=lambda row: (row["tx"], row["seq"]))
+        assert [row["job_id"] for row in found] == [*names, *names, "second", "third", "alone"]
+        assert [row["chain_id"] for row in found] == [*names, *names, "one", "two", "alone"]
+        assert len({row["seq"] for row in found}) == len(found)
+    attempts = read_plainly(dsn, "attempts", types="resize", chainIds="j3,j7")
+    assert sorted((row["job_id"], row["due_at"], row["started_at"], row["outcome"]) for row in attempts) == [
+        ("j3", due, started, "completed"),
+        ("j7", due, started, "completed"),
+    ]
+    assert [row["job_id"] for row in read_plainly(dsn, "events", chainIds="two")] == ["third"]
 
 
 def test_events_that_retention_took_meanwhile(dsn: str) -> None:

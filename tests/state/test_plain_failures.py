@@ -43,7 +43,7 @@ ROWS = """
 EVENTS = """
     SELECT job_id, kind, event.status, event.chain_id, event.chain_index, event.type, event.chain_type, event.attempt,
         event.scheduled_at = job.scheduled_at, event.started_at = job.started_at, worker, event.error::text
-    FROM queuert.job_event AS event JOIN queuert.job ON job.id = job_id
+    FROM queuert.event JOIN queuert.job ON job.id = job_id
     WHERE kind NOT IN ('created', 'started') ORDER BY job_id, seq
 """
 

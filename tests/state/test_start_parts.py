@@ -109,7 +109,7 @@ def test_bad_input_anywhere_takes_all_back(dsn: str, client: Client, place: int)
     with pytest.raises(PayloadError, match="too large"):
         client.start_chains(numbers(*values))
     assert value(dsn, "SELECT count(*) FROM queuert.job") == 0
-    assert value(dsn, "SELECT count(*) FROM queuert.job_event") == 0
+    assert value(dsn, "SELECT count(*) FROM queuert.event") == 0
     assert len(client.start_chains(numbers(1, 2))) == 2
     assert len(client.start_chains(numbers(*range(2 * PART)))) == 2 * PART
 

@@ -36,5 +36,5 @@ async def test_events_are_noted_where_the_level_says_so(
     assert stage.rows("select id, input from queuert.job where write_id = 'write' order by created_at") == [
         (f"id-{place}", {"n": place}) for place in range(3)
     ]
-    assert stage.one("select count(*) from queuert.job_event where kind = 'created'") == noted
+    assert stage.one("select count(*) from queuert.event where kind = 'created'") == noted
     assert stage.rows("select rows, started from queuert.bulk_write") == [(4, 3)]

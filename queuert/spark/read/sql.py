@@ -14,9 +14,19 @@ ENDINGS = ("completed", "continued", "retried", "failed", "cancelled", "interrup
 """The kinds of events that end an attempt."""
 
 _EVENT = (
-    "tx, seq, happened_at, kind, status, job_id, attempt, chain_id, chain_index, type, chain_type, scheduled_at, "
-    "started_at, worker, error"
+    "entry.tx, entry.seq + coalesce(one.place - 1, 0) AS seq, happened_at, kind, status, "
+    "coalesce(one.job_id, entry.job_id) AS job_id, attempt, "
+    "coalesce(one.chain_id, one.job_id, entry.chain_id) AS chain_id, chain_index, type, chain_type, "
+    "coalesce(one.scheduled_at, entry.scheduled_at) AS scheduled_at, "
+    "coalesce(one.started_at, entry.started_at) AS started_at, worker, error"
 )
+"""An event as the view ``event`` shows it, of the rows of a part of the log."""
+
+_EACH = (
+    "LEFT JOIN LATERAL unnest(entry.job_ids, entry.chain_ids, entry.scheduled_ats, entry.started_ats) "
+    "WITH ORDINALITY AS one (job_id, chain_id, scheduled_at, started_at, place) ON true"
+)
+"""Beside a row of the log the events that it holds, if they are many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +106,9 @@ def event_queries(options: ReadOptions, columns: Sequence[Column], schema: str, 
     given = _values(options)
     queries = []
     for ranges in day_ranges(_days_within(options, days), options.num_partitions):
-        rows = " UNION ALL ".join(f'SELECT {_EVENT} FROM "{schema}"."{table}" WHERE {test}' for table, test in ranges)
+        rows = " UNION ALL ".join(
+            f'SELECT {_EVENT} FROM "{schema}"."{table}" AS entry {_EACH} WHERE {test}' for table, test in ranges
+        )
         where = " AND ".join(tests) or "true"
         queries.append(Query(f"SELECT {_list(columns)} FROM ({rows}) AS event WHERE {where}", given))
     return queries
@@ -113,8 +125,8 @@ def day_ranges(days: Sequence[Day], parts: int) -> Iterator[list[tuple[str, str]
             start, end = max(low - first, 0), min(high - first, size)
             first += size
             if start < end:
-                upper = "" if end == size else f" AND ctid < '({end},0)'"
-                ranges.append((day.table, f"ctid >= '({start},0)'{upper}"))
+                upper = "" if end == size else f" AND entry.ctid < '({end},0)'"
+                ranges.append((day.table, f"entry.ctid >= '({start},0)'{upper}"))
         yield ranges
 
 
@@ -127,10 +139,10 @@ def attempt_queries(options: ReadOptions, columns: Sequence[Column], schema: str
     given = {**_values(options), "endings": list(ENDINGS), "parts": options.num_partitions}
     text = f"""
         WITH noted AS (
-            SELECT {_EVENT}, lag(kind) OVER own AS before, lead(kind) OVER own AS next,
+            SELECT event.*, lag(kind) OVER own AS before, lead(kind) OVER own AS next,
                 lead(happened_at) OVER own AS next_at, lead(status) OVER own AS next_status,
                 lead(error) OVER own AS next_error
-            FROM "{schema}".job_event AS event
+            FROM "{schema}".event
             WHERE attempt > 0 AND kind = ANY (%(endings)s::text[] || '{{started, released}}'::text[])
                 AND mod(hashtext(job_id)::bigint + 2147483648, %(parts)s::bigint) = %(part)s::bigint{where}
             WINDOW own AS (PARTITION BY job_id, attempt ORDER BY seq)
@@ -164,6 +176,12 @@ def stream_query(
     """The events of one part of a micro-batch, in their order. ``filters`` has lists of values by column."""
     given = any_of(filters)
     tests = [f"{name} = ANY (%({name}_any)s::text[])" for name in filters if given[f"{name}_any"] is not None]
+    # A row has the number of its first event, and 63 above it belong to it.
+    rows = f"""
+        SELECT {_EVENT} FROM "{schema}".job_event AS entry {_EACH}
+        WHERE (entry.tx, entry.seq) >= (%(start_tx)s::xid8, %(start_seq)s::bigint - 63)
+            AND (entry.tx, entry.seq) < (%(end_tx)s::xid8, %(end_seq)s::bigint)
+        ORDER BY entry.tx, entry.seq, one.place"""
     where = " AND ".join(
         [
             "(tx, seq) >= (%(start_tx)s::xid8, %(start_seq)s::bigint)",
@@ -171,10 +189,7 @@ def stream_query(
             *tests,
         ]
     )
-    return Query(
-        f'SELECT {_list(columns)} FROM "{schema}".job_event AS event WHERE {where} ORDER BY tx, seq',
-        {**given, **bounds},
-    )
+    return Query(f"SELECT {_list(columns)} FROM ({rows}) AS event WHERE {where}", {**given, **bounds})
 
 
 def any_of(filters: Mapping[str, Sequence[str] | None]) -> dict[str, list[str] | None]:

@@ -19,7 +19,7 @@ REVOKE ALL ON SCHEMA {schema} FROM PUBLIC, {everybody};
 REVOKE ALL ON
     {schema}.alembic_version, {schema}.job, {schema}.job_blocker, {schema}.chain, {schema}.deduplication,
     {schema}.limit_start, {schema}.paused_type, {schema}.schedule, {schema}.chain_attribute, {schema}.worker,
-    {schema}.job_event, {schema}.job_event_default, {schema}.event_log, {schema}.event_level,
+    {schema}.job_event, {schema}.job_event_default, {schema}.event, {schema}.event_log, {schema}.event_level,
     {schema}.bulk_write, {schema}.bulk_stage, {schema}.stream_write, {schema}.stream_stage
     FROM PUBLIC, {everybody};
 REVOKE ALL ON SEQUENCE {schema}.job_event_seq FROM PUBLIC, {everybody};
@@ -35,7 +35,7 @@ GRANT INSERT ON {schema}.job_event TO {worker}, {client}, {writer}, {operator};
 GRANT USAGE ON SEQUENCE {schema}.job_event_seq TO {worker}, {client}, {writer}, {operator};
 GRANT SELECT ON
     {schema}.job, {schema}.job_blocker, {schema}.chain, {schema}.deduplication, {schema}.chain_attribute,
-    {schema}.job_event, {schema}.schedule
+    {schema}.job_event, {schema}.event, {schema}.schedule
     TO {worker}, {client}, {writer}, {operator};
 
 -- Workers: claim, run, end, start what follows, reap, retain. They define no schedules, pause no types, and set no levels.
@@ -88,8 +88,12 @@ GRANT SELECT (id, type, status, tail_type, tail_id, length, created_at, closed_a
 GRANT SELECT ON {schema}.job_blocker TO {observer};
 GRANT SELECT
     (happened_at, scheduled_at, started_at, tx, seq, attempt, chain_index, kind, status, job_id, chain_id, type, chain_type,
-     worker)
+     worker, job_ids, chain_ids, scheduled_ats, started_ats)
     ON {schema}.job_event TO {observer};
+GRANT SELECT
+    (happened_at, scheduled_at, started_at, tx, seq, attempt, chain_index, kind, status, job_id, chain_id, type, chain_type,
+     worker)
+    ON {schema}.event TO {observer};
 GRANT SELECT
     (created_at, updated_at, next_at, last_at, every, priority, paused, name, type, cron, time_zone, missed)
     ON {schema}.schedule TO {observer};

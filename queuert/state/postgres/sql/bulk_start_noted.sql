@@ -5,8 +5,9 @@ WITH new AS (
     RETURNING id, status, scheduled_at
 ),
 noted AS (
-    INSERT INTO {schema}.job_event (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at)
-    SELECT 'created', new.status, new.id, new.id, 0, %(type)s, %(type)s, 0, new.scheduled_at
-    FROM new
+    INSERT INTO {schema}.job_event (kind, status, chain_index, type, chain_type, attempt, job_ids, scheduled_ats)
+    SELECT 'created', status, 0, %(type)s, %(type)s, 0, array_agg(id), array_agg(scheduled_at)
+    FROM (SELECT *, row_number() OVER () / 28 AS pack FROM new) AS event
+    GROUP BY pack, status
 )
 SELECT count(*) FROM new

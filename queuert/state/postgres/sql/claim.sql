@@ -97,14 +97,17 @@ claimed AS (
 ),
 noted AS (
     INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker)
-    SELECT 'started', 'running', id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-        %(holder)s
-    FROM claimed
-    -- The level of each type, looked up once for all rows.
-    WHERE CASE WHEN (SELECT level FROM {schema}.event_log) = 'all'
-        THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'all'))
-        ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'all')) END
+        (kind, status, chain_index, type, chain_type, attempt, worker, job_ids, chain_ids, scheduled_ats, started_ats)
+    SELECT 'started', 'running', chain_index, type, chain_type, attempt, %(holder)s,
+        array_agg(id), array_agg(chain_id) FILTER (WHERE chain_index > 0), array_agg(scheduled_at), array_agg(started_at)
+    FROM (
+        SELECT *, row_number() OVER () / 28 AS pack FROM claimed
+        -- The level of each type, looked up once for all rows.
+        WHERE CASE WHEN (SELECT level FROM {schema}.event_log) = 'all'
+            THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'all'))
+            ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'all')) END
+    ) AS event
+    GROUP BY pack, chain_index, type, chain_type, attempt
 )
 SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,
     has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context,

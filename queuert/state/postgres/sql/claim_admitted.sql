@@ -18,7 +18,7 @@ claimed AS (
     RETURNING job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
         job.uncounted, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
         job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context, job.result_ttl,
-        job.limit_key, job.holder
+        job.limit_key
 ),
 noted AS (
     INSERT INTO {schema}.limit_start (started_at, type, limit_key)
@@ -26,12 +26,15 @@ noted AS (
 ),
 logged AS (
     INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'started', 'running', id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-        holder, NULL
-    FROM claimed
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = claimed.type),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
+        (kind, status, chain_index, type, chain_type, attempt, worker, job_ids, chain_ids, scheduled_ats, started_ats)
+    SELECT 'started', 'running', chain_index, type, chain_type, attempt, %(holder)s,
+        array_agg(id), array_agg(chain_id) FILTER (WHERE chain_index > 0), array_agg(scheduled_at), array_agg(started_at)
+    FROM (
+        SELECT *, row_number() OVER () / 28 AS pack FROM claimed
+        WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = claimed.type),
+                       (SELECT level FROM {schema}.event_log)) = 'all'
+    ) AS event
+    GROUP BY pack, chain_index, type, chain_type, attempt
 )
 SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,
     has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context,

@@ -23,12 +23,16 @@ WITH done AS (
 ),
 noted AS (
     INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker)
-    SELECT 'completed', 'completed', id, id, 0, type, type, attempt, scheduled_at, started_at, holder
-    FROM done
-    -- The level of each type, looked up once for all rows.
-    WHERE CASE WHEN (SELECT level FROM {schema}.event_log) <> 'off'
-        THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'off'))
-        ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'off')) END
+        (kind, status, chain_index, type, chain_type, attempt, worker, job_ids, scheduled_ats, started_ats)
+    SELECT 'completed', 'completed', 0, type, type, attempt, holder,
+        array_agg(id), array_agg(scheduled_at), array_agg(started_at)
+    FROM (
+        SELECT *, row_number() OVER () / 28 AS pack FROM done
+        -- The level of each type, looked up once for all rows.
+        WHERE CASE WHEN (SELECT level FROM {schema}.event_log) <> 'off'
+            THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'off'))
+            ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'off')) END
+    ) AS event
+    GROUP BY pack, type, attempt, holder
 )
 SELECT id FROM done

@@ -55,16 +55,20 @@ done AS (
 ),
 noted AS (
     INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT kind, status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, holder, error
-    FROM done
-    -- The level of each type, looked up once for all rows: of an attempt that is followed by another it must be the highest.
-    WHERE CASE
-        WHEN kind = 'retried' AND (SELECT level FROM {schema}.event_log) = 'all'
-            THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'all'))
-        WHEN kind = 'retried' THEN type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'all'))
-        WHEN (SELECT level FROM {schema}.event_log) <> 'off'
-            THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'off'))
-        ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'off')) END
+        (kind, status, chain_index, type, chain_type, attempt, worker, error, job_ids, chain_ids, scheduled_ats, started_ats)
+    SELECT kind, status, chain_index, type, chain_type, attempt, holder, error,
+        array_agg(id), array_agg(chain_id) FILTER (WHERE chain_index > 0), array_agg(scheduled_at), array_agg(started_at)
+    FROM (
+        SELECT *, row_number() OVER () / 28 AS pack FROM done
+        -- The level of each type, looked up once for all rows: of an attempt that is followed by another it must be the highest.
+        WHERE CASE
+            WHEN kind = 'retried' AND (SELECT level FROM {schema}.event_log) = 'all'
+                THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'all'))
+            WHEN kind = 'retried' THEN type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'all'))
+            WHEN (SELECT level FROM {schema}.event_log) <> 'off'
+                THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'off'))
+            ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'off')) END
+    ) AS event
+    GROUP BY pack, kind, status, chain_index, type, chain_type, attempt, holder, error
 )
 SELECT id, lease_token::text, status FROM done

@@ -76,19 +76,24 @@ continued AS (
 ),
 noted AS (
     INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT CASE event.kind WHEN 'retry' THEN 'retried' WHEN 'interrupt' THEN 'interrupted' WHEN 'wait' THEN 'waiting'
-                           WHEN 'create' THEN 'created' ELSE status END,
-        status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, holder, error
+        (kind, status, chain_index, type, chain_type, attempt, worker, error, job_ids, chain_ids, scheduled_ats, started_ats)
+    SELECT CASE kind WHEN 'retry' THEN 'retried' WHEN 'interrupt' THEN 'interrupted' WHEN 'wait' THEN 'waiting'
+                     WHEN 'create' THEN 'created' ELSE status END,
+        status, chain_index, type, chain_type, attempt, holder, error,
+        array_agg(id), array_agg(chain_id) FILTER (WHERE chain_index > 0), array_agg(scheduled_at), array_agg(started_at)
     FROM (
-        SELECT kind, status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, holder, error
-        FROM done
-        UNION ALL
-        SELECT 'create', status, id, chain_id, chain_index, type, chain_type, 0, scheduled_at, NULL, NULL, NULL
-        FROM continued
+        SELECT *, row_number() OVER () / 28 AS pack
+        FROM (
+            SELECT kind, status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, holder, error
+            FROM done
+            UNION ALL
+            SELECT 'create', status, id, chain_id, chain_index, type, chain_type, 0, scheduled_at, NULL, NULL, NULL
+            FROM continued
+        ) AS one
+        WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = one.type),
+                       (SELECT level FROM {schema}.event_log))
+            IN ('all', CASE WHEN one.kind IN ('complete', 'continue', 'fail', 'cancel') THEN 'terminal' END)
     ) AS event
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = event.type),
-                   (SELECT level FROM {schema}.event_log))
-        IN ('all', CASE WHEN event.kind IN ('complete', 'continue', 'fail', 'cancel') THEN 'terminal' END)
+    GROUP BY pack, kind, status, chain_index, type, chain_type, attempt, holder, error
 )
 SELECT id, lease_token::text, status FROM done

@@ -14,10 +14,13 @@ WITH written AS (
     RETURNING id, type, status, created_at, scheduled_at
 ),
 noted AS (
-    INSERT INTO {schema}.job_event (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at)
-    SELECT 'created', status, id, id, 0, type, type, 0, scheduled_at
-    FROM written
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = %(type)s::text),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
+    INSERT INTO {schema}.job_event (kind, status, chain_index, type, chain_type, attempt, job_ids, scheduled_ats)
+    SELECT 'created', 'ready', 0, %(type)s::text, %(type)s::text, 0, array_agg(id), array_agg(scheduled_at)
+    FROM (
+        SELECT id, scheduled_at, row_number() OVER () / 28 AS pack FROM written
+        WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = %(type)s::text),
+                       (SELECT level FROM {schema}.event_log)) = 'all'
+    ) AS event
+    GROUP BY pack
 )
 SELECT id, type, status, created_at FROM written
