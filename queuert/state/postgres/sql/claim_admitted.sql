@@ -30,11 +30,11 @@ logged AS (
     SELECT 'started', 'running', chain_index, type, chain_type, attempt, %(holder)s,
         array_agg(id), array_agg(chain_id) FILTER (WHERE chain_index > 0), array_agg(scheduled_at), array_agg(started_at)
     FROM (
-        SELECT *, row_number() OVER () / 28 AS pack FROM claimed
+        SELECT *, row_number() OVER () AS place FROM claimed
         WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = claimed.type),
                        (SELECT level FROM {schema}.event_log)) = 'all'
     ) AS event
-    GROUP BY pack, chain_index, type, chain_type, attempt
+    GROUP BY place / 28, chain_index, type, chain_type, attempt ORDER BY min(place)
 )
 SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,
     has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context,

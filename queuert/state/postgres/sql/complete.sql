@@ -27,12 +27,12 @@ noted AS (
     SELECT 'completed', 'completed', 0, type, type, attempt, holder,
         array_agg(id), array_agg(scheduled_at), array_agg(started_at)
     FROM (
-        SELECT *, row_number() OVER () / 28 AS pack FROM done
+        SELECT *, row_number() OVER () AS place FROM done
         -- The level of each type, looked up once for all rows.
         WHERE CASE WHEN (SELECT level FROM {schema}.event_log) <> 'off'
             THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'off'))
             ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'off')) END
     ) AS event
-    GROUP BY pack, type, attempt, holder
+    GROUP BY place / 28, type, attempt, holder ORDER BY min(place)
 )
 SELECT id FROM done

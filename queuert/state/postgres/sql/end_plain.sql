@@ -59,7 +59,7 @@ noted AS (
     SELECT kind, status, chain_index, type, chain_type, attempt, holder, error,
         array_agg(id), array_agg(chain_id) FILTER (WHERE chain_index > 0), array_agg(scheduled_at), array_agg(started_at)
     FROM (
-        SELECT *, row_number() OVER () / 28 AS pack FROM done
+        SELECT *, row_number() OVER () AS place FROM done
         -- The level of each type, looked up once for all rows: of an attempt that is followed by another it must be the highest.
         WHERE CASE
             WHEN kind = 'retried' AND (SELECT level FROM {schema}.event_log) = 'all'
@@ -69,6 +69,6 @@ noted AS (
                 THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'off'))
             ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'off')) END
     ) AS event
-    GROUP BY pack, kind, status, chain_index, type, chain_type, attempt, holder, error
+    GROUP BY place / 28, kind, status, chain_index, type, chain_type, attempt, holder, error ORDER BY min(place)
 )
 SELECT id, lease_token::text, status FROM done

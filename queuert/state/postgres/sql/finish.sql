@@ -82,7 +82,7 @@ noted AS (
         status, chain_index, type, chain_type, attempt, holder, error,
         array_agg(id), array_agg(chain_id) FILTER (WHERE chain_index > 0), array_agg(scheduled_at), array_agg(started_at)
     FROM (
-        SELECT *, row_number() OVER () / 28 AS pack
+        SELECT *, row_number() OVER () AS place
         FROM (
             SELECT kind, status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, holder, error
             FROM done
@@ -94,6 +94,6 @@ noted AS (
                        (SELECT level FROM {schema}.event_log))
             IN ('all', CASE WHEN one.kind IN ('complete', 'continue', 'fail', 'cancel') THEN 'terminal' END)
     ) AS event
-    GROUP BY pack, kind, status, chain_index, type, chain_type, attempt, holder, error
+    GROUP BY place / 28, kind, status, chain_index, type, chain_type, attempt, holder, error ORDER BY min(place)
 )
 SELECT id, lease_token::text, status FROM done

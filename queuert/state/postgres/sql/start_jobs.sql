@@ -25,10 +25,10 @@ noted AS (
     INSERT INTO {schema}.job_event (kind, status, chain_index, type, chain_type, attempt, job_ids, scheduled_ats)
     SELECT 'created', status, 0, type, type, 0, array_agg(id), array_agg(scheduled_at)
     FROM (
-        SELECT *, row_number() OVER () / 28 AS pack FROM written
+        SELECT *, row_number() OVER () AS place FROM written
         WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = written.type),
                        (SELECT level FROM {schema}.event_log)) = 'all'
     ) AS event
-    GROUP BY pack, status, type
+    GROUP BY place / 28, status, type ORDER BY min(place)
 )
 SELECT id, type, status, created_at FROM written

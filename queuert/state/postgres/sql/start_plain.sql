@@ -17,10 +17,10 @@ noted AS (
     INSERT INTO {schema}.job_event (kind, status, chain_index, type, chain_type, attempt, job_ids, scheduled_ats)
     SELECT 'created', 'ready', 0, %(type)s::text, %(type)s::text, 0, array_agg(id), array_agg(scheduled_at)
     FROM (
-        SELECT id, scheduled_at, row_number() OVER () / 28 AS pack FROM written
+        SELECT id, scheduled_at, row_number() OVER () AS place FROM written
         WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = %(type)s::text),
                        (SELECT level FROM {schema}.event_log)) = 'all'
     ) AS event
-    GROUP BY pack
+    GROUP BY place / 28 ORDER BY min(place)
 )
 SELECT id, type, status, created_at FROM written
