@@ -30,11 +30,11 @@ from queuert.deduplication import Deduplicate
 from queuert.errors import ChainNotFoundError, JobNotFoundError, JobTypeMismatchError, StateUnavailableError
 from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, Job, JobStatus
-from queuert.notify.adapter import Topic
+from queuert.notify.adapter import Announcement, Topic, announcement
 from queuert.observability.events import ChainStarted
 from queuert.payloads import check_text
 from queuert.schedules import Schedule
-from queuert.state.adapter import StartedJob
+from queuert.state.adapter import NewJob, StartedJob
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
@@ -144,17 +144,19 @@ class Client(ClientOutside, ClientListing, ClientRecurrence, ClientEvents, Clien
         with wrapped(self._middlewares, checked_chains(chains)) as given:
             jobs = None if connection is None and comes_in_parts(given) else new_jobs(self.job_types, given)
             store = self._opened()
+            # Of those that come in parts it is told afterwards, and of a caller's in his transaction.
+            hint = None if jobs is None or connection is not None else self._hint(jobs)
             try:
                 if jobs is None:
                     started = store.start_parts(parts_of(self.job_types, given))
                 else:
-                    started = store.start_jobs(jobs, connection=connection)
+                    started = store.start_jobs(jobs, connection=connection, announcement=hint)
             except StateUnavailableError:
                 # They may stand all the same. Workers should look then; a hint too many does no harm.
                 if connection is None:
                     self.notify.publish(Topic.JOBS, {start.job_type.name for start in given})
                 raise
-            self._tell(started, in_callers_transaction=connection is not None)
+            self._tell(started, hint, in_callers_transaction=connection is not None)
         return [Chain(self, job.id, job.type, deduplicated=job.existing) for job in started]
 
     def start_and_wait(
@@ -217,8 +219,12 @@ class Client(ClientOutside, ClientListing, ClientRecurrence, ClientEvents, Clien
             watch.close()
         return Chain[R](self, chain.id, chain.type, closed[chain.id]).result()
 
-    def _tell(self, started: Sequence[StartedJob], *, in_callers_transaction: bool) -> None:
-        if not in_callers_transaction:
+    def _hint(self, jobs: Sequence[NewJob]) -> Announcement | None:
+        """What the store may tell of these jobs itself."""
+        return announcement(self.notify, Topic.JOBS, {job.type for job in jobs})
+
+    def _tell(self, started: Sequence[StartedJob], hint: Announcement | None, *, in_callers_transaction: bool) -> None:
+        if not in_callers_transaction and (hint is None or not hint.arrived):
             ready = {job.type for job in started if not job.existing and job.status is not JobStatus.BLOCKED}
             self.notify.publish(Topic.JOBS, ready)
         if self.observers.want(ChainStarted):

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from queuert.jobs import AbortReason, ChainRecord, Job
+from queuert.notify.adapter import Announcement
 from queuert.state.adapter import (
     ClaimedJob,
     ClaimRequest,
@@ -86,7 +87,9 @@ class AsyncStore(
         """Let go of all connections; what is under way on them fails. Idempotent."""
         ...
 
-    async def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
+    async def start_jobs(
+        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: Announcement | None = None
+    ) -> list[StartedJob]:
         """Write the first jobs of new chains: all or none, results in the order asked.
 
         With ``connection`` they are written in the caller's transaction and stand when it commits. A job with blockers
@@ -98,6 +101,9 @@ class AsyncStore(
         blockers, and its ``result_ttl`` changes nothing.
 
         A chain that has expired stands in for nothing; it is deleted where its id is wanted anew.
+
+        The ``announcement`` is of the types of all these jobs. The store may send it behind the write; if that fails,
+        or the store leaves it alone, the jobs stand all the same, and the announcement says that it has not arrived.
 
         Raises:
             JobIdConflictError: a chosen id exists, as a job that is not the first of its chain or without ``attach``,

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from queuert.jobs import AbortReason, ChainRecord, Job
+from queuert.notify.adapter import Announcement
 from queuert.state.adapter import (
     ClaimedJob,
     ClaimRequest,
@@ -87,7 +88,9 @@ class Store(
         """Let go of all connections; what is under way on them fails. Idempotent."""
         ...
 
-    def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
+    def start_jobs(
+        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: Announcement | None = None
+    ) -> list[StartedJob]:
         """Write the first jobs of new chains: all or none, results in the order asked.
 
         With ``connection`` they are written in the caller's transaction and stand when it commits. A job with blockers
@@ -99,6 +102,9 @@ class Store(
         blockers, and its ``result_ttl`` changes nothing.
 
         A chain that has expired stands in for nothing; it is deleted where its id is wanted anew.
+
+        The ``announcement`` is of the types of all these jobs. The store may send it behind the write; if that fails,
+        or the store leaves it alone, the jobs stand all the same, and the announcement says that it has not arrived.
 
         Raises:
             JobIdConflictError: a chosen id exists, as a job that is not the first of its chain or without ``attach``,

@@ -103,7 +103,7 @@ def _start_elsewhere() -> AbstractContextManager[Any]:
     start = AsyncPostgresStarting.start_jobs
 
     async def elsewhere(
-        self: AsyncPostgresStarting, jobs: Sequence[NewJob], *, connection: Any = None
+        self: AsyncPostgresStarting, jobs: Sequence[NewJob], *, connection: Any = None, announcement: Any = None
     ) -> list[StartedJob]:
         return await start(self, jobs)
 

@@ -105,8 +105,8 @@ async def test_a_close_that_is_cancelled_closes_the_hints_as_well(dsn: str, monk
 async def test_workers_hear_of_starts_whose_outcome_is_unknown(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     start, heard = AsyncPostgresStore.start_jobs, asyncio.Event()
 
-    async def unanswered(store: AsyncPostgresStore, jobs: Any, *, connection: Any = None) -> Any:
-        await start(store, jobs, connection=connection)
+    async def unanswered(store: AsyncPostgresStore, jobs: Any, **how: Any) -> Any:
+        await start(store, jobs, **how)
         raise StateUnavailableError("the answer was lost")
 
     monkeypatch.setattr(AsyncPostgresStore, "start_jobs", unanswered)

@@ -11,18 +11,30 @@ def test_after_a_silence_at_once_and_ever_fewer_in_a_stream() -> None:
     gathering = Gathering()
     now, waits = 100.0, []
     for _ in range(5):
-        assert gathering.next_at <= now
-        gathering.sent(now, now + 0.0001)
+        assert gathering.depart(now)
+        gathering.arrive(now + 0.0001)
         waits.append(gathering.next_at - now - 0.0001)
         now = gathering.next_at
     assert waits == pytest.approx([SHORTEST, 2 * SHORTEST, 4 * SHORTEST, LONGEST, LONGEST])
     now += LONGEST
-    gathering.sent(now, now)
+    assert gathering.depart(now)
     assert gathering.next_at - now == pytest.approx(SHORTEST)
 
 
 def test_a_hint_now_and_then_never_waits() -> None:
     gathering = Gathering()
     for now in (1.0, 1.005, 1.01, 1.015):
-        assert gathering.next_at <= now
-        gathering.sent(now, now)
+        assert gathering.depart(now)
+        gathering.arrive(now)
+
+
+def test_what_is_under_way_counts() -> None:
+    gathering = Gathering()
+    assert gathering.depart(1.0)
+    assert not gathering.depart(1.0)
+    assert gathering.depart(1.0 + SHORTEST)
+    gathering.arrive(2.0)
+    assert not gathering.depart(2.0)
+    assert gathering.next_at == pytest.approx(2.0 + 2 * SHORTEST)
+    gathering.arrive(1.0)
+    assert gathering.next_at == pytest.approx(2.0 + 2 * SHORTEST)

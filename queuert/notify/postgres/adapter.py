@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from queuert.migrations import DEFAULT_SCHEMA
+from queuert.notify.adapter import Announcement, Topic
 from queuert.notify.listener import Listener
 from queuert.notify.listening import ListeningNotify
+from queuert.notify.postgres.announcement import PostgresAnnouncement
+from queuert.notify.postgres.gathering import Gathering
 from queuert.notify.postgres.session import Session
 from queuert.notify.postgres.wire import Wire
 from queuert.notify.subscribers import Subscribers
@@ -44,6 +49,18 @@ class PostgresNotify(ListeningNotify):
     def __repr__(self) -> str:
         return f"PostgresNotify(schema={self._settings.schema!r})"
 
+    def announcement(self, topic: Topic, keys: Iterable[str]) -> Announcement:
+        """A hint that a store may send along with a write to the same database and schema."""
+        return PostgresAnnouncement(self._settings.place, topic, frozenset(keys), self._gathering, self._is_silent)
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._gathering = Gathering()
+
+    def _is_silent(self) -> bool:
+        listener = self._listener
+        return listener is not None and not listener.pending
+
     def _new_listener(self, subscribers: Subscribers) -> Listener:
         return Listener("PostgresNotify", self._times.backoff, subscribers, self._new_session)
 
@@ -53,6 +70,7 @@ class PostgresNotify(ListeningNotify):
             schema=self._settings.schema,
             subscribers=listener.subscribers,
             pending=listener.pending,
+            gathering=self._gathering,
             times=self._times,
             owner=listener,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 SHORTEST, LONGEST = 0.002, 0.01
 """Seconds that hints which come one upon the other wait for each other: twice as long each time, up to the longest.
 
@@ -11,15 +13,25 @@ that starts one chain after the other took it a tenth of its time.
 
 
 class Gathering:
-    """Counts no hints: tells from when on the next may go."""
+    """Counts no hints: tells from when on the next may go. For all threads."""
 
     def __init__(self) -> None:
         self._seconds = SHORTEST
+        self._lock = threading.Lock()
         self.next_at = 0.0
         """The next sending, at the earliest (monotonic)."""
 
-    def sent(self, begun_at: float, ended_at: float) -> None:
-        """Some were sent between these two moments: if they had waited for it, others will for longer."""
-        waited = begun_at < self.next_at + self._seconds
-        self._seconds = min(2 * self._seconds, LONGEST) if waited else SHORTEST
-        self.next_at = ended_at + self._seconds
+    def depart(self, now: float) -> bool:
+        """Whether some may be sent now; if so they count. If they had waited for it, others will for longer."""
+        with self._lock:
+            if now < self.next_at:
+                return False
+            waited = now < self.next_at + self._seconds
+            self._seconds = min(2 * self._seconds, LONGEST) if waited else SHORTEST
+            self.next_at = now + self._seconds
+            return True
+
+    def arrive(self, now: float) -> None:
+        """They were sent."""
+        with self._lock:
+            self.next_at = max(self.next_at, now + self._seconds)

@@ -13,6 +13,7 @@ import psycopg
 from queuert.notify.adapter import Hint, Topic
 from queuert.notify.payloads import decode, encode
 from queuert.notify.pending import Batch, Pending
+from queuert.notify.postgres.announcement import channel_of
 from queuert.notify.postgres.gathering import Gathering
 from queuert.notify.postgres.wire import QueryRefused, Wire
 from queuert.notify.subscribers import Subscribers
@@ -62,6 +63,7 @@ class Session:
         schema: str,
         subscribers: Subscribers,
         pending: Pending,
+        gathering: Gathering,
         times: ListenerTimes,
         owner: Owner,
     ) -> None:
@@ -75,6 +77,7 @@ class Session:
         self._schema = schema
         self._subscribers = subscribers
         self._pending = pending
+        self._gathering = gathering
         self._times = times
         self._owner = owner
         self._topics = {channel_of(schema, topic): topic for topic in Topic}
@@ -83,7 +86,6 @@ class Session:
         self._test: _Test | None = None
         self._retest_at = 0.0
         self._tidy_at: float | None = None
-        self._gathering = Gathering()
         self.began_at = time.monotonic()
 
     @property
@@ -105,7 +107,7 @@ class Session:
         self._keep_listening()
         if self.healthy:
             self._owner.works()
-        if time.monotonic() >= self._gathering.next_at:
+        if self._pending and self._gathering.depart(time.monotonic()):
             self.send(self._times.answer)
         if time.monotonic() >= self._wire.heard_at + self._times.probe:
             self._wire.ask("SELECT 1", limit=self._times.answer)
@@ -121,7 +123,6 @@ class Session:
         batch = self._pending.take()
         if not batch:
             return
-        begun_at = time.monotonic()
         try:
             self._send(batch, limit)
         except psycopg.OperationalError:
@@ -129,7 +130,7 @@ class Session:
             raise
         except Exception as error:
             self._owner.dropped(str(error))
-        self._gathering.sent(begun_at, time.monotonic())
+        self._gathering.arrive(time.monotonic())
 
     def _send(self, batch: Batch, limit: float) -> None:
         texts = [(channel_of(self._schema, topic), text) for topic, keys in batch.items() for text in encode(keys)]
@@ -244,8 +245,3 @@ def _notify(wire: Wire, texts: Sequence[tuple[str, str]], limit: float) -> None:
     """
     calls = (f"pg_notify(${number}, ${number + 1})" for number in range(1, 2 * len(texts), 2))
     wire.ask(f"SELECT {', '.join((_QUICKLY, *calls))}", [part for pair in texts for part in pair], limit=limit)
-
-
-def channel_of(schema: str, topic: Topic) -> str:
-    """The Postgres channel that carries the hints of a topic."""
-    return f"{schema}_{topic.value}"

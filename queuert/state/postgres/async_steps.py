@@ -12,6 +12,7 @@ from psycopg.rows import tuple_row
 
 from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
+from queuert.notify.adapter import Announcement
 from queuert.state.adapter import Finish, FinishResult, Lease, NewJob, StartedJob
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.finishing import (
@@ -27,10 +28,13 @@ from queuert.state.postgres.kept import AsyncKeptConnection
 from queuert.state.postgres.outside_rows import freed_keys
 from queuert.state.postgres.registering import freed_entries
 from queuert.state.postgres.rows import Row
+from queuert.state.postgres.settings import Place
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.wire import (
     NamedStatement,
+    Step,
     async_ask,
+    async_ask_and_tell,
     is_plain_connection,
     numbered,
 )
@@ -142,6 +146,23 @@ async def insert_jobs(
     written: dict[str, StartedJob] = {}
     for text, values in insertions(sql, statement, jobs, awaited=awaited):
         written |= rows.started_jobs(await fetch(connection, text, values, binary=True))
+    return written
+
+
+async def insert_announced(
+    connection: AsyncConnection[Any], sql: Statements, jobs: Sequence[NewJob], announcement: Announcement, place: Place
+) -> dict[str, StartedJob]:
+    """Write the first jobs of new chains outside any transaction; their hint goes along, where it may."""
+    written: dict[str, StartedJob] = {}
+    for text, values in insertions(sql, sql.start_jobs, jobs):
+        if isinstance(text, NamedStatement) and _is_quick(connection) and (hint := announcement.depart(place)):
+            told = Step(sql.named("announce"), {"channel": hint[0], "payload": hint[1]})
+            found, done = await async_ask_and_tell(connection, Step(text, values), told)
+            if done:
+                announcement.arrive()
+        else:
+            found = await fetch(connection, text, values, binary=True)
+        written |= rows.started_jobs(found)
     return written
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from queuert.errors import ConfigurationError
 from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn
@@ -12,6 +12,13 @@ REQUIRED_REVISION = "0008"
 """The oldest schema that this version works with."""
 
 _KEEPALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
+
+
+class Place(NamedTuple):
+    """Where jobs live. The connection string is compared as text: who writes it in two ways has two places."""
+
+    dsn: str
+    schema: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,11 @@ class PostgresSettings:
         for name in ("connect_timeout", "answer_timeout"):
             if getattr(self, name) <= 0:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}: above 0 seconds")
+
+    @property
+    def place(self) -> Place:
+        """Where this leads to."""
+        return Place(self.dsn, self.schema)
 
     def connection_arguments(self) -> dict[str, Any]:
         """Keyword arguments for psycopg's ``connect``; the connection string goes first, but for the encoding."""

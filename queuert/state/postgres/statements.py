@@ -149,6 +149,7 @@ class Statements:
     history_lock: bytes
     history_kept: bytes
     notify: bytes
+    announce: bytes
     schema_revision: bytes
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from psycopg import Connection
 
 from queuert.errors import JobIdConflictError, StateError, StateUnavailableError
-from queuert.notify.adapter import Topic
+from queuert.notify.adapter import Announcement, Topic
 from queuert.state.adapter import NewJob, StartedJob
 from queuert.state.postgres.callers import sync_callers_connection
 from queuert.state.postgres.failures import mapped_errors, was_deadlock
@@ -22,6 +22,7 @@ from queuert.state.postgres.sync_steps import (
     add_blockers,
     begin_callers_transaction,
     fetch,
+    insert_announced,
     insert_jobs,
     insert_parts,
     lock_rows,
@@ -34,12 +35,14 @@ _ATTACH_ROUNDS = 5
 class PostgresStarting(PostgresBase):
     """``start_jobs`` and ``start_parts``."""
 
-    def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
+    def start_jobs(
+        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: Announcement | None = None
+    ) -> list[StartedJob]:
         """Write the first jobs of new chains, in the caller's transaction if there is one."""
         if not jobs:
             return []
         if connection is None:
-            return self._start_on_own(jobs)
+            return self._start_on_own(jobs, announcement)
         with sync_callers_connection(connection) as callers:
             return self._start_in_callers(callers, jobs)
 
@@ -69,11 +72,13 @@ class PostgresStarting(PostgresBase):
             self._hint(callers, {Topic.JOBS: sorted({job.type for job in started if not job.existing})})
             return started
 
-    def _start_on_own(self, jobs: Sequence[NewJob]) -> list[StartedJob]:
+    def _start_on_own(self, jobs: Sequence[NewJob], announcement: Announcement | None) -> list[StartedJob]:
         in_transaction = needs_transaction(jobs)
         for left in reversed(range(ROUNDS)):
             try:
                 with self._connections.connection() as own:
+                    if announcement is not None and not in_transaction:
+                        return self._start_announced(own, jobs, announcement)
                     return self._start(own, jobs, in_transaction=in_transaction)
             except JobIdConflictError:
                 with self._connections.connection() as own:
@@ -84,6 +89,12 @@ class PostgresStarting(PostgresBase):
                 if not left or not was_deadlock(error):
                     raise
         raise AssertionError("the last round returns or raises")
+
+    def _start_announced(
+        self, own: Connection[Any], jobs: Sequence[NewJob], announcement: Announcement
+    ) -> list[StartedJob]:
+        written = insert_announced(own, self._sql, jobs, announcement, self._settings.place)
+        return [written[job.id] for job in jobs]
 
     def _make_room(self, connection: Connection[Any], jobs: Sequence[NewJob]) -> bool:
         """Whether some of the chosen ids were those of chains that have expired: they are free now."""

@@ -76,6 +76,9 @@ def numbered(text: bytes) -> tuple[bytes, tuple[str, ...]]:
 BEGIN = unnamed(b"BEGIN")
 COMMIT = unnamed(b"COMMIT")
 
+_TRIES = 3
+"""Of a statement that is not prepared though we knew it as such, and then is though we had learned better."""
+
 MISPREPARED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 """A statement of ours was deallocated, or stands that we took for gone: from now on we know. Nothing was done."""
 
@@ -133,6 +136,37 @@ def sync_ask(
             if not connection.idle:
                 raise
         return connection.read(connection.wait(_asked(connection, statement, given)))
+
+
+async def async_ask_and_tell(
+    connection: AsyncKeptConnection, asked: Step, told: Step
+) -> tuple[list[tuple[Any, ...]], bool]:
+    """Run one statement, and behind it another in a transaction of its own, in one round trip: nobody is to be woken
+    between them. The rows of the first, whose error is psycopg's own, and whether the second was done."""
+    async with connection.lock:
+        for left in reversed(range(_TRIES)):
+            try:
+                with _whole(connection.pgconn):
+                    result, done = await connection.wait(_asked_and_told(connection, asked, told))
+                    return connection.read(result), done
+            except MISPREPARED:
+                if not left:
+                    raise
+    raise AssertionError("the last try returns or raises")
+
+
+def sync_ask_and_tell(connection: KeptConnection, asked: Step, told: Step) -> tuple[list[tuple[Any, ...]], bool]:
+    """The same, for a synchronous connection."""
+    with connection.lock:
+        for left in reversed(range(_TRIES)):
+            try:
+                with _whole(connection.pgconn):
+                    result, done = connection.wait(_asked_and_told(connection, asked, told))
+                    return connection.read(result), done
+            except MISPREPARED:
+                if not left:
+                    raise
+    raise AssertionError("the last try returns or raises")
 
 
 async def async_begin(connection: AsyncKeptConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
@@ -193,6 +227,13 @@ def _exchange(
     _send(pgconn, new, steps, given, prepare, format)
     results = yield from _received(pgconn)
     pgconn.exit_pipeline_mode()
+    return _answers(known, new, steps, results)
+
+
+def _answers(
+    known: set[bytes], new: Sequence[NamedStatement], steps: Sequence[Step], results: Sequence[PGresult]
+) -> list[PGresult]:
+    """Of what was received: the results of the steps, or the error of the first that failed."""
     about = [*(statement.name for statement in new), *(step.statement.name for step in steps)]
     for place, (name, result) in enumerate(zip(about, results, strict=False)):
         if result.status == ExecStatus.FATAL_ERROR:
@@ -203,7 +244,7 @@ def _exchange(
     for result in results[len(about) :]:
         if result.status == ExecStatus.FATAL_ERROR:
             raise errors.error_from_result(result)
-    return results[len(new) : len(about)]
+    return list(results[len(new) : len(about)])
 
 
 def _learned(known: set[bytes], name: bytes, result: PGresult) -> Error:
@@ -230,6 +271,34 @@ def _first_asked(connection: Keeper, statement: NamedStatement, values: Mapping[
     step = Step(statement, values)
     results = yield from _exchange(connection.pgconn, connection.prepared, [step], True, Format.BINARY)
     return results[0]
+
+
+def _asked_and_told(connection: Keeper, asked: Step, told: Step) -> PQGen[tuple[PGresult, bool]]:
+    """Two transactions, each with the preparation that it lacks."""
+    pgconn, known = connection.pgconn, connection.prepared
+    given = [_given(*asked), _given(*told)]
+    new = [[] if step.statement.name in known else [step.statement] for step in (asked, told)]
+    pgconn.enter_pipeline_mode()
+    for step, missing, values in zip((asked, told), new, given, strict=True):
+        _send(pgconn, missing, [step], [values], True, Format.BINARY)
+    answer = yield from _received(pgconn)
+    try:
+        receipt = yield from _received(pgconn)
+    except OperationalError:
+        # The connection was lost after the first was answered, and stays in its pipeline: it will be closed.
+        receipt = None
+    else:
+        pgconn.exit_pipeline_mode()
+    [result] = _answers(known, new[0], [asked], answer)
+    return result, receipt is not None and _was_done(known, new[1], told, receipt)
+
+
+def _was_done(known: set[bytes], new: Sequence[NamedStatement], told: Step, receipt: Sequence[PGresult]) -> bool:
+    try:
+        _answers(known, new, [told], receipt)
+    except Error:
+        return False
+    return True
 
 
 def _send(

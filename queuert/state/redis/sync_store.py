@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from queuert.jobs import AbortReason
+from queuert.notify.adapter import Announcement
 from queuert.state.adapter import (
     ClaimedJob,
     ClaimRequest,
@@ -38,7 +39,9 @@ class RedisStore(RedisOutside, RedisListing, RedisRecurrence, RedisRetention, Re
 
     # --- start --------------------------------------------------------------------------------------------------------
 
-    def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
+    def start_jobs(
+        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: Announcement | None = None
+    ) -> list[StartedJob]:
         """Write the first jobs of new chains, or find what stands in for them."""
         refuse_connection(connection)
         if not jobs:

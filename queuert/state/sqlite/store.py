@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from queuert.jobs import AbortReason, ChainRecord, Job
+from queuert.notify.adapter import Announcement
 from queuert.state.adapter import (
     ClaimedJob,
     ClaimRequest,
@@ -38,7 +39,9 @@ class SQLiteStore(SQLiteOperating):
 
     # --- start --------------------------------------------------------------------------------------------------------
 
-    def start_jobs(self, jobs: Sequence[NewJob], *, connection: Any = None) -> list[StartedJob]:
+    def start_jobs(
+        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: Announcement | None = None
+    ) -> list[StartedJob]:
         """Write the first jobs of new chains, or find what stands in for them."""
         if not jobs:
             return []
