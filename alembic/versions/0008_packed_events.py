@@ -43,8 +43,9 @@ LEFT JOIN LATERAL unnest(entry.job_ids, entry.chain_ids, entry.scheduled_ats, en
 # write-ahead log gets what has changed and not the row, and no lock of the old one: a tenth less in all.
 ROOM, LESS_ROOM = "ALTER TABLE job SET (fillfactor = 40)", "ALTER TABLE job SET (fillfactor = 70)"
 
-# Each event gets a row of its own again, under its number.
+# Each event gets a row of its own again, under its number. What came in between would be lost.
 UNPACK = (
+    "LOCK TABLE job_event IN ACCESS EXCLUSIVE MODE",
     """CREATE TEMPORARY TABLE unpacked ON COMMIT DROP AS
        SELECT event.* FROM event
        JOIN job_event AS entry ON entry.tx = event.tx AND entry.seq = event.seq / 64 * 64
@@ -75,7 +76,8 @@ SELECT setval('job_event_seq', greatest(nextval('job_event_seq'), (SELECT coales
 
 
 def upgrade() -> None:
-    for statement in (PACKED, EVENT, ROOM):
+    # First what may have to wait for a vacuum: nobody is kept from the log meanwhile.
+    for statement in (ROOM, PACKED, EVENT):
         op.execute(statement)
 
 

@@ -150,9 +150,11 @@ class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence,
                     started = await store.start_parts(parts_of(self.job_types, given))
                 else:
                     started = await store.start_jobs(jobs, connection=connection, announcement=hint)
-            except StateUnavailableError:
-                # They may stand all the same. Workers should look then; a hint too many does no harm.
-                if connection is None:
+            except BaseException as error:
+                # They may stand all the same, and so they may where the call was cancelled. Workers should look then; a
+                # hint too many does no harm.
+                unknown = isinstance(error, StateUnavailableError) or not isinstance(error, Exception)
+                if unknown and connection is None:
                     self.notify.publish(Topic.JOBS, {start.job_type.name for start in given})
                 raise
             self._tell(started, hint, in_callers_transaction=connection is not None)

@@ -102,12 +102,15 @@ async def test_a_close_that_is_cancelled_closes_the_hints_as_well(dsn: str, monk
     assert not notify.healthy
 
 
-async def test_workers_hear_of_starts_whose_outcome_is_unknown(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("left", [StateUnavailableError("the answer was lost"), asyncio.CancelledError()], ids=repr)
+async def test_workers_hear_of_starts_whose_outcome_is_unknown(
+    dsn: str, monkeypatch: pytest.MonkeyPatch, left: BaseException
+) -> None:
     start, heard = AsyncPostgresStore.start_jobs, asyncio.Event()
 
     async def unanswered(store: AsyncPostgresStore, jobs: Any, **how: Any) -> Any:
         await start(store, jobs, **how)
-        raise StateUnavailableError("the answer was lost")
+        raise left
 
     monkeypatch.setattr(AsyncPostgresStore, "start_jobs", unanswered)
     resize, notify, loop = JobType("resize", input=int, output=int), InProcessNotify(), asyncio.get_running_loop()
@@ -117,7 +120,7 @@ async def test_workers_hear_of_starts_whose_outcome_is_unknown(dsn: str, monkeyp
 
     notify.subscribe(Topic.JOBS, hear)
     async with AsyncClient(PostgresState(dsn), JobTypes(resize), notify=notify) as client:
-        with pytest.raises(StateUnavailableError):
+        with pytest.raises(type(left)):
             await client.start_chain(resize, 1, id="one")
         async with asyncio.timeout(20):
             await heard.wait()

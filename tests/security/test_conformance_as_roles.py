@@ -68,6 +68,20 @@ class Touring(PostgresStore):
         """Nothing."""
 
 
+class Announced:
+    """A hint that may go along with any start."""
+
+    arrived = False
+
+    def depart(self, place: object) -> tuple[str, str]:
+        """Its channel and text."""
+        return "queuert_jobs", "plain"
+
+    def arrive(self) -> None:
+        """The server has taken it."""
+        self.arrived = True
+
+
 ELSEWHERE = {
     *("event_days", "try_event_upkeep", "forget_events"),  # The owner's: tests/security/test_roles.py.
     *("complete", "complete_held", "hold"),  # Of a transaction in a handler: test_roles.py.
@@ -87,6 +101,8 @@ def test_the_tour_of_all_operations(login: LoginOf) -> None:
         store.start_jobs([job(id="a", attributes={"user": ["17"]}), job(id="b", attach=True)])
         store.start_jobs([job(id="b", attach=True)])
         store.start_jobs([job(), job()])
+        store.start_jobs([job()], announcement=(hint := Announced()))
+        assert hint.arrived
         store.start_jobs([job(deduplication=Deduplicate("key"))])
         assert len(store.list_chains(ChainFilter(attributes=(("user", "17"),)), PageRequest()).items) == 1
         store.delete_chains(["a"], cascade=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from queuert.ids import new_token
 from queuert.state import Store
@@ -22,10 +23,16 @@ def store(dsn: str) -> Iterator[Store]:
         # As a night's vacuum leaves it: without this a planner reckons with ten pages of what it has never seen.
         for table in TABLES:
             connection.execute(f"VACUUM (ANALYZE) queuert.{table}".encode())
-    store = PostgresState(dsn).sync_store(connections=1)
-    store.open()
+    store = opened(dsn)
     yield store
     store.close()
+
+
+def opened(dsn: str) -> Store:
+    """A store of one session, which must be closed."""
+    store = PostgresState(dsn).sync_store(connections=1)
+    store.open()
+    return store
 
 
 def claimed(store: Store, wanted: int = 10) -> list[Any]:
@@ -63,11 +70,18 @@ def test_plans_that_were_made_of_an_empty_table_go_by_indexes(store: Store) -> N
             assert f"Seq Scan on {table} " not in plan, f"{name}\n{plan}"
 
 
-def test_what_a_handler_asks_is_planned_as_ever(store: Store) -> None:
+@pytest.mark.parametrize("jit", ["on", "off"])
+def test_what_a_handler_asks_is_planned_as_ever(dsn: str, jit: str) -> None:
+    """Before version 18 a plan with a table that can only be scanned would be compiled as well, at each execution."""
+    dsn = make_conninfo(dsn, options=f"-c jit={jit}")
+    store = opened(dsn)
     store.start_jobs([NewJob("a", "work", "1")])
     [job] = claimed(store)
-    asked = b"SELECT current_setting('enable_seqscan'), current_setting('plan_cache_mode')"
+    asked = b"SELECT current_setting('enable_seqscan'), current_setting('plan_cache_mode'), current_setting('jit')"
+    with psycopg.connect(dsn) as plain:
+        usual = plain.execute(asked).fetchall()
     with store.transaction(job) as held:
-        assert held.connection.execute(asked).fetchall() == [("on", "auto")]
+        assert held.connection.execute(asked).fetchall() == usual == [("on", "auto", jit)]
         held.finish(Finish(job, FinishKind.COMPLETE, output="1"))
-    assert store._fetch(asked) == [("off", "force_generic_plan")]  # type: ignore[attr-defined]
+    assert store._fetch(asked) == [("off", "force_generic_plan", "off")]  # type: ignore[attr-defined]
+    store.close()

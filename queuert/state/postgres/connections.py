@@ -22,13 +22,16 @@ from queuert.state.postgres.watchdog import Watchdog, cut
 from queuert.state.postgres.wire import close_if_in_pipeline
 
 _PLAN_ONCE = b"""
-    SELECT set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false)
+    SELECT set_config('queuert.jit', current_setting('jit'), false), set_config('jit', 'off', false),
+        set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false)
     WHERE pg_backend_pid() = %s
 """
 """Our statements have one good plan, whatever their values. Left to itself Postgres makes a new one each time, since it
 takes a limit that it does not know for a tenth of the table: a millisecond a claim, more than the claim itself. And it
 goes by an index, however small the table: what is planned while the table is empty, as a night's vacuum leaves it, is
-kept until the next analyze, when there may be a million jobs.
+kept until the next analyze, when there may be a million jobs. Nor is it compiled (JIT), which takes a hundred
+milliseconds at each execution: before version 18 a table that can only be scanned, as that of one row, makes a plan
+look as dear as if it were worth it, and so does a long backlog. What the session had instead is kept, for handlers.
 
 A pooler gives out a number of its own in place of the session's: its sessions are others' as well, and are left alone.
 """
