@@ -65,17 +65,17 @@ BOUNDS = {
     "start 1,000: round trips": Bound(1.0, 1.0),
     # BEGIN, a part of 50 and four of up to 250, COMMIT.
     "start 1,000: statements": Bound(7.0, 7.0),
-    "start 1,000: WAL bytes": Bound(1_000, 922),
+    "start 1,000: WAL bytes": Bound(760, 682),
     "drain of 1,000: round trips": Bound(0.25, 0.035),
     "drain of 1,000: statements": Bound(0.25, 0.035),
     "drain of 1,000: commits": Bound(0.25, 0.025),
-    "drain of 1,000: WAL bytes": Bound(1_900, 1_743),
+    "drain of 1,000: WAL bytes": Bound(1_300, 1_104),
     "complete(): round trips": Bound(4.3, 3.8),
     "complete(): statements": Bound(6.6, 6.0),
     "chains of five: round trips": Bound(0.25, 0.057),
     "drain of 2,000: calls of Python": Bound(74, 64.8),
     "drain of 1,000 beside as many failures: round trips": Bound(0.25, 0.029),
-    "drain of 1,000 beside as many failures: WAL bytes": Bound(2_400, 2_045),
+    "drain of 1,000 beside as many failures: WAL bytes": Bound(1_600, 1_259),
     "drain of 1,000 beside as many failures: calls of Python": Bound(120, 108),
 }
 """The calls of one thousand are counted a call, everything else a job."""
