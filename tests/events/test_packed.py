@@ -10,6 +10,7 @@ from queuert.job_events import EventFilter, EventKind, JobEvent
 from queuert.jobs import JobError
 from queuert.state.adapter import ClaimedJob, Finish, FinishKind, FinishResult, NewJob
 from queuert.state.listing import PageRequest
+from queuert.state.postgres.statements import EVENTS_A_ROW
 from tests.events.support import Scene
 
 COUNT = 100
@@ -46,12 +47,12 @@ def drained(scene: Scene) -> Scene:
 
 def test_they_share_rows(drained: Scene) -> None:
     rows = drained.value("SELECT count(*) FROM queuert.job_event")
-    assert rows <= 3 * (COUNT // 28 + 1)
+    assert rows <= 3 * (COUNT // EVENTS_A_ROW + 1)
     assert drained.value("SELECT max(cardinality(job_ids)) < 64 FROM queuert.job_event")
 
 
 @pytest.mark.parametrize("oldest_first", [True, False])
-@pytest.mark.parametrize("limit", [1, 7, 28, 64, 1000])
+@pytest.mark.parametrize("limit", [1, 7, EVENTS_A_ROW, 64, 1000])
 def test_pages_may_end_within_a_row(drained: Scene, limit: int, oldest_first: bool) -> None:
     found = read(drained, limit=limit, oldest_first=oldest_first)
     places = [(event.tx, event.seq) for event in found]

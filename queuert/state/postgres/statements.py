@@ -8,6 +8,10 @@ from importlib.resources import files
 from queuert.migrations import check_schema_name
 from queuert.state.postgres.wire import NamedStatement, named
 
+EVENTS_A_ROW = 28
+"""Events of one statement that share a row of the log: with the usual ids just below 2 kB, from which on Postgres would
+compress a row and store it elsewhere. Their numbers have place below the 64 that rows are apart."""
+
 
 class Statements:
     """All statements of one schema, as bytes for the driver. A file ``sql/claim.sql`` is the attribute ``claim``."""
@@ -157,7 +161,7 @@ class Statements:
 def _texts() -> dict[str, str]:
     folder = files("queuert.state.postgres") / "sql"
     return {
-        entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8")
+        entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8").replace("{events_a_row}", str(EVENTS_A_ROW))
         for entry in folder.iterdir()
         if entry.name.endswith(".sql")
     }

@@ -8,6 +8,6 @@ noted AS (
     INSERT INTO {schema}.job_event (kind, status, chain_index, type, chain_type, attempt, job_ids, scheduled_ats)
     SELECT 'created', status, 0, %(type)s, %(type)s, 0, array_agg(id), array_agg(scheduled_at)
     FROM (SELECT *, row_number() OVER () AS place FROM new) AS event
-    GROUP BY place / 28, status ORDER BY min(place)
+    GROUP BY place / {events_a_row}, status ORDER BY min(place)
 )
 SELECT count(*) FROM new

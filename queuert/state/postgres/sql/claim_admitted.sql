@@ -34,7 +34,7 @@ logged AS (
         WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = claimed.type),
                        (SELECT level FROM {schema}.event_log)) = 'all'
     ) AS event
-    GROUP BY place / 28, chain_index, type, chain_type, attempt ORDER BY min(place)
+    GROUP BY place / {events_a_row}, chain_index, type, chain_type, attempt ORDER BY min(place)
 )
 SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,
     has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context,

@@ -33,6 +33,6 @@ noted AS (
             THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'off'))
             ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'off')) END
     ) AS event
-    GROUP BY place / 28, type, attempt, holder ORDER BY min(place)
+    GROUP BY place / {events_a_row}, type, attempt, holder ORDER BY min(place)
 )
 SELECT id FROM done

@@ -69,6 +69,6 @@ noted AS (
                 THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'off'))
             ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'off')) END
     ) AS event
-    GROUP BY place / 28, kind, status, chain_index, type, chain_type, attempt, holder, error ORDER BY min(place)
+    GROUP BY place / {events_a_row}, kind, status, chain_index, type, chain_type, attempt, holder, error ORDER BY min(place)
 )
 SELECT id, lease_token::text, status FROM done

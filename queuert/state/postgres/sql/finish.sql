@@ -94,6 +94,6 @@ noted AS (
                        (SELECT level FROM {schema}.event_log))
             IN ('all', CASE WHEN one.kind IN ('complete', 'continue', 'fail', 'cancel') THEN 'terminal' END)
     ) AS event
-    GROUP BY place / 28, kind, status, chain_index, type, chain_type, attempt, holder, error ORDER BY min(place)
+    GROUP BY place / {events_a_row}, kind, status, chain_index, type, chain_type, attempt, holder, error ORDER BY min(place)
 )
 SELECT id, lease_token::text, status FROM done

@@ -29,6 +29,6 @@ noted AS (
         WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = written.type),
                        (SELECT level FROM {schema}.event_log)) = 'all'
     ) AS event
-    GROUP BY place / 28, status, type ORDER BY min(place)
+    GROUP BY place / {events_a_row}, status, type ORDER BY min(place)
 )
 SELECT id, type, status, created_at FROM written
