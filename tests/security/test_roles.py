@@ -245,6 +245,7 @@ FORBIDDEN: dict[Role, dict[str, str]] = {
         "read keys": "select deduplication_key from queuert.job",
         "read keys in their slots": "select key from queuert.deduplication",
         "read errors in the log": "select error from queuert.event",
+        "read errors in the rows of the log": "select error from queuert.job_event",
         "read what schedules start": "select input from queuert.schedule",
         "read staged rows": "select input from queuert.stream_stage",
         "lock jobs": "select id from queuert.job for update",
