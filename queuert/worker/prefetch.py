@@ -19,11 +19,16 @@ T = TypeVar("T")
 AHEAD_SECONDS = 0.05
 """How far the jobs that wait here reach, at the pace of late."""
 
-MOST_AHEAD = 1_000
+MOST_AHEAD = 2_000
 """Jobs, whatever the pace."""
 
 STALE_SECONDS = 1.0
 """So long after the last start, what waits here is given back: the pace has changed."""
+
+_CLAIM_BELOW = 0.75
+"""The share of them with which the next claim is sent: what is left has to last until its answer, and a claim of very
+many takes the store about as long as it takes the worker to run half as many.
+"""
 
 _SLOWEST_CHANGE = 0.05
 
@@ -144,7 +149,7 @@ class Prefetch(Generic[T]):
         waiting, free = len(self._waiting), self.slots.free
         cautious = time.monotonic() < self._beware_until
         allowed = self.pace.ahead(self.slots.size) if self._enabled and not cautious else 0
-        self._low_water = min(allowed, self._most) // 2
+        self._low_water = int(min(allowed, self._most) * _CLAIM_BELOW)
         if waiting > self._low_water:
             return 0
         # Twice as many each time, at most: one quick handler says little about the next.

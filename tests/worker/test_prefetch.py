@@ -93,7 +93,7 @@ async def test_each_claim_at_most_doubles_what_waits() -> None:
     assert wanted == [3, 7, 15]
 
 
-async def test_no_room_while_more_than_half_of_it_waits() -> None:
+async def test_no_room_while_most_of_it_waits() -> None:
     handlers = Handlers(1)
     handlers.prefetch.pace.note(0.001)
     room = await handlers.prefetch.room()
@@ -106,6 +106,25 @@ async def test_no_room_while_more_than_half_of_it_waits() -> None:
     handlers.gates[0].set()
     await handlers.begin(1)
     assert await waiting == 3  # One waits still, of four that may.
+
+
+async def test_the_next_claim_is_sent_while_three_quarters_wait() -> None:
+    handlers = Handlers(1)
+    handlers.prefetch.pace.note(0.001)
+    handlers.prefetch._most = 4
+    room = await handlers.prefetch.room()
+    assert room == 9  # The place, and eight that wait.
+    handlers.put(*range(room))
+    await handlers.begin(0)
+    handlers.gates[0].set()
+    await handlers.begin(1)
+    waiting = asyncio.ensure_future(handlers.prefetch.room())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    assert len(handlers.prefetch) == 7
+    handlers.gates[1].set()
+    await handlers.begin(2)
+    assert await waiting == 10  # Six wait still, of sixteen that may.
 
 
 async def test_without_leave_only_for_the_places() -> None:
