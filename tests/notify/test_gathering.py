@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queuert.notify.postgres.gathering import LONGEST, SHORTEST, Gathering
+from queuert.notify.postgres.gathering import LONGEST, LONGEST_OF_MANY, MANY, SHORTEST, Gathering
 
 
 def test_after_a_silence_at_once_and_ever_fewer_in_a_stream() -> None:
@@ -19,6 +19,18 @@ def test_after_a_silence_at_once_and_ever_fewer_in_a_stream() -> None:
     now += LONGEST
     assert gathering.depart(now)
     assert gathering.next_at - now == pytest.approx(SHORTEST)
+
+
+def test_longer_while_each_sending_tells_of_many() -> None:
+    gathering = Gathering()
+    now, waits = 100.0, []
+    for keys in (MANY, MANY, MANY, MANY, MANY, MANY - 1, MANY):
+        assert gathering.depart(now)
+        gathering.arrive(now, keys)
+        waits.append(gathering.next_at - now)
+        now = gathering.next_at
+    grown = [SHORTEST * 2**times for times in range(5)]
+    assert waits == pytest.approx([*grown, LONGEST_OF_MANY, LONGEST])
 
 
 def test_a_hint_now_and_then_never_waits() -> None:

@@ -130,7 +130,7 @@ class Session:
             raise
         except Exception as error:
             self._owner.dropped(str(error))
-        self._gathering.arrive(time.monotonic())
+        self._gathering.arrive(time.monotonic(), sum(1 if keys is None else len(keys) for keys in batch.values()))
 
     def _send(self, batch: Batch, limit: float) -> None:
         texts = [(channel_of(self._schema, topic), text) for topic, keys in batch.items() for text in encode(keys)]
