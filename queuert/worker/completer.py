@@ -16,9 +16,15 @@ from queuert.state.async_store import AsyncStore
 from queuert.worker.endings import presumed
 from queuert.worker.supervisor import SupervisedLoop
 
-_LARGEST_BATCH = 500
+_LARGEST_BATCH = 512
 _LANES = 2
 """Statements under way at once: the client prepares one while the server works on the other."""
+
+_MANY = 400
+_PATIENCE = 0.05
+"""While so many endings are being written, fewer wait for them and go with the next: a statement and its commit cost as
+much for ten as for a hundred. But they wait for so many seconds at most, lest that statement hangs.
+"""
 
 
 class Author(Protocol):
@@ -96,7 +102,9 @@ class Completer(Generic[A]):
         self._observers = observers
         self._event_loop = asyncio.get_running_loop()
         self._pending: deque[_Pending[A]] = deque()
-        self._arrived = asyncio.Event()
+        self._being_written = 0
+        self._worth_it = asyncio.Event()
+        self._patience: asyncio.TimerHandle | None = None
         self._stopped = False
         self._locked = Backoff(initial=0.05, maximum=1.0)
         self._backoff = Backoff(initial=0.05, maximum=2.0)
@@ -117,6 +125,7 @@ class Completer(Generic[A]):
             await loop.stop()
         while self._pending:
             self._pending.popleft().fail(_too_late())
+        self._look()
 
     def submit(self, finish: Finish, author: A) -> None:
         """Write one ending; its author is told, in the event loop, never from within this call."""
@@ -124,9 +133,9 @@ class Completer(Generic[A]):
         if self._stopped:
             self._event_loop.call_soon(one.fail, _too_late())
         else:
-            if not self._pending:
-                self._arrived.set()
             self._pending.append(one)
+            if len(self._pending) in (1, _MANY):
+                self._look()
 
     async def finish(self, finish: Finish) -> FinishResult:
         """Write one ending and wait until it is durable, or known to be lost.
@@ -146,21 +155,35 @@ class Completer(Generic[A]):
             one.fail(_too_late())
         elif one.asked_for:
             self._pending.append(one)
-            self._arrived.set()
+            self._look()
+
+    def _look(self) -> None:
+        """Let what is pending be written, if that is worth a statement of its own by now."""
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        if not self._pending:
+            self._worth_it.clear()
+        elif self._being_written < _MANY or len(self._pending) >= _MANY:
+            self._worth_it.set()
+        else:
+            self._worth_it.clear()
+            self._patience = self._event_loop.call_later(_PATIENCE, self._worth_it.set)
 
     async def _step(self) -> None:
-        await self._arrived.wait()
+        await self._worth_it.wait()
         batch = [self._pending.popleft() for _ in range(min(len(self._pending), _LARGEST_BATCH))]
-        if not self._pending:
-            self._arrived.clear()
-        if not batch:
-            return
+        self._being_written += len(batch)
+        self._look()
         try:
-            await self._write(batch)
+            if batch:
+                await self._write(batch)
         except BaseException:
             self._pending.extendleft(reversed([one for one in batch if one.asked_for]))
-            self._arrived.set()
             raise
+        finally:
+            self._being_written -= len(batch)
+            self._look()
 
     async def _write(self, batch: Sequence[_Pending[A]]) -> None:
         failures = 0

@@ -1,7 +1,9 @@
-"""Endings that the store refuses, or that must wait, harm nobody but themselves."""
+"""Endings that the store refuses, or that must wait, harm nobody but themselves; and few do not go beside many."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -17,6 +19,8 @@ from queuert.observability.events import (
     LoopFailed,
 )
 from queuert.outcomes import ContinueWith, Retry
+from queuert.state.adapter import Finish, FinishResult
+from queuert.state.postgres.async_store import AsyncPostgresStore
 from tests.worker.support import WAIT, Gate, Stage, echo, in_time, number, relay, text
 
 ONCE = RetryPolicy(max_attempts=1)
@@ -153,3 +157,102 @@ async def test_many_endings_at_once_are_written_once_each(stage: Stage) -> None:
         assert chain.status == ("failed" if one % 7 == 0 else "completed")
     assert stage.one("select count(*) from queuert.job where attempt = 2") == 40
     assert stage.one("select count(*) from queuert.job where attempt > 2") == 0
+
+
+class Statements:
+    """The endings of each statement that was sent; all wait until they are let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sizes: list[int] = []
+        self.sent = asyncio.Event()
+        self.let_go = asyncio.Event()
+        write = AsyncPostgresStore.finish
+
+        async def finish(
+            store: AsyncPostgresStore, finishes: Sequence[Finish], *, wait: bool = True
+        ) -> list[FinishResult]:
+            self.sizes.append(len(finishes))
+            self.sent.set()
+            await self.let_go.wait()
+            return await write(store, finishes, wait=wait)
+
+        monkeypatch.setattr(AsyncPostgresStore, "finish", finish)
+
+    async def next(self) -> int:
+        """The endings of the next statement, once it is sent."""
+        await in_time(self.sent.wait())
+        self.sent.clear()
+        return self.sizes[-1]
+
+
+class Held:
+    """Handlers that end when they are told to, of a worker whose completer takes four endings for many."""
+
+    def __init__(self, stage: Stage, monkeypatch: pytest.MonkeyPatch, *, patience: float) -> None:
+        monkeypatch.setattr("queuert.worker.completer._MANY", 4)
+        monkeypatch.setattr("queuert.worker.completer._PATIENCE", patience)
+        self.stage = stage
+        self.statements = Statements(monkeypatch)
+        self.ends = [asyncio.Event() for _ in range(8)]
+
+        @stage.processors.handles(number)
+        async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+            await self.ends[attempt.input].wait()
+            return attempt.input
+
+        self.worker = stage.worker(concurrency=8)
+
+    async def start(self) -> list[Any]:
+        """Start the worker and its jobs, and let four of them end: the size of their statement is known."""
+        chains = await self.stage.client.start_chains([NewChain(number, one) for one in range(8)])
+        await self.worker.start()
+        for chain in chains:
+            await self.stage.log.wait_for(AttemptStarted, job_id=chain.id)
+        self.end(0, 1, 2, 3)
+        assert await self.statements.next() == 4
+        return chains
+
+    def end(self, *inputs: int) -> None:
+        """Let the handlers of these jobs return."""
+        for one in inputs:
+            self.ends[one].set()
+
+    async def pending(self, count: int) -> None:
+        """Wait until so many endings wait to be written."""
+        assert self.worker._parts is not None
+        while len(self.worker._parts.completer._pending) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+
+
+async def test_a_few_endings_wait_while_many_are_written(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(stage, monkeypatch, patience=3600.0)
+    chains = await held.start()
+    held.end(4, 5)
+    await held.pending(2)
+    assert held.statements.sizes == [4]
+    held.end(6, 7)
+    assert await held.statements.next() == 4  # They are many by now.
+    held.statements.let_go.set()
+    assert {one.status for one in await stage.client.wait(chains, timeout=WAIT)} == {"completed"}
+
+
+async def test_the_few_go_when_the_many_are_written(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(stage, monkeypatch, patience=3600.0)
+    chains = await held.start()
+    held.end(4, 5, 6)
+    await held.pending(3)
+    held.statements.let_go.set()
+    assert await held.statements.next() == 3
+    held.end(7)
+    assert {one.status for one in await stage.client.wait(chains, timeout=WAIT)} == {"completed"}
+    assert held.statements.sizes == [4, 3, 1]
+
+
+async def test_the_few_do_not_wait_for_a_statement_that_hangs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(stage, monkeypatch, patience=0.0)
+    chains = await held.start()
+    held.end(4)
+    assert await held.statements.next() == 1
+    held.end(5, 6, 7)
+    held.statements.let_go.set()
+    assert {one.status for one in await stage.client.wait(chains, timeout=WAIT)} == {"completed"}
