@@ -4,6 +4,8 @@
 |---|---|
 | `dsn` | a migrated database of the test's own, on the shared server |
 | `bare_dsn` | an empty one |
+| `colour` | the one and the other colour of stores: the test runs twice |
+| `stores` | stores of that colour on `dsn` |
 | `postgres_server` | the shared server's connection string, to nothing but its maintenance database |
 | `private_postgres` | a function that starts a server of the test's own, to be killed and restarted |
 | `redis_url` | the shared Redis, emptied before each test |
@@ -17,13 +19,15 @@ Without a server, tests are skipped; with `QUEUERT_REQUIRE_SERVERS=1`, as in `ma
 import contextlib
 import gc
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import NoReturn, Protocol
 
 import pytest
 import redis as redis_client
 
 from queuert.embedded import EmbeddedPostgres, EmbeddedRedis, EmbeddedServerError
+from queuert.state.postgres import PostgresState
+from queuert.testing.conformance import Colour, Stores
 from queuert.testing.databases import TemplateDatabases
 from tests.conformance_table import pytest_terminal_summary
 from tests.invariants import add_checks
@@ -103,6 +107,21 @@ def bare_dsn(template_databases: TemplateDatabases) -> Iterator[str]:
     dsn = template_databases.create_empty()
     yield dsn
     template_databases.drop(dsn)
+
+
+@pytest.fixture(params=list(Colour), ids=str)
+def colour(request: pytest.FixtureRequest) -> Colour:
+    """Of stores: asynchronous, synchronous."""
+    given: Colour = request.param
+    return given
+
+
+@pytest.fixture
+async def stores(dsn: str, colour: Colour) -> AsyncIterator[Stores]:
+    """Stores of that colour on a database of the test's own; closed after it."""
+    stores = Stores(PostgresState(dsn), colour)
+    yield stores
+    await stores.aclose()
 
 
 @pytest.fixture

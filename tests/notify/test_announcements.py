@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -48,19 +47,6 @@ HOUR = 3600.0
 
 work = JobType("work", input=int, output=int)
 JOB_TYPES = JobTypes(work)
-
-
-@pytest.fixture(params=list(Colour), ids=str)
-def colour(request: pytest.FixtureRequest) -> Colour:
-    given: Colour = request.param
-    return given
-
-
-@pytest.fixture
-async def stores(dsn: str, colour: Colour) -> AsyncIterator[Stores]:
-    stores = Stores(PostgresState(dsn), colour)
-    yield stores
-    await stores.aclose()
 
 
 @pytest.fixture

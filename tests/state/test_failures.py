@@ -28,12 +28,6 @@ ANSWER_TIMEOUT = 4.0
 PASSWORD = "hunter2-very-secret"
 
 
-@pytest.fixture(params=list(Colour), ids=str)
-def colour(request: pytest.FixtureRequest) -> Colour:
-    given: Colour = request.param
-    return given
-
-
 @pytest.fixture
 def proxy(dsn: str) -> Iterator[FaultProxy]:
     with FaultProxy.before(dsn) as proxy:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from enum import Enum
 from typing import Any
@@ -17,7 +16,7 @@ from queuert.errors import StateError
 from queuert.jobs import AbortReason, JobStatus
 from queuert.state.adapter import NewJob
 from queuert.state.postgres import PostgresState
-from queuert.testing.conformance import Colour, Stores
+from queuert.testing.conformance import Stores
 from queuert.testing.conformance.building import (
     AT_ONCE,
     claim_one,
@@ -29,19 +28,6 @@ from queuert.testing.conformance.building import (
     reap,
     started_and_claimed,
 )
-
-
-@pytest.fixture(params=list(Colour), ids=str)
-def colour(request: pytest.FixtureRequest) -> Colour:
-    given: Colour = request.param
-    return given
-
-
-@pytest.fixture
-async def stores(dsn: str, colour: Colour) -> AsyncIterator[Stores]:
-    stores = Stores(PostgresState(dsn), colour)
-    yield stores
-    await stores.aclose()
 
 
 async def run(connection: Any, statement: str) -> list[Any]:
