@@ -25,7 +25,8 @@ MOST_AHEAD = 2_000
 STALE_SECONDS = 1.0
 """So long after the last start, what waits here is given back: the pace has changed."""
 
-_CLAIM_BELOW = 0.75
+_CLAIM_BELOW, _CLAIM_MANY_BELOW = 0.5, 0.75
+_MANY = 1_000
 """The share of them with which the next claim is sent: what is left has to last until its answer, and a claim of very
 many takes the store about as long as it takes the worker to run half as many.
 """
@@ -149,7 +150,8 @@ class Prefetch(Generic[T]):
         waiting, free = len(self._waiting), self.slots.free
         cautious = time.monotonic() < self._beware_until
         allowed = self.pace.ahead(self.slots.size) if self._enabled and not cautious else 0
-        self._low_water = int(min(allowed, self._most) * _CLAIM_BELOW)
+        most = min(allowed, self._most)
+        self._low_water = int(most * (_CLAIM_BELOW if most < _MANY else _CLAIM_MANY_BELOW))
         if waiting > self._low_water:
             return 0
         # Twice as many each time, at most: one quick handler says little about the next.

@@ -108,23 +108,23 @@ async def test_no_room_while_most_of_it_waits() -> None:
     assert await waiting == 3  # One waits still, of four that may.
 
 
-async def test_the_next_claim_is_sent_while_three_quarters_wait() -> None:
+@pytest.mark.parametrize(("most", "low"), [(4, 2), (998, 499), (1_000, 750), (2_000, 1_500)])
+async def test_the_next_claim_is_sent_while_half_wait_or_of_many_three_quarters(most: int, low: int) -> None:
     handlers = Handlers(1)
-    handlers.prefetch.pace.note(0.001)
-    handlers.prefetch._most = 4
+    handlers.prefetch.pace.note(1e-6)
+    handlers.prefetch._most = most // 2
     room = await handlers.prefetch.room()
-    assert room == 9  # The place, and eight that wait.
+    assert room == 1 + most
     handlers.put(*range(room))
     await handlers.begin(0)
-    handlers.gates[0].set()
-    await handlers.begin(1)
     waiting = asyncio.ensure_future(handlers.prefetch.room())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    assert len(handlers.prefetch) == 7
-    handlers.gates[1].set()
-    await handlers.begin(2)
-    assert await waiting == 10  # Six wait still, of sixteen that may.
+    for number in range(most - low):
+        assert not waiting.done()
+        assert len(handlers.prefetch) == most - number
+        handlers.gates[number].set()
+        await handlers.begin(number + 1)
+    assert await waiting > 0
+    assert len(handlers.prefetch) == low
 
 
 async def test_without_leave_only_for_the_places() -> None:
