@@ -159,23 +159,36 @@ class Completer(Generic[A]):
 
     def _look(self) -> None:
         """Let what is pending be written, if that is worth a statement of its own by now."""
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-        if not self._pending:
-            self._worth_it.clear()
-        elif self._being_written < _MANY or len(self._pending) >= _MANY:
+        if self._pending and self._being_written >= _MANY > len(self._pending):
+            if self._patience is None:  # Not anew for each that comes.
+                self._wait_a_little()
+            return
+        self._stop_waiting()
+        if self._pending:
             self._worth_it.set()
         else:
             self._worth_it.clear()
+
+    def _wait_a_little(self) -> None:
+        try:
             self._patience = self._event_loop.call_later(_PATIENCE, self._worth_it.set)
+        except MemoryError:
+            self._worth_it.set()
+        else:
+            self._worth_it.clear()
+
+    def _stop_waiting(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
     async def _step(self) -> None:
         await self._worth_it.wait()
         batch = [self._pending.popleft() for _ in range(min(len(self._pending), _LARGEST_BATCH))]
         self._being_written += len(batch)
-        self._look()
         try:
+            self._stop_waiting()
+            self._look()
             if batch:
                 await self._write(batch)
         except BaseException:

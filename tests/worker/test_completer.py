@@ -21,6 +21,7 @@ from queuert.observability.events import (
 from queuert.outcomes import ContinueWith, Retry
 from queuert.state.adapter import Finish, FinishResult
 from queuert.state.postgres.async_store import AsyncPostgresStore
+from queuert.worker.completer import Completer
 from tests.worker.support import WAIT, Gate, Stage, echo, in_time, number, relay, text
 
 ONCE = RetryPolicy(max_attempts=1)
@@ -164,6 +165,7 @@ class Statements:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sizes: list[int] = []
+        self.asked: list[Finish] = []
         self.sent = asyncio.Event()
         self.let_go = asyncio.Event()
         write = AsyncPostgresStore.finish
@@ -172,6 +174,7 @@ class Statements:
             store: AsyncPostgresStore, finishes: Sequence[Finish], *, wait: bool = True
         ) -> list[FinishResult]:
             self.sizes.append(len(finishes))
+            self.asked += finishes
             self.sent.set()
             await self.let_go.wait()
             return await write(store, finishes, wait=wait)
@@ -217,10 +220,15 @@ class Held:
         for one in inputs:
             self.ends[one].set()
 
+    @property
+    def completer(self) -> Completer[Any]:
+        """The worker's own."""
+        assert self.worker._parts is not None
+        return self.worker._parts.completer
+
     async def pending(self, count: int) -> None:
         """Wait until so many endings wait to be written."""
-        assert self.worker._parts is not None
-        while len(self.worker._parts.completer._pending) < count:  # noqa: ASYNC110
+        while len(self.completer._pending) < count:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
 
@@ -246,6 +254,41 @@ async def test_the_few_go_when_the_many_are_written(stage: Stage, monkeypatch: p
     held.end(7)
     assert {one.status for one in await stage.client.wait(chains, timeout=WAIT)} == {"completed"}
     assert held.statements.sizes == [4, 3, 1]
+
+
+async def test_the_patience_of_the_few_does_not_begin_anew(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(stage, monkeypatch, patience=3600.0)
+    chains = await held.start()
+    held.end(4)
+    await held.pending(1)
+    timer = held.completer._patience
+    assert timer is not None
+    again = asyncio.ensure_future(held.completer.finish(held.statements.asked[0]))
+    await held.pending(2)
+    assert held.completer._patience is timer
+    held.end(5, 6)
+    assert await held.statements.next() == 4
+    assert timer.cancelled()
+    held.statements.let_go.set()
+    held.end(7)
+    await in_time(again)
+    assert {one.status for one in await stage.client.wait(chains, timeout=WAIT)} == {"completed"}
+
+
+async def test_without_memory_for_a_timer_the_few_go_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(stage, monkeypatch, patience=3600.0)
+    chains = await held.start()
+
+    class Exhausted:
+        def call_later(self, *_: Any) -> asyncio.TimerHandle:
+            raise MemoryError
+
+    monkeypatch.setattr(held.completer, "_event_loop", Exhausted())
+    held.end(4)
+    assert await held.statements.next() == 1
+    held.end(5, 6, 7)
+    held.statements.let_go.set()
+    assert {one.status for one in await stage.client.wait(chains, timeout=WAIT)} == {"completed"}
 
 
 async def test_the_few_do_not_wait_for_a_statement_that_hangs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
