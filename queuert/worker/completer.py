@@ -187,7 +187,7 @@ class Completer(Generic[A]):
         batch = [self._pending.popleft() for _ in range(min(len(self._pending), _LARGEST_BATCH))]
         self._being_written += len(batch)
         try:
-            self._stop_waiting()
+            self._stop_waiting()  # For those who are left it begins now.
             self._look()
             if batch:
                 await self._write(batch)
