@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from queuert.errors import ConfigurationError
 from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn
 
-REQUIRED_REVISION = "0008"
+REQUIRED_REVISION = "0009"
 """The oldest schema that this version works with."""
 
 _KEEPALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
