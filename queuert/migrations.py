@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 DEFAULT_SCHEMA = "queuert"
 
 _LOCK_CLASS = 0x51455254  # "QERT": keeps these advisory locks apart from other programs'.
+_IDLE_MILLISECONDS = "10000"
+"""Between two statements of a revision a migrator does nothing that takes time."""
+
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
 
@@ -137,7 +140,12 @@ def _run(dsn: str, schema: str, lock_timeout: float, name: str, revision: str) -
         connection = _connect(dsn)
         milliseconds = str(max(1, round(lock_timeout * 1000)))
         try:
-            connection.execute("SELECT set_config('lock_timeout', %s, false)", (milliseconds,))
+            # A migrator that stands still would hold the tables' locks, and with them the queue, for ever.
+            connection.execute(
+                "SELECT set_config('lock_timeout', %s, false), "
+                "set_config('idle_in_transaction_session_timeout', %s, false)",
+                (milliseconds, _IDLE_MILLISECONDS),
+            )
             connection.commit()
         except BaseException:
             connection.close()

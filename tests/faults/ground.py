@@ -72,8 +72,14 @@ class WorkerProcess:
     async def freeze(self) -> None:
         """Stop all its threads, as a suspended machine would; it has stopped when this returns."""
         self.send(signal.SIGSTOP)
+        await until(lambda: self.is_frozen, "the process has stopped")
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether it stands still, by its own doing or ours."""
+        assert not self.has_ended, f"the process has ended with {self._process.returncode}"
         state = Path(f"/proc/{self._process.pid}/stat")
-        await until(lambda: state.read_text().rpartition(")")[2].split()[0] == "T", "the process has stopped")
+        return state.read_text().rpartition(")")[2].split()[0] == "T"
 
     def resume(self) -> None:
         """Let it go on."""

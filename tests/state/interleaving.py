@@ -31,7 +31,7 @@ Operation = Callable[[PostgresStore], object]
 """What one party does; its result, or the error it raised, is kept."""
 
 _PATIENCE = 20.0
-_NOT_STEPS = ("_enter_gen", "_connect_gen", "close_gen")
+_NOT_STEPS = ("_begun", "_enter_gen", "_connect_gen", "close_gen")
 
 
 class _GatedConnection(KeptConnection):
@@ -75,8 +75,9 @@ class SteppedStore(PostgresStore):
 
     def _exchanged(self, connection: KeptConnection, steps: Sequence[Step]) -> list[PGresult]:
         try:
-            answers = sync_begin(connection, steps[:1], prepare=False)
-            for step in steps[1:]:
+            # The first sets how long to wait for locks, and takes none.
+            answers = sync_begin(connection, steps[:2], prepare=False)
+            for step in steps[2:]:
                 answers += sync_exchange(connection, [step], prepare=False)
         except psycopg.Error:
             connection.rollback()

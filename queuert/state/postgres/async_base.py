@@ -14,6 +14,7 @@ from queuert.notify.adapter import Topic
 from queuert.state.adapter import StoreRisk
 from queuert.state.postgres import parameters
 from queuert.state.postgres.async_steps import begin_callers_transaction, fetch
+from queuert.state.postgres.bounds import async_bounded
 from queuert.state.postgres.callers import async_callers_connection
 from queuert.state.postgres.connections import AsyncConnections
 from queuert.state.postgres.failures import mapped_errors
@@ -58,16 +59,21 @@ class AsyncPostgresBase:
             return await fetch(connection, statement, values, binary=binary)
 
     @asynccontextmanager
-    async def _transaction(self, callers: Any = None) -> AsyncIterator[AsyncConnection[Any]]:
-        """A transaction: one of its own, or a savepoint in that of the connection that a caller gave."""
+    async def _transaction(
+        self, callers: Any = None, *, lock: float | None = None
+    ) -> AsyncIterator[AsyncConnection[Any]]:
+        """A transaction: one of its own, or a savepoint in that of the connection that a caller gave.
+
+        ``lock`` is for how many seconds one of its own waits for a lock.
+        """
         if callers is None:
-            async with self._connections.connection() as own, own.transaction():
+            async with self._connections.connection() as own, async_bounded(own, lock=lock):
                 yield own
             return
         async with async_callers_connection(callers) as connection:
             with mapped_errors():
                 await begin_callers_transaction(connection)
-                async with connection.transaction():
+                async with async_bounded(connection):
                     yield connection
 
     async def _hint(self, connection: AsyncConnection[Any], hints: Mapping[Topic, Sequence[str]]) -> None:

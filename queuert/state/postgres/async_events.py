@@ -14,6 +14,7 @@ from queuert.state.listing import Page, PageRequest
 from queuert.state.postgres import event_days, event_rows, pages
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_steps import fetch
+from queuert.state.postgres.bounds import async_bounded
 from queuert.state.postgres.event_days import Step, Task
 
 
@@ -64,7 +65,7 @@ class AsyncPostgresEvents(AsyncPostgresBase):
 
     async def _tend(self, connection: AsyncConnection[Any], postponed: Sequence[date]) -> Step | None:
         """Do the next step; None if there is none, or if somebody else is at it."""
-        async with connection.transaction():
+        async with async_bounded(connection):
             [(mine, _)] = await fetch(connection, self._sql.try_event_upkeep)
             step = event_days.next_step(await fetch(connection, self._sql.event_days), postponed) if mine else None
             for statement in step.statements(self._settings.schema) if step else ():
@@ -77,7 +78,7 @@ class AsyncPostgresEvents(AsyncPostgresBase):
             return 0
         deleted = 0
         for _ in range(event_days.STEPS):
-            async with connection.transaction():
+            async with async_bounded(connection):
                 [(mine, _)] = await fetch(connection, self._sql.try_event_upkeep)
                 asked = {"limit": event_days.CHUNK}
                 found = await fetch(connection, self._sql.forget_events, asked) if mine else []

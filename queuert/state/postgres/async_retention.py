@@ -13,6 +13,7 @@ from queuert.policies import checked_ttl
 from queuert.state.postgres import retiring
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_steps import fetch, forget_deleted
+from queuert.state.postgres.bounds import async_bounded
 from queuert.state.postgres.bulk import DROP_TIMEOUT, staged
 from queuert.state.postgres.retiring import Doomed
 from queuert.state.postgres.rows import Row
@@ -35,7 +36,7 @@ class AsyncPostgresRetention(AsyncPostgresBase):
             doomed, cursor = await self._look(connection, request)
             if not doomed:
                 return RetireResult((), cursor)
-            async with connection.transaction():
+            async with async_bounded(connection):
                 rows = await retire(connection, self._sql, doomed)
             return RetireResult(retiring.gone(doomed, rows), cursor)
 
@@ -69,7 +70,7 @@ class AsyncPostgresRetention(AsyncPostgresBase):
     async def _drop_stage(self, connection: AsyncConnection[Any], name: str) -> bool:
         """Whether it could be: not while it is loaded, nor if it is another role's."""
         try:
-            async with connection.transaction():
+            async with async_bounded(connection):
                 await connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{DROP_TIMEOUT}s",))
                 await connection.execute(self._sql.bulk_forget_stage, {"name": name})
                 await connection.execute(staged(self._sql.bulk_drop_stage, name))
@@ -94,6 +95,6 @@ async def retire(
 
 async def delete_expired(connection: AsyncConnection[Any], sql: Statements, ids: Sequence[str]) -> bool:
     """Delete those of these chains that have expired, for their ids to be used again; whether any went."""
-    async with connection.transaction():
+    async with async_bounded(connection):
         found = await fetch(connection, sql.find_expired_ids, {"ids": list(ids)})
         return bool(found and await retire(connection, sql, retiring.expired_chains(found), wait=True))

@@ -21,6 +21,7 @@ from queuert.state.postgres.async_steps import (
     insert_parts,
     lock_rows,
 )
+from queuert.state.postgres.bounds import async_bounded
 from queuert.state.postgres.callers import async_callers_connection
 from queuert.state.postgres.failures import mapped_errors, was_deadlock
 from queuert.state.postgres.finishing import with_status
@@ -106,7 +107,7 @@ class AsyncPostgresStarting(AsyncPostgresBase):
         if not in_transaction:
             written = await insert_jobs(connection, self._sql, self._sql.start_jobs, jobs)
             return [written[job.id] for job in jobs]
-        async with connection.transaction():
+        async with async_bounded(connection):
             starts = Starts(jobs)
             if starts.first:
                 await fetch(connection, self._sql.take_keys, starts.slots)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeGuard
 
-from psycopg import AsyncConnection, AsyncRawCursor, Error
+from psycopg import AsyncConnection, AsyncPipeline, AsyncRawCursor, Error
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
@@ -167,12 +167,12 @@ async def insert_announced(
 
 
 async def insert_parts(
-    connection: AsyncConnection[Any], sql: Statements, parts: Iterable[Sequence[NewJob]]
+    connection: AsyncKeptConnection, sql: Statements, parts: Iterable[Sequence[NewJob]]
 ) -> list[StartedJob]:
     """Write the first jobs of new chains in one transaction: each part is sent before the next one is made."""
     try:
-        async with connection.pipeline():
-            return await _send_parts(connection, sql, parts)
+        async with connection.pipeline() as pipeline:
+            return await _send_parts(connection, pipeline, sql, parts)
     except BaseException:
         # Of what failed, or could not be made, the transaction is open still. A broken connection has none.
         if is_plain_connection(connection.pgconn) and connection.info.transaction_status in _OPEN:
@@ -182,17 +182,20 @@ async def insert_parts(
 
 
 async def _send_parts(
-    connection: AsyncConnection[Any], sql: Statements, parts: Iterable[Sequence[NewJob]]
+    connection: AsyncKeptConnection, pipeline: AsyncPipeline, sql: Statements, parts: Iterable[Sequence[NewJob]]
 ) -> list[StartedJob]:
     """In psycopg's pipeline, whose end waits for all answers and raises what they say."""
     await _send(connection, b"BEGIN")
+    await _send(connection, sql.lock_soon, connection.bounds.parameters())
     ids: list[str] = []
     sent = []
     for part in parts:
         for text, values in insertions(sql, sql.start_jobs, part, before=len(ids)):
             sent.append(await _send(connection, text, values, binary=True))
-        # Its answer shall be here when the last part is sent, not wait in the server for the answer to that one.
-        connection.pgconn.send_flush_request()
+        # Its answer shall be here when the last part is sent, not wait in the server for the answer to that one. And only
+        # from such a mark on does the server count for how long nothing comes.
+        connection.pgconn.pipeline_sync()
+        pipeline.result_queue.append(None)
         ids += [job.id for job in part]
     await _send(connection, b"COMMIT")
     written: dict[str, StartedJob] = {}

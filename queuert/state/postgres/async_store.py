@@ -36,6 +36,7 @@ from queuert.state.postgres.async_retention import AsyncPostgresRetention
 from queuert.state.postgres.async_starting import AsyncPostgresStarting
 from queuert.state.postgres.async_steps import fetch, finish_and_release, lock_rows
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
+from queuert.state.postgres.bounds import LOCK_SOON, async_bounded
 from queuert.state.postgres.closing import closes_only, closing_results, closing_steps
 from queuert.state.postgres.finishing import (
     DUE,
@@ -130,11 +131,9 @@ class AsyncPostgresStore(
             return {}
         try:
             if closes_only(finishes):
-                steps = closing_steps(self._sql, finishes, wait=wait)
+                steps = closing_steps(self._sql, finishes, connection.bounds, wait=wait)
                 return closing_results(finishes, await self._exchanged(connection, steps))
-            async with connection.transaction():
-                if not wait:
-                    await fetch(connection, self._sql.lock_soon)
+            async with async_bounded(connection, lock=None if wait else LOCK_SOON):
                 return await finish_and_release(connection, self._sql, finishes)
         except LockNotAvailable:
             if wait:
@@ -198,8 +197,7 @@ class AsyncPostgresStore(
         """Fail a job whose attempts are spent, and close its chain; not now, if somebody holds it."""
         job_id, chain_id, token = row[0], row[2], row[6]
         try:
-            async with connection.transaction():
-                await fetch(connection, self._sql.lock_soon)
+            async with async_bounded(connection, lock=LOCK_SOON):
                 await lock_rows(connection, self._sql, [job_id, chain_id], (), closing=[chain_id])
                 if not await fetch(connection, self._sql.fail_expired, {"ids": [job_id], "tokens": [token]}):
                     return []

@@ -37,6 +37,8 @@ class BulkSettings:
     statement_timeout: float = 0.0
     lock_timeout: float = 10.0
     connection_check_interval: float = 1.0
+    idle_timeout: float = 10.0
+    """What a driver does between two statements of a transaction takes no time; a COPY is never idle."""
 
     def limits(self, **others: float) -> dict[str, str]:
         """The limits as Postgres names and takes them; ``others`` go before those of the settings."""
@@ -44,6 +46,7 @@ class BulkSettings:
             "statement_timeout": self.statement_timeout,
             "lock_timeout": self.lock_timeout,
             "client_connection_check_interval": self.connection_check_interval,
+            "idle_in_transaction_session_timeout": self.idle_timeout,
             **others,
         }
         return {name: str(round(max(0.0, seconds) * 1000)) for name, seconds in chosen.items()}

@@ -13,6 +13,7 @@ from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from queuert.errors import UnsupportedConnectionError
+from queuert.state.postgres.bounds import async_bounded, sync_bounded
 from queuert.state.postgres.failures import mapped_errors
 from queuert.state.postgres.kept import AsyncKeptConnection, KeptConnection
 
@@ -37,7 +38,7 @@ def sync_callers_connection(given: Any) -> Iterator[Connection[Any]]:
         StateUnavailableError: the pool has none to give.
     """
     if isinstance(given, ConnectionPool):
-        with mapped_errors(), given.connection() as borrowed, borrowed.transaction():
+        with mapped_errors(), given.connection() as borrowed, sync_bounded(borrowed):
             yield borrowed
         return
     if _is_asynchronous(given):
@@ -63,7 +64,7 @@ async def async_callers_connection(given: Any) -> AsyncIterator[AsyncConnection[
     """
     if isinstance(given, AsyncConnectionPool):
         with mapped_errors():
-            async with given.connection() as borrowed, borrowed.transaction():
+            async with given.connection() as borrowed, async_bounded(borrowed):
                 yield borrowed
         return
     if _is_synchronous(given):

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from queuert.state.adapter import Finish, FinishResult, Lease
 from queuert.state.postgres import parameters
+from queuert.state.postgres.bounds import LOCK_SOON, Bounds
 from queuert.state.postgres.finishing import DUE, closing_chains, finish_results, started_by, waiting_jobs
 from queuert.state.postgres.statements import Statements
-from queuert.state.postgres.wire import COMMIT, Step, text_rows, unnamed
+from queuert.state.postgres.wire import COMMIT, Step, text_rows
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
@@ -20,12 +21,12 @@ def closes_only(finishes: Sequence[Finish]) -> bool:
     return not waiting_jobs(finishes) and not started_by(finishes)
 
 
-def closing_steps(sql: Statements, finishes: Sequence[Finish], *, wait: bool) -> list[Step]:
+def closing_steps(sql: Statements, finishes: Sequence[Finish], bounds: Bounds, *, wait: bool) -> list[Step]:
     """After BEGIN: lock the chains and who waits for them, write the endings, release who waited, and commit."""
     closing = closing_chains(finishes)
     held = {one.job.id for one in finishes}.union(closing)
     return [
-        *([] if wait else [Step(unnamed(sql.lock_soon), {})]),
+        Step(sql.named("lock_soon"), bounds.parameters(None if wait else LOCK_SOON)),
         Step(sql.named("lock_rows"), parameters.locks(held, closing=closing)),
         Step(sql.named("finish"), parameters.finish(finishes, closes_awaited=True)),
         Step(sql.named("unblock"), parameters.closed_chains(closing)),

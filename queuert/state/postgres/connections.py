@@ -14,6 +14,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from queuert.errors import ClosedError
 from queuert.state.endings import to_the_end
+from queuert.state.postgres.bounds import Bounds
 from queuert.state.postgres.failures import mapped, mapped_errors
 from queuert.state.postgres.kept import AsyncKeptConnection, KeptConnection
 from queuert.state.postgres.settings import PostgresSettings
@@ -23,7 +24,9 @@ from queuert.state.postgres.wire import close_if_in_pipeline
 
 _PLAN_ONCE = b"""
     SELECT set_config('queuert.jit', current_setting('jit'), false), set_config('jit', 'off', false),
-        set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false)
+        set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false),
+        CASE WHEN version() LIKE '%%linux%%' AND current_setting('client_connection_check_interval') = '0'
+            THEN set_config('client_connection_check_interval', '5s', false) END
     WHERE pg_backend_pid() = %s
 """
 """Our statements have one good plan, whatever their values. Left to itself Postgres makes a new one each time, since it
@@ -33,6 +36,9 @@ kept until the next analyze, when there may be a million jobs. Nor is it compile
 milliseconds at each execution: before version 18 a table that can only be scanned, as that of one row, makes a plan
 look as dear as if it were worth it, and so does a long backlog. What the session had instead is kept, for handlers.
 
+A statement that waits for somebody's lock, and whose client has given up or died, ends within seconds: each new try would
+leave one more session that waits. Servers on other systems than Linux may not be able to look, and refuse the setting.
+
 A pooler gives out a number of its own in place of the session's: its sessions are others' as well, and are left alone.
 """
 
@@ -41,6 +47,7 @@ class _Base:
     def __init__(self, settings: PostgresSettings, size: int) -> None:
         self._settings = settings
         self._watchdog = Watchdog(settings.answer_timeout)
+        self._bounds = Bounds.of(settings.answer_timeout)
         self._in_use: dict[BaseConnection[Any], Any] = {}
         """With the pool that each was taken from: the store may have been closed, and opened again, since."""
         self._refusals = Refusals()
@@ -164,6 +171,7 @@ class AsyncConnections(_Base):
         except Error as error:
             raise mapped(error) from error
         self._in_use[connection] = pool
+        connection.bounds = self._bounds
         return connection
 
     async def _waited_for(self, pool: AsyncConnectionPool[AsyncKeptConnection]) -> AsyncKeptConnection:
@@ -255,6 +263,7 @@ class Connections(_Base):
         except Error as error:
             raise mapped(error) from error
         self._in_use[connection] = pool
+        connection.bounds = self._bounds
         return connection
 
     def _waited_for(self, pool: ConnectionPool[KeptConnection]) -> KeptConnection:

@@ -9,6 +9,8 @@ from psycopg import AsyncConnection, Connection, Error, OperationalError, Progra
 from psycopg.adapt import Transformer
 from psycopg.pq import ConnStatus, TransactionStatus
 
+from queuert.state.postgres.bounds import Bounds
+
 if TYPE_CHECKING:
     from psycopg import abc
     from psycopg.abc import PQGen
@@ -29,6 +31,7 @@ class Keeper:
         held: a block's transaction is open, which the handler may not end.
         outsiders: calls of a client have written on this connection within the open block.
         rests_since: when its last user gave it back (monotonic).
+        bounds: how long the server lets a transaction of ours stand still.
     """
 
     pgconn: PGconn
@@ -37,6 +40,7 @@ class Keeper:
     held: bool
     outsiders: bool
     rests_since: float
+    bounds: Bounds
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -45,6 +49,7 @@ class Keeper:
         self.held = False
         self.outsiders = False
         self.rests_since = 0.0
+        self.bounds = Bounds()
         self._transformer: abc.Transformer | None = None
 
     def _deallocate(self, name: bytes | None) -> PQGen[None]:

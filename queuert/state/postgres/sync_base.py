@@ -14,6 +14,7 @@ from queuert.notify import payloads
 from queuert.notify.adapter import Topic
 from queuert.state.adapter import StoreRisk
 from queuert.state.postgres import parameters
+from queuert.state.postgres.bounds import sync_bounded
 from queuert.state.postgres.callers import sync_callers_connection
 from queuert.state.postgres.connections import Connections
 from queuert.state.postgres.failures import mapped_errors
@@ -59,16 +60,19 @@ class PostgresBase:
             return fetch(connection, statement, values, binary=binary)
 
     @contextmanager
-    def _transaction(self, callers: Any = None) -> Iterator[Connection[Any]]:
-        """A transaction: one of its own, or a savepoint in that of the connection that a caller gave."""
+    def _transaction(self, callers: Any = None, *, lock: float | None = None) -> Iterator[Connection[Any]]:
+        """A transaction: one of its own, or a savepoint in that of the connection that a caller gave.
+
+        ``lock`` is for how many seconds one of its own waits for a lock.
+        """
         if callers is None:
-            with self._connections.connection() as own, own.transaction():
+            with self._connections.connection() as own, sync_bounded(own, lock=lock):
                 yield own
             return
         with sync_callers_connection(callers) as connection:
             with mapped_errors():
                 begin_callers_transaction(connection)
-                with connection.transaction():
+                with sync_bounded(connection):
                     yield connection
 
     def _hint(self, connection: Connection[Any], hints: Mapping[Topic, Sequence[str]]) -> None:

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
 from psycopg import Connection
+from psycopg.errors import LockNotAvailable
 
 from queuert.state.adapter import ClaimedJob, ClaimRequest
 from queuert.state.postgres import limiting, parameters, rows
@@ -21,6 +23,13 @@ _ADMISSIONS = 3
 """A choice is made again without the jobs of it that somebody else has locked; twice is already rare."""
 
 
+_LIMITS_PATIENCE = 0.5
+"""Seconds that a claim waits for others which are about to claim the same limited types, each for some milliseconds."""
+
+_LIMITS_PAUSE = 1.0
+"""Seconds without claims of limited types after that was not enough: whoever holds the limits stands still."""
+
+
 class PostgresClaiming(PostgresBase):
     """Taking what is due."""
 
@@ -29,6 +38,7 @@ class PostgresClaiming(PostgresBase):
         self._cursors: dict[str, str] = {}
         """Where the next walk over the keys of a job type begins, if it has too many for one."""
         self._bounds = HeadBounds()
+        self._limits_held_until = 0.0
 
     def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
         """Lease due jobs, best first."""
@@ -36,7 +46,12 @@ class PostgresClaiming(PostgresBase):
             return []
         if limiting.limits_of(request):
             found = self._claim_limited(request)
-            return rows.best_first([rows.claimed_job(row, request.token) for row in found])
+            if found is not None:
+                return rows.best_first([rows.claimed_job(row, request.token) for row in found])
+            # The other types do not wait for who holds the limits.
+            request = limiting.unlimited(request, request.limit)
+            if not request.leases:
+                return []
         places = self._bounds.places(list(request.leases))
         if places is not None and (jobs := self._claim_from(request, places)):
             return jobs
@@ -49,10 +64,17 @@ class PostgresClaiming(PostgresBase):
             self._bounds.note(jobs, found[0][rows.LOOK_SECONDS], at_head=places is None)
         return rows.best_first(jobs)
 
-    def _claim_limited(self, request: ClaimRequest) -> list[Row]:
-        with self._transaction() as connection:
+    def _claim_limited(self, request: ClaimRequest) -> list[Row] | None:
+        """Claim what the limits let through, and of the other types; None if somebody holds the limits for long."""
+        if time.monotonic() < self._limits_held_until:
+            return None
+        with self._transaction(lock=_LIMITS_PATIENCE) as connection:
             prepared = limiting.promote(request)
-            fetch(connection, self._sql.lock_limits, prepared)
+            try:
+                fetch(connection, self._sql.lock_limits, prepared)
+            except LockNotAvailable:
+                self._limits_held_until = time.monotonic() + _LIMITS_PAUSE
+                return None
             fetch(connection, self._sql.promote_due, prepared)
             found, others = self._claim_admitted(connection, request)
             old = limiting.forget(request)

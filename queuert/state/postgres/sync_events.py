@@ -13,6 +13,7 @@ from psycopg.errors import CheckViolation, LockNotAvailable
 from queuert.job_events import EventFilter, EventLevel, EventLog, EventUpkeep, JobEvent, checked_keep
 from queuert.state.listing import Page, PageRequest
 from queuert.state.postgres import event_days, event_rows, pages
+from queuert.state.postgres.bounds import sync_bounded
 from queuert.state.postgres.event_days import Step, Task
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_steps import fetch
@@ -65,7 +66,7 @@ class PostgresEvents(PostgresBase):
 
     def _tend(self, connection: Connection[Any], postponed: Sequence[date]) -> Step | None:
         """Do the next step; None if there is none, or if somebody else is at it."""
-        with connection.transaction():
+        with sync_bounded(connection):
             [(mine, _)] = fetch(connection, self._sql.try_event_upkeep)
             step = event_days.next_step(fetch(connection, self._sql.event_days), postponed) if mine else None
             for statement in step.statements(self._settings.schema) if step else ():
@@ -78,7 +79,7 @@ class PostgresEvents(PostgresBase):
             return 0
         deleted = 0
         for _ in range(event_days.STEPS):
-            with connection.transaction():
+            with sync_bounded(connection):
                 [(mine, _)] = fetch(connection, self._sql.try_event_upkeep)
                 asked = {"limit": event_days.CHUNK}
                 found = fetch(connection, self._sql.forget_events, asked) if mine else []

@@ -12,6 +12,7 @@ from psycopg.errors import InsufficientPrivilege, LockNotAvailable
 from queuert.jobs import TtlUpdate
 from queuert.policies import checked_ttl
 from queuert.state.postgres import retiring
+from queuert.state.postgres.bounds import sync_bounded
 from queuert.state.postgres.bulk import DROP_TIMEOUT, staged
 from queuert.state.postgres.retiring import Doomed
 from queuert.state.postgres.rows import Row
@@ -36,7 +37,7 @@ class PostgresRetention(PostgresBase):
             doomed, cursor = self._look(connection, request)
             if not doomed:
                 return RetireResult((), cursor)
-            with connection.transaction():
+            with sync_bounded(connection):
                 rows = retire(connection, self._sql, doomed)
             return RetireResult(retiring.gone(doomed, rows), cursor)
 
@@ -70,7 +71,7 @@ class PostgresRetention(PostgresBase):
     def _drop_stage(self, connection: Connection[Any], name: str) -> bool:
         """Whether it could be: not while it is loaded, nor if it is another role's."""
         try:
-            with connection.transaction():
+            with sync_bounded(connection):
                 connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{DROP_TIMEOUT}s",))
                 connection.execute(self._sql.bulk_forget_stage, {"name": name})
                 connection.execute(staged(self._sql.bulk_drop_stage, name))
@@ -93,6 +94,6 @@ def retire(connection: Connection[Any], sql: Statements, doomed: Sequence[Doomed
 
 def delete_expired(connection: Connection[Any], sql: Statements, ids: Sequence[str]) -> bool:
     """Delete those of these chains that have expired, for their ids to be used again; whether any went."""
-    with connection.transaction():
+    with sync_bounded(connection):
         found = fetch(connection, sql.find_expired_ids, {"ids": list(ids)})
         return bool(found and retire(connection, sql, retiring.expired_chains(found), wait=True))

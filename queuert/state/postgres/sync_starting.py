@@ -11,6 +11,7 @@ from psycopg import Connection
 from queuert.errors import JobIdConflictError, StateError, StateUnavailableError
 from queuert.notify.adapter import Announcement, Topic
 from queuert.state.adapter import NewJob, StartedJob
+from queuert.state.postgres.bounds import sync_bounded
 from queuert.state.postgres.callers import sync_callers_connection
 from queuert.state.postgres.failures import mapped_errors, was_deadlock
 from queuert.state.postgres.finishing import with_status
@@ -105,7 +106,7 @@ class PostgresStarting(PostgresBase):
         if not in_transaction:
             written = insert_jobs(connection, self._sql, self._sql.start_jobs, jobs)
             return [written[job.id] for job in jobs]
-        with connection.transaction():
+        with sync_bounded(connection):
             starts = Starts(jobs)
             if starts.first:
                 fetch(connection, self._sql.take_keys, starts.slots)

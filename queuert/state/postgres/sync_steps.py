@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeGuard
 
-from psycopg import Connection, Error, RawCursor
+from psycopg import Connection, Error, Pipeline, RawCursor
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
@@ -167,11 +167,11 @@ def insert_announced(
     return written
 
 
-def insert_parts(connection: Connection[Any], sql: Statements, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+def insert_parts(connection: KeptConnection, sql: Statements, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
     """Write the first jobs of new chains in one transaction: each part is sent before the next one is made."""
     try:
-        with connection.pipeline():
-            return _send_parts(connection, sql, parts)
+        with connection.pipeline() as pipeline:
+            return _send_parts(connection, pipeline, sql, parts)
     except BaseException:
         # Of what failed, or could not be made, the transaction is open still. A broken connection has none.
         if is_plain_connection(connection.pgconn) and connection.info.transaction_status in _OPEN:
@@ -180,16 +180,21 @@ def insert_parts(connection: Connection[Any], sql: Statements, parts: Iterable[S
         raise
 
 
-def _send_parts(connection: Connection[Any], sql: Statements, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+def _send_parts(
+    connection: KeptConnection, pipeline: Pipeline, sql: Statements, parts: Iterable[Sequence[NewJob]]
+) -> list[StartedJob]:
     """In psycopg's pipeline, whose end waits for all answers and raises what they say."""
     _send(connection, b"BEGIN")
+    _send(connection, sql.lock_soon, connection.bounds.parameters())
     ids: list[str] = []
     sent = []
     for part in parts:
         for text, values in insertions(sql, sql.start_jobs, part, before=len(ids)):
             sent.append(_send(connection, text, values, binary=True))
-        # Its answer shall be here when the last part is sent, not wait in the server for the answer to that one.
-        connection.pgconn.send_flush_request()
+        # Its answer shall be here when the last part is sent, not wait in the server for the answer to that one. And only
+        # from such a mark on does the server count for how long nothing comes.
+        connection.pgconn.pipeline_sync()
+        pipeline.result_queue.append(None)
         ids += [job.id for job in part]
     _send(connection, b"COMMIT")
     written: dict[str, StartedJob] = {}

@@ -26,6 +26,7 @@ from queuert.state.adapter import (
 )
 from queuert.state.checks import check_endings
 from queuert.state.postgres import parameters, rows
+from queuert.state.postgres.bounds import LOCK_SOON, sync_bounded
 from queuert.state.postgres.closing import closes_only, closing_results, closing_steps
 from queuert.state.postgres.finishing import (
     DUE,
@@ -129,11 +130,9 @@ class PostgresStore(
             return {}
         try:
             if closes_only(finishes):
-                steps = closing_steps(self._sql, finishes, wait=wait)
+                steps = closing_steps(self._sql, finishes, connection.bounds, wait=wait)
                 return closing_results(finishes, self._exchanged(connection, steps))
-            with connection.transaction():
-                if not wait:
-                    fetch(connection, self._sql.lock_soon)
+            with sync_bounded(connection, lock=None if wait else LOCK_SOON):
                 return finish_and_release(connection, self._sql, finishes)
         except LockNotAvailable:
             if wait:
@@ -197,8 +196,7 @@ class PostgresStore(
         """Fail a job whose attempts are spent, and close its chain; not now, if somebody holds it."""
         job_id, chain_id, token = row[0], row[2], row[6]
         try:
-            with connection.transaction():
-                fetch(connection, self._sql.lock_soon)
+            with sync_bounded(connection, lock=LOCK_SOON):
                 lock_rows(connection, self._sql, [job_id, chain_id], (), closing=[chain_id])
                 if not fetch(connection, self._sql.fail_expired, {"ids": [job_id], "tokens": [token]}):
                     return []

@@ -1,0 +1,108 @@
+"""Whoever stands still inside a transaction of ours holds up the others no longer than the server lets it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+from queuert.errors import StateUnavailableError
+from queuert.state.adapter import NewJob
+from queuert.state.postgres import PostgresState
+from queuert.state.sync_store import Store
+from tests.faults.ground import START, WAIT, WorkerProcess, until
+from tests.faults.halted import CASES, job, request
+
+pytestmark = pytest.mark.fault
+
+WAITING = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+IDLE = """select count(*) from pg_stat_activity
+    where state like 'idle in transaction%' and datname = current_database() and pid <> pg_backend_pid()"""
+
+
+@pytest.fixture
+def store(dsn: str) -> Iterator[Store]:
+    store = PostgresState(dsn).sync_store()
+    store.open()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def one(dsn: str) -> Iterator[Callable[[Any], Any]]:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+
+        def read(query: Any) -> Any:
+            row = connection.execute(query).fetchone()
+            return row and row[0]
+
+        yield read
+
+
+@contextmanager
+def halted(dsn: str, name: str) -> Iterator[WorkerProcess]:
+    process = WorkerProcess("-m", "tests.faults.halted", name, url=dsn, records=dsn)
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+async def asked_for(operation: Callable[[Store], object], store: Store) -> None:
+    """Ask until it is done, as a worker or a client would."""
+    async with asyncio.timeout(WAIT):
+        while True:
+            try:
+                if await asyncio.to_thread(operation, store):
+                    return
+            except StateUnavailableError:
+                continue
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_others_go_on_beside_a_process_that_stands_still(
+    dsn: str, store: Store, one: Callable[[Any], Any], name: str
+) -> None:
+    """And when it wakes it finds its connection lost, and does what it was about to do."""
+    with halted(dsn, name) as process:
+        await until(lambda: process.is_frozen, "it stands still", START)
+        await asked_for(CASES[name].other, store)
+        assert process.is_frozen
+        await until(lambda: one(IDLE) == 0, "the server has ended its transaction")
+        assert one(WAITING) == 0
+        process.resume()
+        assert await process.ended() == 0
+
+
+async def test_types_without_limits_are_claimed_beside_one_who_holds_the_limits(
+    dsn: str, store: Store, one: Callable[[Any], Any]
+) -> None:
+    """As long as that lasts; and nobody is left waiting in the server."""
+    store.start_jobs([job(f"l{n}", type="limited") for n in range(2)])
+    with psycopg.connect(dsn) as stranger:
+        stranger.execute("select pg_advisory_xact_lock(hashtextextended('\"queuert\" limits of limited', 0))")
+        for n in range(5):
+            store.start_jobs([NewJob(f"w{n}", "work", "{}", id_chosen=True)])
+            assert [found.id for found in store.claim(request("limited", "work"))] == [f"w{n}"]
+        assert store.claim(request("limited")) == []
+        assert one(WAITING) == 0
+    await asked_for(lambda store: len(store.claim(request("limited", "work"))) == 2, store)
+
+
+def test_a_statement_is_ended_whose_client_has_given_up(dsn: str, one: Callable[[Any], Any]) -> None:
+    """Each try to write beside a stranger's lock would leave one more session that waits."""
+    impatient = PostgresState(dsn, answer_timeout=0.3).sync_store(connections=1)
+    impatient.open()
+    try:
+        with psycopg.connect(dsn) as stranger:
+            stranger.execute("lock table queuert.job in access exclusive mode")
+            for n in range(3):
+                with pytest.raises(StateUnavailableError):
+                    impatient.start_jobs([NewJob(f"w{n}", "work", "{}")])
+            asyncio.run(until(lambda: one(WAITING) == 0, "nobody waits in the server"))
+    finally:
+        impatient.close()
