@@ -5,15 +5,30 @@ Only additions, each of them short: the version before goes on beside this one.
 
 from __future__ import annotations
 
+from alembic import op
+
 revision = "0009"
 down_revision = "0008"
 branch_labels = None
 depends_on = None
 
 
+# Leases whose rows somebody's transaction had locked when they were to be renewed. No foreign key: its check would wait for
+# such a transaction.
+LEASE_EXTENSION = """
+CREATE TABLE lease_extension (
+    job_id text COLLATE "C" PRIMARY KEY,
+    lease_token uuid NOT NULL,
+    expires_at timestamptz NOT NULL
+)
+"""
+
+
 def upgrade() -> None:
-    """Nothing yet."""
+    """Leases that are extended beside their rows."""
+    op.execute(LEASE_EXTENSION)
 
 
 def downgrade() -> None:
-    """Nothing yet."""
+    """The reverse."""
+    op.execute("DROP TABLE lease_extension")

@@ -132,9 +132,10 @@ class LeaseKeeper:
         if not due:
             return
         free = [held for held in due if held.cut is None]
-        refused = self._renew(store, free) if free else []
-        lost = self._lose(store, refused) if refused else 0
-        lost += self._look_after(store, [held for held in due if held.cut is not None])
+        sent_at = time.monotonic()
+        refused = self._renew(store, free, sent_at) if free else []
+        lost = self._look_after(store, refused, sent_at)
+        lost += self._look_after(store, [held for held in due if held.cut is not None], time.monotonic())
         self._observers.emit(LeasesRenewed(worker=self._worker, count=len(free) - len(refused), lost=lost))
 
     def _gives_up(self, held: HeldLease, now: float) -> bool:
@@ -146,9 +147,8 @@ class LeaseKeeper:
         self._observers.emit(StateFailed(worker=self._worker, operation="finish", error=error))
         return True
 
-    def _renew(self, store: Store, due: Sequence[HeldLease]) -> list[HeldLease]:
+    def _renew(self, store: Store, due: Sequence[HeldLease], sent_at: float) -> list[HeldLease]:
         """Renew leases; those that were not are returned."""
-        sent_at = time.monotonic()
         asked = [held.renewal() for held in due]
         if any(one.progress is not None for one in asked):
             self._news_at = sent_at + BETWEEN_NEWS
@@ -159,22 +159,20 @@ class LeaseKeeper:
                 self._book.told(held, one.progress)
         return [held for held, done in zip(due, renewed, strict=True) if not done]
 
-    def _look_after(self, store: Store, held_by_transactions: Sequence[HeldLease]) -> int:
-        """Those that still stand are safe for another while, as nobody can take what a transaction has locked."""
-        if not held_by_transactions:
-            return 0
-        sent_at = time.monotonic()
-        lost = self._lose(store, held_by_transactions)
-        for held in held_by_transactions:
-            held.renewed(sent_at)
-        return lost
+    def _look_after(self, store: Store, locked: Sequence[HeldLease], sent_at: float) -> int:
+        """Those that still stand are safe for another while, though their rows are locked; how many do not.
 
-    def _lose(self, store: Store, refused: Sequence[HeldLease]) -> int:
+        Nobody can take what the attempt's own transaction has locked. Where somebody else has locked a row, the store
+        has noted, when it passed the row over, that the lease goes on.
+        """
+        if not locked:
+            return 0
         lost = 0
-        reasons = store.lost_reasons([held.lease for held in refused])
-        for held, reason in zip(refused, reasons, strict=True):
-            # Without a reason the row is locked just now, or the attempt has ended by itself: the next round tells.
-            if reason is not None:
+        reasons = store.lost_reasons([held.lease for held in locked])
+        for held, reason in zip(locked, reasons, strict=True):
+            if reason is None:
+                held.renewed(sent_at)
+            else:
                 lost += self._book.lose(held, reason)
         return lost
 

@@ -107,10 +107,50 @@ async def test_renewals_pass_over_a_held_row(ground: Ground) -> None:
             ground.log.forget()
             await ground.log.wait_for(LeasesRenewed, count=2)
         ground.witness.open("before:1")
-        assert [await chain.result(WAIT) for chain in waiting[1:]] == [1, 1]
-        assert await waiting[0].result(WAIT) in {1, 2}
-    ids = {chain.id for chain in waiting[1:]}
-    assert ids.isdisjoint(event.job_id for event in ground.log.of(AttemptAborted))
+        assert [await chain.result(WAIT) for chain in waiting] == [1, 1, 1]
+    undisturbed(ground)
+
+
+@COLOURS
+@pytest.mark.parametrize("completes", [False, True], ids=["returns", "completes"])
+@pytest.mark.parametrize("ends", ["later", "meanwhile"])
+async def test_a_held_chain_keeps_its_lease(
+    ground: Ground, job_type: JobType[Plan, int], completes: bool, ends: str
+) -> None:
+    """However long somebody's transaction waits for it, and whether its handler ends then or afterwards."""
+    plan = Plan(before=[1], completes=completes)
+    async with ground.worker(name="holder", lease=KEPT), ground.worker(name="other", lease=KEPT):
+        chain = await ground.client.start_chain(job_type, plan)
+        await ground.step(chain.id, "began")
+        async with held(ground, chain):
+            if ends == "meanwhile":
+                ground.witness.open("before:1")
+            # The row's lease is over, and the one beside it has been extended since.
+            await ground.outlast_leases()
+            ends_at = ground.witness.one("select max(expires_at) from queuert.lease_extension")
+            extended = (
+                "select max(expires_at) > %s and max(expires_at) > clock_timestamp() from queuert.lease_extension"
+            )
+            await until(lambda: ground.witness.one(extended, ends_at), "its lease goes on")
+            assert ground.witness.job(chain.id) == ("running", 1, 0, 0)
+        ground.witness.open("before:1")
+        assert await chain.result(WAIT) == 1
+        assert await (await ground.client.get_chain("waits")).result(WAIT) == 0
+    undisturbed(ground)
+
+
+async def test_a_held_chain_is_taken_from_a_dead_worker(ground: Ground) -> None:
+    """Its lease ends where it was extended to last, when the row is free."""
+    chain = await ground.client.start_chain(threaded, Plan(before=[1]))
+    process = ground.spawn(lease=KEPT)
+    await ground.step(chain.id, "began")
+    async with held(ground, chain):
+        extended = "select count(*) from queuert.lease_extension"
+        await until(lambda: ground.witness.one(extended), "its lease was extended")
+        await process.kill()
+    async with ground.worker():
+        assert await chain.result(WAIT) == 2
+    assert ground.witness.job(chain.id) == ("completed", 2, 1, 0)
 
 
 async def test_the_reaper_does_not_wait_for_a_held_chain(ground: Ground) -> None:

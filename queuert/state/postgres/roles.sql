@@ -18,7 +18,7 @@ END $$;
 REVOKE ALL ON SCHEMA {schema} FROM PUBLIC, {everybody};
 REVOKE ALL ON
     {schema}.alembic_version, {schema}.job, {schema}.job_blocker, {schema}.chain, {schema}.deduplication,
-    {schema}.limit_start, {schema}.paused_type, {schema}.schedule, {schema}.chain_attribute, {schema}.worker,
+    {schema}.limit_start, {schema}.lease_extension, {schema}.paused_type, {schema}.schedule, {schema}.chain_attribute, {schema}.worker,
     {schema}.job_event, {schema}.job_event_default, {schema}.event, {schema}.event_log, {schema}.event_level,
     {schema}.bulk_write, {schema}.bulk_stage, {schema}.stream_write, {schema}.stream_stage
     FROM PUBLIC, {everybody};
@@ -42,7 +42,9 @@ GRANT SELECT ON
 GRANT INSERT, UPDATE, DELETE ON
     {schema}.job, {schema}.job_blocker, {schema}.deduplication, {schema}.chain_attribute
     TO {worker};
-GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.limit_start, {schema}.worker TO {worker};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.limit_start, {schema}.lease_extension, {schema}.worker TO {worker};
+-- For the fence of a write that an attempt makes.
+GRANT SELECT ON {schema}.lease_extension TO {writer};
 GRANT UPDATE (next_at, last_at) ON {schema}.schedule TO {worker};
 -- What bulk writes have left behind. The staging tables themselves only their makers and the owner can drop.
 GRANT SELECT, UPDATE, DELETE ON {schema}.bulk_write, {schema}.bulk_stage, {schema}.stream_stage TO {worker};

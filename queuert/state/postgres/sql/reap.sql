@@ -1,14 +1,26 @@
 -- Turn expired leases into failed attempts: backed off and counted. The row is re-checked under its lock, so a lease
--- renewed meanwhile is let be. Jobs at the cap are only picked here: closing a chain takes its lock first.
+-- renewed meanwhile is let be, and so is one whose row was locked when its holder would have renewed it (see renew.sql).
+-- Jobs at the cap are only picked here: closing a chain takes its lock first.
 WITH policy AS MATERIALIZED (
     SELECT * FROM unnest(%(types)s::text[], %(max_attempts)s::int[], %(initials)s::float8[], %(multipliers)s::float8[],
                          %(maximums)s::float8[], %(jitters)s::float8[], %(max_crashes)s::int[])
         AS p (type, max_attempts, initial, multiplier, maximum, jitter, max_crashes)
 ),
+extended AS MATERIALIZED (
+    SELECT job_id, lease_token, expires_at FROM {schema}.lease_extension WHERE expires_at > clock_timestamp()
+),
+-- Long over: as many rows as leases that somebody's transaction has held up, so the table is read whole.
+forgotten AS (
+    DELETE FROM {schema}.lease_extension
+    WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM {schema}.lease_extension WHERE expires_at < clock_timestamp() - interval '1 minute'
+        LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
+),
 expired AS MATERIALIZED (
     SELECT id, type, chain_id, attempt, uncounted, lease_expirations, lease_token, holder
     FROM {schema}.job
     WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_expires_at <= clock_timestamp()
+        AND (id, lease_token) NOT IN (SELECT job_id, lease_token FROM extended)
     ORDER BY lease_expires_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ),
 judged AS (
@@ -46,9 +58,11 @@ noted AS (
 ),
 following AS (
     -- Of the leases that are left; one that has expired is locked by somebody just now.
-    SELECT extract(epoch FROM min(lease_expires_at) - clock_timestamp())::float8 AS seconds
+    SELECT extract(epoch FROM least(min(lease_expires_at), (SELECT min(expires_at) FROM extended))
+        - clock_timestamp())::float8 AS seconds
     FROM {schema}.job
     WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND id NOT IN (SELECT id FROM expired)
+        AND (id, lease_token) NOT IN (SELECT job_id, lease_token FROM extended)
 )
 SELECT judged.id, judged.type, judged.chain_id, returned.status, judged.attempt, judged.holder, judged.lease_token,
     following.seconds
