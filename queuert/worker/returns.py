@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +19,9 @@ from queuert.state.async_store import AsyncStore
 LATE_SECONDS = 0.5
 """A claim whose connection broke may still be under way in the server: so long after the first look it is looked for
 once more."""
+
+_LOCKED_PAUSE = 0.5
+"""Seconds until a job is offered again that somebody's transaction had locked."""
 
 
 class _Unwanted(NamedTuple):
@@ -50,6 +53,8 @@ class Returns:
         self._worker = worker
         self._observers = observers
         self._unwanted: list[_Unwanted] = []
+        self._looked_at: float | None = None
+        """When some of the unwanted were found locked."""
         self._doubts: list[_Doubt] = []
         self._backoff = Backoff(initial=0.05, maximum=1.0)
         self._settling = asyncio.Lock()
@@ -60,6 +65,7 @@ class Returns:
     def put(self, leases: Iterable[tuple[Lease, float]]) -> None:
         """Leases of jobs that will not be run, each with its end (monotonic): their renewal has ended."""
         self._unwanted += (_Unwanted(*one) for one in leases)
+        self._looked_at = None
 
     def put_claim(self, request: ClaimRequest, *, answered: bool) -> None:
         """All that this claim took."""
@@ -68,10 +74,11 @@ class Returns:
     @property
     def pause(self) -> float:
         """Seconds until there is something to be looked for; infinite when there is nothing."""
-        if self._unwanted:
-            return 0.0
         now = time.monotonic()
-        return max(0.0, min((one.pause(now) for one in self._doubts), default=math.inf))
+        pauses = [one.pause(now) for one in self._doubts]
+        if self._unwanted:
+            pauses.append(self._locked_pause())
+        return max(0.0, min(pauses, default=math.inf))
 
     async def settle(self) -> None:
         """Give back what is to be looked for by now.
@@ -88,12 +95,25 @@ class Returns:
                 raise
 
     async def _settle(self) -> None:
-        while self._unwanted:
+        while self._unwanted and self._locked_pause() <= 0:
             offered = list(self._unwanted)
-            self._told(await self._store.release([one.lease for one in offered]))
-            del self._unwanted[: len(offered)]
+            leases = [one.lease for one in offered]
+            count = await self._store.release(leases)
+            self._told(count)
+            locked = await self._still_held(offered, leases) if count < len(offered) else []
+            self._unwanted[: len(offered)] = locked
+            self._looked_at = time.monotonic() if locked else None
         for doubt in list(self._doubts):
             await self._resolve(doubt)
+
+    async def _still_held(self, offered: Sequence[_Unwanted], leases: Sequence[Lease]) -> list[_Unwanted]:
+        """Those that somebody's transaction has locked: they are passed over, and asked for again while they last."""
+        reasons = await self._store.lost_reasons(leases)
+        now = time.monotonic()
+        return [one for one, reason in zip(offered, reasons, strict=True) if reason is None and one.until > now]
+
+    def _locked_pause(self) -> float:
+        return 0.0 if self._looked_at is None else self._looked_at + _LOCKED_PAUSE - time.monotonic()
 
     async def settle_all(self, hurry: asyncio.Event) -> None:
         """Give everything back, trying again while the store is out of reach and the leases last, unless in a hurry."""

@@ -177,3 +177,29 @@ async def test_no_longer_than_the_leases_last() -> None:
     returns.put([(Lease("a", new_token()), time.monotonic())])
     await returns.settle_all(asyncio.Event())
     assert not returns
+
+
+async def test_a_job_that_is_locked_is_given_back_when_it_is_free(ground: Ground) -> None:
+    """Meanwhile its row holds up neither the others nor the worker's next claim."""
+    await ground.client.start_chains([NewChain(quick, n, id=f"q{n}") for n in range(2)])
+    store = PostgresState(ground.dsn).async_store()
+    await store.open()
+    try:
+        claim = ClaimRequest({"quick": 60.0}, 2, "w", new_token())
+        jobs = await store.claim(claim)
+        returns = Returns(store, worker="w", observers=Observers([EventLog()]))
+        with psycopg.connect(ground.dsn) as stranger:
+            stranger.execute("select from queuert.job where id = 'q0' for update")
+            returns.put((job.lease, time.monotonic() + 60.0) for job in jobs)
+            async with asyncio.timeout(WAIT):
+                await returns.settle()
+            assert ground.witness.job("q1") == ("ready", 0, 0, 0)
+            assert returns
+            assert returns.pause > 0
+            async with asyncio.timeout(WAIT):
+                assert await store.release_claim(claim) == 0
+        async with asyncio.timeout(WAIT):
+            await returns.settle_all(asyncio.Event())
+        assert ground.witness.job("q0") == ("ready", 0, 0, 0)
+    finally:
+        await store.aclose()

@@ -96,6 +96,24 @@ async def test_chains_that_are_held_do_not_hold_up_others(
     assert len(ground.log.of(AttemptCompleted, type=job_type.name)) == count + 20
 
 
+@COLOURS
+async def test_chains_with_dependents_end_beside_one_that_is_held(ground: Ground, job_type: JobType[Plan, int]) -> None:
+    """They end together with it, and lock as many rows as it does."""
+    async with ground.worker(concurrency=12, lease=LASTING):
+        chains = await ground.client.start_chains([NewChain(job_type, Plan(before=[1])) for _ in range(10)])
+        for place, chain in enumerate(chains):
+            await ground.client.start_chain(quick, 0, id=f"behind-{place}", blockers=[chain])
+            await ground.step(chain.id, "began")
+        async with held(ground, chains[0]):
+            ground.witness.open("before:1")
+            assert [await chain.result(WAIT) for chain in chains[1:]] == [1] * 9
+            for place in range(1, 10):
+                assert await (await ground.client.get_chain(f"behind-{place}")).result(WAIT) == 0
+            assert ground.witness.leases() == 1
+        assert await chains[0].result(WAIT) == 1
+    undisturbed(ground)
+
+
 async def test_renewals_pass_over_a_held_row(ground: Ground) -> None:
     """The others keep their leases, for longer than one lasts."""
     async with ground.worker(concurrency=3, lease=KEPT):

@@ -327,7 +327,10 @@ HIDDEN = {
     "schedule": {"input", "limit_key"},
     "bulk_write": {"reject_files"},
     "stream_write": {"reject_files"},
-    **{name: {"*"} for name in ("deduplication", "limit_start", "chain_attribute", "bulk_stage", "stream_stage")},
+    **{
+        name: {"*"}
+        for name in ("deduplication", "limit_start", "lease_extension", "chain_attribute", "bulk_stage", "stream_stage")
+    },
 }
 
 

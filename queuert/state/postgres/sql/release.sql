@@ -1,9 +1,16 @@
--- Give back jobs that were claimed and not started. The attempt never was.
-WITH done AS (
+-- Give back jobs that were claimed and not started. The attempt never was. A row that some transaction has locked is passed
+-- over: the worker's next claim comes after this.
+WITH free AS MATERIALIZED (
+    SELECT job.id
+    FROM unnest(%(ids)s::text[], %(tokens)s::uuid[]) AS asked (id, token)
+    JOIN {schema}.job ON job.id = asked.id AND job.lease_token = asked.token AND job.lease_expires_at IS NOT NULL
+    FOR NO KEY UPDATE OF job SKIP LOCKED
+),
+done AS (
     UPDATE {schema}.job
     SET status = 'ready', attempt = attempt - 1, lease_token = NULL, lease_expires_at = NULL
-    FROM unnest(%(ids)s::text[], %(tokens)s::uuid[]) AS asked (id, token)
-    WHERE job.id = asked.id AND job.lease_token = asked.token AND job.lease_expires_at IS NOT NULL
+    FROM free
+    WHERE job.id = free.id
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
         job.started_at, job.holder
 ),

@@ -1,8 +1,15 @@
--- Give back all that one claim took and nobody started, found by its token among the running jobs of its types.
-WITH done AS (
+-- Give back all that one claim took and nobody started, found by its token among the running jobs of its types. A row that
+-- some transaction has locked is passed over, and its lease runs out: the worker's next claim comes after this.
+WITH free AS MATERIALIZED (
+    SELECT id FROM {schema}.job
+    WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_token = %(token)s::uuid
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+done AS (
     UPDATE {schema}.job
     SET status = 'ready', attempt = attempt - 1, lease_token = NULL, lease_expires_at = NULL
-    WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_token = %(token)s::uuid
+    FROM free
+    WHERE job.id = free.id
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
         job.started_at, job.holder
 ),
