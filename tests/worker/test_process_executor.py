@@ -24,6 +24,7 @@ from queuert import (
     AbortReason,
     Attempt,
     JobStatus,
+    LeasePolicy,
     NewChain,
     Outcome,
     Processors,
@@ -840,3 +841,23 @@ async def test_a_state_that_cannot_be_sent_still_runs_handlers(stage: Stage) -> 
         assert await (await stage.client.start_chain(number, 4)).result(SPAWN) == 8
         chain = await (await stage.client.start_chain(anything, "")).wait(SPAWN)
     assert "complete() works in threads only" in str(chain.error)
+
+
+async def test_it_goes_on_while_somebody_holds_its_row_for_longer_than_its_lease(stage: Stage, tmp_path: Path) -> None:
+    """A caller's transaction that starts a chain behind it: the lease is extended beside the row."""
+    handles(stage, killable.wait_for_leave, lease=LeasePolicy(seconds=4.0, renew_every=0.7))
+    stage.handles(number, echo)
+    place = tmp_path / "held"
+    async with stage.worker():
+        chain = await stage.client.start_chain(anything, str(place))
+        await arrived(place)
+        async with await psycopg.AsyncConnection.connect(stage.dsn) as connection:
+            await stage.client.start_chain(number, 1, id="waits", blockers=[chain], connection=connection)
+            over = "select lease_expires_at < clock_timestamp() from queuert.job where type = 'anything'"
+            await until(lambda: stage.one(over), "the lease in its row is over")
+            beside = "select count(*) from queuert.lease_extension where expires_at > clock_timestamp()"
+            assert stage.one(beside) == 1
+        place.with_suffix(".go").touch()
+        await chain.result(SPAWN)
+    assert stage.log.of(AttemptAborted) == []
+    assert stage.rows("select attempt, lease_expirations from queuert.job where type = 'anything'") == [(1, 0)]

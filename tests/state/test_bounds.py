@@ -1,0 +1,126 @@
+"""Which transactions have bounds that the server keeps: ours, however they begin, and never a caller's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg_pool import ConnectionPool
+
+from queuert import migrations
+from queuert.deduplication import Deduplicate
+from queuert.state.adapter import NewJob
+from queuert.state.postgres import PostgresState
+from queuert.state.postgres.bounds import Bounds
+from queuert.state.postgres.sync_store import PostgresStore
+
+_NOTED = """
+create table noted (idle text, lock text);
+create function note() returns trigger language plpgsql as $$ begin
+    insert into public.noted
+    values (current_setting('idle_in_transaction_session_timeout'), current_setting('lock_timeout'));
+    return new;
+end $$;
+create trigger note before insert on queuert.job for each row execute function note();
+"""
+
+
+@pytest.fixture
+def store(dsn: str) -> Iterator[PostgresStore]:
+    store = PostgresState(dsn, answer_timeout=15.0).sync_store()
+    store.open()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def noted(dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection by which is seen what was set when a job was written."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(_NOTED)
+        yield connection
+
+
+def keyed(id: str) -> list[NewJob]:
+    return [NewJob(id, "work", "1", deduplication=Deduplicate(id))]
+
+
+def seen(noted: psycopg.Connection[Any]) -> list[Any]:
+    return noted.execute("select idle, lock from noted").fetchall()
+
+
+def test_a_transaction_of_a_store_has_bounds_by_its_answer_timeout(
+    store: PostgresStore, noted: psycopg.Connection[Any]
+) -> None:
+    store.start_jobs(keyed("a"))
+    store.start_parts([keyed("b")])
+    assert seen(noted) == [("5s", "15s"), ("5s", "0")]
+
+
+def test_a_lower_lock_timeout_of_the_role_is_kept(dsn: str, noted: psycopg.Connection[Any]) -> None:
+    store = PostgresState(f"{dsn}?options=-clock_timeout%3D700").sync_store()
+    store.open()
+    try:
+        store.start_jobs(keyed("a"))
+    finally:
+        store.close()
+    assert seen(noted) == [("10s", "700ms")]
+
+
+@pytest.mark.parametrize("autocommit", [False, True])
+def test_a_transaction_on_a_callers_pool_has_bounds_until_it_ends(
+    store: PostgresStore, dsn: str, noted: psycopg.Connection[Any], autocommit: bool
+) -> None:
+    with ConnectionPool(dsn, min_size=1, max_size=1, kwargs={"autocommit": autocommit}, open=True) as pool:
+        store.start_jobs(keyed("a"), connection=pool)
+        with pool.connection() as connection:
+            assert connection.execute("show idle_in_transaction_session_timeout").fetchone() == ("0",)
+    assert seen(noted) == [("10s", "30s")]
+
+
+@pytest.mark.parametrize("isolation", [None, psycopg.IsolationLevel.REPEATABLE_READ])
+def test_a_transaction_on_a_callers_autocommit_connection_has_bounds_until_it_ends(
+    store: PostgresStore, dsn: str, noted: psycopg.Connection[Any], isolation: psycopg.IsolationLevel | None
+) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.isolation_level = isolation
+        store.start_jobs(keyed("a"), connection=connection)
+        assert connection.execute("show idle_in_transaction_session_timeout").fetchone() == ("0",)
+    assert seen(noted) == [("10s", "30s")]
+
+
+def test_nothing_is_set_in_a_callers_transaction(
+    store: PostgresStore, dsn: str, noted: psycopg.Connection[Any]
+) -> None:
+    names = ("idle_in_transaction_session_timeout", "lock_timeout", "statement_timeout")
+    with psycopg.connect(dsn) as connection:
+        store.start_jobs(keyed("a"), connection=connection)
+        store.start_jobs([NewJob("c", "work", "1", blockers=("a",))], connection=connection)
+        store.trigger_jobs(["a"], connection=connection)
+        store.cancel_chains(["a"], reason="for a test", connection=connection)
+        store.retry_chains(["a"], connection=connection)
+        store.delete_chains(["c"], connection=connection)
+        assert [connection.execute(f"show {name}".encode()).fetchone() for name in names] == [("0",)] * 3
+    assert seen(noted) == [("0", "0"), ("0", "0")]
+
+
+def test_a_migrator_that_stands_still_is_ended(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have locked the tables."""
+    configured = migrations._config
+    connections: list[Any] = []
+
+    def config(schema: str, **given: Any) -> Any:
+        connections.append(given["connect"]())
+        return configured(schema, **given)
+
+    monkeypatch.setattr(migrations, "_config", config)
+    migrations.upgrade(dsn)
+    with connections[0] as connection:
+        assert connection.execute("show idle_in_transaction_session_timeout").fetchone() == ("10s",)
+
+
+@pytest.mark.parametrize(("answer", "idle"), [(30.0, 10.0), (300.0, 100.0), (0.5, 1.0)])
+def test_the_idle_bound_is_a_third_of_the_answer_timeout_and_a_second_at_least(answer: float, idle: float) -> None:
+    assert Bounds.of(answer) == Bounds(idle, answer)
