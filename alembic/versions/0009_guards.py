@@ -13,8 +13,8 @@ branch_labels = None
 depends_on = None
 
 
-# Leases whose rows somebody's transaction had locked when they were to be renewed. No foreign key: its check would wait for
-# such a transaction.
+# Leases whose rows somebody's transaction had locked when they were to be renewed. No foreign key: its check would wait
+# for such a transaction.
 LEASE_EXTENSION = """
 CREATE TABLE lease_extension (
     job_id text COLLATE "C" PRIMARY KEY,

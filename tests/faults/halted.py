@@ -1,4 +1,4 @@
-"""A process that stands still inside a transaction, and goes on until it is done: ``python -m tests.faults.halted NAME``."""
+"""A process that stands still in a transaction, then does what it was at: ``python -m tests.faults.halted NAME``."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from queuert.errors import JobIdConflictError, StateUnavailableError
 from queuert.ids import new_token
 from queuert.limits import Limits
 from queuert.policies import RetryPolicy
+from queuert.recurrence import MissedRuns
 from queuert.schedules import after
 from queuert.state.adapter import ClaimRequest, Finish, FinishKind, NewJob, ReapRequest
 from queuert.state.outside import OutsideCompletion
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.bulk import BulkSettings, bulk_session, copy_rows, make_stage
 from queuert.state.postgres.bulk_commit import BulkStart, Part, commit_write
-from queuert.state.recurrence import MissedRuns, ScheduleRecord
+from queuert.state.recurrence import ScheduleRecord
 from queuert.state.retention import RetireRequest
 from queuert.state.sync_store import Store
 

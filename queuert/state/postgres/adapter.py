@@ -27,7 +27,8 @@ class PostgresState:
         listen_dsn: for LISTEN and NOTIFY, when ``dsn`` is a pooler.
         prepare_threshold: how often a connection runs a statement before it prepares it; None never.
         connect_timeout: seconds to wait for a connection.
-        answer_timeout: seconds to wait for any one answer; after that the connection is cut and replaced.
+        answer_timeout: seconds to wait for any one answer; after that the connection is cut and replaced. The server
+            ends a transaction of ours that stands idle for a third of it.
         application_name: shown in ``pg_stat_activity``.
 
     Raises:

@@ -36,8 +36,8 @@ kept until the next analyze, when there may be a million jobs. Nor is it compile
 milliseconds at each execution: before version 18 a table that can only be scanned, as that of one row, makes a plan
 look as dear as if it were worth it, and so does a long backlog. What the session had instead is kept, for handlers.
 
-A statement that waits for somebody's lock, and whose client has given up or died, ends within seconds: each new try would
-leave one more session that waits. Servers on other systems than Linux may not be able to look, and refuse the setting.
+A statement that waits for somebody's lock, and whose client has given up or died, ends within seconds: each new try
+would leave one more session that waits. Servers on other systems than Linux may not be able to look, and refuse that.
 
 A pooler gives out a number of its own in place of the session's: its sessions are others' as well, and are left alone.
 """

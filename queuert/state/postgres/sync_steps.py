@@ -191,8 +191,8 @@ def _send_parts(
     for part in parts:
         for text, values in insertions(sql, sql.start_jobs, part, before=len(ids)):
             sent.append(_send(connection, text, values, binary=True))
-        # Its answer shall be here when the last part is sent, not wait in the server for the answer to that one. And only
-        # from such a mark on does the server count for how long nothing comes.
+        # Its answer shall be here when the last part is sent, not wait in the server for the answer to that one. And
+        # only from such a mark on does the server count for how long nothing comes.
         connection.pgconn.pipeline_sync()
         pipeline.result_queue.append(None)
         ids += [job.id for job in part]

@@ -83,8 +83,8 @@ def refused_renewals_count() -> AbstractContextManager[Any]:
     """A renewal that was refused counts as one."""
     renew = LeaseKeeper._renew
 
-    def renewed(self: LeaseKeeper, store: Any, due: Sequence[HeldLease]) -> list[HeldLease]:
-        for held in renew(self, store, due):
+    def renewed(self: LeaseKeeper, store: Any, due: Sequence[HeldLease], sent_at: float) -> list[HeldLease]:
+        for held in renew(self, store, due, sent_at):
             held.renewed(_now())
         return []
 
