@@ -306,7 +306,7 @@ class Completer(Generic[A]):
                 continue
             self._let_go(one)
             if one.in_doubt:
-                result = presumed(one.finish, result, self._types)  # noqa: PLW2901
+                result = presumed(one.finish, result, self._types)
             if one.asked_for:
                 one.decided = True
                 if one.author is not None:

@@ -141,7 +141,9 @@ async def ground(
 
 
 @ERRORS
-async def test_a_claim_that_raises_after_its_commit_gives_back_what_it_took(ground: Ground, error: type[BaseException]) -> None:
+async def test_a_claim_that_raises_after_its_commit_gives_back_what_it_took(
+    ground: Ground, error: type[BaseException]
+) -> None:
     """No attempt is counted, and no job fails."""
     ground.trouble.claims, ground.trouble.error = 3, error
     chains = await ground.start()
@@ -233,7 +235,9 @@ async def test_a_release_that_hangs_holds_up_a_claim_once_and_briefly(monkeypatc
     await returns.aclose()
 
 
-async def test_jobs_for_which_there_is_no_memory_are_given_back(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jobs_for_which_there_is_no_memory_are_given_back(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Their claim was answered, but nothing could be made of it."""
     made, failures = LeaseBook.add, [MemoryError(), MemoryError()]
 
@@ -249,7 +253,9 @@ async def test_jobs_for_which_there_is_no_memory_are_given_back(ground: Ground, 
     assert failures == []
 
 
-async def test_jobs_that_no_place_can_begin_with_are_given_back(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jobs_that_no_place_can_begin_with_are_given_back(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """There is no memory for the attempt of one, and none to let others wait."""
     made, failures = AttemptRunner.run, [MemoryError(), MemoryError()]
 
