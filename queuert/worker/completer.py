@@ -238,7 +238,8 @@ class Completer(Generic[A]):
 
     def _taken(self) -> list[_Pending[A]]:
         """The next batch: of bounded size, and one at least."""
-        pending, batch, size = self._pending, [], 0
+        pending, size = self._pending, 0
+        batch: list[_Pending[A]] = []
         while pending and len(batch) < _LARGEST_BATCH:
             one = pending[0]
             size += one.size

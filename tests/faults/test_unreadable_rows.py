@@ -69,7 +69,7 @@ async def test_a_damaged_hash_on_redis(redis_url: str) -> None:
 
         def damage(job_id: str) -> None:
             [key] = [one for one in connection.scan_iter("*:j:*") if one.endswith(job_id.encode())]
-            connection.hset(key, "created", "1e300")
+            connection.hset(key, "due", "-1e30")
 
         await check(redis_url, damage)
 
@@ -79,7 +79,7 @@ async def test_a_time_that_python_does_not_know_on_sqlite(tmp_path: Path) -> Non
 
     def damage(job_id: str) -> None:
         with sqlite3.connect(path) as connection:
-            connection.execute("update queuert_job set created_at = 1000000000000000000 where id = ?", [job_id])
+            connection.execute("update queuert_job set scheduled_at = -1000000000000000000 where id = ?", [job_id])
         connection.close()
 
     await check(f"sqlite:///{path}", damage)

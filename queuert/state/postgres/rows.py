@@ -56,8 +56,9 @@ _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 def _unreadable_job(row: Row, token: str) -> ClaimedJob:
     """With something in the place of what cannot be read: its attempt does not get as far as to use it."""
     stand_ins: dict[int, Any] = {**dict.fromkeys(_NUMBERS, 0), **dict.fromkeys(_TIMES, _NO_TIME), 11: "", 15: 60.0}
-    values = [stand_ins.get(at) if value is None else value for at, value in enumerate(row[:18])]
-    return ClaimedJob(*values[:16], token, *values[16:], getattr(row, "fault", "?"))
+    values: Row = tuple(stand_ins.get(at) if value is None else value for at, value in enumerate(row[:18]))
+    fields: Row = (*values[:16], token, *values[16:], getattr(row, "fault", "?"))
+    return ClaimedJob(*fields)
 
 
 def best_first(jobs: list[ClaimedJob]) -> list[ClaimedJob]:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import DataError
 from psycopg.adapt import Transformer
+from psycopg.pq import Format
 
 if TYPE_CHECKING:
-    from psycopg import AsyncConnection, Connection
+    from psycopg import AsyncConnection, Connection, abc
     from psycopg.pq.abc import PGresult
 
 UNREADABLE = (DataError, ValueError, OverflowError)
@@ -27,12 +28,12 @@ class UnreadableRow(tuple[Any, ...]):
 
 def rows_one_by_one(connection: AsyncConnection[Any] | Connection[Any], result: PGresult) -> list[tuple[Any, ...]]:
     """The rows of a result that cannot be read at once."""
-    transformer = Transformer(connection)
+    transformer: abc.Transformer = Transformer(connection)
     transformer.set_pgresult(result)
     return [_row(transformer, result, at) for at in range(result.ntuples)]
 
 
-def _row(transformer: Transformer, result: PGresult, at: int) -> tuple[Any, ...]:
+def _row(transformer: abc.Transformer, result: PGresult, at: int) -> tuple[Any, ...]:
     try:
         [row] = transformer.load_rows(at, at + 1, tuple)
     except UNREADABLE:
@@ -47,11 +48,11 @@ def _row(transformer: Transformer, result: PGresult, at: int) -> tuple[Any, ...]
     return row
 
 
-def _value(transformer: Transformer, result: PGresult, at: int, column: int) -> tuple[Any, list[str]]:
+def _value(transformer: abc.Transformer, result: PGresult, at: int, column: int) -> tuple[Any, list[str]]:
     stored = result.get_value(at, column)
     if stored is None:
         return None, []
     try:
-        return transformer.get_loader(result.ftype(column), result.fformat(column)).load(stored), []
+        return transformer.get_loader(result.ftype(column), Format(result.fformat(column))).load(stored), []
     except UNREADABLE as error:
         return None, [f"{(result.fname(column) or b'?').decode()}: {error}"]

@@ -71,8 +71,8 @@ def started(one: Answer) -> StartedJob:
     return StartedJob(one[0], one[1], JobStatus(one[2]), moment(one[3]), existing=bool(one[4]))
 
 
-_NUMBERS = (4, 5, 6, 7, 8, 9)
 _TIMES = (12, 13, 14)
+_TTL = 16
 
 
 def claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
@@ -80,9 +80,9 @@ def claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
     try:
         return _claimed(one, request)
     except (TypeError, ValueError, OverflowError) as error:
-        stand_ins = {**dict.fromkeys(_NUMBERS, 0), **dict.fromkeys(_TIMES, "0"), 16: None}
-        safe = [stand_ins.get(at, value) for at, value in enumerate(one)]
-        return replace(_claimed(safe, request), fault=f"{error.__class__.__name__}: {error}")
+        stand_ins = {**dict.fromkeys(_TIMES, "0"), _TTL: None}
+        readable = [stand_ins.get(at, value) for at, value in enumerate(one)]
+        return replace(_claimed(readable, request), fault=f"{type(error).__name__}: {error}")
 
 
 def _claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
