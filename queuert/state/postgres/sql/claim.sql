@@ -50,7 +50,7 @@ locked AS MATERIALIZED (
     SELECT ready.*
     FROM shares
     CROSS JOIN LATERAL (
-        SELECT job.ctid AS tid, attempt - uncounted - lease_expirations - priority AS rank, scheduled_at,
+        SELECT job.ctid AS tid,
             pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
         FROM {schema}.job
         WHERE job.type = shares.type AND status = 'ready'
@@ -61,7 +61,7 @@ locked AS MATERIALIZED (
     SELECT due.*
     FROM shares
     CROSS JOIN LATERAL (
-        SELECT job.ctid, attempt - uncounted - lease_expirations - priority, scheduled_at,
+        SELECT job.ctid,
             pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END
         FROM {schema}.job
         WHERE job.type || '' = shares.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
@@ -76,7 +76,7 @@ spare AS MATERIALIZED (
     FROM short
     CROSS JOIN unpaused
     CROSS JOIN LATERAL (
-        SELECT job.ctid AS tid, attempt - uncounted - lease_expirations - priority AS rank, scheduled_at,
+        SELECT job.ctid AS tid,
             pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
         FROM {schema}.job
         WHERE job.type = unpaused.type AND status = 'ready' AND job.ctid <> ALL (ARRAY(SELECT tid FROM locked))
@@ -88,13 +88,18 @@ spare AS MATERIALIZED (
 total AS MATERIALIZED (
     SELECT coalesce((SELECT sum(bytes) FROM locked), 0) + coalesce((SELECT sum(bytes) FROM spare), 0) AS bytes
 ),
--- In their order only if they do not all fit.
+-- In their order, only if they do not all fit.
 fitting AS (
     SELECT tid
     FROM (
         SELECT tid, bytes, sum(bytes) OVER (ORDER BY rank, scheduled_at, tid ROWS UNBOUNDED PRECEDING) AS upto
-        FROM (SELECT * FROM locked UNION ALL SELECT * FROM spare) AS both_of_them
-        WHERE (SELECT bytes FROM total) > %(max_bytes)s
+        FROM (
+            SELECT job.ctid AS tid, attempt - uncounted - lease_expirations - priority AS rank, scheduled_at,
+                pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
+            FROM {schema}.job
+            WHERE (SELECT bytes FROM total) > %(max_bytes)s
+                AND job.ctid = ANY (ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare))
+        ) AS every
     ) AS queue
     WHERE upto <= %(max_bytes)s OR upto = bytes
 ),
