@@ -45,8 +45,8 @@ class InProcessWorker:
         grace: seconds that running handlers have to finish when the worker stops.
         poll_interval: seconds between two looks when no notification comes; by default 60, and 1 while notifications
             do not arrive.
-        claim_bytes: what the inputs of all jobs that it has claimed may take of its memory, as text, until their endings
-            are written; then it claims no more. By default 64 MB. One input may exceed it.
+        claim_bytes: memory for the inputs of all jobs that it has claimed, as text, until their endings are written;
+            when that is full it claims no more. By default 64 MB. One input may exceed it.
         connections: most connections of the pool for claims, endings and ``complete()`` blocks; by default enough for
             all handlers up to 20.
         schedules: recurring schedules that it puts when it starts, as ``client.put_schedules`` does. Every worker

@@ -1,4 +1,4 @@
-"""A worker whose memory is bounded, for jobs with large inputs and outputs: ``python -m tests.faults.large SETTINGS``."""
+"""A worker with bounded memory, for large inputs and outputs: ``python -m tests.faults.large SETTINGS``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A row that cannot be read is one failed attempt of its own job, and does not cost the jobs that are claimed with it."""
+"""A row that cannot be read is one failed attempt of its own job, and costs those that are claimed with it nothing."""
 
 from __future__ import annotations
 

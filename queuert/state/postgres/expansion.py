@@ -1,8 +1,8 @@
 """How much longer inputs are than what is stored of them, for claims that are bounded by bytes.
 
 Postgres tells how much it has stored of an input without reading it, and whether that is compressed. How long the text
-is that it hands out only reading it would tell, which takes as long as a claim. So a store guesses by what it was handed
-of late; at first, the worst. A wrong guess makes a claim smaller than it might be, or larger by as much as inputs differ.
+is that it hands out only reading it would tell, which takes as long as a claim. So a store guesses by what it was given
+of late; at first, the worst. A wrong guess makes a claim smaller than it might be, or larger by what inputs differ.
 """
 
 from __future__ import annotations
