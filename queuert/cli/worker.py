@@ -46,6 +46,7 @@ _OF_THE_WORKER = {
     "name": "--name",
     "grace": "--grace",
     "poll_interval": "--poll-interval",
+    "claim_bytes": "--claim-bytes",
 }
 _OF_THE_CLIENT = {"url": "--url", "schema": "--schema"}
 
@@ -69,6 +70,12 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--poll-interval", type=seconds, metavar="SECONDS", help="between looks without a notification (default: 60)"
+    )
+    parser.add_argument(
+        "--claim-bytes",
+        type=positive_int,
+        metavar="N",
+        help="memory for the inputs of all jobs that it has claimed (default: 67108864, 64 MB)",
     )
     parser.add_argument("--health-file", type=Path, metavar="PATH", help="keep a file for queuert health")
     parser.add_argument(

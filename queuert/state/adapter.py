@@ -120,9 +120,16 @@ class StartedJob:
 # --- claim, renew, release -------------------------------------------------------------------------------------------
 
 
+CLAIM_BYTES = 16 * 1024 * 1024
+"""What the inputs that one claim takes may measure together, if a worker does not ask for less."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """Ask for up to ``limit`` due jobs of the given types.
+    """Ask for up to ``limit`` due jobs of the given types, with inputs of up to ``max_bytes`` together.
+
+    The first job is taken whatever its size. What is not taken for its size, and all that is behind it, stays as it
+    was. A store may measure what it keeps rather than what it hands out, if it learns how the one relates to the other.
 
     ``leases`` maps each type to the seconds of its lease. ``token`` names this one claim: a fresh random UUID, known
     before the query is sent, so that a claim whose answer was lost can still be found.
@@ -134,6 +141,8 @@ class ClaimRequest:
     token: str
     limits: Mapping[str, Limits] = field(default_factory=dict)
     """Of the types that have any."""
+    max_bytes: int = CLAIM_BYTES
+    """Of the inputs as JSON text."""
 
 
 class Lease(NamedTuple):  # Several for each job: a dataclass takes three times as long to make, and twice to look up.
@@ -172,6 +181,8 @@ class ClaimedJob:
     trace_context: str | None = None
     result_ttl: float | None = None
     """What the chain was started with."""
+    fault: str | None = None
+    """Why the job cannot be run: its row could not be read. Then this is one failed attempt."""
 
     @property
     def lease(self) -> Lease:
@@ -245,6 +256,18 @@ class Finish:
     """Chain ids, for WAIT: they come after those that the job has. One that it has already is not added again."""
     result_ttl: float | None = None
     """For what closes the chain: seconds that it is kept this time, instead of what its start said."""
+
+
+def payload_characters(finish: Finish) -> int:
+    """How long the texts are that an ending brings: how much of a statement it takes."""
+    length = len(finish.output) if finish.output is not None else 0
+    if finish.error is not None:
+        length += len(finish.error.message) + len(finish.error.traceback or "")
+    if finish.continuation is not None:
+        length += len(finish.continuation.input)
+    if finish.starts:
+        length += sum(len(one.input) for one in finish.starts)
+    return length
 
 
 @dataclass(slots=True, unsafe_hash=True)  # One for each job: a frozen one takes three times as long to make.

@@ -46,6 +46,7 @@ class Claimer:
         limits: Mapping[str, Limits] | None = None,
         holder: str,
         poll_interval: float | None,
+        returns: Returns,
         observers: Observers,
     ) -> None:
         self._store = store
@@ -59,7 +60,9 @@ class Claimer:
         self._observers = observers
         self._woken = asyncio.Event()
         self._event_loop = asyncio.get_running_loop()
-        self._returns = Returns(store, worker=holder, observers=observers)
+        self._returns = returns
+        self._most: int | None = None
+        """How many one claim asks for, after one that raised."""
         self._in_vain = 0
         self._contention = Backoff(initial=0.01, maximum=_longest_contention(self._limits.values()))
         self._subscription: Subscription | None = None
@@ -95,10 +98,13 @@ class Claimer:
         self._prefetch.slots.stop_waiting()
         self._woken.set()
         self._put_back_waiting()
-        # The answer to a claim may take its time: what waits here already does not wait for it.
-        await asyncio.gather(self.loop.stop(cancel=False), self._returns.settle_all(hurry))
-        self._put_back_waiting()
-        await self._returns.settle_all(hurry)
+        try:
+            # The answer to a claim may take its time: what waits here already does not wait for it.
+            await asyncio.gather(self.loop.stop(cancel=False), self._returns.settle_all(hurry))
+            self._put_back_waiting()
+            await self._returns.settle_all(hurry)
+        finally:
+            await self._returns.aclose()
 
     async def _step(self) -> None:
         wanted = await self._prefetch.room()
@@ -109,29 +115,55 @@ class Claimer:
             await self._returns.settle()
             return
         self._woken.clear()
-        claimed = await self._claim(wanted)
-        if claimed < wanted:
+        claimed, more = await self._claim(wanted)
+        if not more:
             # What was claimed begins first: this look is for later.
             await asyncio.sleep(0)
             if not self.loop.stopping:
                 await self._wait(claimed, await self._store.next_due(list(self._leases)))
 
-    async def _claim(self, limit: int) -> int:
-        """Claim and start up to ``limit`` jobs; how many there were."""
+    async def _claim(self, wanted: int) -> tuple[int, bool]:
+        """Claim and start up to so many jobs; how many there were, and whether there may be more to claim at once."""
         await self._returns.settle()
-        request = ClaimRequest(self._leases, limit, self._holder, new_token(), self._limits)
+        limit = wanted if self._most is None else min(wanted, self._most)
+        most = self._prefetch.inputs.claimable
+        request = ClaimRequest(self._leases, limit, self._holder, new_token(), self._limits, most)
         # Before the query is sent: so that this worker never believes in a lease for longer than the store does.
         sent_at = time.monotonic()
         try:
             jobs = await self._store.claim(request)
-        except (StateUnavailableError, asyncio.CancelledError):
+        except BaseException as error:
+            # It may have been committed, whatever became of its answer: nobody else gives back what it took.
             self._returns.put_claim(request, answered=False)
+            if not isinstance(error, StateUnavailableError | asyncio.CancelledError):
+                self._most = max(1, limit // 2)
             raise
         if self.loop.stopping:
             self._returns.put_claim(request, answered=True)
-            return len(jobs)
-        if jobs:
-            self._prefetch.put(self._make(jobs, sent_at))
+            return len(jobs), False
+        taken = self._begin(jobs, request, sent_at) if jobs else 0
+        if self._most is not None:
+            self._most = None if self._most >= wanted else 2 * self._most
+        # One that the bytes have cut is followed by another, as is one that asked for fewer than there is room for.
+        more = len(jobs) >= limit or 2 * taken >= most
+        await self._beware_of(jobs)
+        return len(jobs), more
+
+    def _begin(self, jobs: Sequence[ClaimedJob], request: ClaimRequest, sent_at: float) -> int:
+        """Start what was claimed, or let it wait; the size of its inputs."""
+        inputs = self._prefetch.inputs
+        before = inputs.held
+        try:
+            runners = self._make(jobs, sent_at)
+        except BaseException:
+            # Nobody knows of them, for want of memory as a rule.
+            self._returns.put_claim(request, answered=True)
+            raise
+        taken = inputs.held - before
+        self._prefetch.put(runners)
+        return taken
+
+    async def _beware_of(self, jobs: Sequence[ClaimedJob]) -> None:
         if any(job.lease_expirations for job in jobs):
             # It has cost a lease, perhaps its worker's life: if it does again, none that only waits goes with it. Nor
             # do the next claims take more than begins at once, only to give it back, when many expired in an outage.
@@ -140,17 +172,17 @@ class Claimer:
                 await asyncio.sleep(0)
             self._put_back_waiting()
             await self._returns.settle()
-        return len(jobs)
 
     def _put_back_waiting(self) -> None:
         """What was claimed ahead and waits for a place is not to be run."""
         waiting = self._prefetch.take_back()
         for runner in waiting:
             runner.forget()
+            self._prefetch.inputs.give_back(runner)
         self._returns.put((runner.held.lease, runner.held.deadline) for runner in waiting)
 
     async def _wait(self, claimed: int, next_due: float | None) -> None:
-        pause = min(self._poll_pause(), self._returns.pause)
+        pause = self._poll_pause()
         if next_due is not None:
             # What is due and was not to be had is locked by others, who are about to claim or cancel it, or held back
             # by limits: a hint tells when an attempt has ended, but none when the window of a rate moves on.

@@ -7,16 +7,20 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from queuert.errors import StateUnavailableError
+from queuert.errors import StateError, StateUnavailableError
 from queuert.observability.adapter import Observers
 from queuert.observability.events import StateFailed
 from queuert.policies import Backoff
-from queuert.state.adapter import Finish, FinishResult
+from queuert.state.adapter import Finish, FinishResult, payload_characters
 from queuert.state.async_store import AsyncStore
 from queuert.worker.endings import presumed
 from queuert.worker.supervisor import SupervisedLoop
 
 _LARGEST_BATCH = 512
+_LARGEST_CHARACTERS = 16 * 1024 * 1024
+"""Of the texts that the endings of one statement bring. A worker has three to four times that in memory for each
+statement under way, and its event loop stands still while one is made."""
+
 _LANES = 2
 """Statements under way at once: the client prepares one while the server works on the other."""
 
@@ -25,6 +29,12 @@ _PATIENCE = 0.05
 """While so many endings are being written, fewer wait for them and go with the next: a statement and its commit cost as
 much for ten as for a hundred. But they wait for so many seconds at most, lest that statement hangs.
 """
+
+
+_HEAVY = 1024 * 1024
+_MOST_BREAKS = 3
+"""An ending of so many characters may break the connection of its own statement so often, while the store answers
+others, before it is refused: the server, or the way to it, does not take it."""
 
 
 class Author(Protocol):
@@ -49,14 +59,21 @@ Written: TypeAlias = tuple[A, Finish, FinishResult]
 class _Pending(Generic[A]):
     """An ending to be written."""
 
-    __slots__ = ("author", "decided", "finish", "future", "put_offs")
+    __slots__ = ("alone", "author", "breaks", "decided", "finish", "future", "in_doubt", "put_offs", "size")
 
     def __init__(self, finish: Finish, author: A | None, future: asyncio.Future[FinishResult] | None = None) -> None:
         self.finish = finish
         self.author = author
         self.future = future
+        self.size = payload_characters(finish)
         self.put_offs = 0
         self.decided = False
+        self.in_doubt = False
+        """It was asked for, and the answer was lost."""
+        self.alone = False
+        """A statement of its own has broken its connection: no other goes with it."""
+        self.breaks = 0
+        """How often that happened, one time after the other, though the store answered others."""
 
     @property
     def asked_for(self) -> bool:
@@ -81,7 +98,8 @@ class Completer(Generic[A]):
     """Groups endings without waiting for more: what came in while a statement was under way goes with the next.
 
     An ending is asked for until the store has answered: a broken connection leaves its outcome open, and asking again
-    is safe, since it is written only while the lease holds, and said to be written if it was.
+    is safe, since it is written only while the lease holds, and said to be written if it was. What broke its connection
+    is asked for in halves; a large ending that breaks it alone gives way to others, and is refused in the end.
 
     ``tell`` hears of the endings of authors that were decided together. ``types`` are those that the worker knows.
     """
@@ -103,6 +121,10 @@ class Completer(Generic[A]):
         self._event_loop = asyncio.get_running_loop()
         self._pending: deque[_Pending[A]] = deque()
         self._being_written = 0
+        self._resting: set[_Pending[A]] = set()
+        """What is asked for again after a pause."""
+        self.characters = 0
+        """Of the texts of all endings that are not written yet."""
         self._worth_it = asyncio.Event()
         self._patience: asyncio.TimerHandle | None = None
         self._stopped = False
@@ -123,8 +145,10 @@ class Completer(Generic[A]):
         self._stopped = True
         for loop in self.loops:
             await loop.stop()
-        while self._pending:
-            self._pending.popleft().fail(_too_late())
+        for one in self._resting.union(self._pending):
+            self._fail(one, _too_late())
+        self._resting.clear()
+        self._pending.clear()
         self._look()
 
     def submit(self, finish: Finish, author: A) -> None:
@@ -134,6 +158,7 @@ class Completer(Generic[A]):
             self._event_loop.call_soon(one.fail, _too_late())
         else:
             self._pending.append(one)
+            self.characters += one.size
             if len(self._pending) in (1, _MANY):
                 self._look()
 
@@ -147,15 +172,28 @@ class Completer(Generic[A]):
         if self._stopped:
             raise _too_late()
         future: asyncio.Future[FinishResult] = self._event_loop.create_future()
-        self._add(_Pending(finish, None, future))
+        one: _Pending[A] = _Pending(finish, None, future)
+        self.characters += one.size
+        self._add(one)
         return await future
 
     def _add(self, one: _Pending[A]) -> None:
         if self._stopped:
-            one.fail(_too_late())
+            self._fail(one, _too_late())
         elif one.asked_for:
             self._pending.append(one)
             self._look()
+        else:
+            self._let_go(one)
+
+    def _fail(self, one: _Pending[A], error: Exception) -> None:
+        self._let_go(one)
+        one.fail(error)
+
+    def _let_go(self, one: _Pending[A]) -> None:
+        """It takes no memory any more."""
+        self.characters -= one.size
+        one.size = 0
 
     def _look(self) -> None:
         """Let what is pending be written, if that is worth a statement of its own by now."""
@@ -184,7 +222,7 @@ class Completer(Generic[A]):
 
     async def _step(self) -> None:
         await self._worth_it.wait()
-        batch = [self._pending.popleft() for _ in range(min(len(self._pending), _LARGEST_BATCH))]
+        batch = self._taken()
         self._being_written += len(batch)
         try:
             self._stop_waiting()  # For those who are left it begins now.
@@ -192,40 +230,85 @@ class Completer(Generic[A]):
             if batch:
                 await self._write(batch)
         except BaseException:
-            self._pending.extendleft(reversed([one for one in batch if one.asked_for]))
+            self._pending.extendleft(reversed([one for one in batch if one.asked_for and one not in self._resting]))
             raise
         finally:
             self._being_written -= len(batch)
             self._look()
 
+    def _taken(self) -> list[_Pending[A]]:
+        """The next batch: of bounded size, and one at least."""
+        pending, size = self._pending, 0
+        batch: list[_Pending[A]] = []
+        while pending and len(batch) < _LARGEST_BATCH:
+            one = pending[0]
+            size += one.size
+            if batch and (size > _LARGEST_CHARACTERS or one.alone):
+                break
+            batch.append(pending.popleft())
+            if one.alone:
+                break
+        return batch
+
     async def _write(self, batch: Sequence[_Pending[A]]) -> None:
-        failures = 0
-        while True:
+        """Have the store decide about all of them; in parts, once it could not be reached with all of them."""
+        left, most, failures = deque(batch), len(batch), 0
+        while left:
+            part = [left.popleft() for _ in range(min(most, len(left)))]
             try:
-                results = await self._store.finish([one.finish for one in batch], wait=False)
+                results = await self._store.finish([one.finish for one in part], wait=False)
             except StateUnavailableError as error:
                 failures += 1
                 self._report(error)
-                for one in batch:
+                for one in part:
+                    one.in_doubt = True
+                if len(part) > 1 or not await self._breaks(part[0], error):
+                    left.extendleft(reversed(part))
+                most = max(1, len(part) // 2)
+                for one in (*part, *left):
                     one.go_on()
                 await asyncio.sleep(self._backoff.delay(failures))
             except Exception as error:
-                await self._write_apart(batch, error)
-                return
+                # One of them is refused: alone, it harms only itself. Others may have been written before it.
+                if len(part) == 1:
+                    self._fail(part[0], error)
+                    continue
+                for one in part:
+                    one.in_doubt = True
+                left.extendleft(reversed(part))
+                most = 1
             else:
-                if failures:
-                    results = [
-                        presumed(one.finish, result, self._types) for one, result in zip(batch, results, strict=True)
-                    ]
-                self._decide(batch, results)
-                return
+                failures, most = 0, 2 * most
+                self._decide(part, results)
+
+    async def _breaks(self, one: _Pending[A], error: StateUnavailableError) -> bool:
+        """Whether it is this ending that breaks connections, so that others go before it; in the end it is refused."""
+        if one.size < _HEAVY:
+            return False
+        try:
+            await self._store.lost_reasons([one.finish.job.lease])
+        except StateError:
+            one.breaks = 0
+            return False
+        one.alone = True
+        one.breaks += 1
+        if one.breaks > _MOST_BREAKS:
+            message = f"an ending of {one.size:,} characters breaks the connection to the store each time: {error}"
+            self._fail(one, StateError(message))
+        else:
+            self._rest(one, self._backoff.delay(one.breaks))
+        return True
 
     def _decide(self, batch: Sequence[_Pending[A]], results: Sequence[FinishResult]) -> None:
         written: list[Written[A]] = []
         for one, result in zip(batch, results, strict=True):
             if result.pending:
                 self._put_off(one)
-            elif one.asked_for:
+                continue
+            self._let_go(one)
+            if one.in_doubt:
+                result = presumed(one.finish, result, self._types)
+            if one.asked_for:
                 one.decided = True
                 if one.author is not None:
                     written.append((one.author, one.finish, result))
@@ -238,15 +321,16 @@ class Completer(Generic[A]):
         """Ask for an ending again after a pause: a caller's transaction has its rows, and may have them for long."""
         one.put_offs += 1
         one.go_on()
-        self._event_loop.call_later(self._locked.delay(one.put_offs), self._add, one)
+        self._rest(one, self._locked.delay(one.put_offs))
 
-    async def _write_apart(self, batch: Sequence[_Pending[A]], error: Exception) -> None:
-        # One of them is refused: alone, it harms only itself.
-        if len(batch) == 1:
-            batch[0].fail(error)
-            return
-        for one in batch:
-            await self._write([one])
+    def _rest(self, one: _Pending[A], seconds: float) -> None:
+        self._resting.add(one)
+        self._event_loop.call_later(seconds, self._go_on, one)
+
+    def _go_on(self, one: _Pending[A]) -> None:
+        if one in self._resting:
+            self._resting.discard(one)
+            self._add(one)
 
     def _report(self, error: Exception) -> None:
         self._observers.emit(StateFailed(worker=self._worker, operation="finish", error=str(error)))

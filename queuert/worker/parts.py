@@ -22,12 +22,13 @@ from queuert.worker.completer import Completer, Written
 from queuert.worker.health import Health
 from queuert.worker.lease_book import LeaseBook
 from queuert.worker.lease_keeper import LeaseKeeper
-from queuert.worker.prefetch import Prefetch
+from queuert.worker.prefetch import InputBytes, Prefetch
 from queuert.worker.process_executor import HandlerProcesses
 from queuert.worker.processors import Processor
 from queuert.worker.reaper import Reaper
 from queuert.worker.registration import Registration, Subject
 from queuert.worker.reports import Ended, Reports
+from queuert.worker.returns import Returns
 from queuert.worker.runner import AttemptRunner
 from queuert.worker.services import Services
 from queuert.worker.supervisor import SupervisedLoop
@@ -40,6 +41,9 @@ _AFTER_CANCEL = 2.0
 
 _MOST_CONCLUDING = 1_000
 """Attempts whose handler has ended and whose ending is not written yet; with more, none begins."""
+
+_MOST_CHARACTERS = 32 * 1024 * 1024
+"""Of the outputs and errors that are not written yet; with more, none begins."""
 
 
 class WorkerParts:
@@ -54,6 +58,7 @@ class WorkerParts:
         name: str,
         concurrency: int,
         poll_interval: float | None,
+        claim_bytes: int,
         hurry: asyncio.Event,
     ) -> None:
         self.holder = f"{name}-{new_id()[-12:]}"
@@ -75,9 +80,16 @@ class WorkerParts:
         self._subscription: Subscription | None = None
         self.book = LeaseBook()
         # What is claimed ahead takes the places that limits leave, and lets nobody else have them.
+        self.inputs = InputBytes(claim_bytes)
         self.prefetch: Prefetch[AttemptRunner] = Prefetch(
-            concurrency, self._begin, enabled=not self._limits, may_start=self._may_begin, drop=AttemptRunner.over
+            concurrency,
+            self._begin,
+            enabled=not self._limits,
+            inputs=self.inputs,
+            may_start=self._may_begin,
+            drop=self._drop,
         )
+        self.returns = Returns(store, worker=self.holder, observers=self._observers)
         self.completer: Completer[AttemptRunner] = Completer(
             store, self._written, types=self._client.job_types.names, worker=self.holder, observers=self._observers
         )
@@ -139,6 +151,7 @@ class WorkerParts:
             limits=self._limits,
             holder=self.holder,
             poll_interval=poll_interval,
+            returns=self.returns,
             observers=self._observers,
         )
 
@@ -173,6 +186,7 @@ class WorkerParts:
             stopping=lambda: self._stopping,
             hasten=self.keeper.look_at,
             handled=self._handled,
+            give_back=self._give_back,
             spawn=self._spawn,
             over=self._over,
         )
@@ -205,8 +219,19 @@ class WorkerParts:
         self.reports.claimed()
         processors, services = self._processors, self._services
         runners = [AttemptRunner(services, processors[job.type], job, sent_at) for job in jobs]
+        size = sum(runner.input_bytes for runner in runners)
         self.book.add([runner.held for runner in runners])
+        self.inputs.held += size
         return runners
+
+    def _drop(self, runner: AttemptRunner) -> None:
+        """There is no memory to begin with it."""
+        # First, since the rest may fail as well: a lease that nobody looks after must run out.
+        runner.over()
+        self._give_back(runner)
+
+    def _give_back(self, runner: AttemptRunner) -> None:
+        self.returns.put([(runner.held.lease, runner.held.deadline)])
 
     def _may_begin(self, runner: AttemptRunner) -> bool:
         """With one place, what an attempt may have started, or seen start, begins when its own ending is written.
@@ -215,7 +240,7 @@ class WorkerParts:
         the first is the oldest.
         """
         concluding = self._concluding
-        if len(concluding) >= _MOST_CONCLUDING:
+        if len(concluding) >= _MOST_CONCLUDING or self.completer.characters >= _MOST_CHARACTERS:
             return False
         if self._concurrency > 1 or not concluding:
             return True
@@ -240,6 +265,7 @@ class WorkerParts:
 
     def _over(self, runner: AttemptRunner) -> None:
         self._runners.discard(runner)
+        self.inputs.give_back(runner)
         self._concluding.pop(runner, None)
         if not self._runners:
             self._idle.set()

@@ -10,8 +10,9 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
+from queuert.state.adapter import CLAIM_BYTES
 from queuert.worker.slots import Slots
 
 T = TypeVar("T")
@@ -53,6 +54,48 @@ class Pace:
         return min(MOST_AHEAD, int(places * AHEAD_SECONDS / max(self._seconds, 1e-9)))
 
 
+INPUT_BYTES = 64 * 1024 * 1024
+"""What the inputs of all jobs in a worker's hands may measure together, if nothing else is set."""
+
+
+class HasInput(Protocol):
+    """An attempt, and what its job's input takes of the memory; 0 once that was given back."""
+
+    input_bytes: int
+
+
+class InputBytes:
+    """The memory that the inputs of a worker's jobs take, from their claim until their endings are written.
+
+    With ``most`` reached nothing is claimed. One claim may exceed it by one input, and with nothing in hand any is
+    taken, so that each job is run.
+    """
+
+    def __init__(self, most: int = INPUT_BYTES) -> None:
+        self.held = 0
+        self._most = most
+        self.on_room: Callable[[], None] = lambda: None
+        """Called when a claim has become possible again."""
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing should be claimed."""
+        return self.held >= self._most
+
+    @property
+    def claimable(self) -> int:
+        """What the inputs of the next claim may measure together."""
+        return max(1, min(CLAIM_BYTES, self._most - self.held))
+
+    def give_back(self, attempt: HasInput) -> None:
+        """An attempt is over, or will not begin."""
+        was_full = self.held >= self._most
+        self.held -= attempt.input_bytes
+        attempt.input_bytes = 0
+        if was_full and self.held < self._most:
+            self.on_room()
+
+
 class Prefetch(Generic[T]):
     """What was claimed, in the order in which it is to be run by ``run`` in one of ``places``.
 
@@ -66,10 +109,13 @@ class Prefetch(Generic[T]):
         run: Callable[[T, asyncio.Task[None]], Coroutine[Any, Any, bool]],
         *,
         enabled: bool,
+        inputs: InputBytes | None = None,
         may_start: Callable[[T], bool] = lambda one: True,
         drop: Callable[[T], None] = lambda one: None,
     ) -> None:
         self.slots: Slots[T] = Slots(places, self._take, run, drop)
+        self.inputs = inputs or InputBytes()
+        self.inputs.on_room = self.slots.tell
         self._may_start = may_start
         self._drop = drop
         self._enabled = enabled
@@ -147,6 +193,8 @@ class Prefetch(Generic[T]):
         return 0
 
     def _wanted(self) -> int:
+        if self.inputs.full:
+            return 0
         waiting, free = len(self._waiting), self.slots.free
         cautious = time.monotonic() < self._beware_until
         allowed = self.pace.ahead(self.slots.size) if self._enabled and not cautious else 0

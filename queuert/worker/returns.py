@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,6 +16,15 @@ from queuert.observability.events import JobsReleased, StateFailed
 from queuert.policies import Backoff
 from queuert.state.adapter import ClaimRequest, Lease
 from queuert.state.async_store import AsyncStore
+
+PATIENCE = 1.0
+"""Seconds that a claim waits for what is given back before it: a release that hangs must not keep a worker idle."""
+
+AFTER_EXPIRY = 60.0
+"""Seconds after its end in which a lease is still given back, if the store did not answer before: a job that nobody
+has reaped by then has lost no attempt."""
+
+_BACKOFF = Backoff(initial=0.05, maximum=1.0)
 
 LATE_SECONDS = 0.5
 """A claim whose connection broke may still be under way in the server: so long after the first look it is looked for
@@ -46,7 +56,11 @@ class _Doubt:
 
 
 class Returns:
-    """Keeps what is to be given back. A release whose answer was lost is asked for again, which does no harm."""
+    """Keeps what is to be given back. A release whose answer was lost is asked for again, which does no harm.
+
+    Whatever the store says to it, it is asked again, by a task of its own, until it has answered or the leases are
+    over. Claims go on meanwhile.
+    """
 
     def __init__(self, store: AsyncStore, *, worker: str, observers: Observers) -> None:
         self._store = store
@@ -56,8 +70,17 @@ class Returns:
         self._looked_at: float | None = None
         """When some of the unwanted were found locked."""
         self._doubts: list[_Doubt] = []
-        self._backoff = Backoff(initial=0.05, maximum=1.0)
-        self._settling = asyncio.Lock()
+        self._most: int | None = None
+        """How many are offered at once, after the store has refused more."""
+        self._failures = 0
+        self._again_at = 0.0
+        """When to offer again what the store has refused (monotonic)."""
+        self._lock = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
+        self._offered = asyncio.Event()
+        self._slow = False
+        self._stopping = False
 
     def __bool__(self) -> bool:
         return bool(self._unwanted or self._doubts)
@@ -66,45 +89,56 @@ class Returns:
         """Leases of jobs that will not be run, each with its end (monotonic): their renewal has ended."""
         self._unwanted += (_Unwanted(*one) for one in leases)
         self._looked_at = None
+        self._begin()
 
     def put_claim(self, request: ClaimRequest, *, answered: bool) -> None:
         """All that this claim took."""
         self._doubts.append(_Doubt(request, answered, time.monotonic() + max(request.leases.values())))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._woken.set()
+        if self and self._task is None and not self._stopping:
+            with suppress(MemoryError):  # Whoever comes next tries it again.
+                self._task = asyncio.create_task(self._until_settled(), name="queuert-returns")
+                self._task.add_done_callback(self._ended)
+
+    def _ended(self, _: asyncio.Task[None]) -> None:
+        self._task = None
+
+    async def _until_settled(self) -> None:
+        while self and not self._stopping:
+            self._woken.clear()
+            if (pause := self._pause) > 0:
+                await _sleep(pause, self._woken)
+            else:
+                await self._settle()
 
     @property
-    def pause(self) -> float:
+    def _pause(self) -> float:
         """Seconds until there is something to be looked for; infinite when there is nothing."""
+        if not self:
+            return math.inf
         now = time.monotonic()
         pauses = [one.pause(now) for one in self._doubts]
         if self._unwanted:
             pauses.append(self._locked_pause())
-        return max(0.0, min(pauses, default=math.inf))
+        return max(0.0, min(pauses), self._again_at - now)
 
     async def settle(self) -> None:
-        """Give back what is to be looked for by now.
+        """Give back what is to be looked for by now; waits for it, but not for long, and not twice.
 
-        Raises:
-            StateUnavailableError: the store is out of reach; what it has not answered is kept, as long as leases last.
+        It does not raise: what the store does not take is offered again later.
         """
-        # The claimer may be at it when the worker is stopped.
-        async with self._settling:
-            try:
-                await self._settle()
-            except StateUnavailableError:
-                self._forget_what_is_over()
-                raise
-
-    async def _settle(self) -> None:
-        while self._unwanted and self._locked_pause() <= 0:
-            offered = list(self._unwanted)
-            leases = [one.lease for one in offered]
-            count = await self._store.release(leases)
-            self._told(count)
-            locked = await self._still_held(offered, leases) if count < len(offered) else []
-            self._unwanted[: len(offered)] = locked
-            self._looked_at = time.monotonic() if locked else None
-        for doubt in list(self._doubts):
-            await self._resolve(doubt)
+        self._begin()
+        if self._slow or self._pause > 0:
+            return
+        self._offered.clear()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._offered.wait()
+        except TimeoutError:
+            self._slow = True
 
     async def _still_held(self, offered: Sequence[_Unwanted], leases: Sequence[Lease]) -> list[_Unwanted]:
         """Those that somebody's transaction has locked: they are passed over, and asked for again while they last."""
@@ -116,18 +150,71 @@ class Returns:
         return 0.0 if self._looked_at is None else self._looked_at + _LOCKED_PAUSE - time.monotonic()
 
     async def settle_all(self, hurry: asyncio.Event) -> None:
-        """Give everything back, trying again while the store is out of reach and the leases last, unless in a hurry."""
-        failures = 0
+        """Give everything back, trying again while the store is out of reach and the leases last, unless in a hurry.
+
+        Nothing is given back afterwards, unless this is called again.
+        """
+        self._stopping = True
+        self._woken.set()
         while True:
-            try:
-                await self.settle()
-                failures = 0
-            except StateUnavailableError as error:
-                failures += 1
-                self._observers.emit(StateFailed(worker=self._worker, operation="give back", error=str(error)))
+            await self._settle()
+            if self._failures:
+                self._forget_what_is_over(after=0.0)
             if not self or hurry.is_set():
                 return
-            await _sleep(self._backoff.delay(failures) if failures else self.pause, hurry)
+            await _sleep(self._pause, hurry)
+
+    async def aclose(self) -> None:
+        """Let go of what is under way."""
+        self._stopping = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _settle(self) -> None:
+        # The task may be at it when the worker is stopped.
+        async with self._lock:
+            try:
+                await self._offer()
+            except Exception as error:
+                self._failures += 1
+                self._again_at = time.monotonic() + _BACKOFF.delay(self._failures)
+                self._forget_what_is_over(after=AFTER_EXPIRY)
+                self._observers.emit(StateFailed(worker=self._worker, operation="give back", error=str(error)))
+            else:
+                self._failures = 0
+                self._again_at = 0.0
+            finally:
+                self._slow = False
+                self._offered.set()
+
+    async def _offer(self) -> None:
+        """Offer each once; afterwards raise the first error."""
+        failed: Exception | None = None
+        for doubt in list(self._doubts):
+            try:
+                await self._resolve(doubt)
+            except StateUnavailableError:
+                raise
+            except Exception as error:
+                failed = failed or error
+        while self._unwanted and self._locked_pause() <= 0:
+            offered = self._unwanted[: self._most]
+            leases = [one.lease for one in offered]
+            try:
+                count = await self._store.release(leases)
+                self._told(count)
+                locked = await self._still_held(offered, leases) if count < len(offered) else []
+            except Exception:
+                # One of them may be what the store refuses: the others go before it, in smaller parts.
+                self._unwanted = [*self._unwanted[len(offered) :], *offered]
+                self._most = max(1, len(offered) // 2)
+                raise
+            self._unwanted = [*locked, *self._unwanted[len(offered) :]]
+            self._looked_at = time.monotonic() if locked else None
+            self._most = None
+        if failed is not None:
+            raise failed
 
     async def _resolve(self, doubt: _Doubt) -> None:
         if doubt.pause(time.monotonic()) > 0:
@@ -143,8 +230,8 @@ class Returns:
         if count:
             self._observers.emit(JobsReleased(worker=self._worker, count=count))
 
-    def _forget_what_is_over(self) -> None:
-        now = time.monotonic()
+    def _forget_what_is_over(self, *, after: float) -> None:
+        now = time.monotonic() - after
         self._unwanted = [one for one in self._unwanted if one.until > now]
         self._doubts = [one for one in self._doubts if one.until > now]
 

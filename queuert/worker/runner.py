@@ -7,9 +7,10 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from sys import getsizeof
 from typing import Any
 
-from queuert.errors import LeaseLostError, StateUnavailableError
+from queuert.errors import LeaseLostError, PayloadDecodeError, StateUnavailableError
 from queuert.jobs import AbortReason, Blocker
 from queuert.observability import context
 from queuert.state.adapter import ClaimedJob, Finish
@@ -28,12 +29,14 @@ class AttemptRunner:
 
     __slots__ = (
         "_abort", "_cancelled", "_given_up", "_handler", "_in_thread", "_processor", "_refused", "_runtime",
-        "_services", "duration", "held", "job",
+        "_services", "duration", "held", "input_bytes", "job",
     )  # fmt: skip
 
     def __init__(self, services: Services, processor: Processor, job: ClaimedJob, sent_at: float) -> None:
         self.job = job
         """As it was claimed."""
+        self.input_bytes = getsizeof(job.input)
+        """Of the memory that the worker's jobs may take; 0 once it is over."""
         self.duration = 0.0
         """Seconds that the handler ran."""
         self._services = services
@@ -103,6 +106,7 @@ class AttemptRunner:
         """
         context.enter(self)
         runtime, services = self._runtime, self._services
+        begun = False
         try:
             runtime.began = time.monotonic()
             services.reports.started(self.job)
@@ -111,6 +115,7 @@ class AttemptRunner:
                 # If nobody has, it need not wait for the reaper.
                 finish: Finish | None = endings.late(self.job)
             else:
+                begun = True
                 finish = await self._outcome(task)
             ended = time.monotonic()
             self.duration = ended - runtime.began
@@ -122,7 +127,9 @@ class AttemptRunner:
                 self.held.ending_since = ended
                 services.submit(finish, self)
         except Exception as error:
-            # Nothing is lost by it: the lease expires and the job is run again.
+            # Nothing is lost by it: the job is given back, or, once it has begun, its lease expires; it is run again.
+            if not begun:
+                services.give_back(self)
             self._break(error)
         except BaseException:
             self.over()
@@ -186,6 +193,8 @@ class AttemptRunner:
     def _prepared(self, waited_for: Sequence[Blocker]) -> Attempt[Any, Any]:
         processor, job = self._processor, self.job
         job_type = processor.job_type
+        if job.fault is not None:
+            raise PayloadDecodeError(job_type=job_type.name, field="job", path="row", reason=job.fault)
         # By position: with names it takes twice as long to make, and there is one for each job.
         return Attempt(
             job_type,

@@ -46,6 +46,8 @@ class Services:
     """Renew the leases of these jobs at once."""
     handled: Callable[[Any], None]
     """The handler of this attempt, which calls this, has ended: its place is free."""
+    give_back: Callable[[Any], None]
+    """This attempt, which calls this, does not begin: its job is given back, and no attempt is counted."""
     spawn: Callable[[Coroutine[Any, Any, None]], None]
     """Run this beside everything else."""
     over: Callable[[Any], None]

@@ -22,6 +22,7 @@ from queuert.worker.executors import check_not_importing_main
 from queuert.worker.health import Health
 from queuert.worker.middleware import Middleware
 from queuert.worker.parts import WorkerParts
+from queuert.worker.prefetch import INPUT_BYTES
 from queuert.worker.processors import Processors, merged
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -44,6 +45,8 @@ class InProcessWorker:
         grace: seconds that running handlers have to finish when the worker stops.
         poll_interval: seconds between two looks when no notification comes; by default 60, and 1 while notifications
             do not arrive.
+        claim_bytes: memory for the inputs of all jobs that it has claimed, as text, until their endings are written;
+            when that is full it claims no more. By default 64 MB. One input may exceed it.
         connections: most connections of the pool for claims, endings and ``complete()`` blocks; by default enough for
             all handlers up to 20.
         schedules: recurring schedules that it puts when it starts, as ``client.put_schedules`` does. Every worker
@@ -72,6 +75,7 @@ class InProcessWorker:
         concurrency: int = 1,
         grace: float = 30.0,
         poll_interval: float | None = None,
+        claim_bytes: int = INPUT_BYTES,
         connections: int | None = None,
         schedules: Sequence[Recurring] = (),
         required_middlewares: Sequence[Middleware] = (),
@@ -83,6 +87,7 @@ class InProcessWorker:
         _check(concurrency >= 1, f"concurrency is {concurrency}: at least 1")
         _check(grace >= 0, f"grace is {grace}: at least 0 seconds")
         _check(poll_interval is None or poll_interval > 0, f"poll_interval is {poll_interval}: above 0 seconds")
+        _check(claim_bytes >= 1, f"claim_bytes is {claim_bytes}: at least 1")
         _check(connections is None or connections >= 2, f"connections is {connections}: at least 2")
         _check_known(client, [processor.job_type for processor in self._processors.values()])
         _check_known(client, [schedule.job_type for schedule in schedules])
@@ -91,6 +96,7 @@ class InProcessWorker:
         self._concurrency = concurrency
         self._grace = grace
         self._poll_interval = poll_interval
+        self._claim_bytes = claim_bytes
         self._connections = connections or min(concurrency, 20) + _BESIDES_HANDLERS
         self._parts: WorkerParts | None = None
         self._started = False
@@ -146,6 +152,7 @@ class InProcessWorker:
             name=self._name,
             concurrency=self._concurrency,
             poll_interval=self._poll_interval,
+            claim_bytes=self._claim_bytes,
             hurry=hurry,
         )
 

@@ -263,7 +263,7 @@ MUTANTS = (
             # By id, since the row's place is another one when whoever was first has written it.
             Edit(
                 "claim",
-                r"job\.ctid = ANY \((ARRAY\(SELECT tid FROM locked UNION ALL SELECT tid FROM spare\))\)",
+                r"job\.ctid = ANY \((CASE WHEN .*? END)\)",
                 _BY_ID,
             ),
         ),

@@ -36,7 +36,7 @@ def _redis_by_worker() -> AbstractContextManager[Any]:
 def _sqlite_by_worker() -> AbstractContextManager[Any]:
     take = claiming._take
 
-    def by_worker(connection: Any, request: ClaimRequest, *rest: Any) -> ClaimedJob:
+    def by_worker(connection: Any, request: ClaimRequest, *rest: Any) -> tuple[Any, ...]:
         return take(connection, _of_the_worker(request), *rest)
 
     return mock.patch.object(claiming, "_take", by_worker)

@@ -177,6 +177,13 @@ def test_claim(explained: Callable[..., Plan], layout: Layout, limit: int) -> No
     check(plan, rows=layout.types * limit * 2 + limit * 4, indexes=["job_ready", "job_scheduled"])
 
 
+def test_claim_that_is_cut_by_bytes(explained: Callable[..., Plan], layout: Layout) -> None:
+    """The rows that are locked are read once more by their places, and sorted, and no others."""
+    request = ClaimRequest(dict.fromkeys(layout.type_names, 60.0), LIMIT, "me", new_token(), max_bytes=10)
+    plan = explained(SQL.claim, parameters.claim(request))
+    check(plan, rows=layout.types * LIMIT * 2 + LIMIT * 5, indexes=["job_ready", "job_scheduled"])
+
+
 def test_claim_of_types_without_jobs(explained: Callable[..., Plan], layout: Layout) -> None:
     request = ClaimRequest({f"absent{number}": 60.0 for number in range(20)}, LIMIT, "me", new_token())
     check(explained(SQL.claim, parameters.claim(request)), rows=0)

@@ -13,6 +13,7 @@ from queuert.state.adapter import ClaimedJob, ClaimRequest
 from queuert.state.postgres import limiting, parameters, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_steps import fetch
+from queuert.state.postgres.expansion import Expansion
 from queuert.state.postgres.head_bounds import HeadBounds, Place
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import PostgresSettings
@@ -38,6 +39,7 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         """Where the next walk over the keys of a job type begins, if it has too many for one."""
         self._bounds = HeadBounds()
         self._limits_held_until = 0.0
+        self._expansion = Expansion()
 
     async def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
         """Lease due jobs, best first."""
@@ -57,7 +59,9 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         return await self._claim_from(request, None)
 
     async def _claim_from(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[ClaimedJob]:
-        found = await self._fetch(self._sql.named("claim"), parameters.claim(request, places), binary=True)
+        asked = parameters.claim(request, places, expansion=self._expansion.factor)
+        found = await self._fetch(self._sql.named("claim"), asked, binary=True)
+        self._expansion.note(found)
         jobs = [rows.claimed_job(row, request.token) for row in found]
         if found:
             self._bounds.note(jobs, found[0][rows.LOOK_SECONDS], at_head=places is None)
@@ -80,8 +84,10 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
             if found and old["types"]:
                 await fetch(connection, self._sql.forget_starts, old)
             if others:
-                rest = parameters.claim(limiting.unlimited(request, others))
-                found += await fetch(connection, self._sql.claim, rest)
+                free, taken = limiting.unlimited(request, others), limiting.input_size(found)
+                rest = parameters.claim(free, expansion=self._expansion.factor, taken=taken)
+                found += await fetch(connection, self._sql.claim, rest, lenient=True)
+            self._expansion.note(found)
             return found
 
     async def _claim_admitted(self, connection: AsyncConnection[Any], request: ClaimRequest) -> tuple[list[Row], int]:
@@ -94,8 +100,13 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
             admission = limiting.admission(await fetch(connection, self._sql.admit, asked))
             others = admission.others
             if admission.ids:
-                taken = limiting.claim_admitted(request, admission.ids)
-                found += await fetch(connection, self._sql.claim_admitted, taken)
+                taken = limiting.input_size(found)
+                asked = limiting.claim_admitted(request, admission.ids, expansion=self._expansion.factor, taken=taken)
+                claimed = await fetch(connection, self._sql.claim_admitted, asked, lenient=True)
+                found += claimed
+                if claimed and claimed[0][rows.CUT]:
+                    # What was left for its size comes before what could make up for it.
+                    break
             locked = set(admission.ids).difference(row[0] for row in found)
             if not locked:
                 self._cursors.update(admission.cursors)

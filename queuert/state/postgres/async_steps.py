@@ -30,6 +30,7 @@ from queuert.state.postgres.registering import freed_entries
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import Place
 from queuert.state.postgres.statements import Statements
+from queuert.state.postgres.unreadable import UNREADABLE, rows_one_by_one
 from queuert.state.postgres.wire import (
     NamedStatement,
     Step,
@@ -50,17 +51,24 @@ async def fetch(
     values: parameters.Parameters | None = None,
     *,
     binary: bool = False,
+    lenient: bool = False,
 ) -> list[Row]:
     """Run one statement and return its rows as tuples, whatever row factory the connection has.
 
     ``binary`` asks for them in a form that is read in half the time; worth while for many. Placeholders are numbered
     once for each statement: psycopg's other cursors do it at each execution if the text is longer than 4 kB. One that
-    has a name goes past the cursors, where the connection is ours and may prepare.
+    has a name goes past the cursors, where the connection is ours and may prepare. With that, or where it is asked for
+    (``lenient``), a row that cannot be read does not cost the others: see unreadable.py.
     """
     if isinstance(statement, NamedStatement) and values is not None and _is_quick(connection):
         return await async_ask(connection, statement, values)
     async with await _send(connection, statement, values, binary=binary) as cursor:
-        return await cursor.fetchall()
+        try:
+            return await cursor.fetchall()
+        except UNREADABLE:
+            if not (lenient or isinstance(statement, NamedStatement)) or cursor.pgresult is None:
+                raise
+            return rows_one_by_one(connection, cursor.pgresult)
 
 
 async def _send(

@@ -10,6 +10,7 @@ from psycopg.adapt import Transformer
 from psycopg.pq import ConnStatus, TransactionStatus
 
 from queuert.state.postgres.bounds import Bounds
+from queuert.state.postgres.unreadable import UNREADABLE, rows_one_by_one
 
 if TYPE_CHECKING:
     from psycopg import abc
@@ -68,6 +69,8 @@ class Keeper:
         self._transformer.set_pgresult(result)
         try:
             return self._transformer.load_rows(0, result.ntuples, tuple)
+        except UNREADABLE:
+            return rows_one_by_one(self, result)  # type: ignore[arg-type]
         finally:
             # It may be megabytes of inputs.
             self._transformer.set_pgresult(None)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from queuert.limits import Limits
 from queuert.state.adapter import ClaimRequest
+from queuert.state.postgres.expansion import INPUT
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
 
@@ -72,17 +73,24 @@ def admission(rows: Sequence[Row]) -> Admission:
     )
 
 
-def claim_admitted(request: ClaimRequest, ids: Sequence[str]) -> Parameters:
-    """Parameters of ``claim_admitted``."""
+def claim_admitted(request: ClaimRequest, ids: Sequence[str], *, expansion: float = 1.0, taken: int = 0) -> Parameters:
+    """Parameters of ``claim_admitted``; ``taken`` is the size of inputs that were claimed before."""
     limits = limits_of(request)
     return {
         "types": list(limits),
         "leases": [request.leases[type] for type in limits],
         "rated": [type for type, one in limits.items() if one.rate is not None],
         "ids": list(ids),
+        "max_bytes": max(0, request.max_bytes - taken),
+        "expansion": expansion,
         "token": request.token,
         "holder": request.holder,
     }
+
+
+def input_size(found: Sequence[Row]) -> int:
+    """How long the inputs of claimed jobs are together."""
+    return sum(len(row[INPUT] or "") for row in found)
 
 
 def forget(request: ClaimRequest) -> Parameters:

@@ -223,14 +223,21 @@ def _failed_entry(finish: Finish) -> str:
     return f'{quoted(job.id)}:["{job.token}",{delay},{finish.crashed:d}{error}]'
 
 
-def claim(request: ClaimRequest, places: Sequence[Place] | None = None) -> Parameters:
-    """Parameters of ``claim``; it looks at the head, or begins at these places, one for each type."""
+def claim(
+    request: ClaimRequest, places: Sequence[Place] | None = None, *, expansion: float = 1.0, taken: int = 0
+) -> Parameters:
+    """Parameters of ``claim``; it looks at the head, or begins at these places, one for each type.
+
+    ``taken`` is the size of inputs that were claimed before, for the same request.
+    """
     return {
         "types": text_array(list(request.leases)),
         "leases": f"{{{','.join(map(repr, request.leases.values()))}}}",
         "first_ranks": None if places is None else f"{{{','.join(str(rank) for rank, _ in places)}}}",
         "first_times": None if places is None else f"{{{','.join(when.isoformat() for _, when in places)}}}",
         "limit": request.limit,
+        "max_bytes": max(0, request.max_bytes - taken),
+        "expansion": expansion,
         "token": request.token,
         "holder": request.holder,
     }

@@ -12,6 +12,7 @@ from psycopg.errors import LockNotAvailable
 
 from queuert.state.adapter import ClaimedJob, ClaimRequest
 from queuert.state.postgres import limiting, parameters, rows
+from queuert.state.postgres.expansion import Expansion
 from queuert.state.postgres.head_bounds import HeadBounds, Place
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import PostgresSettings
@@ -39,6 +40,7 @@ class PostgresClaiming(PostgresBase):
         """Where the next walk over the keys of a job type begins, if it has too many for one."""
         self._bounds = HeadBounds()
         self._limits_held_until = 0.0
+        self._expansion = Expansion()
 
     def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
         """Lease due jobs, best first."""
@@ -58,7 +60,9 @@ class PostgresClaiming(PostgresBase):
         return self._claim_from(request, None)
 
     def _claim_from(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[ClaimedJob]:
-        found = self._fetch(self._sql.named("claim"), parameters.claim(request, places), binary=True)
+        asked = parameters.claim(request, places, expansion=self._expansion.factor)
+        found = self._fetch(self._sql.named("claim"), asked, binary=True)
+        self._expansion.note(found)
         jobs = [rows.claimed_job(row, request.token) for row in found]
         if found:
             self._bounds.note(jobs, found[0][rows.LOOK_SECONDS], at_head=places is None)
@@ -81,8 +85,10 @@ class PostgresClaiming(PostgresBase):
             if found and old["types"]:
                 fetch(connection, self._sql.forget_starts, old)
             if others:
-                rest = parameters.claim(limiting.unlimited(request, others))
-                found += fetch(connection, self._sql.claim, rest)
+                free, taken = limiting.unlimited(request, others), limiting.input_size(found)
+                rest = parameters.claim(free, expansion=self._expansion.factor, taken=taken)
+                found += fetch(connection, self._sql.claim, rest, lenient=True)
+            self._expansion.note(found)
             return found
 
     def _claim_admitted(self, connection: Connection[Any], request: ClaimRequest) -> tuple[list[Row], int]:
@@ -95,8 +101,13 @@ class PostgresClaiming(PostgresBase):
             admission = limiting.admission(fetch(connection, self._sql.admit, asked))
             others = admission.others
             if admission.ids:
-                taken = limiting.claim_admitted(request, admission.ids)
-                found += fetch(connection, self._sql.claim_admitted, taken)
+                taken = limiting.input_size(found)
+                asked = limiting.claim_admitted(request, admission.ids, expansion=self._expansion.factor, taken=taken)
+                claimed = fetch(connection, self._sql.claim_admitted, asked, lenient=True)
+                found += claimed
+                if claimed and claimed[0][rows.CUT]:
+                    # What was left for its size comes before what could make up for it.
+                    break
             locked = set(admission.ids).difference(row[0] for row in found)
             if not locked:
                 self._cursors.update(admission.cursors)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -70,8 +71,21 @@ def started(one: Answer) -> StartedJob:
     return StartedJob(one[0], one[1], JobStatus(one[2]), moment(one[3]), existing=bool(one[4]))
 
 
+_TIMES = (12, 13, 14)
+_TTL = 16
+
+
 def claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
-    """Of ``claim``."""
+    """Of ``claim``. A job whose hash somebody has damaged is one failed attempt, and costs its neighbours nothing."""
+    try:
+        return _claimed(one, request)
+    except (TypeError, ValueError, OverflowError) as error:
+        stand_ins = {**dict.fromkeys(_TIMES, "0"), _TTL: None}
+        readable = [stand_ins.get(at, value) for at, value in enumerate(one)]
+        return replace(_claimed(readable, request), fault=f"{type(error).__name__}: {error}")
+
+
+def _claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
     type = one[1]
     return ClaimedJob(
         id=one[0],

@@ -62,7 +62,8 @@ class RedisStore(RedisOutside, RedisListing, RedisRecurrence, RedisRetention, Re
         more = 1
         while more and len(claimed) < request.limit:
             # Dead entries were in the way, more than one script should drop.
-            asked = requests.claim(request, request.limit - len(claimed))
+            taken = sum(len(one.input) for one in claimed)
+            asked = requests.claim(request, request.limit - len(claimed), taken=taken)
             more, *found = rows.unpacked(self._run("claim", asked))
             claimed += [rows.claimed(one, request) for one in found]
         return claimed

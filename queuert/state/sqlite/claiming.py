@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 
 from queuert.limits import Limits
 from queuert.state.adapter import ClaimedJob, ClaimRequest
@@ -24,7 +25,19 @@ def claim(connection: Connection, request: ClaimRequest, rounds: Rounds) -> list
         if not run(connection, "is_paused", type=type):
             heads += [(head, type) for head in _heads(connection, request, type, now, rounds)]
     heads.sort()
-    return [_take(connection, request, head, type, now) for head, type in heads[: request.limit]]
+    claimed: list[ClaimedJob] = []
+    bytes_left = request.max_bytes
+    for head, type in heads[: request.limit]:
+        row = _take(connection, request, head, type, now)
+        # The length of a text is known only when it is read. The first is taken whatever it measures.
+        bytes_left -= len(row[11].encode()) if isinstance(row[11], str) else 0
+        if bytes_left < 0 and claimed:
+            run(connection, "release", id=row[0], token=request.token)
+            break
+        if _is_rated(request.limits.get(type)):
+            run(connection, "insert_start", type=type, key=row[17], now=now)
+        claimed.append(_made(row, request.token, request.leases[type]))
+    return claimed
 
 
 def _heads(connection: Connection, request: ClaimRequest, type: str, now: int, rounds: Rounds) -> list[Head]:
@@ -55,13 +68,20 @@ def as_head(row: Row) -> Head:
     return row[1], row[2], row[3], row[0]
 
 
-def _take(connection: Connection, request: ClaimRequest, head: Head, type: str, now: int) -> ClaimedJob:
+def _take(connection: Connection, request: ClaimRequest, head: Head, type: str, now: int) -> Row:
     seconds = request.leases[type]
     asked = {"id": head[3], "now": now, "expires": now + rows.microseconds_of(seconds)}
     [row] = run(connection, "claim", token=request.token, holder=request.holder, **asked)
-    if _is_rated(request.limits.get(type)):
-        run(connection, "insert_start", type=type, key=row[17], now=now)
-    return rows.claimed_job(row, request.token, seconds)
+    return row
+
+
+def _made(row: Row, token: str, lease_seconds: float) -> ClaimedJob:
+    try:
+        return rows.claimed_job(row, token, lease_seconds)
+    except (TypeError, ValueError, OverflowError) as error:
+        # Written by hand. It is one failed attempt, and does not cost its neighbours theirs.
+        fault = f"{type(error).__name__}: {error}"
+        return replace(rows.claimed_job(rows.readable(row), token, lease_seconds), fault=fault)
 
 
 def _is_rated(limits: Limits | None) -> bool:

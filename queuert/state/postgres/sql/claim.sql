@@ -5,6 +5,9 @@
 -- entries a type from an index, whatever the backlog. Paused types are left out. statement_timestamp() is stable, so that
 -- it can bound the index scan; leases are dated by clock_timestamp(), since the statement may have waited.
 --
+-- Of those that are locked the best are taken whose inputs fit into `max_bytes`, one at least. What is stored is measured,
+-- which reads no input that is kept apart; of a compressed one it is only guessed how long it is (see expansion.py).
+--
 -- The look begins at a rank and a time for each type: at the head of the index, unless an old snapshot of somebody's
 -- keeps the entries of all jobs that were there before (see head_bounds.py). How long it took goes with every row.
 WITH wanted AS MATERIALIZED (
@@ -44,20 +47,22 @@ looked AS MATERIALIZED (
     SELECT count(*), extract(epoch FROM clock_timestamp() - statement_timestamp())::float8 AS seconds FROM best
 ),
 locked AS MATERIALIZED (
-    SELECT ready.tid
+    SELECT ready.*
     FROM shares
     CROSS JOIN LATERAL (
-        SELECT job.ctid AS tid
+        SELECT job.ctid AS tid,
+            pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
         FROM {schema}.job
         WHERE job.type = shares.type AND status = 'ready'
             AND (attempt - uncounted - lease_expirations - priority, scheduled_at) >= (shares.first_rank, shares.first_time)
         ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT shares.ready FOR UPDATE SKIP LOCKED
     ) AS ready
     UNION ALL
-    SELECT due.tid
+    SELECT due.*
     FROM shares
     CROSS JOIN LATERAL (
-        SELECT job.ctid AS tid
+        SELECT job.ctid,
+            pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END
         FROM {schema}.job
         WHERE job.type || '' = shares.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
         ORDER BY scheduled_at LIMIT shares.due FOR UPDATE SKIP LOCKED
@@ -66,18 +71,37 @@ locked AS MATERIALIZED (
 short AS (
     SELECT (SELECT count(*) FROM best) - (SELECT count(*) FROM locked) AS missing
 ),
-spare AS (
-    SELECT other.tid
+spare AS MATERIALIZED (
+    SELECT other.*
     FROM short
     CROSS JOIN unpaused
     CROSS JOIN LATERAL (
-        SELECT job.ctid AS tid
+        SELECT job.ctid AS tid,
+            pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
         FROM {schema}.job
         WHERE job.type = unpaused.type AND status = 'ready' AND job.ctid <> ALL (ARRAY(SELECT tid FROM locked))
             AND (attempt - uncounted - lease_expirations - priority, scheduled_at) >= (unpaused.first_rank, unpaused.first_time)
         ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT short.missing FOR UPDATE SKIP LOCKED
     ) AS other
     LIMIT (SELECT missing FROM short)
+),
+total AS MATERIALIZED (
+    SELECT coalesce((SELECT sum(bytes) FROM locked), 0) + coalesce((SELECT sum(bytes) FROM spare), 0) AS bytes
+),
+-- In their order, only if they do not all fit.
+fitting AS (
+    SELECT tid
+    FROM (
+        SELECT tid, bytes, sum(bytes) OVER (ORDER BY rank, scheduled_at, tid ROWS UNBOUNDED PRECEDING) AS upto
+        FROM (
+            SELECT job.ctid AS tid, attempt - uncounted - lease_expirations - priority AS rank, scheduled_at,
+                pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
+            FROM {schema}.job
+            WHERE (SELECT bytes FROM total) > %(max_bytes)s
+                AND job.ctid = ANY (ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare))
+        ) AS every
+    ) AS queue
+    WHERE upto <= %(max_bytes)s OR upto = bytes
 ),
 claimed AS (
     UPDATE {schema}.job
@@ -88,12 +112,13 @@ claimed AS (
         lease_token = %(token)s::uuid,
         holder = %(holder)s
     FROM wanted
-    WHERE job.ctid = ANY (ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare))
+    WHERE job.ctid = ANY (CASE WHEN (SELECT bytes FROM total) > %(max_bytes)s THEN ARRAY(SELECT tid FROM fitting)
+                               ELSE ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare) END)
         AND job.type = wanted.type
     RETURNING job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
         job.uncounted, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
         job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context,
-        job.result_ttl
+        job.result_ttl, CASE WHEN pg_column_compression(job.input) IS NOT NULL THEN pg_column_size(job.input) END AS packed
 ),
 noted AS (
     INSERT INTO {schema}.job_event
@@ -111,5 +136,5 @@ noted AS (
 )
 SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,
     has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context,
-    result_ttl, (SELECT seconds FROM looked)
+    result_ttl, packed, (SELECT seconds FROM looked)
 FROM claimed

@@ -1,9 +1,17 @@
 -- Lease the ready jobs that were admitted, passing over what others hold, and note the starts of the types with a rate.
+-- The best are taken whose inputs fit into `max_bytes`, one at least, as `claim` does; every row says whether all did.
 WITH wanted AS MATERIALIZED (
     SELECT * FROM unnest(%(types)s::text[], %(leases)s::float8[]) AS w (type, lease_seconds)
 ),
 locked AS MATERIALIZED (
-    SELECT ctid AS tid, status FROM {schema}.job WHERE id = ANY (%(ids)s::text[]) FOR UPDATE SKIP LOCKED
+    SELECT ctid AS tid, status, attempt - uncounted - lease_expirations - priority AS rank, scheduled_at,
+        pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
+    FROM {schema}.job WHERE id = ANY (%(ids)s::text[]) FOR UPDATE SKIP LOCKED
+),
+fitting AS MATERIALIZED (
+    SELECT tid, bytes, sum(bytes) OVER (ORDER BY rank, scheduled_at, tid ROWS UNBOUNDED PRECEDING) AS upto
+    FROM locked
+    WHERE status = 'ready'
 ),
 claimed AS (
     UPDATE {schema}.job
@@ -14,11 +22,11 @@ claimed AS (
         lease_token = %(token)s::uuid,
         holder = %(holder)s
     FROM wanted
-    WHERE job.ctid = ANY (ARRAY(SELECT tid FROM locked WHERE locked.status = 'ready')) AND job.type = wanted.type
+    WHERE job.ctid = ANY (ARRAY(SELECT tid FROM fitting WHERE upto <= %(max_bytes)s OR upto = bytes)) AND job.type = wanted.type
     RETURNING job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
         job.uncounted, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
         job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context, job.result_ttl,
-        job.limit_key
+        CASE WHEN pg_column_compression(job.input) IS NOT NULL THEN pg_column_size(job.input) END AS packed, job.limit_key
 ),
 noted AS (
     INSERT INTO {schema}.limit_start (started_at, type, limit_key)
@@ -38,5 +46,5 @@ logged AS (
 )
 SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,
     has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context,
-    result_ttl
+    result_ttl, packed, (SELECT max(upto) > %(max_bytes)s FROM fitting) AS cut
 FROM claimed

@@ -1,5 +1,6 @@
 -- Lease due jobs of several types, best first: out of the waiting lists into the holder's, in one step with the lease.
--- ARGV[1]: {leases: {type: microseconds}, limit, holder, token, limits: {type: ...}, seed}.
+-- ARGV[1]: {leases: {type: microseconds}, limit, max_bytes, holder, token, limits: {type: ...}, seed}. One job is taken
+-- whatever its input measures, and what does not fit into `max_bytes` is not looked beyond.
 -- Answers with whether dead entries were left in the way, and the jobs.
 
 local asked = given(1)
@@ -39,10 +40,14 @@ local function best()
     return chosen, head
 end
 
-local answer = {0}
+local answer, bytes, cut = {0}, 0, false
 while #answer <= asked.limit do
     local source, job = best()
     if not job then break end
+    local input = call('GET', P .. 'i:' .. job.id)
+    bytes = bytes + (input and #input or 0)
+    cut = bytes > asked.max_bytes and #answer > 1
+    if cut then break end
     left[source.type] = left[source.type] - 1
     local was, limits = job.status, asked.limits and asked.limits[job.type]
     source.of.take(job)
@@ -60,9 +65,9 @@ while #answer <= asked.limit do
     answer[#answer + 1] = {
         job.id, job.type, job.chain, job.chain_type, job.index, job.priority, job.attempt, job.uncounted, job.expired,
         job.blockers, noted and 1 or 0,
-        call('GET', P .. 'i:' .. job.id), text(job.created), text(job.due), text(job.started), job.trace or false, ttl and text(ttl) or false,
+        input, text(job.created or 0), text(job.due), text(job.started), job.trace or false, ttl and text(ttl) or false,
     }
 end
 if #answer > 1 then call('SADD', P .. 'holders', asked.holder) end
-if BUDGET <= 0 then answer[1] = 1 end
+if BUDGET <= 0 and not cut then answer[1] = 1 end
 return packed(answer)

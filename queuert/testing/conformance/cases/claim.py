@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 from queuert.jobs import JobStatus
+from queuert.limits import Limits, Rate
 from queuert.schedules import after
 from queuert.state import AsyncStore
-from queuert.state.adapter import ClaimedJob, ClaimRequest
+from queuert.state.adapter import ClaimedJob, ClaimRequest, NewJob
 from queuert.testing.conformance.building import (
     ask,
     claim_one,
@@ -270,3 +273,79 @@ async def eight_for_one(stores: Stores) -> None:
         await start(several[0], job())
         claims = await asyncio.gather(*(one.claim(ask(limit=1)) for one in several))
         assert sum(map(len, claims)) == 1
+
+
+def sized(*lengths: int, **more: Any) -> list[NewJob]:
+    """Jobs with inputs of so many characters."""
+    return [job(input=f'"{"x" * (length - 2)}"', **more) for length in lengths]
+
+
+@case()
+async def inputs_of_bounded_size(stores: Stores) -> None:
+    """A claim takes jobs from the front as long as their inputs fit into its bytes; the others stay as they were."""
+    store = await stores.open()
+    ids = await start(store, *sized(400, 400, 400, 400, 400))
+    claims = [await store.claim(replace(ask(), max_bytes=1000)) for _ in range(4)]
+    assert [[one.id for one in claimed] for claimed in claims] == [ids[:2], ids[2:4], ids[4:], []]
+    assert [one.attempt for claimed in claims for one in claimed] == [1] * 5
+
+
+@case()
+async def what_a_claim_leaves_for_its_size_is_untouched(stores: Stores) -> None:
+    """No attempt is counted, no lease is held, and nobody has to wait for it."""
+    store = await stores.open()
+    _, left = await start(store, *sized(600, 600))
+    await store.claim(replace(ask(), max_bytes=1000))
+    found = await read(store, left)
+    assert (found.status, found.attempt, found.lease_expires_at) == (JobStatus.READY, 0, None)
+    assert await store.next_due(["work"]) == 0.0
+
+
+@case()
+async def one_input_that_is_larger_than_all(stores: Stores) -> None:
+    """The first job is taken whatever its input measures, alone."""
+    store = await stores.open()
+    ids = await start(store, *sized(5000, 10))
+    assert [one.id for one in await store.claim(replace(ask(), max_bytes=1000))] == ids[:1]
+    assert [one.id for one in await store.claim(replace(ask(), max_bytes=1000))] == ids[1:]
+
+
+@case()
+async def no_small_input_goes_before_a_large_one(stores: Stores) -> None:
+    """What does not fit is not passed over for what is behind it, over all types."""
+    store = await stores.open()
+    first, *_ = await start(store, *sized(400))
+    large, *_ = await start(store, *sized(900, type="other"))
+    small, *_ = await start(store, *sized(10))
+    asked = [replace(ask("work", "other"), max_bytes=1000) for _ in range(2)]
+    assert [[one.id for one in await store.claim(one)] for one in asked] == [[first], [large, small]]
+
+
+@case()
+async def inputs_of_bounded_size_by_priority(stores: Stores) -> None:
+    """The best fill the bytes, whatever the order in which they were started, and scheduled ones among them."""
+    store = await stores.open()
+    for priority in (1, 3, 2):
+        await start(store, *sized(400, priority=priority))
+    await start(store, *sized(400, priority=4, schedule=after(seconds=0.001)))
+
+    async def all_due() -> bool:
+        return [one.status for one in await store.counts()] == [JobStatus.READY]
+
+    await eventually(all_due)
+    claims = [await store.claim(replace(ask(), max_bytes=1000)) for _ in range(2)]
+    assert [[one.priority for one in claimed] for claimed in claims] == [[4, 3], [2, 1]]
+
+
+@case()
+async def inputs_of_bounded_size_under_limits(stores: Stores) -> None:
+    """Of types with limits as well, each kind; what is left for its size takes nothing of a limit."""
+    store = await stores.open()
+    limits = {"work": Limits(concurrency=10), "keyed": Limits(per_key=3), "rated": Limits(rate=Rate(5, per=3600.0))}
+    for type in limits:
+        ids = await start(store, *sized(400, 400, 400, 400, 400, type=type, limit_key="key"))
+        found: list[str] = []
+        for _ in range(2):
+            request = replace(ask(type), max_bytes=1000, limits=limits)
+            found += [one.id for one in await store.claim(request)]
+        assert found == ids[: 3 if type == "keyed" else 4]

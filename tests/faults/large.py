@@ -1,0 +1,45 @@
+"""A worker with bounded memory, for large inputs and outputs: ``python -m tests.faults.large SETTINGS``."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, Processors, RetryPolicy
+from tests.faults.child import EventPipe
+
+MEGABYTE = 1024 * 1024
+
+consume = JobType("consume", input=str, output=int)
+produce = JobType("produce", input=int, output=str)
+JOB_TYPES = JobTypes(consume, produce)
+
+
+def processors() -> Processors:
+    """One that takes a long text, and one that returns it; their jobs have one attempt, and may cost no lease."""
+    made = Processors(JOB_TYPES, retry=RetryPolicy(max_attempts=1, max_crashes=1))
+
+    @made.handles(consume)
+    async def run_consume(attempt: Attempt[str, int]) -> Outcome[int]:
+        return len(attempt.input)
+
+    @made.handles(produce)
+    async def run_produce(attempt: Attempt[int, str]) -> Outcome[str]:
+        return "x" * attempt.input
+
+    return made
+
+
+def main() -> int:
+    """Run a worker until it is told to stop."""
+    settings = json.loads(sys.argv[1])
+    client = AsyncClient.from_url(os.environ["QUEUERT_URL"], JOB_TYPES, observability=EventPipe())
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (settings.pop("megabytes") * MEGABYTE, most))
+    return InProcessWorker(client, processors(), name="bounded", **settings).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""Many large inputs and outputs in a worker whose memory is bounded: claims and finishes are bounded by bytes."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from queuert import AsyncClient, NewChain
+from queuert.observability.events import AttemptCompleted, AttemptStarted, JobReaped, LoopFailed, StateFailed
+from tests.faults.ground import START, WorkerProcess, until
+from tests.faults.large import JOB_TYPES, MEGABYTE, consume, produce
+
+pytestmark = pytest.mark.fault
+
+
+@pytest.fixture(params=["postgres", "redis", "sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of each store."""
+    fixtures = {"postgres": "dsn", "redis": "redis_url"}
+    name = fixtures.get(request.param)
+    return str(request.getfixturevalue(name)) if name else f"sqlite:///{tmp_path / 'jobs.db'}"
+
+
+@asynccontextmanager
+async def bounded_worker(url: str, **settings: Any) -> AsyncIterator[WorkerProcess]:
+    """A worker's process with so many ``megabytes``."""
+    process = WorkerProcess("-m", "tests.faults.large", json.dumps(settings), url=url, records=url)
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+async def all_at_the_first_attempt(process: WorkerProcess, count: int) -> None:
+    """All jobs are completed, and nothing went wrong on the way."""
+    await until(lambda: len(process.log.of(AttemptCompleted)) == count, "all are completed", 2 * START)
+    assert len(process.log.of(AttemptStarted)) == count
+    assert [*process.log.of(LoopFailed), *process.log.of(StateFailed), *process.log.of(JobReaped)] == []
+
+
+async def drain(url: str, text: str) -> None:
+    """Run 100 jobs with this input, in as many places."""
+    async with AsyncClient.from_url(url, JOB_TYPES) as client:
+        for _ in range(4):
+            await client.start_chains([NewChain(consume, text)] * 25)
+    async with bounded_worker(url, megabytes=200, concurrency=100, claim_bytes=16 * MEGABYTE) as process:
+        await all_at_the_first_attempt(process, 100)
+
+
+async def test_large_inputs_are_claimed_by_bytes(url: str) -> None:
+    """One claim for all places would take more memory than there is."""
+    random.seed(7)
+    await drain(url, random.randbytes(MEGABYTE // 2).hex()[:-64])
+
+
+async def test_large_inputs_that_postgres_compresses_are_claimed_by_bytes(dsn: str) -> None:
+    """What is stored of them is a hundredth."""
+    await drain(dsn, "x" * (MEGABYTE - 64))
+
+
+async def test_large_outputs_are_written_by_bytes(url: str) -> None:
+    """One statement for all of them would take more memory than there is, several times over."""
+    async with AsyncClient.from_url(url, JOB_TYPES) as client:
+        await client.start_chains([NewChain(produce, MEGABYTE - 64)] * 150)
+    async with bounded_worker(url, megabytes=190, concurrency=150) as process:
+        await all_at_the_first_attempt(process, 150)

@@ -1,0 +1,271 @@
+"""A claim that raises after it was committed gives back what it took, whatever it raised and on every store."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from queuert import (
+    AsyncChain,
+    AsyncClient,
+    Attempt,
+    InProcessWorker,
+    JobStatus,
+    JobType,
+    JobTypes,
+    LeasePolicy,
+    NewChain,
+    Outcome,
+    Processors,
+)
+from queuert.errors import StateError, StateUnavailableError
+from queuert.ids import new_token
+from queuert.observability.adapter import Observers
+from queuert.observability.events import JobReaped, StateFailed
+from queuert.policies import Backoff
+from queuert.state.adapter import ClaimedJob, ClaimRequest, Lease
+from queuert.state.async_store import AsyncStore
+from queuert.testing.events import EventLog
+from queuert.worker.lease_book import HeldLease, LeaseBook
+from queuert.worker.returns import Returns
+from queuert.worker.runner import AttemptRunner
+from tests.faults.ground import WAIT, until
+
+pytestmark = pytest.mark.fault
+
+JOBS = 40
+LONG = LeasePolicy(seconds=600.0, renew_every=100.0)
+"""What is not given back stays with the worker for as long as a test lasts."""
+
+work = JobType("work", input=int, output=int)
+JOB_TYPES = JobTypes(work)
+
+ERRORS = pytest.mark.parametrize(
+    "error",
+    [MemoryError, StateError, StateUnavailableError, KeyError, asyncio.CancelledError],
+    ids=lambda error: error.__name__,
+)
+
+
+class Around:
+    """A store, and what goes wrong with its answers."""
+
+    def __init__(self, store: AsyncStore, trouble: Trouble) -> None:
+        self._store = store
+        self._trouble = trouble
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
+        """Claim; the answer may not arrive."""
+        self._trouble.limits.append(request.limit)
+        jobs = await self._store.claim(request)
+        if jobs and self._trouble.claims:
+            self._trouble.claims -= 1
+            raise self._trouble.error()
+        return jobs
+
+    async def release_claim(self, request: ClaimRequest) -> int:
+        """Give a claim back; that may fail."""
+        if self._trouble.releases:
+            self._trouble.releases -= 1
+            raise StateError("out of memory")
+        return await self._store.release_claim(request)
+
+
+class Trouble:
+    """How often claims raise, and what; how often they cannot be given back then; what was asked for."""
+
+    def __init__(self) -> None:
+        self.claims = 0
+        self.releases = 0
+        self.error: type[BaseException] = MemoryError
+        self.limits: list[int] = []
+
+
+class Ground:
+    """A client of one store, and workers whose claims have trouble."""
+
+    def __init__(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.log = EventLog()
+        self.trouble = Trouble()
+        self.client = AsyncClient.from_url(url, JOB_TYPES, observability=self.log)
+        self._monkeypatch = monkeypatch
+
+    def worker(self, **settings: Any) -> InProcessWorker:
+        """A worker of a handler that returns its input."""
+        processors = Processors(JOB_TYPES, lease=LONG)
+        processors.handles(work)(_echo)
+        kind: Any = type(self.client.state)
+        made = kind.async_store
+        self._monkeypatch.setattr(
+            kind, "async_store", lambda state, **named: Around(made(state, **named), self.trouble)
+        )
+        given = {"concurrency": JOBS, "poll_interval": 0.05, **settings}
+        return InProcessWorker(self.client, processors, name="worker", **given)
+
+    async def start(self, count: int = JOBS) -> list[AsyncChain[int]]:
+        """Start so many chains."""
+        return await self.client.start_chains([NewChain(work, one) for one in range(count)])
+
+    async def all_done(self, chains: Sequence[AsyncChain[int]]) -> None:
+        """All jobs are completed by one attempt that counts, and none has cost a lease."""
+        closed = await self.client.wait(chains, timeout=WAIT)
+        assert {one.status for one in closed} == {"completed"}
+        for chain in chains:
+            job = await self.client.get_job(chain.id)
+            assert (job.status, job.attempt - job.uncounted, job.lease_expirations) == (JobStatus.COMPLETED, 1, 0)
+        assert self.log.of(JobReaped) == []
+
+
+async def _echo(attempt: Attempt[int, int]) -> Outcome[int]:
+    return attempt.input
+
+
+@pytest.fixture(params=["postgres", "redis", "sqlite"])
+async def ground(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Ground]:
+    """Each store."""
+    fixtures = {"postgres": "dsn", "redis": "redis_url"}
+    name = fixtures.get(request.param)
+    ground = Ground(request.getfixturevalue(name) if name else f"sqlite:///{tmp_path / 'jobs.db'}", monkeypatch)
+    async with ground.client:
+        yield ground
+
+
+@ERRORS
+async def test_a_claim_that_raises_after_its_commit_gives_back_what_it_took(
+    ground: Ground, error: type[BaseException]
+) -> None:
+    """No attempt is counted, and no job fails."""
+    ground.trouble.claims, ground.trouble.error = 3, error
+    chains = await ground.start()
+    async with ground.worker():
+        await ground.all_done(chains)
+    assert ground.trouble.claims == 0
+
+
+async def test_a_claim_that_raises_is_given_back_though_that_fails_at_first(ground: Ground) -> None:
+    """It is tried again until the store has answered."""
+    ground.trouble.claims, ground.trouble.releases = 1, 3
+    chains = await ground.start()
+    async with ground.worker():
+        await ground.all_done(chains)
+    assert [event.operation for event in ground.log.of(StateFailed)] == ["give back"] * 3
+
+
+async def test_the_next_claim_after_one_that_raised_asks_for_half_and_grows_again(ground: Ground) -> None:
+    ground.trouble.claims = 3
+    chains = await ground.start(4 * JOBS)
+    async with ground.worker():
+        await ground.all_done(chains)
+    assert ground.trouble.limits[:4] == [JOBS, JOBS // 2, JOBS // 4, JOBS // 8]
+    assert max(ground.trouble.limits[4:]) >= JOBS
+
+
+async def test_a_lost_connection_does_not_halve_the_next_claim(ground: Ground) -> None:
+    ground.trouble.claims, ground.trouble.error = 1, StateUnavailableError
+    chains = await ground.start()
+    async with ground.worker():
+        await ground.all_done(chains)
+    assert ground.trouble.limits[:2] == [JOBS, JOBS]
+
+
+async def test_what_cannot_be_given_back_does_not_keep_the_worker_from_claiming(ground: Ground) -> None:
+    """The store refuses to give one claim back, for as long as anybody asks."""
+    ground.trouble.claims, ground.trouble.releases = 1, 1_000_000
+    lost = await ground.start(1)
+    async with ground.worker():
+        await until(lambda: ground.log.of(StateFailed), "it is tried to give it back")
+        await ground.all_done(await ground.start())
+        ground.trouble.releases = 0
+        await ground.all_done(lost)
+
+
+class Refusing:
+    """A store that takes no lease of one job back, or does not answer at all."""
+
+    def __init__(self, *, hangs: bool = False) -> None:
+        self.released: list[str] = []
+        self.asked = 0
+        self._hangs = hangs
+
+    async def release(self, leases: Sequence[Lease]) -> int:
+        """Refuse all of them if the bad one is there."""
+        self.asked += 1
+        if self._hangs:
+            await asyncio.Event().wait()
+        if any(one.job_id == "bad" for one in leases):
+            raise StateError("no")
+        self.released += [one.job_id for one in leases]
+        return len(leases)
+
+
+def returns_of(store: Refusing, *names: str) -> Returns:
+    """What is to be given back, for an hour."""
+    returns = Returns(cast(AsyncStore, store), worker="w", observers=Observers([EventLog()]))
+    returns.put([(Lease(name, new_token()), time.monotonic() + 3_600.0) for name in names])
+    return returns
+
+
+async def test_one_lease_that_is_refused_does_not_keep_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuert.worker.returns._BACKOFF", Backoff(initial=0.0, maximum=0.0))
+    store = Refusing()
+    returns = returns_of(store, "a", "bad", "b", "c", "d")
+    while len(store.released) < 4:
+        await returns.settle()
+    assert sorted(store.released) == ["a", "b", "c", "d"]
+    assert returns
+
+
+async def test_a_release_that_hangs_holds_up_a_claim_once_and_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuert.worker.returns.PATIENCE", 0.0)
+    store = Refusing(hangs=True)
+    returns = returns_of(store, "a")
+    for _ in range(3):
+        await returns.settle()
+    assert store.asked == 1
+    await returns.aclose()
+
+
+async def test_jobs_for_which_there_is_no_memory_are_given_back(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their claim was answered, but nothing could be made of it."""
+    made, failures = LeaseBook.add, [MemoryError(), MemoryError()]
+
+    def add(book: LeaseBook, granted: Sequence[HeldLease]) -> None:
+        if failures:
+            raise failures.pop()
+        made(book, granted)
+
+    monkeypatch.setattr(LeaseBook, "add", add)
+    chains = await ground.start()
+    async with ground.worker():
+        await ground.all_done(chains)
+    assert failures == []
+
+
+async def test_jobs_that_no_place_can_begin_with_are_given_back(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no memory for the attempt of one, and none to let others wait."""
+    made, failures = AttemptRunner.run, [MemoryError(), MemoryError()]
+
+    def run(runner: AttemptRunner, task: asyncio.Task[None]) -> Coroutine[Any, Any, bool]:
+        if failures:
+            raise failures.pop()
+        return made(runner, task)
+
+    monkeypatch.setattr(AttemptRunner, "run", run)
+    chains = await ground.start()
+    async with ground.worker():
+        await ground.all_done(chains)
+    assert failures == []

@@ -1,0 +1,198 @@
+"""Endings are written by size as well as by number, and one that no connection survives harms only itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import cast
+
+import pytest
+
+from queuert.errors import StateError, StateUnavailableError
+from queuert.jobs import AbortReason
+from queuert.observability.adapter import Observers
+from queuert.policies import Backoff
+from queuert.state.adapter import ClaimedJob, Finish, FinishKind, FinishResult, Lease
+from queuert.state.async_store import AsyncStore
+from queuert.testing.events import EventLog
+from queuert.worker.completer import Completer, Written
+from tests.worker.support import in_time
+
+LARGE = 1024 * 1024
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def ending(name: str, size: int) -> Finish:
+    """An ending with an output of so many characters."""
+    job = ClaimedJob(name, "work", name, "work", 0, 0, 1, 0, 0, 0, False, "1", NOW, NOW, NOW, 60.0, "token")
+    return Finish(job, FinishKind.COMPLETE, "1" * size)
+
+
+class Store:
+    """Notes the statements that it is sent; ``trouble`` raises for some."""
+
+    def __init__(self, trouble: Callable[[Sequence[Finish]], None] = lambda finishes: None) -> None:
+        self.statements: list[list[str]] = []
+        self.away = False
+        self._trouble = trouble
+
+    async def finish(self, finishes: Sequence[Finish], *, wait: bool) -> list[FinishResult]:
+        """Write them, or fail."""
+        self.statements.append([one.job.id for one in finishes])
+        await asyncio.sleep(0)
+        self._trouble(finishes)
+        return [FinishResult(one.job.id) for one in finishes]
+
+    async def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
+        """What is asked of a store to see whether it is there."""
+        if self.away:
+            raise StateUnavailableError("away")
+        return [None] * len(leases)
+
+
+class Author:
+    """Whose endings they are: what became of each."""
+
+    def __init__(self) -> None:
+        self.written: list[str] = []
+        self.errors: list[Exception] = []
+        self.changed = asyncio.Event()
+
+    def asked_again(self) -> None:
+        """It goes on."""
+
+    def refused(self, finish: Finish, error: Exception) -> None:
+        """It is not written."""
+        self.errors.append(error)
+        self.changed.set()
+
+    def tell(self, written: Sequence[Written[Author]]) -> None:
+        """They are."""
+        self.written += [finish.job.id for _, finish, _ in written]
+        self.changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until so much is told."""
+        while not condition():
+            self.changed.clear()
+            await in_time(self.changed.wait())
+
+
+@pytest.fixture(autouse=True)
+def _one_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One statement after the other."""
+    monkeypatch.setattr("queuert.worker.completer._LANES", 1)
+
+
+@asynccontextmanager
+async def completing(store: Store, author: Author) -> AsyncIterator[Completer[Author]]:
+    """A completer at work, which does not pause."""
+    completer: Completer[Author] = Completer(
+        cast(AsyncStore, store), author.tell, worker="w", observers=Observers([EventLog()])
+    )
+    completer._backoff = Backoff(initial=0.0, maximum=0.0)
+    completer.start()
+    yield completer
+    await completer.stop()
+
+
+async def test_a_batch_is_cut_where_its_texts_become_too_long() -> None:
+    store, author = Store(), Author()
+    async with completing(store, author) as completer:
+        for name in "abcde":
+            completer.submit(ending(name, 7 * LARGE), author)
+        assert completer.characters == 35 * LARGE
+        await author.until(lambda: len(author.written) == 5)
+        assert completer.characters == 0
+    assert store.statements == [["a", "b"], ["c", "d"], ["e"]]
+
+
+async def test_an_ending_that_is_larger_than_a_batch_goes_alone() -> None:
+    store, author = Store(), Author()
+    async with completing(store, author) as completer:
+        for name, size in (("a", 10), ("b", 20 * LARGE), ("c", 10)):
+            completer.submit(ending(name, size), author)
+        await author.until(lambda: len(author.written) == 3)
+    assert store.statements == [["a"], ["b"], ["c"]]
+
+
+async def test_a_batch_that_breaks_its_connection_is_asked_for_in_halves() -> None:
+    def trouble(finishes: Sequence[Finish]) -> None:
+        if len(finishes) > 2:
+            raise StateUnavailableError("too much at once")
+
+    store, author = Store(trouble), Author()
+    async with completing(store, author) as completer:
+        for name in "abcdefgh":
+            completer.submit(ending(name, LARGE), author)
+        await author.until(lambda: len(author.written) == 8)
+    assert store.statements[:3] == [list("abcdefgh"), list("abcd"), list("ab")]
+    assert author.written == list("abcdefgh")
+
+
+async def test_a_large_ending_that_breaks_every_connection_is_refused_and_holds_up_nobody() -> None:
+    def trouble(finishes: Sequence[Finish]) -> None:
+        if any(one.job.id == "bad" for one in finishes):
+            raise StateUnavailableError("the connection is lost")
+
+    store, author = Store(trouble), Author()
+    async with completing(store, author) as completer:
+        for name in ("a", "bad", "b", "c", "d"):
+            completer.submit(ending(name, LARGE), author)
+        await author.until(lambda: bool(author.errors) and len(author.written) == 4)
+        assert completer.characters == 0
+    [error] = author.errors
+    assert isinstance(error, StateError)
+    assert not isinstance(error, StateUnavailableError)
+    assert "1,048,576 characters" in str(error)
+    assert sorted(author.written) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(("size", "away"), [(10, False), (LARGE, True)], ids=["small", "the store is away"])
+async def test_an_ending_is_not_refused_for_an_outage(size: int, away: bool) -> None:
+    """A small one is never, and a large one not while nothing else is answered either."""
+    failures = 20
+
+    def trouble(finishes: Sequence[Finish]) -> None:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise StateUnavailableError("away")
+
+    store, author = Store(trouble), Author()
+    store.away = away
+    async with completing(store, author) as completer:
+        completer.submit(ending("a", size), author)
+        await author.until(lambda: bool(author.written))
+    assert author.errors == []
+    assert len(store.statements) == 21
+
+
+async def test_an_ending_that_waits_to_be_asked_for_again_is_given_up_when_the_worker_stops() -> None:
+    def trouble(finishes: Sequence[Finish]) -> None:
+        raise StateUnavailableError("the connection is lost")
+
+    store, author = Store(trouble), Author()
+    async with completing(store, author) as completer:
+        completer._backoff = Backoff(initial=3600.0, maximum=3600.0)
+        completer.submit(ending("a", LARGE), author)
+        while not completer._resting:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    assert [type(one) for one in author.errors] == [StateUnavailableError]
+    assert completer.characters == 0
+
+
+async def test_one_that_is_refused_leaves_the_others_of_its_batch_in_order() -> None:
+    def trouble(finishes: Sequence[Finish]) -> None:
+        if any(one.job.id == "bad" for one in finishes):
+            raise ValueError("no")
+
+    store, author = Store(trouble), Author()
+    async with completing(store, author) as completer:
+        for name in ("a", "b", "bad", "c", "d"):
+            completer.submit(ending(name, 10), author)
+        await author.until(lambda: len(author.written) == 4)
+    assert author.written == ["a", "b", "c", "d"]
+    assert [type(one) for one in author.errors] == [ValueError]
