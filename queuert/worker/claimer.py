@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from queuert.errors import StateUnavailableError
-from queuert.ids import new_token
 from queuert.limits import Limits
 from queuert.notify.adapter import Hint, NotifyAdapter, Subscription, Topic
 from queuert.observability.adapter import Observers
 from queuert.policies import Backoff
-from queuert.state.adapter import ClaimedJob, ClaimRequest
+from queuert.state.adapter import ClaimedJob
 from queuert.state.async_store import AsyncStore
+from queuert.worker.claim_order import ClaimOrder
 from queuert.worker.prefetch import Prefetch
 from queuert.worker.returns import Returns
 from queuert.worker.runner import AttemptRunner
@@ -53,15 +53,14 @@ class Claimer:
         self._prefetch = prefetch
         self._make = make
         self._leases = dict(leases)
-        self._limits = dict(limits or {})
-        self._holder = holder
+        self._order = ClaimOrder(leases, limits or {}, holder=holder)
         self._poll_interval = poll_interval
         self._observers = observers
         self._woken = asyncio.Event()
         self._event_loop = asyncio.get_running_loop()
         self._returns = Returns(store, worker=holder, observers=observers)
         self._in_vain = 0
-        self._contention = Backoff(initial=0.01, maximum=_longest_contention(self._limits.values()))
+        self._contention = Backoff(initial=0.01, maximum=_longest_contention((limits or {}).values()))
         self._subscription: Subscription | None = None
         self.loop = SupervisedLoop("claimer", self._step, worker=holder, observers=observers)
 
@@ -119,7 +118,7 @@ class Claimer:
     async def _claim(self, limit: int) -> int:
         """Claim and start up to ``limit`` jobs; how many there were."""
         await self._returns.settle()
-        request = ClaimRequest(self._leases, limit, self._holder, new_token(), self._limits)
+        request = self._order.request(limit)
         # Before the query is sent: so that this worker never believes in a lease for longer than the store does.
         sent_at = time.monotonic()
         try:
@@ -127,6 +126,7 @@ class Claimer:
         except (StateUnavailableError, asyncio.CancelledError):
             self._returns.put_claim(request, answered=False)
             raise
+        self._order.note(request, jobs)
         if self.loop.stopping:
             self._returns.put_claim(request, answered=True)
             return len(jobs)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from psycopg import Connection
@@ -34,20 +35,40 @@ class PostgresClaiming(PostgresBase):
         """Lease due jobs, best first."""
         if request.limit < 1 or not request.leases:
             return []
+        if request.after_rank is None:
+            return self._claim_best(request)
+        found = self._claim_worse(request)
+        if len(found) < request.limit:
+            found += self._claim_best(replace(request, limit=request.limit - len(found), after_rank=None))
+        return found
+
+    def _claim_best(self, request: ClaimRequest) -> list[ClaimedJob]:
         if limiting.limits_of(request):
-            found = self._claim_limited(request)
-            return rows.best_first([rows.claimed_job(row, request.token) for row in found])
+            return self._claimed(request, self._claim_limited(request))
         places = self._bounds.places(list(request.leases))
         if places is not None and (jobs := self._claim_from(request, places)):
             return jobs
         return self._claim_from(request, None)
 
+    def _claim_worse(self, request: ClaimRequest) -> list[ClaimedJob]:
+        # Where the look for the best begins has nothing to learn from these.
+        if limiting.limits_of(request):
+            return self._claimed(request, self._claim_limited(request))
+        return self._claimed(request, self._look(request, None))
+
     def _claim_from(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[ClaimedJob]:
-        found = self._fetch(self._sql.named("claim"), parameters.claim(request, places), binary=True)
-        jobs = [rows.claimed_job(row, request.token) for row in found]
+        found = self._look(request, places)
+        jobs = self._claimed(request, found)
         if found:
             self._bounds.note(jobs, found[0][rows.LOOK_SECONDS], at_head=places is None)
-        return rows.best_first(jobs)
+        return jobs
+
+    def _look(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[Row]:
+        return self._fetch(self._sql.named("claim"), parameters.claim(request, places), binary=True)
+
+    @staticmethod
+    def _claimed(request: ClaimRequest, found: Sequence[Row]) -> list[ClaimedJob]:
+        return rows.best_first([rows.claimed_job(row, request.token) for row in found])
 
     def _claim_limited(self, request: ClaimRequest) -> list[Row]:
         with self._transaction() as connection:

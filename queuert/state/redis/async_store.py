@@ -65,7 +65,7 @@ class AsyncRedisStore(
             # Dead entries were in the way, more than one script should drop.
             asked = requests.claim(request, request.limit - len(claimed))
             more, *found = rows.unpacked(await self._run("claim", asked))
-            claimed += [rows.claimed(one, request) for one in found]
+            claimed += rows.best_first([rows.claimed(one, request) for one in found], request)
         return claimed
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[bool]:

@@ -134,8 +134,10 @@ def claim(request: ClaimRequest, limit: int) -> Arguments:
     """Of ``claim``."""
     return plain(
         {
+            "types": list(request.leases),
             "leases": {type: pause(seconds) for type, seconds in request.leases.items()},
             "limit": limit,
+            **_set(after=request.after_rank),
             "holder": request.holder,
             "token": request.token,
             "limits": {type: _limits(limits) for type, limits in request.limits.items()},

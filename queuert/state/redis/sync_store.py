@@ -64,7 +64,7 @@ class RedisStore(RedisOutside, RedisListing, RedisRecurrence, RedisRetention, Re
             # Dead entries were in the way, more than one script should drop.
             asked = requests.claim(request, request.limit - len(claimed))
             more, *found = rows.unpacked(self._run("claim", asked))
-            claimed += [rows.claimed(one, request) for one in found]
+            claimed += rows.best_first([rows.claimed(one, request) for one in found], request)
         return claimed
 
     def renew(self, renewals: Sequence[Renewal]) -> list[bool]:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
 
 from queuert.limits import Limits
 from queuert.state.adapter import ClaimedJob, ClaimRequest
@@ -13,24 +16,47 @@ from queuert.state.sqlite.link import Row, now_us, run
 Connection = sqlite3.Connection
 
 Head = tuple[int, int, int, str]
-"""A job that can be claimed, as it is compared: rank, due since, row number, id."""
+"""A job that can be claimed, as it is compared within its type: rank, due since, row number, id."""
+
+_BEST = -(2**31)
+"""Better than any rank."""
 
 
 def claim(connection: Connection, request: ClaimRequest, rounds: Rounds) -> list[ClaimedJob]:
-    """Lease the best due jobs, best first."""
+    """Lease the best due jobs, best first; before them those of worse rank, if the request says so."""
     now = now_us()
-    heads: list[tuple[Head, str]] = []
-    for type in request.leases:
-        if not run(connection, "is_paused", type=type):
-            heads += [(head, type) for head in _heads(connection, request, type, now, rounds)]
+    found: list[ClaimedJob] = []
+    if request.after_rank is not None:
+        found = _claim_from(connection, request, request.after_rank + 1, now, rounds)
+        request = replace(request, limit=request.limit - len(found))
+    return found + _claim_from(connection, request, _BEST, now, rounds)
+
+
+def _claim_from(
+    connection: Connection, request: ClaimRequest, first_rank: int, now: int, rounds: Rounds
+) -> list[ClaimedJob]:
+    if request.limit < 1:
+        return []
+    heads: list[tuple[tuple[int, int, int], Head, str]] = []
+    for position, type in enumerate(request.leases):
+        if run(connection, "is_paused", type=type):
+            continue
+        turns: Counter[int] = Counter()
+        for head in _heads(connection, request, type, first_rank, now, rounds):
+            # Of one rank, types take turns, in the order of the request.
+            turns[head[0]] += 1
+            heads.append(((head[0], turns[head[0]], position), head, type))
     heads.sort()
-    return [_take(connection, request, head, type, now) for head, type in heads[: request.limit]]
+    taken = sorted((head, type) for _, head, type in heads[: request.limit])
+    return [_take(connection, request, head, type, now) for head, type in taken]
 
 
-def _heads(connection: Connection, request: ClaimRequest, type: str, now: int, rounds: Rounds) -> list[Head]:
+def _heads(
+    connection: Connection, request: ClaimRequest, type: str, first_rank: int, now: int, rounds: Rounds
+) -> Iterable[Head]:
     limits = request.limits.get(type)
     if limits is None:
-        return _best(connection, type, request.limit, now)
+        return _best(connection, type, request.limit, first_rank, now)
     count = request.limit
     if limits.concurrency is not None:
         [(running,)] = run(connection, "count_running", type=type)
@@ -40,14 +66,18 @@ def _heads(connection: Connection, request: ClaimRequest, type: str, now: int, r
     if limits.rate is not None:
         run(connection, "forget_starts", type=type, since=now - rows.microseconds_of(limits.rate.seconds))
     if limits.per_key is None and limits.rate is None:
-        return _best(connection, type, count, now)
-    return [as_head(row) for row in admitted(connection, type, limits, count, now, rounds)]
+        return _best(connection, type, count, first_rank, now)
+    return map(as_head, admitted(connection, type, limits, count, now, rounds, first_rank=first_rank))
 
 
-def _best(connection: Connection, type: str, count: int, now: int) -> list[Head]:
+def _best(connection: Connection, type: str, count: int, first_rank: int, now: int) -> list[Head]:
     asked = {"type": type, "limit": count}
-    found = run(connection, "head_ready", **asked) + run(connection, "head_due", now=now, **asked)
-    return sorted(map(as_head, found))[:count]
+    ready = map(as_head, run(connection, "head_ready", first_rank=first_rank, **asked))
+    # Scheduled jobs have no index by rank: they count as of the first rank at best.
+    due = [
+        (max(head[0], first_rank), *head[1:]) for head in map(as_head, run(connection, "head_due", now=now, **asked))
+    ]
+    return sorted([*ready, *due])[:count]
 
 
 def as_head(row: Row) -> Head:

@@ -5,34 +5,42 @@
 -- entries a type from an index, whatever the backlog. Paused types are left out. statement_timestamp() is stable, so that
 -- it can bound the index scan; leases are dated by clock_timestamp(), since the statement may have waited.
 --
+-- Of one rank, types take turns in the order given: each with its longest due, each with its next.
+--
 -- The look begins at a rank and a time for each type: at the head of the index, unless an old snapshot of somebody's
--- keeps the entries of all jobs that were there before (see head_bounds.py). How long it took goes with every row.
+-- keeps the entries of all jobs that were there before (see head_bounds.py), or those of a worse rank are asked for.
+-- Scheduled jobs have no index by rank: there they count as of the first rank at best. How long the look took goes with
+-- every row.
 WITH wanted AS MATERIALIZED (
-    SELECT type, lease_seconds, coalesce(first_rank, '-2147483648') AS first_rank, coalesce(first_time, '-infinity') AS first_time
+    SELECT type, lease_seconds, coalesce(first_rank, '-2147483648') AS first_rank, coalesce(first_time, '-infinity') AS first_time,
+        position
     FROM unnest(%(types)s::text[], %(leases)s::float8[], %(first_ranks)s::int[], %(first_times)s::timestamptz[])
-        AS w (type, lease_seconds, first_rank, first_time)
+        WITH ORDINALITY AS w (type, lease_seconds, first_rank, first_time, position)
 ),
 -- Apart from them, since the plan of the update hangs on how many types are expected there.
 unpaused AS MATERIALIZED (
-    SELECT wanted.type, wanted.first_rank, wanted.first_time FROM wanted
+    SELECT wanted.type, wanted.first_rank, wanted.first_time, wanted.position FROM wanted
     WHERE NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = wanted.type)
 ),
 best AS MATERIALIZED (
     SELECT unpaused.type, unpaused.first_rank, unpaused.first_time, head.due
     FROM unpaused
     CROSS JOIN LATERAL (
-        (SELECT false AS due, attempt - uncounted - lease_expirations - priority AS rank, scheduled_at
-         FROM {schema}.job
-         WHERE job.type = unpaused.type AND status = 'ready'
-             AND (attempt - uncounted - lease_expirations - priority, scheduled_at) >= (unpaused.first_rank, unpaused.first_time)
-         ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT %(limit)s)
-        UNION ALL
-        (SELECT true, attempt - uncounted - lease_expirations - priority, scheduled_at
-         FROM {schema}.job
-         WHERE job.type || '' = unpaused.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
-         ORDER BY scheduled_at LIMIT %(limit)s)
+        SELECT due, rank, row_number() OVER (PARTITION BY rank ORDER BY scheduled_at) AS turn
+        FROM (
+            (SELECT false AS due, attempt - uncounted - lease_expirations - priority AS rank, scheduled_at
+             FROM {schema}.job
+             WHERE job.type = unpaused.type AND status = 'ready'
+                 AND (attempt - uncounted - lease_expirations - priority, scheduled_at) >= (unpaused.first_rank, unpaused.first_time)
+             ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT %(limit)s)
+            UNION ALL
+            (SELECT true, greatest(attempt - uncounted - lease_expirations - priority, unpaused.first_rank), scheduled_at
+             FROM {schema}.job
+             WHERE job.type || '' = unpaused.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
+             ORDER BY scheduled_at LIMIT %(limit)s)
+        ) AS candidate
     ) AS head
-    ORDER BY head.rank, head.scheduled_at
+    ORDER BY head.rank, head.turn, unpaused.position
     LIMIT %(limit)s
 ),
 shares AS (
