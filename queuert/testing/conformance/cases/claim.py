@@ -104,7 +104,7 @@ async def types_take_turns(stores: Stores) -> None:
 async def turns_are_within_a_rank(stores: Stores) -> None:
     """A higher priority goes before another type's turn, and what a type got by it is no turn among the lower ones."""
     store = await stores.open()
-    for priority in (0, 1):
+    for priority in (1, 0):
         await start(store, *(job("a", priority=priority) for _ in range(3)))
     await start(store, *(job("b") for _ in range(3)))
     claimed = await store.claim(ask("a", "b", limit=5))
@@ -140,6 +140,21 @@ async def worse_ranks_before_all_others(stores: Stores) -> None:
     assert await take(3, 1) == of[5][:1]
     assert sorted(await take(0, 3)) == sorted([*of[-1][1:], *of[-3][1:], *of[5][1:]])
     assert await take(7, 9) == of[0]
+
+
+@case()
+async def scheduled_ones_stand_where_a_claim_begins(stores: Stores) -> None:
+    """Scheduled jobs whose time has come, which have no order by rank, are no better there than the ready ones."""
+    store = await stores.open()
+    [low] = await start(store, job(priority=-1))
+    await start(store, *(job(schedule=after(seconds=0.001)) for _ in range(3)))
+
+    async def all_due() -> bool:
+        return [one.status for one in await store.counts()] == [JobStatus.READY]
+
+    await eventually(all_due)
+    assert [one.id for one in await store.claim(replace(ask(limit=1), after_rank=0))] == [low]
+    assert [one.priority for one in await store.claim(replace(ask(limit=9), after_rank=0))] == [0, 0, 0]
 
 
 @case()
