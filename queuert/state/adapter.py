@@ -131,8 +131,9 @@ class ClaimRequest:
     The first job is taken whatever its size. What is not taken for its size, and all that is behind it, stays as it
     was. A store may measure what it keeps rather than what it hands out, if it learns how the one relates to the other.
 
-    ``leases`` maps each type to the seconds of its lease. ``token`` names this one claim: a fresh random UUID, known
-    before the query is sent, so that a claim whose answer was lost can still be found.
+    ``leases`` maps each type to the seconds of its lease, in the order in which the types take turns. ``token`` names
+    this one claim: a fresh random UUID, known before the query is sent, so that a claim whose answer was lost can still
+    be found.
     """
 
     leases: Mapping[str, float]
@@ -143,6 +144,8 @@ class ClaimRequest:
     """Of the types that have any."""
     max_bytes: int = CLAIM_BYTES
     """Of the inputs as JSON text."""
+    after_rank: int | None = None
+    """Jobs of worse rank than this go before all others: those that better ones would keep waiting."""
 
 
 class Lease(NamedTuple):  # Several for each job: a dataclass takes three times as long to make, and twice to look up.
@@ -193,6 +196,11 @@ class ClaimedJob:
     def own_failures(self) -> int:
         """Attempts that failed by the job's own doing, this one counted: each makes it give way to others by one."""
         return self.attempt - self.uncounted - self.lease_expirations
+
+    @property
+    def rank(self) -> int:
+        """Where the job stood when it was claimed, less being better: attempts that had failed, less its priority."""
+        return self.own_failures - 1 - self.priority
 
     @property
     def counted_attempts(self) -> int:

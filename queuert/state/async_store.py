@@ -150,8 +150,8 @@ class AsyncStore(
         COMPLETE, FAIL and CANCEL close the chain and release the jobs that waited for it; CONTINUE creates the next job
         in the same step; RETRY and INTERRUPT make the job due again; WAIT starts chains and blocks the job until they,
         and the others that it names, have closed. A lost one writes nothing and does not disturb the
-        others. What the store refuses (a continuation's id exists, its blocker does not) raises for the whole batch, of
-        which nothing, or some, was then written: ask again one by one.
+        others. What the store refuses (a continuation's id exists, also as that of another one of the batch, or its
+        blocker does not) raises for the whole batch, of which nothing is written then: ask again one by one.
 
         Rows that another transaction has locked are waited for, unless ``wait`` is false: such endings are ``pending``
         then, and the others are written.

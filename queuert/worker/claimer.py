@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from queuert.errors import StateUnavailableError
-from queuert.ids import new_token
 from queuert.limits import Limits
 from queuert.notify.adapter import Hint, NotifyAdapter, Subscription, Topic
 from queuert.observability.adapter import Observers
 from queuert.policies import Backoff
 from queuert.state.adapter import ClaimedJob, ClaimRequest
 from queuert.state.async_store import AsyncStore
+from queuert.worker.claim_order import ClaimOrder
 from queuert.worker.prefetch import Prefetch
 from queuert.worker.returns import Returns
 from queuert.worker.runner import AttemptRunner
@@ -54,8 +54,7 @@ class Claimer:
         self._prefetch = prefetch
         self._make = make
         self._leases = dict(leases)
-        self._limits = dict(limits or {})
-        self._holder = holder
+        self._order = ClaimOrder(leases, limits or {}, holder=holder)
         self._poll_interval = poll_interval
         self._observers = observers
         self._woken = asyncio.Event()
@@ -64,7 +63,7 @@ class Claimer:
         self._most: int | None = None
         """How many one claim asks for, after one that raised."""
         self._in_vain = 0
-        self._contention = Backoff(initial=0.01, maximum=_longest_contention(self._limits.values()))
+        self._contention = Backoff(initial=0.01, maximum=_longest_contention((limits or {}).values()))
         self._subscription: Subscription | None = None
         self.loop = SupervisedLoop("claimer", self._step, worker=holder, observers=observers)
 
@@ -127,7 +126,7 @@ class Claimer:
         await self._returns.settle()
         limit = wanted if self._most is None else min(wanted, self._most)
         most = self._prefetch.inputs.claimable
-        request = ClaimRequest(self._leases, limit, self._holder, new_token(), self._limits, most)
+        request = self._order.request(limit, most)
         # Before the query is sent: so that this worker never believes in a lease for longer than the store does.
         sent_at = time.monotonic()
         try:
@@ -138,6 +137,7 @@ class Claimer:
             if not isinstance(error, StateUnavailableError | asyncio.CancelledError):
                 self._most = max(1, limit // 2)
             raise
+        self._order.note(request, jobs)
         if self.loop.stopping:
             self._returns.put_claim(request, answered=True)
             return len(jobs), False

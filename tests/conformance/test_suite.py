@@ -21,7 +21,18 @@ CASES = {str(case): case for case in all_cases()}
 MUTANTS = [
     # Statement, what is there, what a mutant has instead, and the case that must notice.
     ("claim", "attempt = attempt + 1", "attempt = attempt", "claim-attempts_count_up_by_one"),
-    ("claim", "ORDER BY head.rank, head.scheduled_at", "ORDER BY unpaused.type", "claim-oldest_first_across_types"),
+    ("claim", "ORDER BY head.rank, head.turn", "ORDER BY unpaused.type", "claim-oldest_first_across_types"),
+    ("claim", "ORDER BY head.rank, head.turn", "ORDER BY head.rank", "claim-types_take_turns"),
+    ("claim", "head.turn, unpaused.position", "head.turn, unpaused.type", "claim-types_take_turns"),
+    ("claim", "PARTITION BY rank ORDER BY", "ORDER BY", "claim-turns_are_within_a_rank"),
+    ("claim", "priority, unpaused.first_rank)", "priority)", "claim-scheduled_ones_stand_where_a_claim_begins"),
+    ("admit", "ORDER BY rank, turn, array", "ORDER BY rank, array", "limited_types-types_take_turns"),
+    (
+        "admit",
+        "PARTITION BY type, rank ORDER BY scheduled_at, id",
+        "PARTITION BY type ORDER BY scheduled_at, id",
+        "limited_types-types_take_turns",
+    ),
     (
         "claim",
         "ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at",
@@ -122,7 +133,7 @@ MUTANTS = [
     ("admit", "limit_key = ''", "true", "limits-jobs_without_a_key_share_a_rate"),
     (
         "admit",
-        "UNION ALL\n        SELECT rank, scheduled_at, NULL FROM others",
+        "UNION ALL\n        SELECT type, rank, turn, NULL FROM others",
         "",
         "limited_types-best_of_limited_and_unlimited_types",
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -45,27 +46,49 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         """Lease due jobs, best first."""
         if request.limit < 1 or not request.leases:
             return []
+        found = await self._claim_ranked(request)
+        if request.after_rank is None or len(found) >= request.limit:
+            return found
+        taken = sum(len(job.input or "") for job in found)
+        if found and taken >= request.max_bytes:
+            return found
+        rest = replace(request, limit=request.limit - len(found), max_bytes=request.max_bytes - taken, after_rank=None)
+        return found + await self._claim_ranked(rest)
+
+    async def _claim_ranked(self, request: ClaimRequest) -> list[ClaimedJob]:
+        """Claim the best jobs of all ranks, or of those that the request asks for."""
         if limiting.limits_of(request):
             found = await self._claim_limited(request)
             if found is not None:
-                return rows.best_first([rows.claimed_job(row, request.token) for row in found])
+                return self._claimed(request, found)
             # The other types do not wait for who holds the limits.
             request = limiting.unlimited(request, request.limit)
             if not request.leases:
                 return []
+        if request.after_rank is not None:
+            # Where the look for the best begins has nothing to learn from these.
+            return self._claimed(request, await self._claim_rows(request, None))
         places = self._bounds.places(list(request.leases))
         if places is not None and (jobs := await self._claim_from(request, places)):
             return jobs
         return await self._claim_from(request, None)
 
     async def _claim_from(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[ClaimedJob]:
+        found = await self._claim_rows(request, places)
+        jobs = self._claimed(request, found)
+        if found:
+            self._bounds.note(jobs, found[0][rows.LOOK_SECONDS], at_head=places is None)
+        return jobs
+
+    async def _claim_rows(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[Row]:
         asked = parameters.claim(request, places, expansion=self._expansion.factor)
         found = await self._fetch(self._sql.named("claim"), asked, binary=True)
         self._expansion.note(found)
-        jobs = [rows.claimed_job(row, request.token) for row in found]
-        if found:
-            self._bounds.note(jobs, found[0][rows.LOOK_SECONDS], at_head=places is None)
-        return rows.best_first(jobs)
+        return found
+
+    @staticmethod
+    def _claimed(request: ClaimRequest, found: Sequence[Row]) -> list[ClaimedJob]:
+        return rows.best_first([rows.claimed_job(row, request.token) for row in found])
 
     async def _claim_limited(self, request: ClaimRequest) -> list[Row] | None:
         """Claim what the limits let through, and of the other types; None if somebody holds the limits for long."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from queuert.limits import Limits
 from queuert.state.adapter import ClaimRequest
 from queuert.state.postgres.expansion import INPUT
+from queuert.state.postgres.head_bounds import HEAD
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
 
@@ -47,7 +48,7 @@ def promote(request: ClaimRequest) -> Parameters:
 
 
 def admit(request: ClaimRequest, limit: int, cursors: Mapping[str, str], passed_over: Sequence[str]) -> Parameters:
-    """Parameters of ``admit``."""
+    """Parameters of ``admit``; beyond a rank, if the request says so."""
     limits = limits_of(request)
     rates = [one.rate for one in limits.values()]
     return {
@@ -59,6 +60,8 @@ def admit(request: ClaimRequest, limit: int, cursors: Mapping[str, str], passed_
         "windows": [rate and rate.seconds for rate in rates],
         "cursors": [cursors.get(type, "") for type in limits],
         "others": [type for type in request.leases if type not in limits],
+        "types": list(request.leases),
+        "first_rank": HEAD[0] if request.after_rank is None else request.after_rank + 1,
         "passed_over": list(passed_over),
         "most_keys": _MOST_KEYS,
     }

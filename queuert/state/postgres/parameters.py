@@ -14,7 +14,7 @@ from queuert.attributes import attributes_text, pairs_of
 from queuert.jobs import JobError
 from queuert.schedules import Schedule
 from queuert.state.adapter import ClaimRequest, Finish, FinishKind, Lease, NewJob, ReapRequest, Renewal
-from queuert.state.postgres.head_bounds import Place
+from queuert.state.postgres.head_bounds import HEAD, Place
 
 Parameters = dict[str, Any]
 
@@ -226,10 +226,12 @@ def _failed_entry(finish: Finish) -> str:
 def claim(
     request: ClaimRequest, places: Sequence[Place] | None = None, *, expansion: float = 1.0, taken: int = 0
 ) -> Parameters:
-    """Parameters of ``claim``; it looks at the head, or begins at these places, one for each type.
+    """Parameters of ``claim``; it looks at the head, behind a rank, or begins at these places, one for each type.
 
     ``taken`` is the size of inputs that were claimed before, for the same request.
     """
+    if request.after_rank is not None:
+        places = [(request.after_rank + 1, HEAD[1])] * len(request.leases)
     return {
         "types": text_array(list(request.leases)),
         "leases": f"{{{','.join(map(repr, request.leases.values()))}}}",

@@ -134,9 +134,11 @@ def claim(request: ClaimRequest, limit: int, *, taken: int = 0) -> Arguments:
     """Of ``claim``; ``taken`` is the size of inputs that were claimed before, for the same request."""
     return plain(
         {
+            "types": list(request.leases),
             "leases": {type: pause(seconds) for type, seconds in request.leases.items()},
             "limit": limit,
             "max_bytes": max(0, request.max_bytes - taken),
+            **_set(after=request.after_rank),
             "holder": request.holder,
             "token": request.token,
             "limits": {type: _limits(limits) for type, limits in request.limits.items()},

@@ -111,6 +111,14 @@ def _claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
     )
 
 
+def best_first(jobs: list[ClaimedJob], request: ClaimRequest) -> list[ClaimedJob]:
+    """Claimed jobs in the order in which they should run; several types were taken in turn."""
+    if len(request.leases) > 1:
+        after = request.after_rank
+        jobs.sort(key=lambda job: (after is not None and job.rank <= after, job.rank, job.scheduled_at))
+    return jobs
+
+
 def finished(one: Answer) -> FinishResult:
     """Of ``finish``."""
     # Lua knows no empty list: it comes as an object.

@@ -65,7 +65,7 @@ class RedisStore(RedisOutside, RedisListing, RedisRecurrence, RedisRetention, Re
             taken = sum(len(one.input) for one in claimed)
             asked = requests.claim(request, request.limit - len(claimed), taken=taken)
             more, *found = rows.unpacked(self._run("claim", asked))
-            claimed += [rows.claimed(one, request) for one in found]
+            claimed += rows.best_first([rows.claimed(one, request) for one in found], request)
         return claimed
 
     def renew(self, renewals: Sequence[Renewal]) -> list[bool]:

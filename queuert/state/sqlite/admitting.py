@@ -39,14 +39,17 @@ class Rounds:
             self._places[type] = last
 
 
-def admitted(connection: Connection, type: str, limits: Limits, count: int, now: int, rounds: Rounds) -> Iterator[Row]:
-    """The rows of the best ready jobs, best first, at most ``count``."""
+def admitted(
+    connection: Connection, type: str, limits: Limits, count: int, now: int, rounds: Rounds, *, first_rank: int
+) -> Iterator[Row]:
+    """The rows of the best ready jobs from a rank on, best first, at most ``count``."""
+    asked = {"type": type, "first_rank": first_rank}
     run(connection, "promote_due", type=type, now=now, limit=MAX_PROMOTED)
     queues = [
         (_order(row), key, capacity)
         for key, capacity in _capacities(connection, type, limits, now, rounds)
         if capacity > 0
-        for row in run(connection, "head_of_key", type=type, key=key, limit=1)
+        for row in run(connection, "head_of_key", key=key, limit=1, **asked)
     ]
     # Of each key only the best job was read. The others are, when it is its key's turn.
     heapq.heapify(queues)
@@ -54,7 +57,7 @@ def admitted(connection: Connection, type: str, limits: Limits, count: int, now:
     while count > 0 and (queues or following):
         if queues and (not following or queues[0][0] <= following[0][0]):
             _, key, capacity = heapq.heappop(queues)
-            for row in run(connection, "head_of_key", type=type, key=key, limit=min(count, capacity)):
+            for row in run(connection, "head_of_key", key=key, limit=min(count, capacity), **asked):
                 heapq.heappush(following, (_order(row), row))
         count -= 1
         yield heapq.heappop(following)[1]

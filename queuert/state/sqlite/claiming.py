@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 
 from queuert.limits import Limits
@@ -14,20 +16,43 @@ from queuert.state.sqlite.link import Row, now_us, run
 Connection = sqlite3.Connection
 
 Head = tuple[int, int, int, str]
-"""A job that can be claimed, as it is compared: rank, due since, row number, id."""
+"""A job that can be claimed, as it is compared within its type: rank, due since, row number, id."""
+
+_BEST = -(2**31)
+"""Better than any rank."""
 
 
 def claim(connection: Connection, request: ClaimRequest, rounds: Rounds) -> list[ClaimedJob]:
-    """Lease the best due jobs, best first."""
+    """Lease the best due jobs, best first; before them those of worse rank, if the request says so."""
     now = now_us()
-    heads: list[tuple[Head, str]] = []
-    for type in request.leases:
-        if not run(connection, "is_paused", type=type):
-            heads += [(head, type) for head in _heads(connection, request, type, now, rounds)]
+    found: list[ClaimedJob] = []
+    if request.after_rank is not None:
+        found = _claim_from(connection, request, request.after_rank + 1, now, rounds)
+        taken = sum(len((job.input or "").encode()) for job in found)
+        if found and taken >= request.max_bytes:
+            return found
+        request = replace(request, limit=request.limit - len(found), max_bytes=request.max_bytes - taken)
+    return found + _claim_from(connection, request, _BEST, now, rounds)
+
+
+def _claim_from(
+    connection: Connection, request: ClaimRequest, first_rank: int, now: int, rounds: Rounds
+) -> list[ClaimedJob]:
+    if request.limit < 1:
+        return []
+    heads: list[tuple[tuple[int, int, int], Head, str]] = []
+    for position, type in enumerate(request.leases):
+        if run(connection, "is_paused", type=type):
+            continue
+        turns: Counter[int] = Counter()
+        for head in _heads(connection, request, type, first_rank, now, rounds):
+            # Of one rank, types take turns, in the order of the request.
+            turns[head[0]] += 1
+            heads.append(((head[0], turns[head[0]], position), head, type))
     heads.sort()
-    claimed: list[ClaimedJob] = []
+    claimed: list[tuple[Head, ClaimedJob]] = []
     bytes_left = request.max_bytes
-    for head, type in heads[: request.limit]:
+    for _, head, type in heads[: request.limit]:
         row = _take(connection, request, head, type, now)
         # The length of a text is known only when it is read. The first is taken whatever it measures.
         bytes_left -= len(row[11].encode()) if isinstance(row[11], str) else 0
@@ -36,14 +61,16 @@ def claim(connection: Connection, request: ClaimRequest, rounds: Rounds) -> list
             break
         if _is_rated(request.limits.get(type)):
             run(connection, "insert_start", type=type, key=row[17], now=now)
-        claimed.append(_made(row, request.token, request.leases[type]))
-    return claimed
+        claimed.append((head, _made(row, request.token, request.leases[type])))
+    return [job for _, job in sorted(claimed, key=lambda one: one[0])]
 
 
-def _heads(connection: Connection, request: ClaimRequest, type: str, now: int, rounds: Rounds) -> list[Head]:
+def _heads(
+    connection: Connection, request: ClaimRequest, type: str, first_rank: int, now: int, rounds: Rounds
+) -> Iterable[Head]:
     limits = request.limits.get(type)
     if limits is None:
-        return _best(connection, type, request.limit, now)
+        return _best(connection, type, request.limit, first_rank, now)
     count = request.limit
     if limits.concurrency is not None:
         [(running,)] = run(connection, "count_running", type=type)
@@ -53,14 +80,18 @@ def _heads(connection: Connection, request: ClaimRequest, type: str, now: int, r
     if limits.rate is not None:
         run(connection, "forget_starts", type=type, since=now - rows.microseconds_of(limits.rate.seconds))
     if limits.per_key is None and limits.rate is None:
-        return _best(connection, type, count, now)
-    return [as_head(row) for row in admitted(connection, type, limits, count, now, rounds)]
+        return _best(connection, type, count, first_rank, now)
+    return map(as_head, admitted(connection, type, limits, count, now, rounds, first_rank=first_rank))
 
 
-def _best(connection: Connection, type: str, count: int, now: int) -> list[Head]:
+def _best(connection: Connection, type: str, count: int, first_rank: int, now: int) -> list[Head]:
     asked = {"type": type, "limit": count}
-    found = run(connection, "head_ready", **asked) + run(connection, "head_due", now=now, **asked)
-    return sorted(map(as_head, found))[:count]
+    ready = map(as_head, run(connection, "head_ready", first_rank=first_rank, **asked))
+    # Scheduled jobs have no index by rank: they count as of the first rank at best.
+    due = [
+        (max(head[0], first_rank), *head[1:]) for head in map(as_head, run(connection, "head_due", now=now, **asked))
+    ]
+    return sorted([*ready, *due])[:count]
 
 
 def as_head(row: Row) -> Head:

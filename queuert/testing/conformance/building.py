@@ -74,6 +74,12 @@ def interrupt(claimed: ClaimedJob) -> Finish:
     return Finish(claimed, FinishKind.INTERRUPT)
 
 
+def wait(claimed: ClaimedJob, *starts: NewJob, others: Sequence[str] = ()) -> Finish:
+    """The attempt's end in waiting for new chains, and then for others."""
+    blockers = (*(new.id for new in starts), *others)
+    return Finish(claimed, FinishKind.WAIT, starts=starts, blockers=blockers)
+
+
 def stolen(claimed: ClaimedJob) -> ClaimedJob:
     """The same attempt with a token that no claim ever had."""
     return replace(claimed, token=new_token())

@@ -6,6 +6,7 @@ live on simulated time. The state machine of ``tests/model/test_state_machine.py
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -197,14 +198,28 @@ class PlainStore:
     # --- claim, renew, release ----------------------------------------------------------------------------------------
 
     def claim(self, request: ClaimRequest) -> list[ClaimedJob]:
-        """Lease due jobs, best first."""
+        """Lease due jobs, best first; of one rank, types take turns."""
         now = self._clock()
         due = [
             row for row in self.jobs.values()
             if row.type in request.leases and row.id not in self.locked
             and row.status in (JobStatus.READY, JobStatus.SCHEDULED) and row.due_at <= now
         ]  # fmt: skip
-        return [self._lease(row, request) for row in sorted(due, key=lambda row: row.rank)[: request.limit]]
+        worse = [row for row in due if request.after_rank is not None and row.rank[0] > request.after_rank]
+        taken = self._in_turn(worse, request)[: request.limit]
+        rest = [row for row in due if row not in taken]
+        taken += self._in_turn(rest, request)[: request.limit - len(taken)]
+        return [self._lease(row, request) for row in taken]
+
+    @staticmethod
+    def _in_turn(rows: Sequence[Row], request: ClaimRequest) -> list[Row]:
+        positions = {type: position for position, type in enumerate(request.leases)}
+        turns: Counter[tuple[str, float]] = Counter()
+        found = []
+        for row in sorted(rows, key=lambda row: row.rank):
+            turns[row.type, row.rank[0]] += 1
+            found.append((row.rank[0], turns[row.type, row.rank[0]], positions[row.type], row))
+        return [row for *_, row in sorted(found, key=lambda one: one[:3])]
 
     def _lease(self, row: Row, request: ClaimRequest) -> ClaimedJob:
         now, seconds = self._clock(), request.leases[row.type]

@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 import queuert.worker.abort
-import queuert.worker.claimer
+import queuert.worker.claim_order
 import queuert.worker.endings
 import queuert.worker.lease_keeper
 import queuert.worker.parts
@@ -144,7 +144,7 @@ def simulated(world: World, seed: int) -> Iterator[None]:
         for module in _THREADED:
             stack.enter_context(patch.object(module, "threading", Threading(world)))
         stack.enter_context(patch.object(queuert.worker.threads, "SimpleQueue", lambda: Queue(world)))
-        stack.enter_context(patch.object(queuert.worker.claimer, "new_token", token))
+        stack.enter_context(patch.object(queuert.worker.claim_order, "new_token", token))
         stack.enter_context(patch.object(queuert.worker.parts, "new_id", token))
         stack.enter_context(patch.object(queuert.worker.endings, "new_id", token))
         try:

@@ -1,5 +1,6 @@
 -- Which ready jobs of the limited types the limits let through, best first among those of the other types, of which only
--- is said how many they are. Besides: where the walk over a type's keys ended, if it did not come round.
+-- is said how many they are. Of one rank, types take turns. None is of a better rank than the first one asked for.
+-- Besides: where the walk over a type's keys ended, if it did not come round.
 --
 -- Under the lock of the limited types, so what runs of them, and what has started, is all that counts. The index by
 -- key is walked from key to key, from the one after `cursor` on: a key costs one entry, however many of its jobs wait.
@@ -76,6 +77,7 @@ heads AS (
         SELECT attempt - uncounted - lease_expirations - priority AS rank, scheduled_at
         FROM {schema}.job
         WHERE job.type = slots.type AND limit_key = slots.key AND status = 'ready' AND id <> ALL (%(passed_over)s::text[])
+            AND attempt - uncounted - lease_expirations - priority >= %(first_rank)s::int
         ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT 1
     ) AS head
     WHERE slots.free_of_key > 0
@@ -87,6 +89,7 @@ found AS (
         SELECT attempt - uncounted - lease_expirations - priority AS rank, scheduled_at, id
         FROM {schema}.job
         WHERE job.type = heads.type AND limit_key = heads.key AND status = 'ready' AND id <> ALL (%(passed_over)s::text[])
+            AND attempt - uncounted - lease_expirations - priority >= %(first_rank)s::int
         ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at
         LIMIT least(heads.free, heads.free_of_key)
     ) AS best
@@ -99,6 +102,7 @@ found AS (
         SELECT attempt - uncounted - lease_expirations - priority AS rank, scheduled_at, id
         FROM {schema}.job
         WHERE job.type = limited.type AND limit_key IS NULL AND status = 'ready' AND id <> ALL (%(passed_over)s::text[])
+            AND attempt - uncounted - lease_expirations - priority >= %(first_rank)s::int
         ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at
         LIMIT greatest(0, least(limited.free, limited.starts - CASE WHEN limited.starts IS NOT NULL THEN (
             SELECT count(*) FROM (
@@ -117,23 +121,27 @@ found AS (
         SELECT attempt - uncounted - lease_expirations - priority AS rank, scheduled_at, id
         FROM {schema}.job
         WHERE job.type = limited.type AND status = 'ready' AND id <> ALL (%(passed_over)s::text[])
+            AND attempt - uncounted - lease_expirations - priority >= %(first_rank)s::int
         ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT greatest(0, limited.free)
     ) AS best
     WHERE NOT limited.by_key
 ),
 admitted AS (
-    SELECT *, row_number() OVER (PARTITION BY type ORDER BY rank, scheduled_at, id) AS place FROM found
+    SELECT *, row_number() OVER (PARTITION BY type ORDER BY rank, scheduled_at, id) AS place,
+        row_number() OVER (PARTITION BY type, rank ORDER BY scheduled_at, id) AS turn
+    FROM found
 ),
 others AS (
-    SELECT head.*
+    SELECT other.type, head.rank, row_number() OVER (PARTITION BY other.type, head.rank ORDER BY head.scheduled_at) AS turn
     FROM unnest(%(others)s::text[]) AS other (type)
     CROSS JOIN LATERAL (
         (SELECT attempt - uncounted - lease_expirations - priority AS rank, scheduled_at
          FROM {schema}.job
          WHERE job.type = other.type AND status = 'ready'
+             AND attempt - uncounted - lease_expirations - priority >= %(first_rank)s::int
          ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT %(limit)s)
         UNION ALL
-        (SELECT attempt - uncounted - lease_expirations - priority, scheduled_at
+        (SELECT greatest(attempt - uncounted - lease_expirations - priority, %(first_rank)s::int), scheduled_at
          FROM {schema}.job
          WHERE job.type || '' = other.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
          ORDER BY scheduled_at LIMIT %(limit)s)
@@ -142,11 +150,11 @@ others AS (
 ),
 best AS (
     SELECT id FROM (
-        SELECT rank, scheduled_at, id FROM admitted WHERE place <= free
+        SELECT type, rank, turn, id FROM admitted WHERE place <= free
         UNION ALL
-        SELECT rank, scheduled_at, NULL FROM others
+        SELECT type, rank, turn, NULL FROM others
     ) AS every
-    ORDER BY rank, scheduled_at LIMIT %(limit)s
+    ORDER BY rank, turn, array_position(%(types)s::text[], type) LIMIT %(limit)s
 )
 SELECT id, NULL AS type, NULL AS key FROM best
 UNION ALL

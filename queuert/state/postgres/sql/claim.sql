@@ -7,35 +7,42 @@
 --
 -- Of those that are locked the best are taken whose inputs fit into `max_bytes`, one at least. What is stored is measured,
 -- which reads no input that is kept apart; of a compressed one it is only guessed how long it is (see expansion.py).
+-- Of one rank, types take turns in the order given: each with its longest due, each with its next.
 --
 -- The look begins at a rank and a time for each type: at the head of the index, unless an old snapshot of somebody's
--- keeps the entries of all jobs that were there before (see head_bounds.py). How long it took goes with every row.
+-- keeps the entries of all jobs that were there before (see head_bounds.py), or those of a worse rank are asked for.
+-- Scheduled jobs have no index by rank: there they count as of the first rank at best. How long the look took goes with
+-- every row.
 WITH wanted AS MATERIALIZED (
-    SELECT type, lease_seconds, coalesce(first_rank, '-2147483648') AS first_rank, coalesce(first_time, '-infinity') AS first_time
+    SELECT type, lease_seconds, coalesce(first_rank, '-2147483648') AS first_rank, coalesce(first_time, '-infinity') AS first_time,
+        position
     FROM unnest(%(types)s::text[], %(leases)s::float8[], %(first_ranks)s::int[], %(first_times)s::timestamptz[])
-        AS w (type, lease_seconds, first_rank, first_time)
+        WITH ORDINALITY AS w (type, lease_seconds, first_rank, first_time, position)
 ),
 -- Apart from them, since the plan of the update hangs on how many types are expected there.
 unpaused AS MATERIALIZED (
-    SELECT wanted.type, wanted.first_rank, wanted.first_time FROM wanted
+    SELECT wanted.type, wanted.first_rank, wanted.first_time, wanted.position FROM wanted
     WHERE NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = wanted.type)
 ),
 best AS MATERIALIZED (
     SELECT unpaused.type, unpaused.first_rank, unpaused.first_time, head.due
     FROM unpaused
     CROSS JOIN LATERAL (
-        (SELECT false AS due, attempt - uncounted - lease_expirations - priority AS rank, scheduled_at
-         FROM {schema}.job
-         WHERE job.type = unpaused.type AND status = 'ready'
-             AND (attempt - uncounted - lease_expirations - priority, scheduled_at) >= (unpaused.first_rank, unpaused.first_time)
-         ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT %(limit)s)
-        UNION ALL
-        (SELECT true, attempt - uncounted - lease_expirations - priority, scheduled_at
-         FROM {schema}.job
-         WHERE job.type || '' = unpaused.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
-         ORDER BY scheduled_at LIMIT %(limit)s)
+        SELECT due, rank, row_number() OVER (PARTITION BY rank ORDER BY scheduled_at) AS turn
+        FROM (
+            (SELECT false AS due, attempt - uncounted - lease_expirations - priority AS rank, scheduled_at
+             FROM {schema}.job
+             WHERE job.type = unpaused.type AND status = 'ready'
+                 AND (attempt - uncounted - lease_expirations - priority, scheduled_at) >= (unpaused.first_rank, unpaused.first_time)
+             ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT %(limit)s)
+            UNION ALL
+            (SELECT true, greatest(attempt - uncounted - lease_expirations - priority, unpaused.first_rank), scheduled_at
+             FROM {schema}.job
+             WHERE job.type || '' = unpaused.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
+             ORDER BY scheduled_at LIMIT %(limit)s)
+        ) AS candidate
     ) AS head
-    ORDER BY head.rank, head.scheduled_at
+    ORDER BY head.rank, head.turn, unpaused.position
     LIMIT %(limit)s
 ),
 shares AS (
@@ -92,14 +99,18 @@ total AS MATERIALIZED (
 fitting AS (
     SELECT tid
     FROM (
-        SELECT tid, bytes, sum(bytes) OVER (ORDER BY rank, scheduled_at, tid ROWS UNBOUNDED PRECEDING) AS upto
+        SELECT tid, bytes, sum(bytes) OVER (ORDER BY rank, turn, position, tid ROWS UNBOUNDED PRECEDING) AS upto
         FROM (
-            SELECT job.ctid AS tid, attempt - uncounted - lease_expirations - priority AS rank, scheduled_at,
-                pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
-            FROM {schema}.job
-            WHERE (SELECT bytes FROM total) > %(max_bytes)s
-                AND job.ctid = ANY (ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare))
-        ) AS every
+            SELECT tid, rank, position, bytes, row_number() OVER (PARTITION BY position, rank ORDER BY scheduled_at, tid) AS turn
+            FROM (
+                SELECT job.ctid AS tid, scheduled_at, wanted.position,
+                    greatest(attempt - uncounted - lease_expirations - priority, wanted.first_rank) AS rank,
+                    pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
+                FROM {schema}.job JOIN wanted ON wanted.type = job.type
+                WHERE (SELECT bytes FROM total) > %(max_bytes)s
+                    AND job.ctid = ANY (ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare))
+            ) AS every
+        ) AS turns
     ) AS queue
     WHERE upto <= %(max_bytes)s OR upto = bytes
 ),

@@ -1,57 +1,54 @@
 -- Lease due jobs of several types, best first: out of the waiting lists into the holder's, in one step with the lease.
--- ARGV[1]: {leases: {type: microseconds}, limit, max_bytes, holder, token, limits: {type: ...}, seed}. One job is taken
--- whatever its input measures, and what does not fit into `max_bytes` is not looked beyond.
+-- ARGV[1]: {types, leases: {type: microseconds}, limit, max_bytes, after, holder, token, limits: {type: ...}, seed}. With
+-- `after`, jobs of worse rank than that go before all others. Of one rank, types take turns, in the order given. One job
+-- is taken whatever its input measures, and what does not fit into `max_bytes` is not looked beyond.
 -- Answers with whether dead entries were left in the way, and the jobs.
 
 local asked = given(1)
 math.randomseed(asked.seed)
+local answer = {0}
 
--- All sources with, by type, what is left of its concurrency.
-local sources, left = {}, {}
-for type in pairs(asked.leases) do
-    if call('HEXISTS', P .. 'paused', type) == 0 then
-        local limits = asked.limits and asked.limits[type]
-        local own
-        if limits then
-            own, left[type] = limited_sources(type, limits, asked.limit, asked.holder)
-        else
-            left[type] = asked.limit
-            own = {lists_of(type, asked.holder), keyed_of(type, asked.holder)}
-            local due = due_of_type(type, asked.limit)
-            if #due > 0 then own[3] = listed_source(due, asked.holder) end
+-- All sources, with the position of their type; by type, what is left of its concurrency.
+local function sources_from(first, limit)
+    local sources, left = {}, {}
+    for position, type in ipairs(asked.types) do
+        if call('HEXISTS', P .. 'paused', type) == 0 then
+            local limits = asked.limits and asked.limits[type]
+            local own
+            if limits then
+                own, left[type] = limited_sources(type, limits, limit, asked.holder, first)
+            else
+                left[type] = limit
+                own = {lists_of(type, asked.holder, first), keyed_of(type, asked.holder, first)}
+                local due = due_of_type(type, limit)
+                if #due > 0 then own[3] = listed_source(due, asked.holder, first) end
+            end
+            local turns = {}  -- By rank: how many jobs of the type were taken, from whichever source.
+            for _, source in ipairs(own) do
+                sources[#sources + 1] = {of = source, type = type, position = position, turns = turns}
+            end
         end
-        for _, source in ipairs(own) do sources[#sources + 1] = {of = source, type = type} end
     end
+    return sources, left
 end
 
-local function better(one, other)
-    local mine, its = rank_of(one), rank_of(other)
+local function better(one, of_one, other, of_other, first)
+    local mine, its = standing(one, first), standing(other, first)
     if mine ~= its then return mine < its end
+    if of_one.type ~= of_other.type then
+        local turn, its_turn = of_one.turns[mine] or 0, of_other.turns[its] or 0
+        if turn ~= its_turn then return turn < its_turn end
+        return of_one.position < of_other.position
+    end
     if one.due ~= other.due then return one.due < other.due end
     return (one.gen or 0) < (other.gen or 0)
 end
 
-local function best()
-    local chosen, head
-    for _, source in ipairs(sources) do
-        local job = left[source.type] > 0 and source.of.head()
-        if job and (not head or better(job, head)) then chosen, head = source, job end
-    end
-    return chosen, head
-end
+local bytes, cut = 0, false
 
-local answer, bytes, cut = {0}, 0, false
-while #answer <= asked.limit do
-    local source, job = best()
-    if not job then break end
-    local input = call('GET', P .. 'i:' .. job.id)
-    bytes = bytes + (input and #input or 0)
-    cut = bytes > asked.max_bytes and #answer > 1
-    if cut then break end
-    left[source.type] = left[source.type] - 1
-    local was, limits = job.status, asked.limits and asked.limits[job.type]
-    source.of.take(job)
-    count(job.type, was, -1)
+local function lease(job, input)
+    local limits = asked.limits and asked.limits[job.type]
+    count(job.type, job.status, -1)
     count(job.type, 'running', 1)
     put(job, {
         status = 'running', attempt = job.attempt + 1, started = NOW, leased = NOW + asked.leases[job.type],
@@ -68,6 +65,31 @@ while #answer <= asked.limit do
         input, text(job.created or 0), text(job.due), text(job.started), job.trace or false, ttl and text(ttl) or false,
     }
 end
+
+-- Claim from a rank on, as many as are wanted still.
+local function claim_from(first)
+    local sources, left = sources_from(first, asked.limit + 1 - #answer)
+    while #answer <= asked.limit do
+        local chosen, head
+        for _, source in ipairs(sources) do
+            local job = left[source.type] > 0 and source.of.head()
+            if job and (not head or better(job, source, head, chosen, first)) then chosen, head = source, job end
+        end
+        if not head then break end
+        local input = call('GET', P .. 'i:' .. head.id)
+        bytes = bytes + (input and #input or 0)
+        cut = bytes > asked.max_bytes and #answer > 1
+        if cut then break end
+        local rank = standing(head, first)
+        chosen.turns[rank] = (chosen.turns[rank] or 0) + 1
+        left[chosen.type] = left[chosen.type] - 1
+        chosen.of.take(head)
+        lease(head, input)
+    end
+end
+
+if asked.after then claim_from(asked.after + 1) end
+if #answer <= asked.limit and not cut then claim_from(nil) end
 if #answer > 1 then call('SADD', P .. 'holders', asked.holder) end
 if BUDGET <= 0 and not cut then answer[1] = 1 end
 return packed(answer)

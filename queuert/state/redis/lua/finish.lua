@@ -3,21 +3,53 @@
 
 local UNCOUNTED = {interrupt = 1, wait = 1}
 
+-- A script is not rolled back: all endings are looked at before anything of any is written. `new` and `chains` are the
+-- ids of the jobs, and of the chains, that the endings before create.
+local new, chains = {}, {}
+
+local function taken(id)
+    if new[id] then return true end
+    new[id] = true
+    return call('EXISTS', P .. 'j:' .. id) == 1
+end
+
+local function unknown(chain)
+    return not chains[chain] and stands_open(chain) == nil
+end
+
 -- Whether the ending's new jobs can be written; a refusal if not.
 local function refused(ending)
-    local new = {}
     for _, start in ipairs(ending.starts or {}) do
-        if new[start.id] or load(start.id) then return refusal('id_conflict', start.id) end
-        new[start.id] = true
+        if taken(start.id) then return refusal('id_conflict', start.id) end
+        chains[start.id] = true
     end
     for _, chain in ipairs(ending.blockers or {}) do
-        if not new[chain] and stands_open(chain) == nil then return refusal('chain_not_found', chain) end
+        if unknown(chain) then return refusal('chain_not_found', chain) end
     end
     local following = ending.continuation
     if not following then return nil end
-    if load(following.id) then return refusal('id_conflict', following.id) end
-    local missing = missing_blocker(following)
-    return missing and refusal('chain_not_found', missing) or nil
+    if taken(following.id) then return refusal('id_conflict', following.id) end
+    for _, chain in ipairs(following.blockers or {}) do
+        if unknown(chain) then return refusal('chain_not_found', chain) end
+    end
+    return nil
+end
+
+-- The first refusal of endings that would be written, in their order. Only new jobs and blockers can be refused, and of
+-- several endings by one lease only the first counts.
+local function first_refused(endings)
+    local first_of_lease = {}
+    for at, ending in ipairs(endings) do
+        local lease = ending.token .. ending.id
+        first_of_lease[lease] = first_of_lease[lease] or at
+        if (ending.continuation or ending.blockers) and first_of_lease[lease] == at
+            and holds(load(ending.id), ending.token)
+        then
+            local answer = refused(ending)
+            if answer then return answer end
+        end
+    end
+    return nil
 end
 
 -- The payloads that an attempt leaves behind.
@@ -80,14 +112,14 @@ local WRITE = {
     complete = close, fail = close, cancel = close,
 }
 
-local answer = {}
-for at, ending in ipairs(given(1)) do
+local endings, answer = given(1), {}
+local no = first_refused(endings)
+if no then return no end
+for at, ending in ipairs(endings) do
     local job = load(ending.id)
     if not holds(job, ending.token) then
         answer[at] = {ending.id, lost_reason(job, ending.token, ending.kind), {}}
     else
-        local refusal = refused(ending)
-        if refusal then return refusal end
         local readied = {}
         local changes = {uncounted = job.uncounted + (UNCOUNTED[ending.kind] or 0)}
         if ending.crashed then changes.expired = job.expired + 1 end

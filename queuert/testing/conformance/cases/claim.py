@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -83,6 +84,116 @@ async def oldest_first_across_types(stores: Stores) -> None:
     rest = await store.claim(ask("c", "b", "a", limit=3))
     assert [one.id for one in first] == ids[:3]
     assert [one.id for one in rest] == ids[3:]
+
+
+@case()
+async def types_take_turns(stores: Stores) -> None:
+    """However many jobs of one type have been due for longer, each type has its turn: the longest due, then the next."""
+    store = await stores.open()
+    await start(store, *(job("a") for _ in range(1_000)))
+    of_b = await start(store, *(job("b") for _ in range(4)))
+    await start(store, job("c"))
+    claimed = await store.claim(ask("a", "b", "c", limit=6))
+    assert Counter(one.type for one in claimed) == {"a": 3, "b": 2, "c": 1}
+    assert [one.id for one in claimed if one.type == "b"] == of_b[:2]
+    assert [one.type for one in await store.claim(ask("b", "a", limit=1))] == ["b"]
+    assert [one.type for one in await store.claim(ask("c", "a", "b", limit=1))] == ["a"]
+    assert [one.id for one in await store.claim(ask("b", "a", limit=1))] == of_b[3:]
+
+
+@case()
+async def turns_are_within_a_rank(stores: Stores) -> None:
+    """A higher priority goes before another type's turn, and what a type got by it is no turn among the lower ones."""
+    store = await stores.open()
+    for priority in (1, 0):
+        await start(store, *(job("a", priority=priority) for _ in range(3)))
+    await start(store, *(job("b") for _ in range(3)))
+    claimed = await store.claim(ask("a", "b", limit=5))
+    assert Counter((one.type, one.priority) for one in claimed) == {("a", 1): 3, ("a", 0): 1, ("b", 0): 1}
+
+
+@case()
+async def turns_of_those_whose_time_has_come(stores: Stores) -> None:
+    """Scheduled jobs that became due have no turn of their own: their type has it."""
+    store = await stores.open()
+    await start(store, *(job("a", schedule=after(seconds=0.001)) for _ in range(4)))
+    await start(store, *(job("a") for _ in range(4)), *(job("b") for _ in range(4)))
+
+    async def all_due() -> bool:
+        return all(one.status is JobStatus.READY for one in await store.counts())
+
+    await eventually(all_due)
+    claimed = await store.claim(ask("a", "b", limit=4))
+    assert Counter(one.type for one in claimed) == {"a": 2, "b": 2}
+
+
+@case()
+async def worse_ranks_before_all_others(stores: Stores) -> None:
+    """A claim that asks for worse ranks takes the best of these first, and then the best of all."""
+    store = await stores.open()
+    of = {priority: await start(store, *(job(priority=priority) for _ in range(2))) for priority in (5, 0, -1, -3)}
+
+    async def take(after_rank: int, limit: int) -> list[str]:
+        return [one.id for one in await store.claim(replace(ask(limit=limit), after_rank=after_rank))]
+
+    assert await take(0, 1) == of[-1][:1]
+    assert await take(1, 1) == of[-3][:1]
+    assert await take(3, 1) == of[5][:1]
+    assert sorted(await take(0, 3)) == sorted([*of[-1][1:], *of[-3][1:], *of[5][1:]])
+    assert await take(7, 9) == of[0]
+
+
+@case()
+async def scheduled_ones_stand_where_a_claim_begins(stores: Stores) -> None:
+    """Scheduled jobs whose time has come, which have no order by rank, are no better there than the ready ones."""
+    store = await stores.open()
+    [low] = await start(store, job(priority=-1))
+    await start(store, *(job(schedule=after(seconds=0.001)) for _ in range(3)))
+
+    async def all_due() -> bool:
+        return [one.status for one in await store.counts()] == [JobStatus.READY]
+
+    await eventually(all_due)
+    assert [one.id for one in await store.claim(replace(ask(limit=1), after_rank=0))] == [low]
+    assert [one.priority for one in await store.claim(replace(ask(limit=9), after_rank=0))] == [0, 0, 0]
+
+
+@case()
+async def worse_ranks_take_turns(stores: Stores) -> None:
+    """Types take turns among the worse ranks as well: here of jobs that failed, some of them with a pause after it."""
+    store = await stores.open()
+    await start(store, *(job(type) for type in ("a", "b") for _ in range(2)))
+    failed = await store.claim(ask("a", "b", limit=4))
+    await store.finish([retry(one, delay) for one, delay in zip(failed, (0.0, 0.001, 0.0, 0.001), strict=True)])
+    await start(store, *(job(type) for type in ("a", "b") for _ in range(20)))
+
+    async def all_due() -> bool:
+        return all(one.status is JobStatus.READY for one in await store.counts())
+
+    await eventually(all_due)
+    claims = [await store.claim(replace(ask("a", "b", limit=2), after_rank=0)) for _ in range(2)]
+    assert [sorted(one.type for one in claimed) for claimed in claims] == [["a", "b"], ["a", "b"]]
+    assert {one.id for claimed in claims for one in claimed} == {one.id for one in failed}
+
+
+@case()
+async def worse_ranks_within_limits(stores: Stores) -> None:
+    """Of limited types too, by key and without one; what the limits hold back, they hold back here."""
+    store = await stores.open()
+    several = (
+        Limits(concurrency=5),
+        Limits(per_key=1),
+        Limits(rate=Rate(2, per=3600)),
+        Limits(concurrency=5, per_key=2),
+    )
+    for number, limits in enumerate(several):
+        limited, free, keys = f"limited{number}", f"free{number}", ("k", "l", None)
+        await start(store, *(job(limited, limit_key=key) for key in keys for _ in range(3)))
+        worse = await start(store, *(job(limited, limit_key=key, priority=-1) for key in keys), job(free, priority=-1))
+        request = replace(ask(limited, free, limit=4), after_rank=0, limits={limited: limits})
+        assert {one.id for one in await store.claim(request)} == set(worse)
+        [more] = await store.claim(replace(request, limit=1, token=ask().token))
+        assert more.priority == 0
 
 
 @case()

@@ -25,6 +25,21 @@ async def limits_of_one_type_do_not_touch_another(stores: Stores) -> None:
 
 
 @case()
+async def types_take_turns(stores: Stores) -> None:
+    """Types with limits and without take turns within a rank, however many jobs of one were due before."""
+    store = await stores.open()
+    await start(store, *(job("a", limit_key=f"key{number}") for number in range(50)))
+    await start(store, *(job("b") for _ in range(5)), *(job("c", priority=priority) for priority in (1, 0, 0, 0)))
+    limits = {"a": Limits(per_key=1), "c": Limits(concurrency=9)}
+    claims = [
+        await store.claim(replace(ask(*types, limit=limit), limits=limits))
+        for types, limit in (("abc", 7), ("cba", 1), ("bac", 1), ("acb", 1))
+    ]
+    assert Counter(one.type for one in claims[0]) == {"a": 2, "b": 2, "c": 3}
+    assert [one.type for claimed in claims[1:] for one in claimed] == ["c", "b", "a"]
+
+
+@case()
 async def best_of_limited_and_unlimited_types(stores: Stores) -> None:
     """A claim takes the best of all its types, with limits or without, and no more than it asked for."""
     store = await stores.open()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 from queuert.errors import ChainNotFoundError, JobIdConflictError
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.state import AsyncStore
-from queuert.state.adapter import ClaimedJob, Finish, FinishKind, NewJob
+from queuert.state.adapter import ClaimedJob, Finish, FinishKind
 from queuert.testing.conformance.building import (
     ask,
     claim_one,
@@ -21,15 +20,10 @@ from queuert.testing.conformance.building import (
     start,
     started_and_claimed,
     stolen,
+    wait,
 )
 from queuert.testing.conformance.registry import case
 from queuert.testing.conformance.stores import Stores
-
-
-def wait(claimed: ClaimedJob, *starts: NewJob, others: Sequence[str] = ()) -> Finish:
-    """The attempt's end in waiting for new chains, and then for others."""
-    blockers = (*(new.id for new in starts), *others)
-    return Finish(claimed, FinishKind.WAIT, starts=starts, blockers=blockers)
 
 
 async def _parent(store: AsyncStore) -> ClaimedJob:

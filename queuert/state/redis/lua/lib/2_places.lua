@@ -18,9 +18,13 @@ local function entry_of(job)
     return text(job.gen or 0) .. ':' .. text(job.due) .. ':' .. job.id
 end
 
+local function rank_text(rank)
+    return string.format('%011.0f:', rank + 5000000000)
+end
+
 -- Texts that sort as the jobs do: best rank, longest due, first come.
 local function keyed_member(job)
-    return string.format('%011.0f:%017.0f:%015.0f:', rank_of(job) + 5000000000, job.due, job.gen) .. job.id
+    return rank_text(rank_of(job)) .. string.format('%017.0f:%015.0f:', job.due, job.gen) .. job.id
 end
 
 local COUNTS = {}

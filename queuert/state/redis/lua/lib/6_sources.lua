@@ -1,5 +1,6 @@
 -- Where a claim finds due jobs. A source has `head()`, its best job or nil, and `take(job)`, which moves that one into
--- the holder's list. So a claim looks at as many jobs as it takes, and at one more of each source.
+-- the holder's list. So a claim looks at as many jobs as it takes, and at one more of each source. `first`, where there
+-- is one, is the rank from which on ready jobs are looked at.
 
 local BUDGET = 2000  -- Dead entries that one call drops.
 
@@ -9,10 +10,17 @@ local function still_waits(entry)
     return job and job.status == 'ready' and text(job.gen) == gen and job or nil
 end
 
+-- Where jobs stand in a claim that begins at a rank: scheduled ones, which are found by their time, there at best.
+local function standing(job, first)
+    local rank = rank_of(job)
+    return first and rank < first and first or rank
+end
+
 -- The waiting lists of a type, best rank first.
-local function lists_of(type, holder)
+local function lists_of(type, holder, first)
     local source = {}
-    local ranks, at, best = call('ZRANGE', P .. 'ranks:' .. type, 0, -1), 1, nil
+    local ranks = call('ZRANGEBYSCORE', P .. 'ranks:' .. type, first and text(first) or '-inf', '+inf')
+    local at, best = 1, nil
 
     function source.head()
         while not best and ranks[at] do
@@ -48,9 +56,9 @@ local function take_out(job, holder)
 end
 
 -- Jobs that were looked at before, best first.
-local function listed_source(jobs, holder)
+local function listed_source(jobs, holder, first)
     table.sort(jobs, function(one, other)
-        local mine, its = rank_of(one), rank_of(other)
+        local mine, its = standing(one, first), standing(other, first)
         if mine ~= its then return mine < its end
         if one.due ~= other.due then return one.due < other.due end
         return (one.gen or 0) < (other.gen or 0)
@@ -66,11 +74,12 @@ local function listed_source(jobs, holder)
 end
 
 -- Ready jobs of a type that have a limit key.
-local function keyed_of(type, holder)
+local function keyed_of(type, holder, first)
     local source, key, best = {}, P .. 'kz:' .. type, nil
+    local from = first and '[' .. rank_text(first) or '-'
     function source.head()
         while not best do
-            local member = call('ZRANGE', key, 0, 0)[1]
+            local member = call('ZRANGEBYLEX', key, from, '+', 'LIMIT', 0, 1)[1]
             if not member then return nil end
             best = load(member:match('^%d+:%d+:%d+:(.*)$'))
             -- Scripts leave no member without its job; hands and evictions do, and then this would go on for ever.

@@ -33,7 +33,7 @@ end
 
 -- Up to `wanted` ready jobs of the keys that have something left: the best ones, and behind many of saturated keys
 -- those of any keys, from a random one on so that none starves.
-local function within_keys(type, limits, wanted)
+local function within_keys(type, limits, wanted, first)
     local left, jobs, chosen = {}, {}, {}
     local function admit(member)
         local job = load(member:match('^%d+:%d+:%d+:(.*)$'))
@@ -46,8 +46,9 @@ local function within_keys(type, limits, wanted)
         end
     end
     local at, all = 0, P .. 'kz:' .. type
+    local from = first and '[' .. rank_text(first) or '-'
     while #jobs < wanted and at < SCANNED do
-        local members = call('ZRANGE', all, at, at + 99)
+        local members = call('ZRANGEBYLEX', all, from, '+', 'LIMIT', at, 100)
         for _, member in ipairs(members) do
             if #jobs < wanted then admit(member) end
         end
@@ -62,7 +63,8 @@ local function within_keys(type, limits, wanted)
         left[limit_key] = left[limit_key] or allowance(type, limits, limit_key)
         if left[limit_key] > 0 then
             local more = math.min(wanted, left[limit_key])
-            for _, member in ipairs(call('ZRANGE', P .. 'kk:' .. pair(type, limit_key), 0, more - 1)) do admit(member) end
+            local of_key = P .. 'kk:' .. pair(type, limit_key)
+            for _, member in ipairs(call('ZRANGEBYLEX', of_key, from, '+', 'LIMIT', 0, more)) do admit(member) end
         end
     end
     return jobs
@@ -80,11 +82,11 @@ local function at_most(source, most)
 end
 
 -- The sources of a limited type, and how many of its jobs may be claimed in all.
-local function limited_sources(type, limits, limit, holder)
+local function limited_sources(type, limits, limit, holder, first)
     local most = limit
     if limits.concurrency then most = math.min(most, limits.concurrency - call('ZCARD', P .. 'lease:' .. type)) end
     if most <= 0 then return {}, 0 end
     for _, job in ipairs(due_of_type(type, 1000)) do move(job, 'ready', {}) end
-    local unkeyed = at_most(lists_of(type, holder), allowance(type, limits, nil))
-    return {unkeyed, listed_source(within_keys(type, limits, most), holder)}, most
+    local unkeyed = at_most(lists_of(type, holder, first), allowance(type, limits, nil))
+    return {unkeyed, listed_source(within_keys(type, limits, most, first), holder)}, most
 end

@@ -1,0 +1,122 @@
+"""Nothing waits for ever: neither behind what is better, nor behind the backlog of another type."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from queuert import Attempt, Limits, NewChain, RetryPolicy
+from queuert.state.adapter import NewJob
+from queuert.worker.claim_order import ROUND, ClaimOrder
+from tests.acceptance.support import WAIT, Ground, number, text
+
+pytestmark = pytest.mark.timeout(240)
+
+BACKLOG = 300
+PLENTY = 1_500
+"""So many better jobs do not run before a worse one does, with some to spare."""
+
+ODD = -1
+
+
+@pytest.mark.parametrize(
+    ("settings", "odd"),
+    [
+        ({}, {}),
+        ({"retry": RetryPolicy(initial=0.05, jitter=0.0)}, {}),
+        ({"limits": Limits(concurrency=1)}, {}),
+        ({}, {"priority": -7}),
+    ],
+    ids=["failed", "failed, with a pause", "failed within limits", "of low priority"],
+)
+async def test_a_job_runs_though_there_are_always_better_ones(
+    ground: Ground, settings: dict[str, Any], odd: dict[str, Any]
+) -> None:
+    """Also one that has failed: G16, it makes way for those that have not, but not for ever."""
+    ran, done, failures = 0, asyncio.Event(), 0 if odd else 1
+
+    async def handler(attempt: Attempt[int, int]) -> int:
+        nonlocal ran, failures
+        if attempt.input != ODD:
+            ran += 1
+            if ran >= PLENTY:
+                done.set()
+            elif not done.is_set():
+                # For each that goes there comes another.
+                await ground.client.start_chain(number, attempt.input)
+            return attempt.input
+        if failures:
+            failures -= 1
+            raise ValueError("fails once")
+        done.set()
+        return attempt.input
+
+    ground.handles(number, handler, **settings)
+    await ground.client.start_chain(number, ODD, **odd)
+    await ground.client.start_chains([NewChain(number, 1) for _ in range(BACKLOG)])
+    async with ground.worker(concurrency=1) as worker:
+        await done.wait()
+        await worker.stop(grace=WAIT)
+    assert ran < PLENTY
+
+
+async def test_types_of_one_worker_share_it(ground: Ground) -> None:
+    """However many jobs of another type were there before."""
+    ran, done = 0, asyncio.Event()
+
+    async def busy(attempt: Attempt[int, int]) -> int:
+        nonlocal ran
+        ran += not done.is_set()
+        return attempt.input
+
+    async def late(attempt: Attempt[str, str]) -> str:
+        done.set()
+        return attempt.input
+
+    ground.handles(number, busy)
+    ground.handles(text, late)
+    await ground.client.start_chains([NewChain(number, 1) for _ in range(5_000)])
+    await ground.client.start_chain(text, "late")
+    async with ground.worker(concurrency=1) as worker:
+        await done.wait()
+        await worker.stop(grace=WAIT)
+    # What is claimed ahead runs in the order of its age: 2,000 at most.
+    assert ran < 2_500
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+@pytest.mark.parametrize("limits", [{}, {"a": Limits(per_key=5)}], ids=["unlimited", "one is limited"])
+async def test_few_claims_come_to_each_type_and_rank(ground: Ground, limit: int, limits: dict[str, Limits]) -> None:
+    """Counted: a type waits for as many claims as there are others, a worse rank for a round for each of its like."""
+    store = ground.state.async_store(connections=1)
+    await store.open()
+    try:
+        order = ClaimOrder({"a": 60.0, "b": 60.0, "c": 60.0}, limits, holder="me")
+
+        async def claims_until(type: str, priority: int) -> int:
+            for count in range(1, 100):
+                request = order.request(limit, 1_000_000)
+                jobs = await store.claim(request)
+                order.note(request, jobs)
+                if (type, priority) in [(job.type, job.priority) for job in jobs]:
+                    return count
+            raise AssertionError("it was not claimed")
+
+        await store.start_jobs([NewJob(f"a{number}", "a", "1") for number in range(1_000)])
+        await store.start_jobs([NewJob("b", "b", "1")])
+        assert await claims_until("b", 0) <= 2
+        await store.start_jobs([NewJob("c", "c", "1"), NewJob("b0", "b", "1")])
+        assert await claims_until("c", 0) <= 3
+        low = [(-priority, number) for priority in (1, 5, 9) for number in range(4)]
+        await store.start_jobs(
+            [NewJob(f"low{priority}{number}", "a", "1", priority=priority) for priority, number in low]
+        )
+        assert await claims_until("a", -1) <= ROUND
+        assert await claims_until("a", -5) <= ROUND
+        assert await claims_until("a", -9) <= ROUND
+        # There are more of it: the round begins anew behind the last rank.
+        assert await claims_until("a", -1) <= 2 * ROUND
+    finally:
+        await store.aclose()
