@@ -6,7 +6,6 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 
 from queuert.errors import StateUnavailableError
 from queuert.limits import Limits
@@ -58,6 +57,7 @@ class Claimer:
         self._poll_interval = poll_interval
         self._observers = observers
         self._woken = asyncio.Event()
+        self._waking = False
         self._event_loop = asyncio.get_running_loop()
         self._returns = returns
         self._most: int | None = None
@@ -82,9 +82,20 @@ class Claimer:
             self._wake()
 
     def _wake(self) -> None:
-        # The event loop may have closed: the worker has stopped then.
-        with suppress(RuntimeError):
-            self._event_loop.call_soon_threadsafe(self._woken.set)
+        if self._waking:
+            return  # The event loop has not come for it yet: each call takes a place in the pipe that wakes it.
+        self._waking = True
+        try:
+            self._event_loop.call_soon_threadsafe(self._be_woken)
+        except RuntimeError:
+            return  # The event loop has closed: the worker has stopped.
+        except BaseException:
+            self._waking = False
+            raise
+
+    def _be_woken(self) -> None:
+        self._waking = False
+        self._woken.set()
 
     async def stop(self, hurry: asyncio.Event) -> None:
         """Claim no more, and give back what nobody started; a claim under way is waited for, as it may take more.

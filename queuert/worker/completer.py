@@ -143,13 +143,15 @@ class Completer(Generic[A]):
     async def stop(self) -> None:
         """Stop, after the last attempt: what is still pending is given up, and its leases will expire."""
         self._stopped = True
-        for loop in self.loops:
-            await loop.stop()
-        for one in self._resting.union(self._pending):
-            self._fail(one, _too_late())
-        self._resting.clear()
-        self._pending.clear()
-        self._look()
+        try:
+            # Together: each may take the time in which a driver gives up what was cancelled.
+            await asyncio.gather(*(loop.stop() for loop in self.loops))
+        finally:
+            for one in self._resting.union(self._pending):
+                self._fail(one, _too_late())
+            self._resting.clear()
+            self._pending.clear()
+            self._look()
 
     def submit(self, finish: Finish, author: A) -> None:
         """Write one ending; its author is told, in the event loop, never from within this call."""

@@ -17,6 +17,7 @@ from queuert.observability.events import StateFailed, WorkerStarted, WorkerStopp
 from queuert.state.adapter import Capability, ClaimedJob
 from queuert.state.async_store import AsyncStore
 from queuert.worker.batches import Batches
+from queuert.worker.bounded import called_within, ended_within, left_behind, run_within
 from queuert.worker.claimer import Claimer
 from queuert.worker.completer import Completer, Written
 from queuert.worker.health import Health
@@ -38,6 +39,9 @@ from queuert.worker.ticker import Ticker
 
 _AFTER_CANCEL = 2.0
 """Seconds that a cancelled handler has to end before its job is given back over its head."""
+
+_CLOSING = 4.0
+"""Seconds for the threads of a worker to end: each has limits of its own, of some seconds in all."""
 
 _MOST_CONCLUDING = 1_000
 """Attempts whose handler has ended and whose ending is not written yet; with more, none begins."""
@@ -293,12 +297,26 @@ class WorkerParts:
         self._observers.emit(WorkerStopped(worker=self.holder, abandoned=self.abandoned))
 
     async def _stop_claiming(self, grace: float) -> None:
+        stopping = asyncio.gather(self.ticker.stop(), self.claimer.stop(self._hurry))
         try:
-            async with asyncio.timeout(max(grace, _AFTER_CANCEL)):
-                await asyncio.gather(self.ticker.stop(), self.claimer.stop(self._hurry))
-        except (TimeoutError, StateError) as error:
-            # The store is out of reach; what was claimed and not started is reaped by somebody else.
+            await self._wait_for(stopping, max(grace, _AFTER_CANCEL))
+            if stopping.done():
+                await stopping
+            else:
+                # The store is out of reach; what was claimed and not started is reaped by somebody else.
+                self._tell_failure("stop claiming", TimeoutError())
+        except StateError as error:
             self._tell_failure("stop claiming", error)
+        finally:
+            left_behind(stopping)
+
+    async def _wait_for(self, ending: asyncio.Future[Any], seconds: float) -> None:
+        """Wait for so long at most, and once somebody hurries for no longer than a cancelled handler gets."""
+        hurried = asyncio.ensure_future(self._hurry.wait())
+        await asyncio.wait({ending, hurried}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        hurried.cancel()
+        if self._hurry.is_set():
+            await ended_within(_AFTER_CANCEL, [ending])
 
     def _tell_failure(self, operation: str, error: Exception) -> None:
         told = str(error) or "no answer in time"
@@ -344,20 +362,37 @@ class WorkerParts:
     async def _close(self) -> None:
         if self._subscription is not None:
             self._subscription.close()
-        stops = {
-            asyncio.ensure_future(stop) for stop in (*(loop.stop() for loop in self._loops), self.completer.stop())
-        }
-        await asyncio.wait(stops, timeout=_AFTER_CANCEL / 2)
-        # Whoever still waits for an answer from the store will not get one.
-        await self._store.aclose()
-        await asyncio.wait(stops)
-        self.prefetch.slots.cancel()
-        for aside in self._asides:
-            aside.cancel()
-        await self._services.processes.close()
-        self._services.threads.close()
-        closing = (self.keeper.stop, self._services.close_thread_store, self._notify.close)
-        await asyncio.gather(*(asyncio.to_thread(close) for close in closing))
+        try:
+            await self._stop_loops()
+        finally:
+            self.prefetch.slots.cancel()
+            for aside in self._asides:
+                aside.cancel()
+            if not await run_within(_AFTER_CANCEL, self._services.processes.close()):
+                self._tell_failure("end processes", TimeoutError())
+            self._services.threads.close()
+            closing = (self.keeper.stop, self._services.close_thread_store, self._notify.close)
+            if not await called_within(_CLOSING, f"queuert-{self.holder}-close", closing):
+                self._tell_failure("close", TimeoutError())
+
+    async def _stop_loops(self) -> None:
+        loops = (*self._loops, *self.completer.loops)
+        stops = [asyncio.ensure_future(loop.stop()) for loop in self._loops]
+        stops.append(asyncio.ensure_future(self.completer.stop()))
+        await ended_within(_AFTER_CANCEL / 2, stops)
+        try:
+            # Whoever still waits for an answer from the store will not get one.
+            if not await run_within(_AFTER_CANCEL, self._store.aclose()):
+                self._tell_failure("close the store", TimeoutError())
+        finally:
+            if not await ended_within(_AFTER_CANCEL / 2, stops):
+                # A driver that is cancelled asks the server to stop, and waits for that. Cancelled again, it does not.
+                for loop in loops:
+                    loop.cancel()
+                if not await ended_within(_AFTER_CANCEL / 2, stops):
+                    self._tell_failure("stop", TimeoutError())
+            for stop in stops:
+                left_behind(stop)
 
     @property
     def running(self) -> int:

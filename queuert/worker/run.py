@@ -15,11 +15,19 @@ from functools import partial
 from pathlib import Path
 
 from queuert.errors import SchemaMissingError, StateError
+from queuert.worker.bounded import CountedThreads, ended_within, leftovers
 from queuert.worker.health import keep_health_file, remove_health_file
 from queuert.worker.supervisor import SupervisedLoop
 from queuert.worker.worker import InProcessWorker
 
+_log = logging.getLogger("queuert.worker")
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+_LEFTOVERS = 2.0
+"""Seconds for what was cancelled to end: a start, what handlers have left in the event loop and in its threads."""
+
+_CANCELS = 2
 
 _NEW_OBJECTS = 10_000
 """More than were freed since: then the garbage collector looks at the newest. By default it is 700."""
@@ -35,7 +43,10 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 3
     """The store cannot be reached, or has no schema: nothing was begun."""
     ABANDONED = 4
-    """Asked to stop, and some handlers would not end within the grace. Their jobs were given back."""
+    """Asked to stop, and some handlers would not end within the grace. Their jobs were given back.
+
+    Or a handler that ended has left a task, or a call in a thread of the event loop, that would not end.
+    """
 
 
 def run(
@@ -63,8 +74,8 @@ def _run(
     worker: InProcessWorker, health_file: Path | None, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None
 ) -> int:
     with asyncio.Runner(loop_factory=loop_factory) as runner:
-        code = runner.run(_main(worker, health_file))
-        if code == ExitCode.ABANDONED:
+        code, whole = runner.run(_main(worker, health_file))
+        if not whole:
             logging.shutdown()
             sys.stdout.flush()
             sys.stderr.flush()
@@ -72,19 +83,67 @@ def _run(
         return code
 
 
-async def _main(worker: InProcessWorker, health_file: Path | None) -> int:
+async def _main(worker: InProcessWorker, health_file: Path | None) -> tuple[ExitCode, bool]:
+    """The exit code, and whether the event loop, and the process, can be ended in the ordinary way."""
     asked = asyncio.Event()
     stops: set[asyncio.Task[None]] = set()
+    threads = CountedThreads()
+    asyncio.get_running_loop().set_default_executor(threads)
 
-    def on_signal() -> None:
+    def stop() -> None:
         asked.set()
         stops.add(asyncio.ensure_future(worker.stop()))
 
+    with heard_signals(stop):
+        code = await _serve(worker, asked, stops, health_file)
+        if code is ExitCode.ABANDONED or await _nothing_is_left(threads):
+            return code, code is not ExitCode.ABANDONED
+        return ExitCode.ABANDONED if code is ExitCode.STOPPED else code, False
+
+
+async def _nothing_is_left(threads: CountedThreads) -> bool:
+    """Whether all that handlers have left has ended; it is cancelled, and has a moment for it."""
+    tasks, calls = await leftovers(_LEFTOVERS, threads)
+    if tasks or calls:
+        what = (
+            "tasks that handlers left behind do not end (%d), or calls in threads (%d): the process ends without them"
+        )
+        _log.warning(what, tasks, calls)
+    return not tasks and not calls
+
+
+@contextmanager
+def heard_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Call ``stop`` in the event loop for each SIGTERM and SIGINT, for the length of a ``with`` block.
+
+    The event loop by itself hears of a signal through the pipe that wakes it. While it is blocked, and threads call for
+    it some hundred times, that pipe is full, and a signal that comes then is lost. So the interpreter's own handler
+    counts them too: what either has heard of was sent. It cannot do without the pipe, which wakes a loop that waits.
+    """
     loop = asyncio.get_running_loop()
+    heard, counted, done = 0, 0, 0
+
+    def act() -> None:
+        nonlocal done
+        while done < max(heard, counted):
+            done += 1
+            stop()
+
+    def on_pipe() -> None:
+        nonlocal heard
+        heard += 1
+        act()
+
+    def on_signal(number: int, frame: object) -> None:
+        nonlocal counted
+        counted += 1
+        loop.call_soon_threadsafe(act)
+
     for number in _SIGNALS:
-        loop.add_signal_handler(number, on_signal)
+        loop.add_signal_handler(number, on_pipe)
+        signal.signal(number, on_signal)
     try:
-        return await _serve(worker, asked, stops, health_file)
+        yield
     finally:
         for number in _SIGNALS:
             # The worker has stopped; one signal more, while the loop closes, must not turn its exit code into another.
@@ -94,7 +153,7 @@ async def _main(worker: InProcessWorker, health_file: Path | None) -> int:
 
 async def _serve(
     worker: InProcessWorker, asked: asyncio.Event, stops: set[asyncio.Task[None]], health_file: Path | None
-) -> int:
+) -> ExitCode:
     code = await _start(worker, asked)
     if code is not None:
         return code
@@ -131,9 +190,12 @@ async def _start(worker: InProcessWorker, asked: asyncio.Event) -> ExitCode | No
     await asyncio.wait({start, stop}, return_when=asyncio.FIRST_COMPLETED)
     stop.cancel()
     if not start.done():
-        start.cancel()
-        await asyncio.wait({start})
-        return ExitCode.STOPPED if start.cancelled() or start.exception() else None
+        for _ in range(_CANCELS):
+            # Once makes a driver ask the server to stop, and wait for that as well.
+            start.cancel()
+            if await ended_within(_LEFTOVERS, [start]):
+                break
+        return ExitCode.STOPPED if not start.done() or start.cancelled() or start.exception() else None
     try:
         await start
     except StateError as error:

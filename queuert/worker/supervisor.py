@@ -68,6 +68,11 @@ class SupervisedLoop:
             self._task.cancel()
         await asyncio.wait([self._task])
 
+    def cancel(self) -> None:
+        """Cancel the step under way, perhaps once more; after ``stop`` was called."""
+        if self._task is not None:
+            self._task.cancel()
+
     async def _run(self) -> None:
         failed: Exception | None = None
         while not self.stopping:

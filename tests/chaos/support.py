@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import queuert.testing.chaos.invariants_of_chains  # noqa: F401  (it registers its checks)
+import queuert.testing.chaos.invariants_of_chains
+import queuert.testing.chaos.invariants_of_sharing  # noqa: F401  (both register their checks)
 from queuert.testing.chaos.history import History
 
 _BEGAN = 1_000.0

@@ -255,6 +255,14 @@ def stopped_badly(planted: Planted) -> None:
     planted.history.add("stops", [{"pid": 7, "code": 1, "leases": 0}])
 
 
+@plants("I25 killed")
+def did_not_stop(planted: Planted) -> None:
+    """Though a poisonous job had begun there: what killed it is known."""
+    planted.job("poisonous", "failed", type="chaos.poison")
+    planted.history.add("x", [{"pid": 7, "job_id": "poisonous", "mark": "began"}])
+    planted.history.add("stops", [{"pid": 7, "code": -9, "leases": 0, "killed": 1, "began": 1.0, "ended": 34.0}])
+
+
 @plants("I25 lease")
 def stopped_with_a_lease(planted: Planted) -> None:
     planted.history.add("stops", [{"pid": 7, "code": 0, "leases": 1}])
@@ -289,6 +297,63 @@ def two_places(planted: Planted) -> None:
     planted.fact("fault of a key", "w:0:type: x does not belong there")
 
 
+def runs_at_once(planted: Planted, type: str, count: int, *, key: str | None = None, apart: float = 10.0) -> None:
+    """So many jobs of a type that begin one after the other, and do not end."""
+    for number in range(count):
+        id = f"{type}-{number}"
+        planted.claimed(id, 1, "t1", type=type, new_lease=2_000.0 + apart * number)
+        planted.job(id, type=type, limit_key=key)
+
+
+@plants("I31 concurrency")
+def too_many(planted: Planted) -> None:
+    runs_at_once(planted, "chaos.limited", 5)
+
+
+@plants("I31 key")
+def two_of_a_limit_key(planted: Planted) -> None:
+    runs_at_once(planted, "chaos.keyed", 2, key="l1")
+
+
+@plants("I31 rate")
+def too_fast(planted: Planted) -> None:
+    runs_at_once(planted, "chaos.rated", 6, apart=0.09)
+
+
+@pytest.mark.parametrize("store", ["postgres", "redis", "sqlite"])
+def test_what_the_limits_allow_is_no_violation(store: str) -> None:
+    planted = healthy(store)
+    runs_at_once(planted, "chaos.limited", 4)
+    planted.change("chaos.limited-0", "running", "ready", type="chaos.limited")
+    planted.claimed("chaos.limited-0", 2, "t2", type="chaos.limited")
+    runs_at_once(planted, "chaos.keyed", 1, key="l1")
+    planted.claimed("chaos.keyed-other", 1, "t1", type="chaos.keyed")
+    runs_at_once(planted, "chaos.rated", 12, apart=0.1)
+    assert INVARIANTS["I31"](planted.history) == []
+
+
+@plants("I32")
+def reaped_behind_a_caller(planted: Planted) -> None:
+    detail = "job again from 900.000 to 9000.000"
+    kind = "start behind a running job"
+    planted.history.add("f", [{"number": 1, "kind": kind, "happened": 1, "detail": detail}])
+
+
+def test_a_lease_that_died_with_its_worker_is_no_violation() -> None:
+    planted = healthy()
+    reaped_behind_a_caller(planted)
+    planted.change("again", "running", "ready", new_expirations=1)
+    planted.history.add("ends", [{"pid": 7, "at": 0.0}])
+    planted.history.rows("UPDATE c SET holder = 'chaos-7-x'")
+    assert INVARIANTS["I32"](planted.history) == []
+
+
+@plants("I33")
+def starved(planted: Planted) -> None:
+    kind = "flood of fresh work"
+    planted.history.add("f", [{"number": 1, "kind": kind, "happened": 1, "detail": "job x starved for 8 s"}])
+
+
 def test_nothing_is_told_of_a_healthy_history() -> None:
     assert {id: found for id, found in check_all(healthy().history).items() if found} == {}
 
@@ -304,8 +369,8 @@ def test_every_invariant_has_a_planted_violation() -> None:
     assert {name.split()[0] for name in PLANTS} == INVARIANTS.keys() == TITLES.keys()
 
 
-def test_all_thirty_are_accounted_for() -> None:
-    assert {f"I{number}" for number in range(1, 31)} == INVARIANTS.keys() | NOT_APPLICABLE.keys()
+def test_all_are_accounted_for() -> None:
+    assert {f"I{number}" for number in range(1, 34)} == INVARIANTS.keys() | NOT_APPLICABLE.keys()
 
 
 def test_what_a_client_asked_for_is_no_violation() -> None:

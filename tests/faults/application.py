@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -42,6 +43,8 @@ EFFECT = sql.SQL("insert into effect (job_id, attempt) values (%s, %s)")
 _STEP = sql.SQL("insert into step (job_id, attempt, name, detail) values (%s, %s, %s, %s)")
 _GATE = sql.SQL("select count(*) from gate where name = %s")
 _POLL = 0.01
+_CALLS = 10_000
+_LEFT: list[asyncio.Task[None]] = []
 
 
 class Plan(BaseModel):
@@ -59,6 +62,8 @@ class Plan(BaseModel):
     """Runs another statement of its own after that."""
     stubborn: bool = False
     """Goes on when it is cancelled."""
+    leaves: str = ""
+    """Leaves something behind that never ends: a `task` that swallows its cancellations, or a call in a `thread`."""
     deaf: bool = False
     """Never ends when it is cancelled: waits for the gate ``end``."""
 
@@ -109,6 +114,8 @@ def records(attempt: Attempt[Any, Any], address: str) -> Iterator[Records]:
 async def perform(attempt: Attempt[Plan, int], address: str) -> Outcome[int]:
     """Carry out a plan in a coroutine."""
     with records(attempt, address) as notes:
+        if attempt.input.leaves:
+            _LEFT.append(asyncio.ensure_future(_never_end(attempt.input.leaves)))
         notes.step("began")
         try:
             if attempt.number in attempt.input.before:
@@ -127,6 +134,13 @@ async def perform(attempt: Attempt[Plan, int], address: str) -> Outcome[int]:
         except (LeaseLostError, StateError) as error:
             notes.step("refused", error.reason if isinstance(error, LeaseLostError) else type(error).__name__)
             raise
+
+
+async def _never_end(where: str) -> None:
+    while where == "task":
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+    await asyncio.to_thread(threading.Event().wait)
 
 
 async def _end(attempt: Attempt[Plan, int], notes: Records) -> Outcome[int]:
@@ -201,11 +215,16 @@ async def do_quickly(attempt: Attempt[int, int]) -> Outcome[int]:
 
 
 async def block(attempt: Attempt[float, int], address: str) -> Outcome[int]:
-    """Block the event loop, for so many seconds, or until the gate ``wake``: the fault itself."""
+    """Block the event loop, for so many seconds, or until the gate ``wake``: the fault itself.
+
+    Below zero, the event loop is called so often meanwhile that nothing more goes into the pipe that wakes it.
+    """
     with records(attempt, address) as notes:
+        for _ in range(_CALLS if attempt.input < 0 else 0):
+            asyncio.get_running_loop().call_soon_threadsafe(int)
         notes.step("began")
-        time.sleep(attempt.input)
-        while not attempt.input and not notes.is_open("wake"):
+        time.sleep(max(0.0, attempt.input))
+        while attempt.input <= 0 and not notes.is_open("wake"):
             time.sleep(_POLL)
         notes.step("woke", attempt.abort.reason)
     return attempt.number

@@ -10,7 +10,7 @@ from queuert import JobType, NewChain
 from queuert.observability.events import WorkerStopped, WorkerStopping
 from queuert.testing.fault_proxy import FaultProxy
 from queuert.worker.run import ExitCode
-from tests.faults.application import LASTING, Plan, patient, quick, threaded
+from tests.faults.application import LASTING, Plan, blocking, patient, quick, threaded
 from tests.faults.ground import COLOURS, START, WAIT, Ground, until
 
 pytestmark = pytest.mark.fault
@@ -135,6 +135,28 @@ async def test_under_load(ground: Ground) -> None:
     assert await process.ended() == ExitCode.STOPPED
     found = set(ground.witness.rows("select status, attempt, uncounted from queuert.job"))
     assert found == {("completed", 1, 0), ("ready", 0, 0)}
+
+
+@pytest.mark.parametrize("what", ["task", "thread"])
+async def test_a_process_ends_though_a_handler_has_left_something_that_does_not(ground: Ground, what: str) -> None:
+    """Its job is done; the event loop would wait for the rest without a limit."""
+    chain = await ground.client.start_chain(patient, Plan(leaves=what))
+    process = ground.spawn(grace=0, lease=LASTING)
+    await ground.status(chain.id, "completed")
+    process.send(signal.SIGTERM)
+    assert await process.ended() == ExitCode.ABANDONED
+    assert len(process.log.of(WorkerStopped, abandoned=0)) == 1
+
+
+async def test_a_signal_is_heard_that_comes_while_the_event_loop_is_blocked_and_called_by_many(ground: Ground) -> None:
+    """The pipe that wakes the event loop is full then, and has no place for the signal."""
+    chain = await ground.client.start_chain(blocking, -1.0)
+    process = ground.spawn(lease=LASTING)
+    await ground.step(chain.id, "began")
+    process.send(signal.SIGTERM)
+    ground.witness.open("wake")
+    assert await process.ended() == ExitCode.STOPPED
+    assert ground.witness.job(chain.id)[0] == "completed"
 
 
 async def test_the_store_is_out_of_reach(ground: Ground, proxy: FaultProxy) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import Any, LiteralString
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, LiteralString, cast
 
 import psycopg
 import pytest
@@ -16,9 +18,11 @@ from queuert.observability.events import (
     AttemptInterrupted,
     AttemptStarted,
     JobsReleased,
+    StateFailed,
     WorkerStopped,
     WorkerStopping,
 )
+from queuert.state.postgres.async_store import AsyncPostgresStore
 from tests.worker.support import WAIT, Gate, Stage, echo, in_time, number, text, until
 
 CLAIMS_THAT_WAIT: LiteralString = (
@@ -37,6 +41,12 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def less_patient(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where they do not, all of it passes; and so much is left to write that their jobs are given back."""
     monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", WAIT / 4)
+
+
+@pytest.fixture
+def impatient(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing will end: all of it passes, several times."""
+    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", 0.5)
 
 
 async def held_leases(stage: Stage) -> int:
@@ -345,3 +355,77 @@ async def test_threads_are_reused_and_end_with_the_worker(stage: Stage) -> None:
         await stage.client.wait(chains, timeout=WAIT)
     # Four, and some more: one that has told its result is not idle yet when the next job comes, if it is held up there.
     assert len(names) <= 40
+
+
+async def test_it_stops_though_all_threads_of_the_event_loop_are_taken(stage: Stage) -> None:
+    """By handlers that were cancelled and have left them: the worker closes its parts in threads of its own."""
+    gate, release = Gate(), threading.Event()
+    threads = ThreadPoolExecutor(1)
+    asyncio.get_running_loop().set_default_executor(threads)
+
+    @stage.processors.handles(number)
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        blocked = asyncio.ensure_future(asyncio.to_thread(release.wait))
+        await gate.pass_through(attempt)
+        await blocked
+        return attempt.input
+
+    worker = stage.worker()
+    await worker.start()
+    await stage.client.start_chain(number, 1)
+    await gate.next()
+    try:
+        await in_time(worker.stop(grace=0.0))
+        assert not [thread.name for thread in threading.enumerate() if thread.name == "queuert-leases"]
+    finally:
+        release.set()
+        threads.shutdown()
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("operation", ["reap", "claim", "aclose"])
+async def test_it_stops_though_the_store_neither_answers_nor_gives_up(
+    stage: Stage, operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a driver may that waits for the server's word, whoever cancels it."""
+    asked, answer = asyncio.Event(), asyncio.Event()
+    within: list[asyncio.Task[Any]] = []
+    answered = getattr(AsyncPostgresStore, operation)
+
+    async def hang(*values: Any, **named: Any) -> Any:
+        asked.set()
+        within.append(cast("asyncio.Task[Any]", asyncio.current_task()))
+        while not answer.is_set():
+            with suppress(asyncio.CancelledError):
+                await answer.wait()
+        return await answered(*values, **named)
+
+    monkeypatch.setattr(AsyncPostgresStore, operation, hang)
+    stage.processors.handles(number)(lambda attempt: attempt.input)
+    worker = stage.worker()
+    await worker.start()
+    if operation != "aclose":
+        await in_time(asked.wait())
+    try:
+        await in_time(worker.stop(grace=0.0))
+        assert stage.log.of(WorkerStopped)
+        assert stage.log.of(StateFailed, error="no answer in time")
+    finally:
+        answer.set()
+        await asyncio.wait(within)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_second_stop_does_not_wait_for_a_claim_that_waits(stage: Stage) -> None:
+    stage.processors.handles(number)(lambda attempt: attempt.input)
+    await stage.client.start_chain(number, 1)
+    worker = stage.worker()
+    with psycopg.connect(stage.dsn) as connection:
+        connection.execute("lock table queuert.job in exclusive mode")
+        await worker.start()
+        await until(lambda: stage.one(CLAIMS_THAT_WAIT) == 1, "the claim waits")
+        stopping = asyncio.create_task(worker.stop(grace=3_600.0))
+        await stage.log.wait_for(WorkerStopping)
+        await in_time(worker.stop())
+        await in_time(stopping)
+        connection.rollback()

@@ -38,6 +38,8 @@ _KINDS = (
     Kind("hurry worker", ALL, 15, "worker", "SIGTERM twice: the grace is over"),
     Kind("stop worker at start", ALL, 15, "worker", "SIGTERM while it starts"),
     Kind("worker with a wrong clock", SERVERS, 12, "worker", "its clock two hours off, for some seconds"),
+    Kind("freeze worker in claim", PG, 10, "worker", "SIGSTOP while it has the lock of the types with limits"),
+    Kind("freeze client in start", PG, 8, "client", "SIGSTOP inside of the transaction of a start"),
     # the server
     Kind("kill postgres", PG, 10, "server", "SIGKILL of the postmaster"),
     Kind("crash postgres", PG, 12, "server", "immediate shutdown, and start"),
@@ -70,8 +72,10 @@ _KINDS = (
     # the work itself
     Kind("block event loop", ALL, 10, "chains", "a handler blocks the event loop for longer than the lease"),
     Kind("exhaust pool", ALL, 10, "chains", "more completing transactions at once than connections"),
+    Kind("flood of fresh work", ALL, 5, "chains", "more than workers get done, beside a job that is to be tried again"),
     Kind("poison", ALL, 20, "chains", "jobs that exit, segfault, kill their process, use up its memory, or hang"),
     # from outside
+    Kind("start behind a running job", PG, 8, "chains", "in a transaction that stays open for longer than the lease"),
     Kind("cancel chains", ALL, 25, "chains", "whatever their jobs are at"),
     Kind("retry chains", ALL, 15, "chains", "cancelled ones, and failed ones"),
     Kind("trigger jobs", ALL, 12, "chains", "scheduled ones"),

@@ -10,8 +10,9 @@ from typing import Any
 
 def run(role: str, settings: dict[str, Any]) -> int:
     """Be a worker or a client, until it is over; the exit code."""
-    from queuert.testing.chaos import client, steady_client, worker
+    from queuert.testing.chaos import client, stacks, steady_client, worker
 
+    stacks.tell_on_signals()
     roles = {"worker": worker.main, "client": client.main, "steady client": steady_client.main}
     return roles[role](settings)
 
@@ -21,6 +22,7 @@ def preload() -> None:
     importlib.import_module("queuert.testing.chaos.client")
     importlib.import_module("queuert.testing.chaos.steady_client")
     importlib.import_module("queuert.testing.chaos.worker")
+    importlib.import_module("queuert.testing.chaos.stacks")
 
 
 def main() -> int:

@@ -105,8 +105,16 @@ class ChaosClient:
         schedule = after(seconds=op.delay) if op.delay else None
         ttl = op.ttl or None
         return [
-            NewChain(job_type, Task(**op.input), id=id, attach=repeated, schedule=schedule, result_ttl=ttl)
-            for id in ids
+            NewChain(
+                job_type,
+                _task(op, index),
+                id=id,
+                attach=repeated,
+                schedule=schedule,
+                result_ttl=ttl,
+                limit_key=op.limit_key or None,
+            )
+            for index, id in enumerate(ids)
         ]
 
     def _duel(self, op: Op, repeated: bool) -> bool:
@@ -173,6 +181,16 @@ class ChaosClient:
             refused = type(error).__name__ == "UniqueViolation"
             tell.outcome, tell.error = "error" if refused else "unknown", f"{type(error).__name__}: {error}"
         self._log.add(m="end", op=op.number, call=call, outcome=tell.outcome, results=tell.results, error=tell.error)
+
+
+def _task(op: Op, index: int) -> Task:
+    """What the job is to do. What is big is made here: a plan has but its size."""
+    task = Task(**op.input)
+    if op.how == "clash" and index:
+        task.how = ""
+    if op.size:
+        task.ballast = "x" * op.size
+    return task
 
 
 class Tell:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -12,19 +11,16 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from queuert.testing.chaos.fleet import GRACE, Fleet, Missed, Place
+from queuert.testing.chaos.fleet import Fleet, Missed, Place
 from queuert.testing.chaos.handlers import EVERY
 from queuert.testing.chaos.outsider import Outsider
 from queuert.testing.chaos.plan import Fault
-from queuert.testing.chaos.processes import Child
 from queuert.testing.chaos.records import Records, Tail
 from queuert.testing.chaos.stores import OwnedStore
 from queuert.testing.chaos.workload import LEASE, Task, blocking, effect, poison
 from queuert.testing.fault_proxy import FaultProxy
 
 TRACE_SECONDS = 12.0
-_STOPPING = GRACE + 30.0
-"""Seconds after which a worker that was asked to stop hangs; with its grace it needs some more of its own."""
 
 
 class Outage(NamedTuple):
@@ -46,6 +42,7 @@ class Scene:
     gates: Path
     stops: Records
     left: Records
+    hangs: Records
     outages: list[Outage] = field(default_factory=list)
     server: threading.RLock = field(default_factory=threading.RLock)
     """Held while the server is broken, and by those who need it to be there."""
@@ -160,48 +157,6 @@ def kill_client(scene: Scene, fault: Fault) -> str:
         child.kill()
         place.wait_for_successor(child)
     return f"process {child.pid}"
-
-
-@injector("stop worker", "hurry worker")
-def stop_worker(scene: Scene, fault: Fault) -> str:
-    """Ask it to stop, once or twice; the server is there meanwhile."""
-    place = scene.worker(fault)
-    with scene.server, place.held() as child:
-        began = time.time()
-        child.send(signal.SIGTERM)
-        if fault.kind == "hurry worker":
-            time.sleep(0.05 + 0.2 * fault.measure)
-            child.send(signal.SIGTERM)
-        if not child.wait(_STOPPING):
-            child.kill()
-        note_stop(scene, place, child, fault.kind, began)
-        place.wait_for_successor(child)
-    return f"process {child.pid}, exit code {child.code}"
-
-
-def note_stop(scene: Scene, place: Place, child: Child, kind: str, began: float) -> None:
-    """Write down how a worker ended that was asked to stop, and each lease that it left."""
-    ended = time.time()
-    left = scene.store.leases_of(child.pid)
-    common = {"slot": place.number, "pid": child.pid, "kind": kind, "began": began, "ended": ended}
-    scene.stops.add(**common, code=child.code, leases=len(left))
-    for job_id, attempt in left:
-        scene.left.add(pid=child.pid, job_id=job_id, attempt=attempt)
-
-
-@injector("stop worker at start")
-def stop_at_start(scene: Scene, fault: Fault) -> str:
-    """Kill it, and ask its successor to stop as soon as it is there."""
-    place = scene.worker(fault)
-    with scene.server, place.held() as child:
-        child.kill()
-        successor = place.wait_for_successor(child)
-        time.sleep(0.3 * fault.measure)
-        successor.send(signal.SIGTERM)
-        if not successor.wait(_STOPPING):
-            successor.kill()
-        place.wait_for_successor(successor)
-    return f"process {successor.pid}, exit code {successor.code}"
 
 
 @injector("worker with a wrong clock")

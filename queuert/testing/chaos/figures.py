@@ -10,7 +10,7 @@ from queuert.testing.chaos import growth
 from queuert.testing.chaos.catalogue import CRASHES, WORKERS_KILLED
 from queuert.testing.chaos.history import History
 from queuert.testing.chaos.takeovers import takeovers, without
-from queuert.testing.chaos.workload import LEASE
+from queuert.testing.chaos.workload import LEASE, LIMITS
 
 _REAPS = """CREATE TEMP TABLE IF NOT EXISTS reaps AS
     SELECT job_id, old_attempt AS attempt, at, old_lease FROM c WHERE kind = 'update' AND old_status = 'running'
@@ -61,6 +61,16 @@ _PROBES: dict[str, str] = {
         JOIN s ON s.id = substr(f.detail, instr(f.detail, 'job ') + 4)
         WHERE f.kind = 'poison' AND f.happened = 1 AND s.status = 'failed'""",
     "poisonous jobs buried": "SELECT count(*) FROM s WHERE type = 'chaos.poison' AND status = 'failed'",
+    "attempts of types with limits": "SELECT count(*) FROM c WHERE new_status = 'running' AND type IN ({limited})",
+    "claims of limited types while a worker stood still in one": """SELECT count(*) FROM c JOIN f
+        ON f.kind = 'freeze worker in claim' AND f.happened = 1 AND c.at BETWEEN f.ended - 1.5 AND f.ended
+        WHERE c.kind = 'update' AND c.new_status = 'running' AND c.type IN ({limited})
+            AND c.holder NOT LIKE 'chaos-' || substr(f.detail, 9) || '-%'""",
+    "endings that the store refused": """SELECT count(DISTINCT job_id) FROM p WHERE name = 'AttemptRetried'
+        AND detail LIKE '%JobIdConflictError%'""",
+    "big outputs": "SELECT count(*) FROM s WHERE status = 'completed' AND length(output) > 900000",
+    "running jobs held by a caller's transaction": f"{_HAPPENED} AND kind = 'start behind a running job'",
+    "retries under a flood of fresh work": f"{_HAPPENED} AND kind = 'flood of fresh work'",
     "retries from outside": "SELECT count(*) FROM a WHERE how = 'outside' AND op = 'retry' AND outcome = 'ack'",
     "chains deleted": "SELECT count(DISTINCT chain_id) FROM c WHERE kind = 'delete'",
 }
@@ -69,7 +79,8 @@ _PROBES: dict[str, str] = {
 def probes(history: History) -> dict[str, int]:
     """How often each thing of interest happened."""
     history.rows(_REAPS)
-    found = {name: int(history.one(query)) for name, query in _PROBES.items()}
+    limited = ", ".join(f"'{name}'" for name in LIMITS)
+    found = {name: int(history.one(query.replace("{limited}", limited))) for name, query in _PROBES.items()}
     found["jobs found by polling alone"] = _found_by_polling(history)
     found[growth.WITNESSES] = growth.witnesses(history)
     return found
@@ -120,6 +131,7 @@ def figures(history: History) -> dict[str, Any]:
         "later, though somebody could": sum(one.somebody > 1.0 for one in taken),
         "take-over after a kill": spread(_after_kills(history)),
         "first completion after the server serves again": spread(recoveries(history)),
+        "continuation begun after it was written": spread(_continued(history)),
         **growth.told(history),
     }
 
@@ -160,6 +172,17 @@ def _after_kills(history: History) -> list[float]:
     outages = _outages(history)
     pairs = [(began[pid], claimed) for pid, reaped, claimed in rows if pid in began and reaped >= began[pid]]
     return sorted(claimed - at for at, claimed in pairs if not _meets(outages, at, claimed))
+
+
+def _continued(history: History) -> list[float]:
+    """From the moment that a continuation was written, due at once, to its first claim, where the store was there."""
+    rows = history.rows(
+        """SELECT born.at, min(claim.at) FROM c AS born JOIN c AS claim ON claim.job_id = born.job_id
+               AND claim.kind = 'update' AND claim.new_status = 'running'
+           WHERE born.kind = 'insert' AND born.chain_index > 0 AND born.new_status = 'ready' GROUP BY born.number"""
+    )
+    outages = _outages(history)
+    return sorted(claimed - at for at, claimed in rows if not _meets(outages, at, claimed))
 
 
 PROMPTLY = 2.0

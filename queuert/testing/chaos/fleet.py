@@ -21,6 +21,8 @@ from queuert.testing.fault_proxy import FaultProxy
 
 _KEEP = 0.02
 _PATIENCE = 15.0
+_HUNT = 8.0
+"""Seconds in which a process is to be met in the midst of something."""
 _FREEZING = 0.02
 """Seconds until all threads of a process have stopped."""
 _LIBRARIES = (
@@ -89,7 +91,7 @@ class Fleet:
     """All places of a run."""
 
     def __init__(self, settings: ChaosSettings, plan: Plan, store: OwnedStore, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
         self._store = store
         with ExitStack() as stack:
             self._stack = stack
@@ -102,7 +104,7 @@ class Fleet:
             self.listeners = self._proxy(store)
             """What the hints of all workers go through."""
             common = {"store": store.name, "directory": str(directory), "workload": settings.workload}
-            self.workers = [self._worker(number, store, common) for number in range(settings.profile.workers)]
+            self.workers = [self._worker(number, settings, store, common) for number in range(settings.profile.workers)]
             self.clients = [self._client(number, store, common, plan) for number in range(settings.profile.clients)]
             self._witness_proxy = self._proxy(store) if settings.profile.witnesses else None
             self.witnesses = tuple(self._witnesses(settings, store, common)) if settings.profile.witnesses else ()
@@ -113,12 +115,14 @@ class Fleet:
     def _proxy(self, store: OwnedStore) -> FaultProxy | None:
         return self._stack.enter_context(store.proxy()) if store.has_server else None
 
-    def _worker(self, number: int, store: OwnedStore, common: dict[str, Any]) -> Place:
+    def _worker(self, number: int, settings: ChaosSettings, store: OwnedStore, common: dict[str, Any]) -> Place:
         proxy = self._proxy(store)
         url = store.url if proxy is None else store.address_in(proxy)
         listen = None if self.listeners is None else store.address_in(self.listeners)
         own = {"slot": number, "url": url, "listen_url": listen, "connections": _CONNECTIONS, "grace": GRACE}
-        return Place("worker", number, common | own, proxy)
+        # Who handles types with limits claims nothing ahead, which others are to do.
+        limits = number % 2 == 1 or settings.profile.workers == 1
+        return Place("worker", number, common | own | {"limits": limits}, proxy)
 
     def _client(self, number: int, store: OwnedStore, common: dict[str, Any], plan: Plan) -> Place:
         proxy = self._proxy(store)
@@ -135,6 +139,10 @@ class Fleet:
         inside = 0.3 if store.has_server else 0.02  # With one writer they come one after the other.
         own = {"client": "steady", "ops": [], "seed": settings.seed, "inside": inside}
         yield Place("steady client", WITNESS, common | own, proxy)
+
+    def log_of(self, place: Place) -> Path:
+        """What the processes of a place write to their standard output and errors."""
+        return self.directory / f"{place.name}.log"
 
     def start_witnesses(self) -> None:
         """Start those that live as long as the run; nobody starts them anew."""
@@ -186,8 +194,8 @@ class Fleet:
             raise Missed("libfaketime is not installed")
         self._note_end(place)
         environment = {"LD_PRELOAD": library, "FAKETIME": f"{shift:+.0f}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-        log = self._directory / f"{place.name}.log"
-        place.child = self._nursery.start_apart("worker", place.settings | {"shift": shift}, log, environment)
+        settings = place.settings | {"shift": shift}
+        place.child = self._nursery.start_apart("worker", settings, self.log_of(place), environment)
         return place.child
 
     @contextmanager
@@ -201,6 +209,28 @@ class Fleet:
                 for one in self.workers if all_wait else [place]:
                     away.enter_context(self.away(one))
                 yield all_wait
+        finally:
+            child.send(signal.SIGCONT)
+
+    @contextmanager
+    def frozen_in(self, place: Place, child: Child, what: str) -> Iterator[None]:
+        """Freeze a process in the midst of something, while the block lasts: freeze it again and again until it is.
+
+        Raises:
+            Missed: it never was, within some seconds.
+        """
+        deadline = time.monotonic() + _HUNT
+        try:
+            child.send(signal.SIGSTOP)
+            time.sleep(_FREEZING)
+            while not self._store.stands_in(child.pid, what):
+                if time.monotonic() > deadline or not child.alive:
+                    raise Missed(f"{place.name} was not seen in {what}")
+                child.send(signal.SIGCONT)
+                time.sleep(_FREEZING / 4 + (time.monotonic() * 1e3 % 1) * _FREEZING)
+                child.send(signal.SIGSTOP)
+                time.sleep(_FREEZING)
+            yield
         finally:
             child.send(signal.SIGCONT)
 
@@ -224,18 +254,15 @@ class Fleet:
             self.listeners.heal()
 
     def stop_workers(self) -> list[tuple[Place, Child]]:
-        """Ask all workers to stop, and wait; those that were stopped."""
-        stopped = []
-        workers = [place for place in (*self.workers, *self.witnesses) if place.role == "worker"]
-        for place in workers:
-            place.kept = False
-            if place.child is not None:
-                place.child.send(signal.SIGTERM)
-        for place in workers:
-            if place.child is not None:
-                place.child.wait(2 * _PATIENCE)
-                stopped.append((place, place.child))
-        return stopped
+        """Ask all workers to stop; those that were asked."""
+        asked = []
+        for place in (*self.workers, *self.witnesses):
+            if place.role == "worker":
+                place.kept = False
+                if place.child is not None:
+                    place.child.send(signal.SIGTERM)
+                    asked.append((place, place.child))
+        return asked
 
     def close(self) -> None:
         """End everything."""
@@ -245,8 +272,7 @@ class Fleet:
         self._stack.close()
 
     def _start(self, place: Place) -> None:
-        log = self._directory / f"{place.name}.log"
-        place.child = self._nursery.start(place.role, place.settings | {"began": self.began}, log)
+        place.child = self._nursery.start(place.role, place.settings | {"began": self.began}, self.log_of(place))
 
     def _note_end(self, place: Place) -> None:
         """Write down when the process that has ended here did: until then it counts as somebody who could have come."""

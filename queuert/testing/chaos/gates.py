@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from queuert.testing.chaos.catalogue import CRASHES, WORKERS_KILLED
 from queuert.testing.chaos.plan import Plan
 from queuert.testing.chaos.profiles import ChaosSettings
+from queuert.testing.chaos.workload import LIMITS
 
 STARTS = "acknowledged starts"
 _KINDS = "kinds of fault"
@@ -52,14 +53,20 @@ def _held_by_faults(settings: ChaosSettings, plan: Plan) -> dict[str, int]:
         "commits in doubt that stood": _of(kinds, ("lose answer to commit", "kill worker in commit")),
         "commits in doubt that did not": kinds["lose commit"],
         "poisonous jobs buried": _JOBS_OF_POISON * poisons.total(),
+        "running jobs held by a caller's transaction": kinds["start behind a running job"],
+        "retries under a flood of fresh work": kinds["flood of fresh work"],
     }
     held = {name: number - _may_miss(number, share) for name, number in count.items()}
     return held | {_KINDS: _left(kinds, share), _POISONS: _left(poisons, share)}
 
 
 def _held_by_starts(plan: Plan) -> dict[str, int]:
-    how = Counter(op.how for ops in plan.ops for op in ops)
+    all_ops = [op for ops in plan.ops for op in ops]
+    how = Counter(op.how for op in all_ops)
     return {
+        "attempts of types with limits": sum(len(op.ids) for op in all_ops if op.type in LIMITS),
+        "endings that the store refused": how["clash"],
+        "big outputs": sum(op.size > 0 for op in all_ops),
         "blockers that closed in overlap": how["group"],
         "starts of one key within 5 ms": _LATER_OF_A_DUEL * how["duel"],
     }

@@ -19,8 +19,10 @@ from queuert.outcomes import Outcome
 from queuert.testing.chaos.records import Records
 from queuert.testing.chaos.resources import tidy
 from queuert.testing.chaos.workload import (
+    CLASH,
     JOB_TYPES,
     LEASE,
+    LIMITS,
     PAUSING,
     POISON,
     TAKEOVER,
@@ -31,8 +33,11 @@ from queuert.testing.chaos.workload import (
     effect,
     flaky,
     fleeting,
+    keyed,
+    limited,
     plain,
     poison,
+    rated,
     steady,
     steady_in_thread,
     threaded,
@@ -71,8 +76,8 @@ class Handlers:
         self._gates = gates
         self._slot = slot
 
-    def processors(self) -> Processors:
-        """All of them, registered."""
+    def processors(self, *, limits: bool) -> Processors:
+        """All of them, registered; those of types with limits as well, if ``limits``."""
         made = Processors(JOB_TYPES, retry=TAKEOVER, lease=LEASE)
         made.handles(effect)(self.complete)
         made.handles(threaded)(self.complete_in_thread)
@@ -81,6 +86,10 @@ class Handlers:
         made.handles(flaky, retry=PAUSING)(self.fail_first)
         made.handles(blocking)(self.block)
         made.handles(poison, retry=POISON, timeout=_HANG)(self.die)
+        if limits:
+            made.handles(limited, limits=LIMITS[limited.name])(self.complete)
+            made.handles(keyed, limits=LIMITS[keyed.name])(self.answer)
+            made.handles(rated, limits=LIMITS[rated.name])(self.answer)
         return made
 
     def steady_processors(self) -> Processors:
@@ -196,10 +205,12 @@ def _row(attempt: TaskAttempt) -> tuple[Any, ...]:
 
 def _outcome(attempt: TaskAttempt) -> Outcome[Done]:
     task = attempt.input
+    if task.how == CLASH and attempt.number == 1:
+        return attempt.continue_with(plain, Task(), id=attempt.job_id)
     if task.links:
         following = {effect.name: effect, steady.name: steady}.get(attempt.type, plain)
         return attempt.continue_with(following, task.model_copy(update={"links": task.links - 1}))
-    return Done(attempt=attempt.number)
+    return Done(attempt=attempt.number, ballast=task.ballast)
 
 
 def _use_up_memory() -> None:

@@ -12,6 +12,7 @@
 | `p` | events of workers | their observability |
 | `stops` | how workers that were asked to stop ended | the conductor |
 | `leftover` | the leases that these left | the conductor |
+| `hangs` | where those were that did not stop, as JSON | the conductor |
 | `ends`, `away` | when processes ended, and which places were frozen or cut off | the conductor |
 | `outages` | when the store was broken, or down | the conductor |
 | `f` | faults | the conductor |
@@ -44,12 +45,13 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "s": (
         "id", "type", "chain_id", "chain_index", "status", "chain_status", "attempt", "uncounted",
         "lease_expirations", "open_blockers", "created_at", "scheduled_at", "finished_at", "chain_closed_at", "key",
-        "continued_by", "output", "holder",
+        "continued_by", "output", "holder", "limit_key",
     ),
     "b": ("job_id", "chain_id", "closed"),
     "business": ("id",),
     "p": ("worker", "name", "at", "job_id", "attempt", "pid", "slot", "holder", "detail", "operation"),
-    "stops": ("slot", "pid", "code", "leases", "kind", "began", "ended"),
+    "stops": ("slot", "pid", "code", "leases", "kind", "began", "ended", "killed"),
+    "hangs": ("pid", "told"),
     "ends": ("role", "slot", "pid", "at", "code"),
     "away": ("slot", "began", "ended"),
     "leftover": ("pid", "job_id", "attempt"),
@@ -88,7 +90,7 @@ class History:
         statement = f"INSERT INTO {table} VALUES ({', '.join('?' * len(columns))})"
         self._database.executemany(statement, ([row.get(name) for name in columns] for row in rows))
 
-    def rows(self, query: str, values: Sequence[Any] = ()) -> list[sqlite3.Row]:
+    def rows(self, query: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[sqlite3.Row]:
         """The rows of a query."""
         return self._database.execute(query, values).fetchall()
 

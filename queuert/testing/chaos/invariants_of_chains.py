@@ -152,7 +152,7 @@ def stops_are_clean(history: History) -> Iterator[str]:
     yield from _told(
         history,
         # A process that is frozen in a transaction holds SQLite's one write lock, and everybody's handlers wait for it.
-        f"""SELECT pid, code FROM stops WHERE code <> 0
+        f"""SELECT pid, code FROM stops WHERE code IS NOT 0 AND killed IS NOT 1
             AND NOT (code = 4 AND ({int(history.store == "sqlite")}
                 OR EXISTS (SELECT 1 FROM x WHERE x.pid = stops.pid AND mark = 'told')))
             AND NOT (code = 3 AND NOT EXISTS (SELECT 1 FROM p WHERE p.pid = stops.pid AND name = 'WorkerStarted'))
@@ -161,8 +161,13 @@ def stops_are_clean(history: History) -> Iterator[str]:
     )
     yield from _told(
         history,
+        "SELECT pid, round(ended - began, 1) FROM stops WHERE killed = 1",
+        "worker {} was asked to stop, and had to be killed after {} s: the report has its stacks",
+    )
+    yield from _told(
+        history,
         f"""SELECT stops.pid, job_id, attempt FROM leftover JOIN stops ON stops.pid = leftover.pid
-           WHERE NOT (code IN {_DEATHS} AND stops.pid IN ({_POISONED})) AND NOT EXISTS (
+           WHERE killed IS NOT 1 AND NOT (code IN {_DEATHS} AND stops.pid IN ({_POISONED})) AND NOT EXISTS (
                    SELECT 1 FROM p WHERE p.pid = stops.pid AND name = 'AttemptAborted' AND p.detail = 'error'
                        AND p.job_id = leftover.job_id AND p.attempt = leftover.attempt)
                AND NOT EXISTS (

@@ -18,6 +18,7 @@ def load_records(history: History, directory: Path) -> None:
     history.add("x", (_trace(line) for line in read(directory / "traces.jsonl")))
     history.add("p", (_event(line) for line in read(directory / "events.jsonl")))
     history.add("stops", read(directory / "stops.jsonl"))
+    history.add("hangs", ({"pid": line["pid"], "told": json.dumps(line)} for line in read(directory / "hangs.jsonl")))
     history.add("ends", read(directory / "ends.jsonl"))
     history.add("away", read(directory / "away.jsonl"))
     history.add("leftover", read(directory / "left.jsonl"))

@@ -50,8 +50,8 @@ class Outsider:
         """Let go of the connections."""
         self._client.close()
 
-    def start(self, job_type: JobType[Task, Done], tasks: Iterable[Task]) -> list[str]:
-        """Start a chain for each task, before others; their ids.
+    def start(self, job_type: JobType[Task, Done], tasks: Iterable[Task], *, priority: int = _FIRST) -> list[str]:
+        """Start a chain for each task, by default before others; their ids.
 
         Raises:
             Missed: the store did not answer.
@@ -61,12 +61,32 @@ class Outsider:
 
         def start(repeated: bool) -> None:
             self._client.start_chains(
-                NewChain(job_type, task, id=id, attach=repeated, priority=_FIRST)
+                NewChain(job_type, task, id=id, attach=repeated, priority=priority)
                 for id, task in zip(ids, given, strict=True)
             )
 
         self._call("start", "start", ids, job_type.name, start)
         return ids
+
+    def start_behind(self, id: str, connection: Any) -> str:
+        """Start a chain that waits for another, in a transaction of the caller's; its id. It is not noted as asked for.
+
+        Raises:
+            Missed: the store refused it.
+        """
+        waiting = f"o{self._seed}-{next(self._ids)}"
+        try:
+            self._client.start_chain(effect, Task(), id=waiting, blockers=[id], connection=connection)
+        except QueuertError as error:
+            raise Missed(str(error)) from error
+        return waiting
+
+    def note(self, id: str, outcome: str) -> None:
+        """Note a start by ``start_behind`` as it ended with the caller's transaction: ack, unknown or error."""
+        call = f"{next(self._calls)}"
+        self._log.add(m="begin", op="start", call=call, how="start", ids=[id], key="", type=effect.name)
+        results = [[id, id, False]] if outcome == "ack" else []
+        self._log.add(m="end", op="start", call=call, outcome=outcome, results=results, error="")
 
     # --- interventions ------------------------------------------------------------------------------------------------
 

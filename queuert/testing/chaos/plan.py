@@ -13,7 +13,7 @@ from typing import Any
 
 from queuert.testing.chaos.catalogue import Kind, kinds_of
 from queuert.testing.chaos.profiles import ChaosSettings
-from queuert.testing.chaos.workload import POISONS, Task
+from queuert.testing.chaos.workload import CLASH, POISONS, Task
 
 _SETTLED = 0.97
 """Faults and starts end at this share of the duration."""
@@ -38,13 +38,16 @@ class Op:
     number: int
     at: float
     how: str
-    """start, batch, duel, group, transaction, rollback, custom."""
+    """start, batch, clash, duel, group, transaction, rollback, custom."""
     ids: tuple[str, ...] = ()
     type: str = "chaos.plain"
     input: dict[str, Any] = field(default_factory=dict)
     delay: float = 0.0
     key: str = ""
     ttl: float = 0.0
+    limit_key: str = ""
+    size: int = 0
+    """Characters that each input has beside what it says, and each output."""
 
     @property
     def starts(self) -> int:
@@ -76,8 +79,12 @@ def make_plan(settings: ChaosSettings) -> Plan:
 
 _MIX = (
     ("start", 26), ("batch", 26), ("group", 22), ("duel", 9), ("transaction", 6), ("rollback", 3), ("scheduled", 4),
-    ("flaky", 3), ("fleeting", 2),
+    ("flaky", 3), ("fleeting", 2), ("limited", 2), ("keyed", 2), ("rated", 1), ("clash", 1),
 )  # fmt: skip
+_BIG = 950_000
+_MOST_BIG = 24
+_BIG_EVERY = 100
+"""Starts of a megabyte: one of so many, and no more than some, since a history has their outputs."""
 _HOW = ("wrong", "recursion", "base", "text", "exit")
 
 
@@ -89,6 +96,9 @@ def _ops(random: Random, settings: ChaosSettings) -> tuple[tuple[Op, ...], ...]:
         made.append(op)
         left -= op.starts if op.how != "rollback" else 0
     made += [_nobody(settings, len(made))] if made else []
+    big = min(_MOST_BIG, settings.job_count // _BIG_EVERY)
+    made += [_big(settings, len(made) + index) for index in range(big)]
+    random.shuffle(made)
     last = max(1, len(made))
     timed = [_at(op, _SETTLED * settings.duration * index / last) for index, op in enumerate(made)]
     return tuple(tuple(timed[client :: settings.profile.clients]) for client in range(settings.profile.clients))
@@ -165,6 +175,35 @@ def _fleeting(random: Random, settings: ChaosSettings, number: int) -> Op:
     return Op(number, 0.0, "start", (_id(settings, number),), "chaos.fleeting", ttl=1.0)
 
 
+def _limited(random: Random, settings: ChaosSettings, number: int) -> Op:
+    task = Task(pause=round(random.uniform(0, 0.05), 3))
+    return _some(settings, number, random.randint(2, 6), "chaos.limited", task)
+
+
+def _keyed(random: Random, settings: ChaosSettings, number: int) -> Op:
+    task = Task(pause=round(random.uniform(0, 0.05), 3))
+    key = f"l{random.randint(0, 9)}"
+    return replace(_some(settings, number, random.randint(2, 6), "chaos.keyed", task), limit_key=key)
+
+
+def _rated(random: Random, settings: ChaosSettings, number: int) -> Op:
+    return _some(settings, number, random.randint(2, 6), "chaos.rated", Task())
+
+
+def _clash(random: Random, settings: ChaosSettings, number: int) -> Op:
+    """Some that continue at the same moment, and the store refuses the first of them."""
+    task = Task(pause=round(random.uniform(0.05, 0.2), 3), links=1, how=CLASH)
+    return replace(_some(settings, number, random.randint(6, 12), "chaos.plain", task), how="clash")
+
+
+def _some(settings: ChaosSettings, number: int, count: int, type: str, task: Task) -> Op:
+    return Op(number, 0.0, "batch", tuple(_id(settings, number, index) for index in range(count)), type, _input(task))
+
+
+def _big(settings: ChaosSettings, number: int) -> Op:
+    return Op(number, 0.0, "start", (_id(settings, number),), "chaos.plain", _input(Task(links=1)), size=_BIG)
+
+
 def _nobody(settings: ChaosSettings, number: int) -> Op:
     return Op(number, 0.0, "batch", tuple(_id(settings, number, index) for index in range(5)), "chaos.nobody")
 
@@ -172,6 +211,7 @@ def _nobody(settings: ChaosSettings, number: int) -> Op:
 _MAKERS = {
     "start": _start, "batch": _batch, "group": _group, "duel": _duel, "transaction": _transaction,
     "rollback": _rollback, "scheduled": _scheduled, "flaky": _flaky, "fleeting": _fleeting,
+    "limited": _limited, "keyed": _keyed, "rated": _rated, "clash": _clash,
 }  # fmt: skip
 
 # --- faults -----------------------------------------------------------------------------------------------------------
@@ -197,7 +237,7 @@ def _faults(random: Random, settings: ChaosSettings) -> tuple[Fault, ...]:
 _FIRST = (
     "kill worker", "zombie while next runs", "zombie after next ended", "crash postgres", "kill backend", "kill redis",
     "poison", "poison", "poison", "poison", "poison", "cut listeners", "terminate listeners", "lose answer to commit",
-    "lose commit", "kill worker", "kill client",
+    "lose commit", "kill worker", "kill client", "freeze worker in claim",
 )  # fmt: skip
 """What even a small run must have."""
 

@@ -45,6 +45,7 @@ _POSTGRES = {
     "commits in doubt that stood": 1, "commits in doubt that did not": 1,
     "blockers that closed in overlap": 20, "starts of one key within 5 ms": 20,
     "listeners restored": 2, "jobs found by polling alone": 1, "kinds of poison buried": 5,
+    "attempts of types with limits": 80, "endings that the store refused": 2, "big outputs": 5,
 }  # fmt: skip
 _FULL = {
     "acknowledged starts": 25_000, "faults": 1_000, "kinds of fault": 20, "workers killed": 300, "server crashes": 25,
@@ -52,7 +53,9 @@ _FULL = {
     "commits in doubt that stood": 20, "commits in doubt that did not": 20,
     "blockers that closed in overlap": 1_000, "starts of one key within 5 ms": 1_000,
     "listeners restored": 30, "jobs found by polling alone": 50, "kinds of poison buried": 5,
-    "poisonous jobs buried": 40, growth.WITNESSES: 2,
+    "attempts of types with limits": 1_000, "endings that the store refused": 30, "big outputs": 10,
+    "claims of limited types while a worker stood still in one": 10, "running jobs held by a caller's transaction": 3,
+    "retries under a flood of fresh work": 2, "poisonous jobs buried": 40, growth.WITNESSES: 2,
 }  # fmt: skip
 _LIMITS = {
     "take-over of the first in line while somebody could, 99 of 100": 1.0,
@@ -61,14 +64,23 @@ _LIMITS = {
     growth.RESIDENT: 5.0, growth.FILES: 0.0, growth.BEYOND: 0.0, growth.SESSIONS: 0.0,
 }  # fmt: skip
 """The first three are seconds. Smoke has none, since it runs wherever tests do."""
-_OF_POSTGRES_ALONE = ("blockers that closed in overlap",)
+_OF_POSTGRES_ALONE = (
+    "blockers that closed in overlap", "claims of limited types while a worker stood still in one",
+    "running jobs held by a caller's transaction",
+)  # fmt: skip
 _OF_SERVERS_ALONE = (
     *_OF_POSTGRES_ALONE, "server crashes", "commits in doubt that stood", "commits in doubt that did not",
     "listeners restored", "jobs found by polling alone",
 )  # fmt: skip
+_BY_JOBS = frozenset({
+    "acknowledged starts", "blockers that closed in overlap", "starts of one key within 5 ms",
+    "attempts of types with limits", "endings that the store refused", "big outputs",
+})  # fmt: skip
 _CRASHES_OF_REDIS = 0.4
 """It has one way to crash where Postgres has three."""
 _OF_TRANSACTIONS = ("commits in doubt that stood", "commits in doubt that did not")
+_OF_OUTPUTS = ("big outputs",)
+"""The history of Redis has none."""
 _LIMITS_OF_SERVERS = ("first completion after the server serves again, 95 of 100", growth.SESSIONS)
 
 PROFILES: Mapping[str, Profile] = {
@@ -142,7 +154,11 @@ class ChaosSettings:
     @property
     def gates(self) -> dict[str, int]:
         """What must have happened, for this store and this size."""
-        absent = {"postgres": (), "redis": (*_OF_POSTGRES_ALONE, *_OF_TRANSACTIONS), "sqlite": _OF_SERVERS_ALONE}
+        absent = {
+            "postgres": (),
+            "redis": (*_OF_POSTGRES_ALONE, *_OF_TRANSACTIONS, *_OF_OUTPUTS),
+            "sqlite": _OF_SERVERS_ALONE,
+        }
         known = {name: number for name, number in self.profile.gates.items() if name not in absent[self.store]}
         if not can_be_measured():
             known.pop(growth.WITNESSES, None)
@@ -162,6 +178,5 @@ class ChaosSettings:
     def _scaled(self, name: str, number: int) -> int:
         if name in ("kinds of fault", "kinds of poison buried", growth.WITNESSES):
             return min(number, self.fault_count) if name == "kinds of fault" else number
-        by_jobs = ("acknowledged starts", "blockers that closed in overlap", "starts of one key within 5 ms")
-        share = self.job_count / self.profile.jobs if name in by_jobs else self.fault_count / self.profile.faults
+        share = self.job_count / self.profile.jobs if name in _BY_JOBS else self.fault_count / self.profile.faults
         return math.floor(number * share) if share < 1 else number

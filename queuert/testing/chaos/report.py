@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from queuert.testing.chaos import growth
+from queuert.testing.chaos.evidence import Hang, shown
+from queuert.testing.chaos.history import History
 from queuert.testing.chaos.invariants import NOT_APPLICABLE, TITLES
 
 _SHOWN = 10
@@ -26,6 +28,13 @@ def measured(
     """The measures; None where there was nothing to be measured."""
     empty = {name for name, figure in OF_FIGURES.items() if not figures[figure]["count"]}
     return {name: None if name in empty or name in unmeasured else value for name, value in found.items()}
+
+
+def hangs(history: History) -> tuple[Hang, ...]:
+    """The workers that did not stop, with what they were at."""
+    found = [json.loads(told) for (told,) in history.rows("SELECT told FROM hangs ORDER BY rowid")]
+    names = {field.name for field in fields(Hang)}
+    return tuple(Hang(**{name: value for name, value in one.items() if name in names}) for one in found)
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,8 @@ class ChaosReport:
     """None is what nothing was measured of."""
     limits: dict[str, float]
     figures: dict[str, Any]
+    hangs: tuple[Hang, ...] = ()
+    """Workers that were asked to stop and had to be killed, with their stacks."""
     unwritten: tuple[str, ...] = ()
     """Files that could not be written when all was over, and why."""
 
@@ -125,4 +136,5 @@ class ChaosReport:
         for id, found in self.broken.items():
             lines.append(f"  {id} BROKEN, {len(found)} times: {TITLES[id]}")
             lines += [f"      {one}" for one in found[:_SHOWN]]
+        lines += [f"  {line}" for hang in self.hangs for line in shown(hang)]
         return [*lines, *(f"NOT WRITTEN: {one}" for one in self.unwritten)]

@@ -12,13 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import queuert.testing.chaos.holds
 import queuert.testing.chaos.invariants_of_chains
-import queuert.testing.chaos.zombies  # noqa: F401  (both register what they hold)
+import queuert.testing.chaos.invariants_of_sharing
+import queuert.testing.chaos.zombies  # noqa: F401  (they register what they hold)
 from queuert.errors import QueuertError
 from queuert.job_types import JobTypes
 from queuert.testing.chaos import files
 from queuert.testing.chaos.display import Display
-from queuert.testing.chaos.faults import INJECTORS, Scene, note_stop
+from queuert.testing.chaos.faults import INJECTORS, Scene
 from queuert.testing.chaos.figures import figures, measures, probes
 from queuert.testing.chaos.fleet import Fleet, Missed
 from queuert.testing.chaos.gates import asked_of
@@ -32,7 +34,8 @@ from queuert.testing.chaos.plan import Fault, Plan, make_plan
 from queuert.testing.chaos.profiles import ChaosSettings
 from queuert.testing.chaos.records import Records, Tail
 from queuert.testing.chaos.rehearsal import Rehearsal, rehearse
-from queuert.testing.chaos.report import ChaosReport, measured
+from queuert.testing.chaos.report import ChaosReport, hangs, measured
+from queuert.testing.chaos.stops import see_to_its_end
 from queuert.testing.chaos.stores import OwnedStore, owned_store
 from queuert.testing.chaos.timeline import timeline
 from queuert.testing.chaos.witnesses import Witnesses
@@ -162,8 +165,8 @@ class Conductor:
         state = state_for({"url": store.url, "listen_url": store.url})
         self._outsider = Outsider(state, job_types, directory, self._settings.seed)
         stack.callback(self._outsider.close)
-        stops, left = (Records(directory / f"{name}.jsonl") for name in ("stops", "left"))
-        return Scene(store, self._fleet, self._outsider, traces, gates, stops, left)
+        stops, left, hangs = (Records(directory / f"{name}.jsonl") for name in ("stops", "left", "hangs"))
+        return Scene(store, self._fleet, self._outsider, traces, gates, stops, left, hangs)
 
     def play(self) -> None:
         """Do everything until the last job has ended, or will not."""
@@ -270,7 +273,7 @@ class Conductor:
         self.facts |= self._store.last_words()
         began = time.time()
         for place, child in self._fleet.stop_workers():
-            note_stop(self.scene, place, child, "the end", began)
+            see_to_its_end(self.scene, place, child, "the end", began)
 
     def close(self) -> None:
         """End all processes."""
@@ -301,6 +304,7 @@ def _report(
         measures=measured(measures(history, drain_seconds), found, unmeasured(history)),
         limits=settings.limits,
         figures=found,
+        hangs=hangs(history),
     )
 
 

@@ -9,17 +9,19 @@ from typing import Any
 from queuert.client import AsyncClient
 from queuert.observability import events
 from queuert.state.adapter import StateAdapter
+from queuert.testing.chaos import stacks
 from queuert.testing.chaos.handlers import Handlers
 from queuert.testing.chaos.records import Records
 from queuert.testing.chaos.workload import job_types_of, load
 from queuert.urls import state_from_url
 from queuert.worker import InProcessWorker
+from queuert.worker.run import run
 
 _KEPT = (
-    events.WorkerStarted, events.WorkerStopped, events.AttemptStarted, events.AttemptCompleted, events.AttemptFailed,
-    events.AttemptAborted, events.AttemptInterrupted, events.AttemptBroken, events.CommitRefused, events.JobReaped,
-    events.JobsReleased, events.JobsSwept, events.ListenerLost, events.ListenerRestored, events.LoopFailed,
-    events.LoopRecovered, events.StateFailed,
+    events.WorkerStarted, events.WorkerStopping, events.WorkerStopped, events.AttemptStarted, events.AttemptCompleted,
+    events.AttemptFailed, events.AttemptRetried, events.AttemptAborted, events.AttemptInterrupted, events.AttemptBroken,
+    events.CommitRefused, events.JobReaped, events.JobsReleased, events.JobsSwept, events.ListenerLost,
+    events.ListenerRestored, events.LoopFailed, events.LoopRecovered, events.StateFailed,
 )  # fmt: skip
 
 
@@ -49,7 +51,18 @@ def state_for(settings: dict[str, Any]) -> StateAdapter:
         return state_from_url(url, **({} if url.startswith("sqlite") else {"answer_timeout": "3"}))
     from queuert.state.postgres import PostgresState
 
-    return PostgresState(url, listen_dsn=settings.get("listen_url"), connect_timeout=3.0, answer_timeout=3.0)
+    return PostgresState(
+        url,
+        listen_dsn=settings.get("listen_url"),
+        connect_timeout=3.0,
+        answer_timeout=3.0,
+        application_name=application_of(os.getpid()),
+    )
+
+
+def application_of(pid: int) -> str:
+    """By what the sessions of a process are known to the server, whatever proxy they come through."""
+    return f"queuert {pid}"
 
 
 def main(settings: dict[str, Any]) -> int:
@@ -59,11 +72,11 @@ def main(settings: dict[str, Any]) -> int:
     traces = Records(directory / "traces.jsonl", shift=shift)
     handlers = Handlers(settings["store"], traces, directory / "gates", settings["slot"])
     workload = None if settings["workload"] is None else load(settings["workload"])
-    own = handlers.steady_processors() if settings.get("steady") else handlers.processors()
+    own = handlers.steady_processors() if settings.get("steady") else handlers.processors(limits=settings["limits"])
     groups = [own, *([] if workload is None else [workload.processors()])]
     records = EventRecords(Records(directory / "events.jsonl", shift=shift), settings["slot"])
     client = AsyncClient(state_for(settings), job_types_of(workload), observability=records)
-    return InProcessWorker(
+    worker = InProcessWorker(
         client,
         groups,
         name=f"chaos-{os.getpid()}",
@@ -71,4 +84,5 @@ def main(settings: dict[str, Any]) -> int:
         connections=settings["connections"],
         grace=settings["grace"],
         poll_interval=0.5,
-    ).run()
+    )
+    return run(worker, loop_factory=stacks.new_event_loop)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from queuert.client.starts import NewChain
 from queuert.errors import ConfigurationError
 from queuert.job_types import JobType, JobTypes
+from queuert.limits import Limits, Rate
 from queuert.policies import LeasePolicy, RetryPolicy
 from queuert.worker.processors import Processors
 
@@ -25,6 +26,8 @@ PAUSING = RetryPolicy(max_attempts=1_000, initial=0.2, multiplier=1.5, maximum=1
 POISON = RetryPolicy(max_attempts=2, initial=0.0, jitter=0.0)
 TIDY = "tidy"
 """How a steady job has its worker give back what it does not use."""
+CLASH = "clash"
+"""How an attempt continues with a job whose id there is already: the store refuses that, the first time."""
 POISONS = ("exit", "segfault", "kill", "memory", "hang")
 
 
@@ -41,6 +44,8 @@ class Task(BaseModel):
     """So many attempts fail first."""
     how: str = ""
     """How it fails, or kills its process."""
+    ballast: str = ""
+    """What makes the input big, and the output as well."""
     gated: bool = False
     """Each attempt waits for a file of its own, and goes on when it is cancelled."""
 
@@ -49,6 +54,7 @@ class Done(BaseModel):
     """By which attempt."""
 
     attempt: int
+    ballast: str = ""
 
 
 effect = JobType("chaos.effect", input=Task, output=Done, continues_with="chaos.effect")
@@ -69,13 +75,25 @@ steady = JobType("chaos.steady", input=Task, output=Done, continues_with="chaos.
 """What the witnesses do, who live through the run; nobody else handles it."""
 steady_in_thread = JobType("chaos.steady_in_thread", input=Task, output=Done)
 """The same in a thread."""
+limited = JobType("chaos.limited", input=Task, output=Done)
+"""With an effect, and with few places for all workers together."""
+keyed = JobType("chaos.keyed", input=Task, output=Done)
+"""One at a time of each key."""
+rated = JobType("chaos.rated", input=Task, output=Done)
+"""So many beginnings in a time, of each key."""
+LIMITS: Mapping[str, Limits] = {
+    limited.name: Limits(concurrency=4), keyed.name: Limits(per_key=1), rated.name: Limits(rate=Rate(5, per=0.5)),
+}  # fmt: skip
+"""Who handles one of these claims nothing ahead, so half of the workers does."""
 nobody = JobType("chaos.nobody", input=Task, output=Done)
 """Has no handler."""
-JOB_TYPES = JobTypes(effect, threaded, plain, flaky, blocking, poison, fleeting, steady, steady_in_thread, nobody)
+JOB_TYPES = JobTypes(
+    effect, threaded, plain, flaky, blocking, poison, fleeting, steady, steady_in_thread, limited, keyed, rated, nobody
+)
 
-WITH_EFFECT = frozenset({effect.name, threaded.name, flaky.name, blocking.name, steady.name, steady_in_thread.name})
+WITH_EFFECT = frozenset(one.name for one in (effect, threaded, flaky, blocking, steady, steady_in_thread, limited))
 """Types whose jobs write an effect in the transaction that ends them."""
-PATIENT = WITH_EFFECT | {plain.name, fleeting.name}
+PATIENT = WITH_EFFECT | {plain.name, fleeting.name, keyed.name, rated.name}
 """Types that never fail for good."""
 
 

@@ -7,6 +7,9 @@ from typing import Any, Protocol
 from queuert.testing.chaos.history import History
 from queuert.testing.fault_proxy import FaultProxy
 
+CLAIM, START = "claim", "start"
+"""What a process may be frozen in the midst of."""
+
 
 class OwnedStore(Protocol):
     """A store that is started, broken, asked and read by the run. Methods that ask raise while it is down."""
@@ -55,6 +58,14 @@ class OwnedStore(Protocol):
 
     def sessions(self) -> int | None:
         """Sessions of others than the run itself that the server has now; None where there is no server."""
+        ...
+
+    def stands_in(self, pid: int, what: str) -> bool:
+        """Whether this process, which is frozen, stands in a transaction of its own: in a `claim` or in a `start`."""
+        ...
+
+    def session_list(self) -> list[str]:
+        """What the server says of all sessions, a line each; what it does not say is left out. Never raises."""
         ...
 
     def break_it(self, kind: str, measure: float) -> tuple[float | None, str]:

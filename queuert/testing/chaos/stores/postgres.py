@@ -19,6 +19,7 @@ from queuert.embedded import EmbeddedPostgres
 from queuert.embedded.server import wait_until
 from queuert.errors import QueuertError
 from queuert.testing.chaos.history import History
+from queuert.testing.chaos.stores.base import CLAIM
 from queuert.testing.fault_proxy import FaultProxy
 
 _AUDIT: LiteralString = """
@@ -68,7 +69,7 @@ _EFFECTS: LiteralString = (
 _JOBS: LiteralString = f"""
 SELECT id, type, chain_id, chain_index, status, chain_status, attempt, uncounted, lease_expirations, open_blockers,
     {_SECONDS.format("created_at")}, {_SECONDS.format("scheduled_at")}, {_SECONDS.format("finished_at")},
-    {_SECONDS.format("chain_closed_at")}, deduplication_key AS key, continued_by, output::text, holder
+    {_SECONDS.format("chain_closed_at")}, deduplication_key AS key, limit_key, continued_by, output::text, holder
 FROM queuert.job"""
 _BLOCKERS: LiteralString = "SELECT job_id, blocker_chain_id AS chain_id, closed FROM queuert.job_blocker"
 _OURS: LiteralString = "datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
@@ -107,8 +108,6 @@ class OwnedPostgres:
     def start(self) -> None:
         """Start the server, migrate (some at the same time, as fleets do), and lay the audit."""
         self._server.start()
-        with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute("ALTER DATABASE postgres SET idle_in_transaction_session_timeout = '20s'")
         migrators = [threading.Thread(target=self._migrate) for _ in range(_MIGRATORS)]
         for migrator in migrators:
             migrator.start()
@@ -157,6 +156,24 @@ class OwnedPostgres:
         """Backends of others."""
         query: LiteralString = f"SELECT count(*) FROM pg_stat_activity WHERE {_OTHERS}"
         return int(self._one(query))
+
+    def stands_in(self, pid: int, what: str) -> bool:
+        """Whether a session of the process is idle in a transaction; in a claim it has the lock of limited types."""
+        locked: LiteralString = """EXISTS (SELECT FROM pg_locks
+            WHERE pg_locks.pid = one.pid AND locktype = 'advisory' AND granted)"""
+        query: LiteralString = """SELECT count(*) FROM pg_stat_activity AS one
+            WHERE application_name = %s AND state = 'idle in transaction'"""
+        return bool(self._one(f"{query} AND {locked}" if what == CLAIM else query, f"queuert {pid}"))
+
+    def session_list(self) -> list[str]:
+        """What each backend does, and what it waits for."""
+        query: LiteralString = f"""SELECT concat_ws(' | ', pid, application_name, state,
+                age(clock_timestamp(), state_change), concat_ws('/', wait_event_type, wait_event),
+                nullif(pg_blocking_pids(pid)::text, '{{}}'), left(regexp_replace(query, '\\s+', ' ', 'g'), 100))
+            FROM pg_stat_activity WHERE {_OTHERS} ORDER BY pid"""
+        with suppress(psycopg.Error), self._stranger() as connection:
+            return [line for (line,) in connection.execute(query)]
+        return []
 
     # --- faults -------------------------------------------------------------------------------------------------------
 

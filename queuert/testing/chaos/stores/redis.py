@@ -122,6 +122,17 @@ class OwnedRedis:
         with self._client() as client:
             return len([one for one in client.client_list() if one["name"] != _STRANGER])
 
+    def stands_in(self, pid: int, what: str) -> bool:
+        """Nobody does: one call is one transaction."""
+        return False
+
+    def session_list(self) -> list[str]:
+        """What each client did last, and how long ago."""
+        names = ("id", "name", "age", "idle", "flags", "cmd")
+        with suppress(redis.RedisError), self._client() as client:
+            return [" | ".join(f"{name} {one[name]}" for name in names) for one in client.client_list()]
+        return []
+
     def break_it(self, kind: str, measure: float) -> tuple[float | None, str]:
         """Break the server."""
         if kind in ("kill redis", "restart redis"):
@@ -298,7 +309,8 @@ def _jobs(client: Any, prefix: str) -> Iterator[dict[str, Any]]:
             "open_blockers": numbers["open"], "key": fields.get("dedup"), "continued_by": fields.get("next"),
             "created_at": _seconds(fields.get("created")), "scheduled_at": _seconds(fields.get("due")),
             "finished_at": _seconds(fields.get("finished")), "chain_closed_at": _seconds(fields.get("closed")),
-            "holder": fields.get("holder"), "blockers": int(fields.get("blockers", "0")),
+            "holder": fields.get("holder"), "limit_key": fields.get("limit"),
+            "blockers": int(fields.get("blockers", "0")),
         }  # fmt: skip
 
 

@@ -60,7 +60,8 @@ _AUDIT = (
 _TIMES = ("at", "old_lease", "new_lease", "old_scheduled", "new_scheduled")
 _JOBS = """SELECT id, type, chain_id, chain_index, status, chain_status, attempt, uncounted, lease_expirations,
     open_blockers, created_at / 1e6 AS created_at, scheduled_at / 1e6 AS scheduled_at, finished_at / 1e6 AS finished_at,
-    chain_closed_at / 1e6 AS chain_closed_at, deduplication_key AS key, continued_by, output, holder FROM queuert_job"""
+    chain_closed_at / 1e6 AS chain_closed_at, deduplication_key AS key, continued_by, output, holder,
+    limit_key FROM queuert_job"""
 
 
 @dataclass(slots=True)
@@ -162,6 +163,14 @@ class OwnedSQLite:
     def sessions(self) -> int | None:
         """There is no server."""
         return None
+
+    def stands_in(self, pid: int, what: str) -> bool:
+        """Nobody does: one call is one transaction."""
+        return False
+
+    def session_list(self) -> list[str]:
+        """There are none."""
+        return []
 
     def break_it(self, kind: str, measure: float) -> tuple[float | None, str]:
         """Hold the write lock for a while."""

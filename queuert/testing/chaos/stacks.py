@@ -1,0 +1,89 @@
+"""Where a process of a run is: the stacks of its threads and of its tasks, written to its log when a signal asks.
+
+There are two signals, as neither way tells everything. ``THREADS`` is answered by faulthandler, in C: also where a call
+never gives the interpreter back. ``TASKS`` is answered by a thread that waits for nothing else: also where the event
+loop is blocked, but not without the interpreter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import io
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+THREADS = signal.SIGUSR1
+TASKS = signal.SIGUSR2
+_DEEPEST = 100
+_AWAITED = ("cr_await", "gi_yieldfrom", "ag_await")
+_FRAMES = ("cr_frame", "gi_frame", "ag_frame")
+_ERRORS = 2
+"""The descriptor of the log."""
+
+_loops: list[asyncio.AbstractEventLoop] = []
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """An event loop whose tasks are told of."""
+    loop = asyncio.new_event_loop()
+    _loops.append(loop)
+    return loop
+
+
+def tell_on_signals() -> None:
+    """Answer the signals from now on. Call it before any thread is started: each must have ``TASKS`` blocked."""
+    faulthandler.register(THREADS, file=_ERRORS, all_threads=True)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {TASKS})
+    threading.Thread(target=_answer, name="queuert-chaos-stacks", daemon=True).start()
+
+
+def end_of_tasks(pid: int) -> str:
+    """The last line of an answer to ``TASKS``."""
+    return f"--- end of the tasks of process {pid} ---"
+
+
+def _answer() -> None:
+    while True:
+        signal.sigwait({TASKS})
+        os.write(_ERRORS, told_tasks().encode(errors="replace"))
+
+
+def told_tasks() -> str:
+    """All tasks of this process's event loops, each with the calls that it waits in, the innermost last."""
+    told = io.StringIO()
+    print(f"--- tasks of process {os.getpid()} ---", file=told)
+    for loop in _loops:
+        for task in sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name()):
+            print(f"Task {task.get_name()}, waits for {getattr(task, '_fut_waiter', None)!r}", file=told)
+            for frame in _frames(task.get_coro()):
+                print(f'  File "{frame.f_code.co_filename}", line {frame.f_lineno} in {_name(frame)}', file=told)
+    print(end_of_tasks(os.getpid()), file=told)
+    return told.getvalue()
+
+
+def _frames(waits: Any) -> Iterator[FrameType]:
+    """The frames of a coroutine, and of what it waits for: `Task.get_stack` has the first alone."""
+    for _ in range(_DEEPEST):
+        frame = _first(waits, _FRAMES)
+        if frame is None:
+            return
+        yield frame
+        waits = _first(waits, _AWAITED) or _stepped(frame)
+
+
+def _first(one: Any, names: tuple[str, ...]) -> Any:
+    return next((found for name in names if (found := getattr(one, name, None)) is not None), None)
+
+
+def _stepped(frame: FrameType) -> Any:
+    """The coroutine that an object steps through by hand, as a worker's place does with an attempt's."""
+    return getattr(frame.f_locals.get("self"), "_coroutine", None)
+
+
+def _name(frame: FrameType) -> str:
+    return frame.f_code.co_qualname

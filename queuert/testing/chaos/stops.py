@@ -1,0 +1,79 @@
+"""Workers that are asked to stop. One that does not is killed, and what it was at is kept."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from queuert.testing.chaos import evidence
+from queuert.testing.chaos.faults import Scene, injector
+from queuert.testing.chaos.fleet import GRACE, Place
+from queuert.testing.chaos.plan import Fault
+from queuert.testing.chaos.processes import Child
+
+STOPPING = GRACE + 30.0
+"""Seconds after which a worker that was asked to stop hangs: its grace, the ten seconds that a stop promises to take
+beyond it, and twice as much again for a machine on which all processes of a run want two processors."""
+
+
+@injector("stop worker", "hurry worker")
+def stop_worker(scene: Scene, fault: Fault) -> str:
+    """Ask it to stop, once or twice; the server is there meanwhile."""
+    place = scene.worker(fault)
+    with scene.server, place.held() as child:
+        began = time.time()
+        child.send(signal.SIGTERM)
+        if fault.kind == "hurry worker":
+            time.sleep(0.05 + 0.2 * fault.measure)
+            child.send(signal.SIGTERM)
+        see_to_its_end(scene, place, child, fault.kind, began)
+        place.wait_for_successor(child)
+    return f"process {child.pid}, exit code {child.code}"
+
+
+@injector("stop worker at start")
+def stop_at_start(scene: Scene, fault: Fault) -> str:
+    """Kill it, and ask its successor to stop as soon as it is there."""
+    place = scene.worker(fault)
+    with scene.server, place.held() as child:
+        child.kill()
+        successor = place.wait_for_successor(child)
+        time.sleep(0.3 * fault.measure)
+        began = time.time()
+        successor.send(signal.SIGTERM)
+        see_to_its_end(scene, place, successor, fault.kind, began)
+        place.wait_for_successor(successor)
+    return f"process {successor.pid}, exit code {successor.code}"
+
+
+def see_to_its_end(scene: Scene, place: Place, child: Child, kind: str, began: float) -> None:
+    """Wait for a worker that was asked to stop at ``began``, and kill it if it takes too long; note how it ended."""
+    killed = not child.wait(max(0.0, began + STOPPING - time.time()))
+    if killed:
+        end_by_force(scene, place, child, kind, time.time() - began)
+    note_stop(scene, place, child, kind, began, killed=killed)
+
+
+def end_by_force(scene: Scene, place: Place, child: Child, kind: str, waited: float) -> None:
+    """Keep what it was at, and kill it."""
+    found = evidence.gather(
+        child,
+        scene.fleet.log_of(place),
+        scene.fleet.directory / "events.jsonl",
+        slot=place.number,
+        kind=kind,
+        waited=round(waited, 3),
+        sessions=scene.store.session_list(),
+    )
+    scene.hangs.add(**found.as_row())
+    child.kill()
+
+
+def note_stop(scene: Scene, place: Place, child: Child, kind: str, began: float, *, killed: bool) -> None:
+    """Write down how a worker ended that was asked to stop, and each lease that it left."""
+    ended = time.time()
+    left = scene.store.leases_of(child.pid)
+    common = {"slot": place.number, "pid": child.pid, "kind": kind, "began": began, "ended": ended}
+    scene.stops.add(**common, code=child.code, leases=len(left), killed=int(killed))
+    for job_id, attempt in left:
+        scene.left.add(pid=child.pid, job_id=job_id, attempt=attempt)
