@@ -5,15 +5,30 @@ Only additions, each of them short: the version before goes on beside this one.
 
 from __future__ import annotations
 
+from alembic import op
+
 revision = "0009"
 down_revision = "0008"
 branch_labels = None
 depends_on = None
 
 
+# What a row of `bulk_stage` names is dropped by whoever cleans up: only a name that a bulk write makes may stand there.
+# The constraint comes first, so that nobody adds another name between the deletion and the look at all rows.
+STAGE_NAMES = (
+    """ALTER TABLE bulk_stage ADD CONSTRAINT bulk_stage_name_is_made
+       CHECK (name ~ '^bulk_stage_[0-9a-f]{32}$') NOT VALID""",
+    "DELETE FROM bulk_stage WHERE name !~ '^bulk_stage_[0-9a-f]{32}$'",
+    "ALTER TABLE bulk_stage VALIDATE CONSTRAINT bulk_stage_name_is_made",
+)
+ANY_STAGE_NAMES = ("ALTER TABLE bulk_stage DROP CONSTRAINT bulk_stage_name_is_made",)
+
+
 def upgrade() -> None:
-    """Nothing yet."""
+    for statement in STAGE_NAMES:
+        op.execute(statement)
 
 
 def downgrade() -> None:
-    """Nothing yet."""
+    for statement in ANY_STAGE_NAMES:
+        op.execute(statement)
