@@ -49,7 +49,7 @@ class Limited:
         user = f"user-{namespace}"
         rules = [word.replace("{queuert:shop}", f"{{queuert:{namespace}}}") for word in documented_rules()]
         self.admin.execute_command("ACL", "SETUSER", user, *rules)
-        return self.server.url().replace("redis://", f"redis://{user}:PASSWORD@")
+        return self.server.url(user=user, password="PASSWORD")
 
 
 @pytest.fixture(scope="module")

@@ -52,6 +52,8 @@ COMPOSED = {
     "queuert/spark/read/csv_arrow.py",
     "queuert/state/sqlite/link.py",
     "queuert/state/sqlite/listing.py",
+    # A password of hexadecimal digits, for a server without a client.
+    "queuert/embedded/postgres.py",
 }
 """Files in which some text of SQL is put together at all."""
 

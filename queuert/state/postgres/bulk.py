@@ -105,7 +105,7 @@ def bulk_session(settings: BulkSettings, *, application_name: str = "queuert bul
 
 
 def is_stage(name: str) -> bool:
-    """Whether this is how :func:`make_stage` names tables. What a row holds may be any text that somebody wrote there."""
+    """Whether this is how :func:`make_stage` names tables. What a row holds may be any text that somebody wrote."""
     return _MADE_HERE.fullmatch(name) is not None
 
 
@@ -121,7 +121,7 @@ def checked_stage(name: str) -> str:
 
 
 def staged(statement: bytes, stage: str, *, columns: Sequence[str] = (), **parts: str) -> bytes:
-    """A statement with the name of its staging table put in, and those of columns, quoted; other parts are text of ours.
+    """A statement with the names of its staging table and of columns put in, quoted; other parts are text of ours.
 
     Raises:
         StateError: the name is not one of a staging table.
