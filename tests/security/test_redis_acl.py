@@ -71,10 +71,58 @@ def limited(request: pytest.FixtureRequest) -> Iterator[Limited]:
 
 SINCE = {
     **dict.fromkeys(
-        "del exists get hdel hello hexists hget hgetall hincrby hmget hset hvals incr info lindex llen lpop lpush lrange"
-        " lrem lset ping pexpire publish role rpush sadd select set smembers srem subscribe time unsubscribe zadd zcard"
-        " zcount zrange zrangebylex zrangebyscore zrem zremrangebyscore zrevrange zrevrangebylex zrevrangebyscore zscore"
-        " eval evalsha client|setname config|get".split(),
+        [
+            "del",
+            "exists",
+            "get",
+            "hdel",
+            "hello",
+            "hexists",
+            "hget",
+            "hgetall",
+            "hincrby",
+            "hmget",
+            "hset",
+            "hvals",
+            "incr",
+            "info",
+            "lindex",
+            "llen",
+            "lpop",
+            "lpush",
+            "lrange",
+            "lrem",
+            "lset",
+            "ping",
+            "pexpire",
+            "publish",
+            "role",
+            "rpush",
+            "sadd",
+            "select",
+            "set",
+            "smembers",
+            "srem",
+            "subscribe",
+            "time",
+            "unsubscribe",
+            "zadd",
+            "zcard",
+            "zcount",
+            "zrange",
+            "zrangebylex",
+            "zrangebyscore",
+            "zrem",
+            "zremrangebyscore",
+            "zrevrange",
+            "zrevrangebylex",
+            "zrevrangebyscore",
+            "zscore",
+            "eval",
+            "evalsha",
+            "client|setname",
+            "config|get",
+        ],
         (6, 0),
     ),
     "lmove": (6, 2),
@@ -167,7 +215,10 @@ async def test_a_worker_with_hints(limited: Limited) -> None:
 )
 def test_what_it_may_not(limited: Limited, words: tuple[str, ...]) -> None:
     url = limited.url("own")
-    with redis.Redis.from_url(url) as user, pytest.raises(redis.ResponseError, match=r"(?i)no permissions|ACL|can.t run this command"):
+    with (
+        redis.Redis.from_url(url) as user,
+        pytest.raises(redis.ResponseError, match=r"(?i)no permissions|ACL|can.t run this command"),
+    ):
         user.execute_command(*words)
 
 
