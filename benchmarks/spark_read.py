@@ -128,7 +128,7 @@ def _expressions(columns: tuple[str, ...]) -> str:
 def _jdbc_url(bench: Bench) -> str:
     with psycopg.connect(bench.dsn) as connection:
         info = connection.info
-        return f"jdbc:postgresql://{info.host}:{info.port}/{info.dbname}?user={info.user}"
+        return f"jdbc:postgresql://{info.host}:{info.port}/{info.dbname}?user={info.user}&password={info.password}"
 
 
 def _consume(frame: Any) -> None:

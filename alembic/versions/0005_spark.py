@@ -82,7 +82,7 @@ def downgrade() -> None:
         """DO $$
            DECLARE stage text;
            BEGIN
-               FOR stage IN SELECT name FROM bulk_stage LOOP
+               FOR stage IN SELECT name FROM bulk_stage WHERE name ~ '^bulk_stage_[0-9a-f]{32}$' LOOP
                    EXECUTE format('DROP TABLE IF EXISTS %I', stage);
                END LOOP;
            END $$"""

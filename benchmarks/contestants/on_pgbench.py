@@ -5,6 +5,7 @@ Its variables hold what one statement returned and the next one is given. Tokens
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from benchmarks.child import Meter, Request, serve
 from benchmarks.contestants import bare_postgres
@@ -65,13 +67,17 @@ def drain(request: Request) -> dict[str, float]:
 
 def _run(request: Request, script: str, transactions: int, variables: dict[str, str]) -> dict[str, float]:
     """Time it as pgbench does: without the time that the connection took."""
+    parts = conninfo_to_dict(request.server)
+    # Others can see arguments.
+    environment = {**os.environ, "PGPASSWORD": str(parts.pop("password", ""))}
+    address = make_conninfo("", **parts)
     defined = [f"-D{name}={value}" for name, value in variables.items()]
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
         file.write(script)
         file.flush()
         command = [str(_program()), "-n", "-M", "prepared", "-c1", f"-t{transactions}", "-f", file.name, *defined]
         with Meter(request.jobs, children=True) as meter:
-            told = subprocess.run([*command, request.server], capture_output=True, text=True, check=False)
+            told = subprocess.run([*command, address], capture_output=True, text=True, check=False, env=environment)
     found = re.search(r"tps = ([\d.]+)", told.stdout)
     if told.returncode != 0 or found is None:
         raise SystemExit(f"pgbench failed: {told.stderr.strip()}")

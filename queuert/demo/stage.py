@@ -110,7 +110,7 @@ def _on_given_database() -> str:
 def _on_own_postgres(workspace: Path) -> str:
     code = (
         "from queuert.embedded import EmbeddedPostgres as P; "
-        f's = P("{workspace}/postgres").start(); input(s.dsn() + "  (Enter stops it) "); s.close()'
+        f's = P({str(workspace / "postgres")!r}).start(); input(s.dsn() + "  (Enter stops it) "); s.close()'
     )
     return (
         f"kept: {workspace} (the server's data, the logs, the report)\n"

@@ -1,10 +1,14 @@
 """A Postgres server of this process's own."""
 
 import contextlib
+import functools
 import os
+import re
+import secrets
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
@@ -19,13 +23,23 @@ from queuert.embedded.workspace import processes_in
 _UNSAFE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 _LOCALES = ("C.UTF-8", "C")
 _STATUS_LINE = 7
+_PASSWORD_FILE = "queuert.password"
+_ASKS_FOR_THE_PASSWORD = "".join(
+    f"{kind:7} {databases:11} all {address:12} scram-sha-256\n"
+    for databases in ("all", "replication")
+    for kind, address in (("local", ""), ("host", "127.0.0.1/32"), ("host", "::1/128"))
+)
+"""A file `pg_hba.conf`, as `initdb` writes it."""
+
+_ITERATIONS_SINCE = 16
 
 
 class EmbeddedPostgres(EmbeddedServer):
-    """A Postgres server on 127.0.0.1, without passwords, that ends with this process.
+    """A Postgres server on 127.0.0.1 that ends with this process, and asks everybody for a password.
 
-    Works as root (in a user namespace, else as nobody) and as an ordinary user. The binaries are those of
-    `find_postgres`.
+    The password is random, stands in `dsn()`, and is kept in the data directory, which only its owner can read: other
+    users of the machine can reach the port, and would be superusers. Works as root (in a user namespace, else as
+    nobody) and as an ordinary user. The binaries are those of `find_postgres`.
 
     Example:
         >>> with EmbeddedPostgres() as server:  # doctest: +SKIP
@@ -56,6 +70,7 @@ class EmbeddedPostgres(EmbeddedServer):
             timeout: seconds to wait for a start, and for an orderly stop.
         """
         super().__init__(data_dir, port, timeout, in_memory=not durable)
+        self._password: str | None = None
         self.settings: dict[str, str] = {
             "listen_addresses": HOST,
             "unix_socket_directories": "",
@@ -65,34 +80,88 @@ class EmbeddedPostgres(EmbeddedServer):
         }
 
     def dsn(self, dbname: str = "postgres") -> str:
-        """The connection string of a database of this server, as a URI."""
-        return f"postgresql://postgres@{HOST}:{self.port}/{quote(dbname, safe='')}"
+        """The connection string of a database of this server, as a URI. It holds the password: print it nowhere."""
+        return f"postgresql://postgres:{self.password}@{HOST}:{self.port}/{quote(dbname, safe='')}"
+
+    @property
+    def password(self) -> str:
+        """The superuser's password: the one of the data directory, or a new one for a directory that is to be made."""
+        if self._password is None:
+            try:
+                self._password = self._password_file.read_text(encoding="ascii").strip()
+            except FileNotFoundError:
+                self._password = secrets.token_hex(16)
+        return self._password
+
+    def close(self) -> None:
+        """Stop the server, and remove its data when they were in a temporary directory."""
+        super().close()
+        self._password = None
+
+    @property
+    def _password_file(self) -> Path:
+        """It goes where the data go: into a copy of the directory, and away with it."""
+        return self.data_dir / _PASSWORD_FILE
 
     def _prepare(self) -> None:
         if not (self.data_dir / "PG_VERSION").exists():
             self._make_data_directory()
         self._drop_stale_pid_file()
+        if not self._password_file.exists():
+            self._close_to_others()
 
     def _make_data_directory(self) -> None:
         identity, binaries = choose_identity(find_postgres())
         self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         if identity == "nobody":
             self._give_to_nobody()
-        for locale in _LOCALES:
-            command = _initdb(binaries, self.data_dir, locale)
-            with self.log_file.open("ab") as log:
-                done = subprocess.run(
-                    wrap(command, identity=identity),
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=_environment(),
-                    cwd="/",
-                    check=False,
-                )
-            if done.returncode == 0:
-                return
+        password = self._write_password()
+        try:
+            for locale in _LOCALES:
+                if self._runs(_initdb(binaries, self.data_dir, locale, password)):
+                    password.replace(self._password_file)
+                    return
+        finally:
+            password.unlink(missing_ok=True)
         raise self._error(f"could not make the data directory {self.data_dir}")
+
+    def _write_password(self) -> Path:
+        """A file with the password, beside the data directory, that the server's user alone can read."""
+        number, name = tempfile.mkstemp(prefix=f"{self.data_dir.name}.", dir=self.data_dir.parent)
+        with os.fdopen(number, "w", encoding="ascii") as file:
+            file.write(f"{self.password}\n")
+        if choose_identity(find_postgres())[0] == "nobody":
+            shutil.chown(name, "nobody")
+        return Path(name)
+
+    def _close_to_others(self) -> None:
+        """Ask for a password in a directory of an older version, which let in everybody who could reach the port."""
+        password = self._write_password()
+        try:
+            _, binaries = choose_identity(find_postgres())
+            command = [str(binaries.postgres), "--single", "-D", str(self.data_dir), "postgres"]
+            # The statement goes by the standard input: others can see arguments.
+            if not self._runs(command, f"ALTER ROLE postgres PASSWORD '{self.password}'\n"):
+                raise self._error(f"could not set a password in {self.data_dir}")
+            (self.data_dir / "pg_hba.conf").write_text(_ASKS_FOR_THE_PASSWORD, encoding="ascii")
+            password.replace(self._password_file)
+        finally:
+            password.unlink(missing_ok=True)
+
+    def _runs(self, command: list[str], text: str | None = None) -> bool:
+        """Run a program of the server's to its end; whether that was a good one."""
+        identity, _ = choose_identity(find_postgres())
+        with self.log_file.open("ab") as log:
+            done = subprocess.run(
+                wrap(command, identity=identity),
+                input=b"" if text is None else text.encode(),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=_environment(),
+                cwd="/",
+                check=False,
+            )
+        return done.returncode == 0
 
     def _give_to_nobody(self) -> None:
         """Nobody must own the directory, and be able to reach it; only a temporary parent is ours to open."""
@@ -136,12 +205,26 @@ class EmbeddedPostgres(EmbeddedServer):
         return len(lines) > _STATUS_LINE and lines[0] == str(pid) and lines[_STATUS_LINE].strip() == "ready"
 
 
-def _initdb(binaries: PostgresBinaries, data_dir: Path, locale: str) -> list[str]:
-    return [
+def _initdb(binaries: PostgresBinaries, data_dir: Path, locale: str, password: Path) -> list[str]:
+    command = [
         str(binaries.initdb),
         *("-D", str(data_dir), "-U", "postgres", "-E", "UTF8", f"--locale={locale}"),
-        *("--auth=trust", "--no-sync", "--no-instructions"),
+        *("--auth=scram-sha-256", f"--pwfile={password}", "--no-sync", "--no-instructions"),
     ]
+    if _major_version(binaries) >= _ITERATIONS_SINCE:
+        # Many iterations protect passwords that can be guessed, and cost each connection some milliseconds.
+        command += ["-c", "scram_iterations=1"]
+    return command
+
+
+@functools.cache
+def _major_version(binaries: PostgresBinaries) -> int:
+    """Of these programs; 0 where they do not tell."""
+    done = subprocess.run(
+        [str(binaries.postgres), "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    found = re.search(r"\) (\d+)", done.stdout)
+    return 0 if found is None else int(found[1])
 
 
 def _environment() -> dict[str, str]:

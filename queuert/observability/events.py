@@ -92,6 +92,20 @@ class ChainStarted(BaseEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TickIdTaken(BaseEvent):
+    """A job of another type had the id of a tick's chain: the tick was not lost, its chain has a new id.
+
+    Whoever may start chains can take such an id, by mistake or to keep a schedule from running.
+    """
+
+    level: ClassVar[str] = "warning"
+    worker: str
+    schedule: str
+    taken_id: str
+    chain_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChainClosed(BaseEvent):
     """A chain was closed, by an attempt of one of its jobs or from outside, ``duration`` seconds after it was started.
 

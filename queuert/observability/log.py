@@ -20,6 +20,8 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.LoopFailed: "the %(loop)s of worker %(worker)s failed (%(failures)s in a row), again in %(retry_in)s s: "
     "%(error)s",
     events.LoopRecovered: "the %(loop)s of worker %(worker)s works again after %(failures)s failures",
+    events.TickIdTaken: "the id %(taken_id)s of a tick of schedule %(schedule)s is taken by a job of another type; "
+    "worker %(worker)s started the tick's chain as %(chain_id)s",
     events.ChainStarted: "chain %(chain_id)s (%(type)s) started; in the caller's transaction: "
     "%(in_callers_transaction)s",
     events.ChainClosed: "chain %(chain_id)s (%(type)s) is %(status)s, %(duration)s s after its start",

@@ -4,6 +4,7 @@ Counters (the attributes in brackets):
 
 - ``queuert.worker.started``, ``.stopping``, ``.stopped``; ``queuert.worker.error`` (``queuert.worker.loop``)
 - ``queuert.chain.started`` (``queuert.chain.type``)
+- ``queuert.schedule.id_taken``: chains of schedules that were started under another id than their ticks'
 - ``queuert.chain.closed`` (``queuert.chain.type``, ``queuert.chain.status``)
 - from outside: ``queuert.chain.continued`` and ``.retried`` (``queuert.chain.type``), ``queuert.chain.deleted``,
   ``queuert.job.triggered``
@@ -109,6 +110,7 @@ def _of_chains(meter: Meter) -> dict[type[events.Event], _Handler]:
     started = _counter(meter, "chain.started", "chain", "Chains written")
     closed = _counter(meter, "chain.closed", "chain", "Chains closed, by an attempt or from outside")
     duration = _histogram(meter, "chain.duration", "From a chain's start to its end")
+    taken = _counter(meter, "schedule.id_taken", "chain", "Chains of schedules whose ids jobs of other types had")
 
     def close(event: events.ChainClosed) -> None:
         attributes = {"queuert.chain.type": event.type, "queuert.chain.status": event.status.value}
@@ -119,6 +121,7 @@ def _of_chains(meter: Meter) -> dict[type[events.Event], _Handler]:
     return {
         events.ChainStarted: lambda event: started.add(1, {"queuert.chain.type": event.type}),
         events.ChainClosed: close,
+        events.TickIdTaken: lambda event: taken.add(1),
     }
 
 

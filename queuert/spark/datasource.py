@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+import hashlib
+from typing import Any, ClassVar
 
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -14,6 +16,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from queuert.job_types import JobType
 from queuert.spark.errors import SparkOptionError
 from queuert.spark.options import WriteOptions, parse_options
 from queuert.spark.processes import spare_the_loaded
@@ -22,6 +25,9 @@ from queuert.spark.read.options import ReadOptions, StreamReadOptions
 
 class QueuertDataSource(DataSource):
     """Jobs as DataFrames and DataFrames as jobs. Options are in :mod:`queuert.spark.options`."""
+
+    declared: ClassVar[JobType[Any, Any] | None] = None
+    """The job type that rows of writes are checked against; None: the one that the options name, if any."""
 
     @classmethod
     def name(cls) -> str:
@@ -57,7 +63,7 @@ class QueuertDataSource(DataSource):
         spare_the_loaded()
         if overwrite:
             raise SparkOptionError("jobs are never overwritten: use mode('append')")
-        return JobBatchWriter(parse_options(WriteOptions, self.options), schema)
+        return JobBatchWriter(parse_options(WriteOptions, self.options), schema, self.declared)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """A writer of a stream's micro-batches."""
@@ -65,7 +71,26 @@ class QueuertDataSource(DataSource):
 
         if overwrite:
             raise SparkOptionError("a stream of jobs has no output mode 'complete': use outputMode('append')")
-        return JobStreamWriter(parse_options(WriteOptions, self.options), schema)
+        return JobStreamWriter(parse_options(WriteOptions, self.options), schema, self.declared)
+
+
+def declaring(job_type: JobType[Any, Any]) -> type[QueuertDataSource]:
+    """The data source of writes whose rows are checked against a job type, under a name of its own.
+
+    Spark sends the class to its Python processes as it sends functions. An option could not carry the job type: whoever
+    may write SQL gives options, and what is pickled runs.
+    """
+    pickled: bytes = cloudpickle.dumps(job_type)
+    digest = hashlib.sha256(pickled).hexdigest()[:32]
+
+    class DeclaringDataSource(QueuertDataSource):
+        declared = job_type
+
+        @classmethod
+        def name(cls) -> str:
+            return f"queuert_{digest}"
+
+    return DeclaringDataSource
 
 
 def register(spark: SparkSession) -> None:

@@ -6,14 +6,10 @@ Spark hands options on as text, with names in any case. Each field here is the o
 
 from __future__ import annotations
 
-import base64
-import binascii
 import os
-import pickle
 import re
 import uuid
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -133,14 +129,6 @@ def _identifier(what: str) -> AfterValidator:
     return AfterValidator(lambda value: check_text(value, what=what, max_chars=256))
 
 
-def _checked_pickle(text: str) -> str:
-    with suppress(binascii.Error, ValueError):
-        data = base64.b64decode(text, validate=True)
-        if data[:1] == pickle.PROTO and data[-1:] == pickle.STOP:
-            return text
-    raise ValueError("not a pickled job type, as enqueue gives it")
-
-
 class WriteOptions(ConnectionOptions):
     """Options of ``df.write`` and ``df.writeStream``."""
 
@@ -148,8 +136,6 @@ class WriteOptions(ConnectionOptions):
     """The type of the first jobs of the new chains."""
     job_types: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
     """``module:attribute`` of the JobTypes (or JobType) that declares it: rows are then checked against its model."""
-    job_type_object: Annotated[str, AfterValidator(_checked_pickle)] | None = None
-    """A pickled JobType, as ``enqueue`` gives it; takes the place of ``job_types``."""
     write_id: Annotated[str, _identifier("writeId")] | None = None
     """The idempotency key of the whole write; a new UUID by default."""
     on_conflict: Literal["error", "nothing"] = "error"
@@ -177,8 +163,6 @@ class WriteOptions(ConnectionOptions):
             Fence.parse(self.fence)
         if not self.rejects:
             raise ValueError("rejects is 'fail' or a path")
-        if self.job_types is not None and self.job_type_object is not None:
-            raise ValueError("jobTypes and jobTypeObject are given: one of them")
         return self
 
     @property

@@ -39,8 +39,9 @@ class RecurrenceStore(Protocol):
     ) -> list[StartedJob] | None:
         """Start the chains of a due schedule and move it on, if its next tick still is ``tick``.
 
-        Chains that exist (their ids are those of their ticks) are left as they are. None: somebody else fired it, it
-        was changed or deleted; nothing was written.
+        Chains that exist (their ids are those of their ticks) are left as they are. But a job of another type that has
+        the id does not stand for the tick: its chain is started under a new id. One answer for each of the jobs, in
+        their order. None: somebody else fired it, it was changed or deleted; nothing was written.
         """
         ...
 

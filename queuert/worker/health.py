@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from queuert.errors import QueuertError
+from queuert.errors import ConfigurationError, QueuertError
 
 WRITTEN_EVERY = 5.0
 STALE_AFTER = 30.0
 """Seconds. A file that is older was left by a worker that is dead, frozen, or whose event loop is blocked."""
+
+_MOST_CHARACTERS = 65_536
+_NO_FOLLOW: int = getattr(os, "O_NOFOLLOW", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +53,28 @@ async def keep_health_file(path: Path, health: Callable[[], Health], pause: Call
     """Write the health to ``path`` once, in one step, and pause: the body of a supervised loop.
 
     It runs in the event loop, so that a blocked one shows.
+
+    Raises:
+        ConfigurationError: something else has that path.
+        OSError: it cannot be written.
     """
-    now = health()
+    _require_ours(path)
+    stamp = {"written_at": time.time(), "monotonic": time.monotonic(), "boot": _boot()}
     beside = path.with_name(f"{path.name}.{os.getpid()}")
-    beside.write_text(json.dumps({**asdict(now), "written_at": time.time()}), encoding="utf-8")
+    # Others may write to the directory: what they left under the name is removed, and never written through.
+    with suppress(FileNotFoundError):
+        beside.unlink()
+    number = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW, 0o644)
+    with os.fdopen(number, "w", encoding="utf-8") as file:
+        file.write(json.dumps({**asdict(health()), **stamp}))
     beside.replace(path)
     await pause(WRITTEN_EVERY)
 
 
 def remove_health_file(path: Path) -> None:
-    """Remove the file of a worker that has stopped: it is not alive, and not dead either."""
-    with suppress(OSError):
+    """Remove the file of a worker that has stopped: it is not alive, and not dead either. What is no such file stays."""
+    with suppress(OSError, ConfigurationError):
+        _require_ours(path)
         path.unlink()
 
 
@@ -66,18 +82,60 @@ def check_health_file(path: Path, *, stale_after: float = STALE_AFTER) -> Health
     """Read what a worker wrote.
 
     Raises:
-        UnhealthyError: there is no file, it is stale, or the worker fails.
+        UnhealthyError: there is no file, it is stale, or the worker fails; or it is no regular file of this user's.
     """
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = json.loads(_read(path))
         health = Health(stored["worker"], stored["running"], stored["stopping"], tuple(stored["failing"]))
-        age = time.time() - stored["written_at"]
+        age = _age(stored)
     except FileNotFoundError:
         raise UnhealthyError(f"no worker has written {path}") from None
+    except ConfigurationError as error:
+        raise UnhealthyError(str(error)) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UnhealthyError(f"{path} is not a worker's health file") from error
+    if age is None:
+        raise UnhealthyError(f"{path} was written before this machine started: no worker writes it now")
     if age > stale_after:
         raise UnhealthyError(f"{path} is {age:.0f} seconds old: the worker is dead, frozen, or its loop is blocked")
     if not health.live:
         raise UnhealthyError(f"loops that only fail: {', '.join(health.failing)}")
     return health
+
+
+def _read(path: Path) -> str:
+    """The text of a regular file of this user's; nothing else is opened so that it could block, or be followed."""
+    number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | _NO_FOLLOW)
+    with os.fdopen(number, encoding="utf-8") as file:
+        _check(path, os.fstat(number))
+        return file.read(_MOST_CHARACTERS)
+
+
+def _require_ours(path: Path) -> None:
+    with suppress(FileNotFoundError):
+        _check(path, path.lstat())
+
+
+def _check(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise ConfigurationError(f"the health file must be a regular file, and {path} is none: choose another path")
+    # Root may look after workers of other users.
+    if found.st_uid != os.geteuid() != 0:
+        raise ConfigurationError(f"the health file must belong to this user, and {path} does not: choose another path")
+
+
+def _age(stored: Mapping[str, Any]) -> float | None:
+    """Seconds since it was written, whatever was done to the clock since; None if that was before the last boot."""
+    if "monotonic" not in stored:
+        return time.time() - float(stored["written_at"])  # By a worker of an older version.
+    age = time.monotonic() - float(stored["monotonic"])
+    return age if age >= 0 and stored["boot"] == _boot() else None
+
+
+@cache
+def _boot() -> str | None:
+    """What tells this boot of the machine from others, where the system says so."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return None

@@ -10,7 +10,7 @@ from datetime import datetime
 from queuert.errors import StateUnavailableError
 from queuert.notify.adapter import Hint, NotifyAdapter, Subscription, Topic
 from queuert.observability.adapter import Observers
-from queuert.observability.events import ChainStarted
+from queuert.observability.events import ChainStarted, TickIdTaken
 from queuert.recurrence import hint_key, tick_id, ticks_to_run
 from queuert.state.adapter import NewJob, StartedJob
 from queuert.state.async_store import AsyncStore
@@ -36,6 +36,7 @@ class Ticker:
         self._notify = notify
         self._types = tuple(types)
         self._keys = frozenset(map(hint_key, types))
+        self._worker = worker
         self._observers = observers
         self._pause = 0.0
         self._woken = asyncio.Event()
@@ -91,6 +92,11 @@ class Ticker:
         jobs = [_job(schedule, tick) for tick in ticks]
         started = await self._store.fire_schedule(schedule.name, due, upcoming, jobs)
         self._tell([job for job in started or () if not job.existing])
+        for job, its in zip(jobs, started or (), strict=False):
+            if its.id != job.id:
+                self._observers.emit(
+                    TickIdTaken(worker=self._worker, schedule=schedule.name, taken_id=job.id, chain_id=its.id)
+                )
 
     def _tell(self, started: list[StartedJob]) -> None:
         self._notify.publish(Topic.JOBS, {job.type for job in started})

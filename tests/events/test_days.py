@@ -16,6 +16,7 @@ from queuert.job_events import EventUpkeep
 from queuert.state.adapter import NewJob
 from queuert.state.postgres import PostgresState, event_days
 from queuert.state.postgres.event_days import Step, Task
+from tests.addresses import password_of
 from tests.events.support import Scene, opened
 
 DAY = timedelta(days=1)
@@ -175,7 +176,7 @@ def test_a_role_that_may_only_write(scene: Scene) -> None:
     """It can do all that jobs need; that it cannot look after the days is said."""
     drop(scene, *days(scene))
     role = sql.Identifier(f"writer_{scene.value('SELECT current_database()')}")
-    scene.sql.execute(sql.SQL("CREATE ROLE {} LOGIN").format(role))
+    scene.sql.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(role, password_of(scene.dsn)))
     try:
         for grant in (
             "GRANT USAGE ON SCHEMA queuert TO {}",

@@ -40,7 +40,7 @@ _SETTINGS = """
 listen_addr = 127.0.0.1
 listen_port = {own_port}
 unix_socket_dir =
-auth_type = trust
+auth_type = scram-sha-256
 auth_file = {users}
 admin_users = postgres
 pool_mode = transaction
@@ -78,6 +78,7 @@ class PgBouncer:
         self.port = self._reserved.number
         self._sessions = sessions
         self._server = (target.hostname, target.port)
+        self._password = target.password or ""
         self._binary = binary
         self._place = tempfile.TemporaryDirectory(prefix="queuert-pgbouncer-")
         self._process: subprocess.Popen[bytes] | None = None
@@ -114,7 +115,7 @@ class PgBouncer:
 
     def _configure(self, place: Path) -> Path:
         users, settings = place / "users", place / "settings.ini"
-        users.write_text('"postgres" ""\n')
+        users.write_text(f'"postgres" "{self._password}"\n')
         host, port = self._server
         settings.write_text(
             _SETTINGS.format(host=host, port=port, own_port=self.port, users=users, sessions=self._sessions)
@@ -131,7 +132,13 @@ class PgBouncer:
     def _admin(self) -> psycopg.Connection[tuple[object, ...]]:
         """Its console, which knows simple queries alone."""
         return psycopg.connect(
-            host=HOST, port=self.port, user="postgres", dbname="pgbouncer", autocommit=True, connect_timeout=5
+            host=HOST,
+            port=self.port,
+            user="postgres",
+            password=self._password,
+            dbname="pgbouncer",
+            autocommit=True,
+            connect_timeout=5,
         )
 
     def address_in(self, dsn: str) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import LiteralString
-from urllib.parse import urlsplit
 
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
+
+from tests.addresses import as_user, password_of
 
 
 class Role:
@@ -19,13 +20,12 @@ class Role:
         self._dsn = dsn
         self._database = str(conninfo_to_dict(dsn)["dbname"])
         self.name = f"role_of_{self._database}"
-        self._execute("create role {role} login superuser")
+        self._execute("create role {role} login superuser password {password}")
 
     @property
     def address(self) -> str:
         """The database, for whoever connects as this role."""
-        parts = urlsplit(self._dsn)
-        return parts._replace(netloc=f"{self.name}@{parts.hostname}:{parts.port}").geturl()
+        return as_user(self._dsn, self.name)
 
     def set(self, setting: LiteralString, value: LiteralString) -> None:
         """Set something for all of its sessions from now on, which are new ones: those that are open are ended."""
@@ -46,7 +46,11 @@ class Role:
         self._execute("drop role {role}")
 
     def _execute(self, command: LiteralString) -> None:
-        names = {"role": sql.Identifier(self.name), "database": sql.Identifier(self._database)}
+        names = {
+            "role": sql.Identifier(self.name),
+            "database": sql.Identifier(self._database),
+            "password": password_of(self._dsn),
+        }
         with psycopg.connect(self._dsn, autocommit=True) as connection:
             connection.execute(sql.SQL(command).format(**names))
 

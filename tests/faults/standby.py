@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import psycopg
@@ -20,20 +21,22 @@ _PATIENCE = 20.0
 class Standby(EmbeddedPostgres):
     """A hot standby of another server, which it is copied from and follows."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, password: str) -> None:
         super().__init__(settings={"fsync": "off"})
-        self._primary = (host, port)
+        self._primary = (host, port, password)
 
     def _make_data_directory(self) -> None:
         identity, binaries = choose_identity(find_postgres())
         self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         if identity == "nobody":
             self._give_to_nobody()
-        host, port = self._primary
+        host, port, password = self._primary
         command = [str(binaries.bindir / "pg_basebackup"), "-h", host, "-p", str(port), "-U", "postgres"]
         command += ["-D", str(self.data_dir), "-R", "-X", "stream", "-c", "fast", "--no-sync"]
-        done = subprocess.run(wrap(command, identity=identity), capture_output=True, text=True, check=False)
+        wrapped, environment = wrap(command, identity=identity), {**os.environ, "PGPASSWORD": password}
+        done = subprocess.run(wrapped, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stderr
+        self._password = password  # What is copied has it.
 
 
 class Pair:
@@ -42,14 +45,14 @@ class Pair:
     def __init__(self) -> None:
         self.primary = EmbeddedPostgres(settings={"fsync": "off", "wal_sender_timeout": 0})
         self.proxy = FaultProxy(HOST, self.primary.port)
-        self.standby = Standby(HOST, 0)
+        self.standby = Standby(HOST, 0, "")
         self.gate = FaultProxy(HOST, self.standby.port)
 
     def start(self) -> None:
         """Start both; the standby follows when this returns."""
         self.primary.start()
         self.proxy = FaultProxy(HOST, self.primary.port).start()
-        self.standby = Standby(HOST, self.proxy.port)
+        self.standby = Standby(HOST, self.proxy.port, self.primary.password)
         self.standby.start()
         self.gate = FaultProxy(HOST, self.standby.port).start()
         self.caught_up()
@@ -73,7 +76,7 @@ class Pair:
 
     def _address(self, port: int) -> str:
         hosts = f"{HOST}:{self.primary.port},{HOST}:{port}"
-        return f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write"
+        return f"postgresql://postgres:{self.primary.password}@{hosts}/postgres?target_session_attrs=read-write"
 
     def caught_up(self) -> None:
         """Wait until the standby has all that the primary has written so far."""

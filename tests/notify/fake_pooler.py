@@ -29,7 +29,7 @@ class FakePooler:
         self._sockets = ExitStack()
         self._accepting = threading.Thread(target=self._accept, daemon=True)
         port = self._listener.getsockname()[1]
-        netloc = f"{parts.username}@{_HOST}:{port}"
+        netloc = f"{parts.netloc.rpartition('@')[0]}@{_HOST}:{port}"
         self.dsn = parts._replace(netloc=netloc, query="sslmode=disable&gssencmode=disable").geturl()
         self.transaction_mode = transaction_mode
 

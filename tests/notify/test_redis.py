@@ -290,9 +290,9 @@ def test_a_unix_socket_will_do(
     private_redis: StartRedis, new_redis_party: NewRedisParty, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("s") / "redis.sock"
-    private_redis(options={"unixsocket": str(path)})
-    heard, _ = new_redis_party(f"unix://{path}").listen(Topic.JOBS)
-    new_redis_party(f"unix://{path}?db=1").publish(Topic.JOBS, "one")
+    word = private_redis(options={"unixsocket": str(path)}).password
+    heard, _ = new_redis_party(f"unix://:{word}@{path}").listen(Topic.JOBS)
+    new_redis_party(f"unix://:{word}@{path}?db=1").publish(Topic.JOBS, "one")
     heard.wait_for("one")
 
 

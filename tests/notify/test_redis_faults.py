@@ -14,6 +14,7 @@ from queuert.notify.redis import RedisNotify
 from queuert.notify.redis.wire import Wire
 from queuert.observability.events import HintDropped, ListenerLost, ListenerRestored
 from queuert.testing.fault_proxy import FaultProxy
+from tests.addresses import as_user as with_user
 from tests.conftest import StartRedis
 from tests.notify.conftest import NewRedisParty
 from tests.notify.support import DOUBTFUL, IMPATIENT, QUICK, WAIT, Heard, Party, RedisTap, recovers, redis_tap
@@ -216,7 +217,7 @@ def test_one_trouble_is_reported_once(new_redis_party: NewRedisParty, monkeypatc
 def as_user(tap: RedisTap, url: str, *rules: str) -> str:
     """The address for a user with these rights alone."""
     tap.client.execute_command("ACL", "SETUSER", "limited", "reset", "on", ">word", *rules)
-    return url.replace("redis://", "redis://limited:word@")
+    return with_user(url, "limited", "word")
 
 
 @pytest.mark.parametrize(

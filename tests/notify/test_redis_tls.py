@@ -109,7 +109,8 @@ def tls_front(redis_url: str, certificate: Path) -> Iterator[TlsFront]:
 def test_hints_arrive_over_tls_and_after_a_loss(
     tls_front: TlsFront, certificate: Path, redis_url: str, new_redis_party: NewRedisParty
 ) -> None:
-    url = f"rediss://127.0.0.1:{tls_front.port}/0?ssl_ca_certs={certificate}"
+    word = urlsplit(redis_url).password or ""
+    url = f"rediss://:{word}@127.0.0.1:{tls_front.port}/0?ssl_ca_certs={certificate}"
     party = new_redis_party(url)
     heard, _ = party.listen(Topic.JOBS)
     plain = new_redis_party(redis_url)

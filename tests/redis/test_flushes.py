@@ -22,6 +22,7 @@ from queuert.testing.conformance import Colour
 from queuert.testing.conformance.registry import Case, run_case
 from queuert.testing.fault_proxy import FaultProxy
 from queuert.testing.redis_scan import scan
+from tests.addresses import as_user
 from tests.faults.ground import WAIT, until
 from tests.redis.application import JOB_TYPES, LASTING, processors_for, quick
 from tests.redis.ground import needs_waitaof
@@ -274,7 +275,7 @@ async def test_a_server_that_flushes_nothing_is_refused(server: Server, colour: 
 async def test_a_user_who_may_not_wait(server: Server, colour: Colour) -> None:
     rules = [word.replace("{queuert:shop}", "{queuert:default}") for word in documented_rules()]
     server.admin.execute_command("ACL", "SETUSER", "limited", *rules)
-    state = server.state(server.url.replace("redis://", "redis://limited:PASSWORD@"))
+    state = server.state(as_user(server.url, "limited", "PASSWORD"))
     with pytest.raises(StateError, match=r"WAITAOF.*\+waitaof"):
         async with starting(state, colour):
             pass

@@ -85,7 +85,7 @@ class Recorded(RedisStore):
 @pytest.mark.parametrize("namespace", ["default", ":a b*?[x]\\ é%"])
 def test_all_operations_with_texts_of_every_kind(cluster: redis.Redis, namespace: str) -> None:
     address = cluster.connection_pool.connection_kwargs
-    state = RedisState(f"redis://{address['host']}:{address['port']}", namespace=namespace)
+    state = RedisState(f"redis://:{address['password']}@{address['host']}:{address['port']}", namespace=namespace)
     store = Recorded(state._settings, 2)
     store.open()
     try:

@@ -208,7 +208,8 @@ async def test_all_data_are_lost(ground: Ground) -> None:
 
 async def test_a_replica_that_lags_is_promoted(private_redis: StartRedis, new_ground: NewGround) -> None:
     """What the primary acknowledged last may be lost, or undone; what is there is whole, and work goes on."""
-    primary, replica = private_redis(), private_redis()
+    primary = private_redis()
+    replica = private_redis(options={"masterauth": primary.password, "requirepass": primary.password})
     with FaultProxy("127.0.0.1", primary.port) as link, FaultProxy("127.0.0.1", primary.port) as address:
         standby = redis.Redis.from_url(replica.url(), decode_responses=True)
         standby.replicaof(link.host, link.port)
@@ -237,7 +238,8 @@ async def test_a_replica_that_lags_is_promoted(private_redis: StartRedis, new_gr
 
 async def test_a_primary_that_became_a_replica_is_left(private_redis: StartRedis) -> None:
     """It still answers, but takes no write: connections are made anew, and lead to the new primary."""
-    old, new = private_redis(), private_redis()
+    old = private_redis()
+    new = private_redis(options={"requirepass": old.password})
     async with contextlib.AsyncExitStack() as stack:
         for server in (old, new):
             stack.callback(server.kill)  # One that stops in good order waits for its replicas.
@@ -252,6 +254,7 @@ async def test_a_primary_that_became_a_replica_is_left(private_redis: StartRedis
         await store.start_jobs([NewJob("a", "type", "1")])
         await asyncio.to_thread(sync_store.start_jobs, [NewJob("b", "type", "1")])
         address.target = (address.host, new.port)  # As a name that is resolved anew; connections stay up.
+        demoted.config_set("masterauth", new.password)
         demoted.replicaof("127.0.0.1", new.port)
         with pytest.raises(StateUnavailableError):
             await store.start_jobs([NewJob("c", "type", "1")])

@@ -7,19 +7,13 @@ from collections.abc import Callable, Iterator
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict
 
 from queuert.ids import new_id
 from queuert.state.postgres.roles import Role, grant_roles
 from queuert.testing.databases import TemplateDatabases
+from tests.addresses import as_user, password_of
 
 LoginOf = Callable[..., str]
-
-
-def as_user(dsn: str, user: str) -> str:
-    """The same database, with another login."""
-    parts = conninfo_to_dict(dsn)
-    return f"postgresql://{user}@{parts['host']}:{parts['port']}/{parts['dbname']}"
 
 
 class Logins:
@@ -40,7 +34,8 @@ class Logins:
         user = f"{self.names[Role.WORKER]}_login{len(self._made)}"
         self._made.append(user)
         with psycopg.connect(dsn, autocommit=True) as connection:
-            connection.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(user)))
+            made = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(user), password_of(dsn))
+            connection.execute(made)
             for role in roles:
                 given = sql.Identifier(self.names[role])
                 connection.execute(sql.SQL("GRANT {} TO {}").format(given, sql.Identifier(user)))

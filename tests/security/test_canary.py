@@ -24,7 +24,7 @@ from queuert.observability.otel import OTelObservability
 from queuert.policies import RetryPolicy
 from queuert.testing.events import EventLog
 from queuert.worker import Processors
-from tests.security.conftest import as_user
+from tests.addresses import as_user
 
 WORD = "Rumpelstilzchen"
 WAIT = 20.0
@@ -172,7 +172,7 @@ async def test_a_ciphertext_in_another_place_is_not_read(dsn: str) -> None:
 
 @pytest.mark.parametrize("form", ["url", "libpq"])
 async def test_the_password_of_an_address_is_in_no_event_and_no_error(dsn: str, form: str) -> None:
-    address = as_user(dsn, "nobody_of_this_name").replace("_name@", f"_name:{WORD}@")
+    address = as_user(dsn, "nobody_of_this_name", WORD)
     if form == "libpq":
         [(user, host, port, name)] = re.findall(r"//(\w+):\w+@([\d.]+):(\d+)/(\w+)", address)
         address = f"user={user} password={WORD} host={host} port={port} dbname={name}"

@@ -6,17 +6,21 @@ import os
 import subprocess
 import sys
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import psycopg
 import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 
 from queuert import Client, JobType, JobTypes, PostgresState
 from queuert.cli import main
 from queuert.errors import QueuertError
 from queuert.notify.in_process import InProcessNotify
 from queuert.testing.databases import with_database
-from tests.security.conftest import as_user
+from tests.addresses import as_user
 
 WORD = "Rumpelstilzchen"
 
@@ -35,18 +39,24 @@ def looking(attempt):
 """
 
 
-def with_password(dsn: str) -> str:
-    """The same address with a password, which servers of tests do not ask for."""
-    return as_user(dsn, "postgres").replace("postgres@", f"postgres:{WORD}@")
+@pytest.fixture
+def address(dsn: str) -> Iterator[str]:
+    """The test's database, for a login whose password is known here."""
+    role = sql.Identifier(f"login_of_{conninfo_to_dict(dsn)['dbname']}")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN SUPERUSER PASSWORD {}").format(role, sql.Literal(WORD)))
+        yield as_user(dsn, role._obj[0], WORD)
+        connection.execute(sql.SQL("REASSIGN OWNED BY {} TO current_user").format(role))
+        connection.execute(sql.SQL("DROP ROLE {}").format(role))
 
 
 @pytest.mark.timeout(180)
-def test_no_process_of_a_worker_shows_the_address(dsn: str, tmp_path: Path) -> None:
+def test_no_process_of_a_worker_shows_the_address(dsn: str, address: str, tmp_path: Path) -> None:
     """What `ps` shows of a worker, and of the process in which its handler runs."""
     (tmp_path / "app_of_the_test.py").write_text(APPLICATION, encoding="utf-8")
     look: JobType[str, list[str]] = JobType("look", input=str, output=list)
     command = [sys.executable, "-m", "queuert", "worker", "app_of_the_test:processors", "--log-json"]
-    environment = {**os.environ, "QUEUERT_URL": with_password(dsn)}
+    environment = {**os.environ, "QUEUERT_URL": address}
     worker = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -92,9 +102,9 @@ def test_no_message_repeats_the_password(
     assert WORD not in "".join(traceback.format_exception(caught.value))
 
 
-def test_what_the_libraries_objects_show(dsn: str) -> None:
-    state = PostgresState(with_password(dsn))
+def test_what_the_libraries_objects_show(address: str) -> None:
+    state = PostgresState(address)
     client = Client(state, JobTypes(), notify=InProcessNotify())
     texts = [repr(one) for one in (state, client, state._settings, state.default_notify(), state.sync_store())]
     assert WORD not in " ".join(texts)
-    assert with_database(dsn, "x") != dsn
+    assert with_database(address, "x") != address

@@ -28,8 +28,6 @@ UNPICKLES = {
     "queuert/worker/process_executor.py",
     "queuert/worker/process_handle.py",
     "queuert/worker/process_runtime.py",
-    # A job type that the driver of a Spark job gives its own tasks, as it gives them their functions.
-    "queuert/spark/write/batch.py",
 }
 
 IMPORTS_BY_NAME = {

@@ -52,6 +52,8 @@ COMPOSED = {
     "queuert/spark/read/csv_arrow.py",
     "queuert/state/sqlite/link.py",
     "queuert/state/sqlite/listing.py",
+    # A password of hexadecimal digits, for a server without a client.
+    "queuert/embedded/postgres.py",
 }
 """Files in which some text of SQL is put together at all."""
 
@@ -113,14 +115,14 @@ def _constant_beginning(node: ast.JoinedStr) -> str:
 
 
 def test_files_of_sql_hold_no_place_but_the_schemas() -> None:
-    """And that of a constant of the log; and, in those of bulk writes, that of the staging table, whose name is made
-    here. Values are parameters."""
+    """And that of a constant of the log; and, in those of bulk writes, that of the staging table, whose name is checked
+    and quoted wherever it is put in: test_stored_names.py. Values are parameters."""
     for path in (ROOT / "queuert").rglob("*.sql"):
         if path.name == "roles.sql":
             continue  # Names of roles: test_roles.py.
         text = path.read_text(encoding="utf-8")
         bulk = {"stage", "columns", "conflict", "insert"} if path.name.startswith("bulk_") else set()
-        assert set(re.findall(r"\{(\w+)\}", text)) <= {"schema", "events_a_row", *bulk}, path.name
+        assert set(re.findall(r"\{([a-z_]\w*)\}", text)) <= {"schema", "events_a_row", *bulk}, path.name
         assert not re.search(r"(?i)\bEXECUTE\b|\bformat\s*\(|quote_ident", text), path.name
 
 

@@ -91,7 +91,7 @@ def test_postgres_of_an_unknown_authority_is_refused(tls_dsn: Callable[..., str]
 def test_sslmode_is_handed_on_in_addresses(tls_dsn: Callable[..., str]) -> None:
     parts = conninfo_to_dict(tls_dsn(ELSEWHERE))
     names = ("sslmode", "sslrootcert", "hostaddr", "gssencmode")
-    url = f"postgresql://{parts['user']}@{ELSEWHERE}:{parts['port']}/{parts['dbname']}?"
+    url = f"postgresql://{parts['user']}:{parts.get('password', '')}@{ELSEWHERE}:{parts['port']}/{parts['dbname']}?"
     url += "&".join(f"{name}={parts[name]}" for name in names)
     refused = Client.from_url(url, JobTypes(number), notify=InProcessNotify())
     with pytest.raises(StateUnavailableError, match=ELSEWHERE), refused:
@@ -174,9 +174,10 @@ def redis_port(redis_url: str, authority: Authority, front: Front) -> int:
     return front((parts.hostname or "", parts.port or 0), authority.issue("localhost"), asked=False)
 
 
-def test_redis_with_the_right_certificate(redis_port: int, authority: Authority) -> None:
+def test_redis_with_the_right_certificate(redis_port: int, redis_url: str, authority: Authority) -> None:
+    word = urlsplit(redis_url).password or ""
     options = f"ssl_ca_certs={authority.root}&ssl_check_hostname=true"
-    told = use(RedisState(f"rediss://localhost:{redis_port}/0?{options}"))
+    told = use(RedisState(f"rediss://:{word}@localhost:{redis_port}/0?{options}"))
     assert {one.risk for one in told} <= {"not persisted"}
 
 

@@ -16,6 +16,7 @@ from queuert.errors import SchemaMissingError, StateUnavailableError
 from queuert.spark.errors import EventsLostError, SnapshotGoneError, SparkOptionError
 from queuert.spark.read.columns import TABLES
 from queuert.spark.read.snapshots import snapshot
+from tests.addresses import password_of
 from tests.spark.read_support import add_closed, add_event, add_events, connected, read_all, read_plainly, table_reader
 
 LONG_AGO = datetime(2026, 1, 2, 3, 4, 5, 678_901, UTC)
@@ -373,7 +374,8 @@ def test_a_role_that_may_only_read(dsn: str) -> None:
     with connected(dsn) as connection:
         name = f"reader_{connection.info.dbname}"
         connection.execute(
-            f'CREATE ROLE "{name}" LOGIN; GRANT USAGE ON SCHEMA queuert TO "{name}"; '
+            f'CREATE ROLE "{name}" LOGIN PASSWORD {password_of(dsn).as_string(None)}; '
+            f'GRANT USAGE ON SCHEMA queuert TO "{name}"; '
             f'GRANT SELECT ON ALL TABLES IN SCHEMA queuert TO "{name}"'.encode()
         )
         try:

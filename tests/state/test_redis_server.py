@@ -110,7 +110,7 @@ def as_user(start: StartRedis, *rules: str, **options: str | int) -> ServerFindi
     server = start(options={name.replace("_", "-"): value for name, value in options.items()})
     with connected(server.url()) as admin:
         admin.execute_command("ACL", "SETUSER", "limited", "on", ">word", "~*", "&*", *rules)
-    with connected(server.url().replace("redis://", "redis://limited:word@")) as client:
+    with connected(server.url(user="limited", password="word")) as client:
         return sync_server_findings(client)
 
 

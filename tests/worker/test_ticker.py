@@ -17,10 +17,11 @@ from queuert.errors import (
     UnknownJobTypeError,
 )
 from queuert.notify import InProcessNotify
-from queuert.observability.events import AttemptCompleted, ChainStarted, LoopFailed
+from queuert.observability.events import AttemptCompleted, ChainStarted, LoopFailed, TickIdTaken
 from queuert.recurrence import MissedRuns, Recurring, tick_id, tick_of
+from queuert.state.adapter import NewJob
 from queuert.worker import InProcessWorker
-from tests.worker.support import JOB_TYPES, WAIT, Stage, echo, number, text, until
+from tests.worker.support import JOB_TYPES, WAIT, Stage, echo, in_time, number, text, until
 
 FAR = 86_400.0 * 300
 """Seconds. Ticks of every day come at midnight, and a missed one counts as on time for a minute after it: a test that
@@ -247,3 +248,23 @@ def test_the_synchronous_client(dsn: str) -> None:
         client.pause_types([number, "text"], reason="x")
         assert [one.type for one in client.paused_types()] == ["number", "text"]
         assert client.resume_types(["number", text]) == ["number", "text"]
+
+
+async def test_a_tick_whose_id_is_taken_by_another_type_runs_and_is_told_of(stage: Stage) -> None:
+    """Whoever may start chains can take the id: the tick runs under another one, and an event says so."""
+    stage.handles(number, echo)
+    await stage.client.put_schedules([far(input=7)])
+    [listed] = await stage.client.list_schedules()
+    assert listed.next_at is not None
+    make_missed(stage, 1, "far")
+    taken = tick_id("far", listed.next_at - timedelta(seconds=FAR))
+    store = stage.state.async_store()
+    await store.open()
+    await store.start_jobs([NewJob(taken, "of another type", "1", id_chosen=True)])
+    await store.aclose()
+    async with stage.worker() as worker:
+        told = await in_time(stage.log.wait_for(TickIdTaken))
+        chain = await stage.client.get_chain(told.chain_id, number)
+        assert await chain.result(20) == 7
+    assert (told.worker, told.schedule, told.taken_id) == (worker.name, "far", taken)
+    assert [one.chain_id for one in stage.log.of(ChainStarted)] == [told.chain_id]

@@ -9,6 +9,7 @@ from typing import Any
 
 from queuert.spark.read.columns import Column
 from queuert.spark.read.options import ReadOptions
+from queuert.state.postgres.bulk import identifier
 
 ENDINGS = ("completed", "continued", "retried", "failed", "cancelled", "interrupted", "waiting", "lease_expired")
 """The kinds of events that end an attempt."""
@@ -107,11 +108,16 @@ def event_queries(options: ReadOptions, columns: Sequence[Column], schema: str, 
     queries = []
     for ranges in day_ranges(_days_within(options, days), options.num_partitions):
         rows = " UNION ALL ".join(
-            f'SELECT {_EVENT} FROM "{schema}"."{table}" AS entry {_EACH} WHERE {test}' for table, test in ranges
+            f'SELECT {_EVENT} FROM "{schema}".{_name(table)} AS entry {_EACH} WHERE {test}' for table, test in ranges
         )
         where = " AND ".join(tests) or "true"
         queries.append(Query(f"SELECT {_list(columns)} FROM ({rows}) AS event WHERE {where}", given))
     return queries
+
+
+def _name(table: str) -> str:
+    """A name of the catalog's as the text of a query with parameters has it, quoted by the driver."""
+    return identifier(table).replace("%", "%%")
 
 
 def day_ranges(days: Sequence[Day], parts: int) -> Iterator[list[tuple[str, str]]]:

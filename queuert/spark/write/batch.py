@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import importlib
 import logging
-import pickle
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -57,12 +55,9 @@ def job_type_of(options: WriteOptions) -> JobType[Any, Any] | None:
     Raises:
         SparkOptionError: it is not there.
     """
-    if options.job_type_object is not None:
-        found: Any = pickle.loads(base64.b64decode(options.job_type_object))
-    elif options.job_types is not None:
-        found = _imported(options.job_types)
-    else:
+    if options.job_types is None:
         return None
+    found = _imported(options.job_types)
     if isinstance(found, JobType):
         found = JobTypes(found) if not found.continuations else {found.name: found}
     if not isinstance(found, JobTypes | dict):
@@ -146,8 +141,8 @@ def committed(options: WriteOptions, commit: Callable[[BulkSession], T]) -> T:
 class JobBatchWriter(DataSourceArrowWriter):
     """Writes one DataFrame. Made on the driver, before any task begins, and sent to the tasks and to the commit."""
 
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        job_type = job_type_of(options)
+    def __init__(self, options: WriteOptions, schema: StructType, declared: JobType[Any, Any] | None = None) -> None:
+        job_type = declared or job_type_of(options)
         self._options = options
         self._columns = find_columns(schema, job_type)
         self._path = None if options.rejects == "fail" else options.rejects

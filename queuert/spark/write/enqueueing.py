@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import uuid
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +9,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from queuert.job_types import JobType
-from queuert.spark.datasource import register
-from queuert.spark.errors import found_in
+from queuert.spark.datasource import QueuertDataSource, declaring, register
+from queuert.spark.errors import SparkOptionError, found_in
 from queuert.spark.options import ConnectionOptions, WriteOptions, option_texts, parse_options
 from queuert.spark.write.batch import job_type_of
 from queuert.spark.write.columns import find_columns
@@ -73,16 +72,20 @@ def enqueue(
 
         enqueue(orders, "bill", write_id="orders-2026-05", url="postgresql://db/app")
     """
-    name = job_type if isinstance(job_type, str) else job_type.name
-    declared = None if isinstance(job_type, str) else _pickled(job_type)
-    own = {"jobType": name, "writeId": write_id, "jobTypeObject": declared}
+    declared = None if isinstance(job_type, str) else job_type
+    source = QueuertDataSource if declared is None else declaring(declared)
+    own = {"jobType": job_type if isinstance(job_type, str) else job_type.name, "writeId": write_id}
     given = option_texts([*own.items(), *options.items()])
     given.setdefault("writeId", str(uuid.uuid4()))
     checked = parse_options(WriteOptions, given)
-    find_columns(df.schema, job_type_of(checked))
+    if declared is not None and checked.job_types is not None:
+        raise SparkOptionError("jobTypes: a job type is given already: leave out the option")
+    find_columns(df.schema, declared or job_type_of(checked))
     session = df.sparkSession
     register(session)
-    writer = (df if partitions is None else df.coalesce(partitions)).write.format("queuert").options(**given)
+    if declared is not None:
+        session.dataSource.register(source)
+    writer = (df if partitions is None else df.coalesce(partitions)).write.format(source.name()).options(**given)
     try:
         writer.mode("append").save()
     except Exception as error:
@@ -118,10 +121,3 @@ def sweep_staging(*, older_than: float = 86_400.0, **options: Any) -> list[str]:
     given = option_texts(options.items())
     with bulk_session(settings_of(parse_options(ConnectionOptions, given))) as session:
         return sweep(session, older_than=older_than)
-
-
-def _pickled(job_type: JobType[Any, Any]) -> str:
-    from pyspark import cloudpickle
-
-    dumps: Any = cloudpickle.dumps
-    return base64.b64encode(dumps(job_type)).decode()

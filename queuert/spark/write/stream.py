@@ -10,6 +10,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from queuert.job_types import JobType
 from queuert.spark.errors import SparkOptionError
 from queuert.spark.options import WriteOptions
 from queuert.spark.write.batch import bulk_start, committed, job_type_of, refuse_bad_rows, winners
@@ -25,10 +26,10 @@ from queuert.state.postgres.bulk_streams import commit_batch, forget_staged, las
 class JobStreamWriter(DataSourceStreamArrowWriter):
     """Writes the micro-batches of one stream. Spark makes a new one for each commit."""
 
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+    def __init__(self, options: WriteOptions, schema: StructType, declared: JobType[Any, Any] | None = None) -> None:
         if options.write_id is not None:
             raise SparkOptionError("writeId: a stream has one for each micro-batch; name the sink by sinkId")
-        job_type = job_type_of(options)
+        job_type = declared or job_type_of(options)
         self._options = options
         self._columns = find_columns(schema, job_type)
         self._checker = RowChecker(self._columns, options.job_type, job_type)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
+
+from psycopg import AsyncConnection
 
 from queuert.state.adapter import NewJob, StartedJob
 from queuert.state.postgres import recurring
@@ -48,8 +51,18 @@ class AsyncPostgresRecurrence(AsyncPostgresBase):
         async with self._transaction() as connection:
             if not await fetch(connection, self._sql.fire_schedule, recurring.fire(name, tick, next_at, jobs)):
                 return None
-            rows = await fetch(connection, self._sql.start_ticks, recurring.ticks(jobs)) if jobs else []
-            return recurring.started(jobs, rows)
+            return await self._start_ticks(connection, jobs) if jobs else []
+
+    async def _start_ticks(self, connection: AsyncConnection[Any], jobs: Sequence[NewJob]) -> list[StartedJob]:
+        found = recurring.started(await fetch(connection, self._sql.start_ticks, recurring.ticks(jobs)))
+        if unseen := [job for job in jobs if job.id not in found]:
+            # Somebody has committed them since the statement began: the next one sees them.
+            found |= recurring.started(await fetch(connection, self._sql.start_ticks, recurring.ticks(unseen)))
+        if moved := recurring.moved(jobs, found):
+            rows = await fetch(connection, self._sql.start_ticks, recurring.ticks(list(moved.values())))
+            beside = recurring.started(rows)
+            found |= {id: beside[job.id] for id, job in moved.items()}
+        return [found[job.id] for job in jobs]
 
     # --- pauses -------------------------------------------------------------------------------------------------------
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from psycopg import AsyncConnection
-from psycopg.errors import InsufficientPrivilege, LockNotAvailable
+from psycopg import AsyncConnection, Error
 
 from queuert.jobs import TtlUpdate
 from queuert.policies import checked_ttl
@@ -14,7 +13,7 @@ from queuert.state.postgres import retiring
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_steps import fetch, forget_deleted
 from queuert.state.postgres.bounds import async_bounded
-from queuert.state.postgres.bulk import DROP_TIMEOUT, staged
+from queuert.state.postgres.bulk import DROP_TIMEOUT, is_stage, staged
 from queuert.state.postgres.retiring import Doomed
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
@@ -61,6 +60,7 @@ class AsyncPostgresRetention(AsyncPostgresBase):
     async def tend_staging(self) -> StagingUpkeep:
         """Remove what dead drivers have staged, and forget old bulk writes; each step in a transaction of its own."""
         async with self._connections.connection() as connection:
+            await connection.execute(self._sql.bulk_forget_strange)
             idle = await fetch(connection, self._sql.bulk_idle_stages, {"seconds": STAGING_KEPT})
             dropped = tuple([name for (name,) in idle if await self._drop_stage(connection, name)])
             await connection.execute(self._sql.stream_sweep, {"seconds": STAGING_KEPT})
@@ -68,13 +68,20 @@ class AsyncPostgresRetention(AsyncPostgresBase):
         return StagingUpkeep(dropped, len(forgotten))
 
     async def _drop_stage(self, connection: AsyncConnection[Any], name: str) -> bool:
-        """Whether it could be: not while it is loaded, nor if it is another role's."""
+        """Whether it could be: not while it is loaded, nor if it is another role's, or no table that can be dropped.
+
+        Whoever may make such tables can make one that nobody can drop: that must not keep the others.
+        """
+        if not is_stage(name):
+            return False
         try:
             async with async_bounded(connection):
                 await connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{DROP_TIMEOUT}s",))
                 await connection.execute(self._sql.bulk_forget_stage, {"name": name})
                 await connection.execute(staged(self._sql.bulk_drop_stage, name))
-        except (LockNotAvailable, InsufficientPrivilege):
+        except Error:
+            if connection.closed:
+                raise
             return False
         return True
 

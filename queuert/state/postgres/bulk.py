@@ -6,21 +6,23 @@ them in one transaction (:mod:`queuert.state.postgres.bulk_commit`). Nothing her
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from psycopg import Connection, errors
+from psycopg import Connection, errors, sql
 
-from queuert.errors import SchemaMissingError, StateUnavailableError
+from queuert.errors import SchemaMissingError, StateError, StateUnavailableError
 from queuert.state.postgres.failures import mapped_errors
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_steps import fetch
 
 _PREFIX = "bulk_stage_"
+_MADE_HERE = re.compile(rf"{_PREFIX}[0-9a-f]{{32}}")
 STREAM_STAGE = "stream_stage"
 """Where rows of micro-batches are staged, of all streams."""
 
@@ -105,11 +107,38 @@ def bulk_session(settings: BulkSettings, *, application_name: str = "queuert bul
         connection.close()
 
 
-def staged(statement: bytes, stage: str, **parts: str) -> bytes:
-    """A statement with the name of its staging table, and other parts of its text, put in."""
-    for name, text in {"stage": f'"{stage}"', **parts}.items():
+def is_stage(name: str) -> bool:
+    """Whether this is how :func:`make_stage` names tables. What a row holds may be any text that somebody wrote."""
+    return _MADE_HERE.fullmatch(name) is not None
+
+
+def checked_stage(name: str) -> str:
+    """The name of a table that a bulk write made, and that may be dropped.
+
+    Raises:
+        StateError: it is not such a name.
+    """
+    if not is_stage(name):
+        raise StateError(f"a staging table must be named {_PREFIX} and 32 hexadecimal digits, got {name[:80]!r}")
+    return name
+
+
+def staged(statement: bytes, stage: str, *, columns: Sequence[str] = (), **parts: str) -> bytes:
+    """A statement with the names of its staging table and of columns put in, quoted; other parts are text of ours.
+
+    Raises:
+        StateError: the name is not one of a staging table.
+    """
+    table = stage if stage == STREAM_STAGE else checked_stage(stage)
+    texts = {"stage": identifier(table), "columns": ", ".join(map(identifier, columns)), **parts}
+    for name, text in texts.items():
         statement = statement.replace(b"{%s}" % name.encode(), text.encode())
     return statement
+
+
+def identifier(name: str) -> str:
+    """A name as SQL has it, quoted by the driver."""
+    return sql.Identifier(name).as_string(None)
 
 
 def make_stage(session: BulkSession, write_id: str) -> str:
@@ -133,14 +162,19 @@ def copy_rows(session: BulkSession, stage: str, columns: Sequence[str], chunks: 
     Raises:
         StateError: the database refused a row; nothing of these was staged.
     """
-    statement = staged(session.sql.bulk_copy, stage, columns=", ".join(columns))
+    statement = staged(session.sql.bulk_copy, stage, columns=columns)
     with session.transaction() as connection, connection.cursor() as cursor, cursor.copy(statement) as copy:
         for chunk in chunks:
             copy.write(chunk)
 
 
 def drop_stage(session: BulkSession, stage: str) -> bool:
-    """Drop the staging table of a bulk write. False: tasks still load it, and the sweep will drop it later."""
+    """Drop the staging table of a bulk write. False: tasks still load it, and the sweep will drop it later.
+
+    Raises:
+        StateError: the name is not one of a staging table, or the database refused to drop it.
+    """
+    checked_stage(stage)
     try:
         with session.transaction(lock_timeout=DROP_TIMEOUT) as connection:
             connection.execute(session.sql.bulk_forget_stage, {"name": stage})
@@ -156,15 +190,17 @@ def sweep_staging(session: BulkSession, *, older_than: float) -> list[str]:
     """Drop the staging tables, and remove the staged rows of streams, that nobody has touched for so many seconds.
 
     They are those of drivers that died. A table that a task is loading is locked, and stays. The names of those that
-    went are returned. Only the role that made a table can drop it; those of others stay.
+    went are returned. Only the role that made a table can drop it; those of others stay, and so does what cannot be
+    dropped for another reason. Rows with names that no bulk write makes are deleted, and nothing is dropped for them.
     """
     dropped = []
     for name in _idle_stages(session, older_than):
         try:
             if drop_stage(session, name):
                 dropped.append(name)
-        except Exception as error:
-            if not isinstance(error.__cause__, errors.InsufficientPrivilege):
+        except StateError:
+            # Whoever may make such tables can make one that cannot be dropped. That must not keep the others.
+            if session.connection.closed:
                 raise
     with session.transaction() as connection:
         connection.execute(session.sql.stream_sweep, {"seconds": older_than})
@@ -173,4 +209,5 @@ def sweep_staging(session: BulkSession, *, older_than: float) -> list[str]:
 
 def _idle_stages(session: BulkSession, older_than: float) -> list[str]:
     with session.transaction() as connection:
+        connection.execute(session.sql.bulk_forget_strange)
         return [row[0] for row in fetch(connection, session.sql.bulk_idle_stages, {"seconds": older_than})]

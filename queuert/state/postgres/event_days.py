@@ -18,6 +18,8 @@ STEPS = 40
 CHUNK = 5_000
 """Old events without a day that are deleted at a time."""
 
+_REAL = "{} < pg_snapshot_xmax(pg_current_snapshot())"
+
 
 class Task(Enum):
     """What can be done about a day."""
@@ -38,10 +40,12 @@ class Step:
         """The statements that do it. A new day is made apart and attached, which locks less than making it there."""
         log, table = f'"{schema}".job_event', f'"{schema}".job_event_{self.day:%Y%m%d}'
         if self.task is Task.EMPTY:
-            # Who reads the log by transactions learns from it what is no longer there.
-            newest = f"(SELECT tx FROM {table} ORDER BY tx DESC LIMIT 1)"
+            # Who reads the log by transactions learns from it what is no longer there. A number that no transaction has
+            # had yet was not written by a transition: it would tell all readers that all is lost, for good.
+            newest = f"(SELECT tx FROM {table} WHERE {_REAL.format('tx')} ORDER BY tx DESC LIMIT 1)"
+            before = f"CASE WHEN {_REAL.format('dropped_tx')} THEN dropped_tx ELSE '0' END"
             texts = [
-                f'UPDATE "{schema}".event_log SET dropped_tx = greatest(dropped_tx, coalesce({newest}, dropped_tx))',
+                f'UPDATE "{schema}".event_log SET dropped_tx = greatest({before}, {newest})',
                 f"TRUNCATE {table}",
             ]
         elif self.task is Task.DROP:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
+from queuert.ids import new_id
 from queuert.jobs import JobStatus
 from queuert.recurrence import MissedRuns, tick_of
 from queuert.state.adapter import NewJob, StartedJob
@@ -76,10 +78,14 @@ def ticks(jobs: Sequence[NewJob]) -> Parameters:
     return {"jobs": array(rows)}
 
 
-def started(jobs: Sequence[NewJob], rows: Sequence[Row]) -> list[StartedJob]:
-    """The rows of ``start_ticks``, in the order of the jobs, less those that somebody else is just starting."""
-    found = {row[0]: StartedJob(row[0], row[1], JobStatus(row[2]), row[3], existing=row[4]) for row in rows}
-    return [found[job.id] for job in jobs if job.id in found]
+def started(rows: Sequence[Row]) -> dict[str, StartedJob]:
+    """The rows of ``start_ticks``, by id."""
+    return {row[0]: StartedJob(row[0], row[1], JobStatus(row[2]), row[3], existing=row[4]) for row in rows}
+
+
+def moved(jobs: Sequence[NewJob], found: Mapping[str, StartedJob]) -> dict[str, NewJob]:
+    """Under new ids, by the ids of their ticks: jobs whose ids are taken by jobs of other types."""
+    return {job.id: replace(job, id=new_id()) for job in jobs if job.id not in found or found[job.id].type != job.type}
 
 
 def paused_type(row: Row) -> PausedType:

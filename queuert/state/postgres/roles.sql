@@ -30,8 +30,12 @@ GRANT SELECT ON
     TO {everybody};
 
 -- Whoever moves jobs writes to the log, and nobody changes what is in it. Rows go in by the parent: its partitions need no
--- grants, those of days to come neither.
-GRANT INSERT ON {schema}.job_event TO {worker}, {client}, {writer}, {operator};
+-- grants, those of days to come neither. When something happened, in which transaction and as the how-manieth is what the
+-- database says: who reads the log goes by these numbers, and retention tells from them what is lost.
+GRANT INSERT
+    (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error,
+     job_ids, chain_ids, scheduled_ats, started_ats)
+    ON {schema}.job_event TO {worker}, {client}, {writer}, {operator};
 GRANT USAGE ON SEQUENCE {schema}.job_event_seq TO {worker}, {client}, {writer}, {operator};
 GRANT SELECT ON
     {schema}.job, {schema}.job_blocker, {schema}.chain, {schema}.deduplication, {schema}.chain_attribute,

@@ -118,6 +118,7 @@ class Statements:
     bulk_copy: bytes
     bulk_drop_stage: bytes
     bulk_forget_stage: bytes
+    bulk_forget_strange: bytes
     bulk_forget_writes: bytes
     bulk_idle_stages: bytes
     bulk_find_write: bytes

@@ -6,14 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from psycopg import Connection
-from psycopg.errors import InsufficientPrivilege, LockNotAvailable
+from psycopg import Connection, Error
 
 from queuert.jobs import TtlUpdate
 from queuert.policies import checked_ttl
 from queuert.state.postgres import retiring
 from queuert.state.postgres.bounds import sync_bounded
-from queuert.state.postgres.bulk import DROP_TIMEOUT, staged
+from queuert.state.postgres.bulk import DROP_TIMEOUT, is_stage, staged
 from queuert.state.postgres.retiring import Doomed
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
@@ -62,6 +61,7 @@ class PostgresRetention(PostgresBase):
     def tend_staging(self) -> StagingUpkeep:
         """Remove what dead drivers have staged, and forget old bulk writes; each step in a transaction of its own."""
         with self._connections.connection() as connection:
+            connection.execute(self._sql.bulk_forget_strange)
             idle = fetch(connection, self._sql.bulk_idle_stages, {"seconds": STAGING_KEPT})
             dropped = tuple([name for (name,) in idle if self._drop_stage(connection, name)])
             connection.execute(self._sql.stream_sweep, {"seconds": STAGING_KEPT})
@@ -69,13 +69,20 @@ class PostgresRetention(PostgresBase):
         return StagingUpkeep(dropped, len(forgotten))
 
     def _drop_stage(self, connection: Connection[Any], name: str) -> bool:
-        """Whether it could be: not while it is loaded, nor if it is another role's."""
+        """Whether it could be: not while it is loaded, nor if it is another role's, or no table that can be dropped.
+
+        Whoever may make such tables can make one that nobody can drop: that must not keep the others.
+        """
+        if not is_stage(name):
+            return False
         try:
             with sync_bounded(connection):
                 connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{DROP_TIMEOUT}s",))
                 connection.execute(self._sql.bulk_forget_stage, {"name": name})
                 connection.execute(staged(self._sql.bulk_drop_stage, name))
-        except (LockNotAvailable, InsufficientPrivilege):
+        except Error:
+            if connection.closed:
+                raise
             return False
         return True
 

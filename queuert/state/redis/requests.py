@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 from queuert.attributes import attributes_text
 from queuert.errors import InvalidCursorError
+from queuert.ids import new_id
 from queuert.jobs import JobError
 from queuert.limits import Limits
 from queuert.policies import RetryPolicy
@@ -298,6 +299,6 @@ def fire(
             tick=str(microseconds(tick)),
             next_at=None if next_at is None else str(microseconds(next_at)),
             last_at=None if last_at is None else str(microseconds(last_at)),
-            jobs=[_new_job(job, payloads) for job in jobs],
+            jobs=[{**_new_job(job, payloads), "beside": new_id()} for job in jobs],
         )
     )

@@ -49,4 +49,5 @@ def check_writable(path: str) -> None:
 
 def uri_of(path: str) -> str:
     """The path as SQLite takes it."""
-    return f"file:{MEMORY if path == MEMORY else quote(path)}"
+    # The two slashes say that no machine is named: what a path begins with could be taken for one.
+    return f"file:{MEMORY}" if path == MEMORY else f"file://{quote(path)}"

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
+from queuert.ids import new_id
 from queuert.recurrence import tick_of
 from queuert.state.adapter import NewJob, StartedJob
 from queuert.state.recurrence import DueSchedules, PausedType, ScheduleRecord
@@ -69,7 +71,12 @@ def fire(
 
 def _tick(connection: Connection, job: NewJob, now: int, created: int) -> StartedJob:
     found = first(connection, "find_first_job", id=job.id)
-    return write_job(connection, job, now, created) if found is None else rows.existing_job(found)
+    if found is None:
+        return write_job(connection, job, now, created)
+    existing = rows.existing_job(found)
+    if existing.type == job.type:
+        return existing
+    return write_job(connection, replace(job, id=new_id()), now, created)
 
 
 def pause(connection: Connection, types: Sequence[str], reason: str | None) -> None:

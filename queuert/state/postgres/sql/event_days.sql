@@ -7,7 +7,7 @@ WITH log AS (
 ),
 part AS (
     SELECT relname::text AS name, pg_total_relation_size(oid) AS size, pg_relation_size(oid) > 0 AS filled,
-        CASE WHEN relname <> 'job_event_default' THEN to_date(right(relname, 8), 'YYYYMMDD') END AS day
+        CASE WHEN relname ~ '^job_event_[0-9]{8}$' THEN to_date(right(relname, 8), 'YYYYMMDD') END AS day
     FROM pg_class
     WHERE oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = '{schema}.job_event'::regclass)
 )

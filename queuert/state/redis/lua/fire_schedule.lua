@@ -1,5 +1,6 @@
 -- Start the chains of a due schedule and move it on, if its next tick still is the one given.
--- ARGV[1]: {name, tick, next_at, jobs}; ARGV[2...]: their inputs. Chains that exist are left as they are. 0: not fired.
+-- ARGV[1]: {name, tick, next_at, jobs}; ARGV[2...]: their inputs. Chains that exist are left as they are; where a job of
+-- another type has the id, the chain gets the id that is given besides. 0: not fired.
 
 local asked = given(1)
 local stored = call('HGET', P .. 'schedules', asked.name)
@@ -12,6 +13,10 @@ call('HSET', P .. 'schedules', asked.name, cjson.encode(schedule))
 local answer = {}
 for at, new in ipairs(asked.jobs) do
     local found = load(new.id)
+    if found and found.type ~= new.type then
+        new.id = new.beside
+        found = nil
+    end
     answer[at] = told(found or write_job(new, NOW + at - 1), found ~= nil)
 end
 return packed(answer)

@@ -251,16 +251,39 @@ async def chains_that_exist_are_left_as_they_are(stores: Stores) -> None:
     store = await stores.open()
     await store.put_schedules([_schedule()])
     tick = await _make_due(store)
-    await start(store, _job(tick, input="7", type="other"))
+    await start(store, _job(tick, input="7"))
     jobs = [_job(tick, input="8"), _job(tick + _DAY)]
     started = await store.fire_schedule("daily", tick, tick + 2 * _DAY, jobs)
     assert started is not None
     assert [(one.id, one.type, one.existing) for one in started] == [
-        (jobs[0].id, "other", True),
+        (jobs[0].id, "work", True),
         (jobs[1].id, "work", False),
     ]
     assert (await read(store, jobs[0].id)).input == 7
     assert (await _listed(store)).next_at == tick + 2 * _DAY
+
+
+@case()
+async def a_tick_whose_id_another_type_has_is_not_lost(stores: Stores) -> None:
+    """A chain of another type does not stand for a tick, whoever took its id: the tick's chain gets a new one."""
+    store = await stores.open()
+    await store.put_schedules([_schedule()])
+    tick = await _make_due(store)
+    ticks = [tick, tick + _DAY, tick + 2 * _DAY]
+    await start(store, _job(ticks[0], input="7", type="other"))
+    await start(store, _job(ticks[2], input="8", type="other"))
+    jobs = [_job(one, input="9", priority=3, limit_key="k") for one in ticks]
+    started = await store.fire_schedule("daily", tick, tick + 3 * _DAY, jobs)
+    assert started is not None
+    assert [(one.type, one.status, one.existing) for one in started] == [("work", JobStatus.READY, False)] * 3
+    assert [one.id == wanted.id for one, wanted in zip(started, jobs, strict=True)] == [False, True, False]
+    for one in started:
+        written = await read(store, one.id)
+        assert (written.type, written.chain_id, written.input) == ("work", one.id, 9)
+        assert (written.priority, written.limit_key) == (3, "k")
+    assert [(await read(store, jobs[at].id)).input for at in (0, 2)] == [7, 8]
+    found = await _listed(store)
+    assert (found.next_at, found.last_at) == (tick + 3 * _DAY, ticks[-1])
 
 
 @case()

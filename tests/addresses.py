@@ -1,0 +1,25 @@
+"""Addresses of test servers, for other users than the one that made them."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlsplit
+
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
+
+
+def as_user(url: str, user: str, password: str | None = None) -> str:
+    """The same server and database, as a URI, for another user. Without a password it is that of the address."""
+    if not url.startswith(("postgresql://", "postgres://", "redis://")):
+        parts = conninfo_to_dict(url)
+        secret = f":{quote(str(parts['password']), safe='')}@" if parts.get("password") else "@"
+        url = f"postgresql://{secret}{parts['host']}:{parts['port']}/{parts['dbname']}"
+    split = urlsplit(url)
+    word = split.password if password is None else quote(password, safe="")
+    netloc = f"{quote(user, safe='')}{'' if word is None else f':{word}'}@{split.hostname}:{split.port}"
+    return split._replace(netloc=netloc).geturl()
+
+
+def password_of(url: str) -> sql.Literal:
+    """The password of a Postgres address as SQL, for ``CREATE ROLE ... PASSWORD``: NULL where there is none."""
+    return sql.Literal(conninfo_to_dict(url).get("password"))
