@@ -142,7 +142,9 @@ class Statements:
     stream_forget_staged: bytes
     stream_forget_attempts: bytes
     stream_sweep: bytes
-    read_horizon: bytes
+    read_log: bytes
+    read_last_event: bytes
+    log_owner: bytes
     read_blocks: bytes
     read_id_bounds: bytes
     read_days: bytes
