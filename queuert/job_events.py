@@ -27,10 +27,6 @@ class EventsLostError(QueuertError):
     """For ``list_events``: from here on the log can be read again. After a failover it is the same number, now on the
     new timeline, and new events with lower numbers are left out. None where a stream or a DataFrame was read."""
 
-    def __init__(self, message: str, cursor: str | None = None) -> None:
-        super().__init__(message)
-        self.cursor = cursor
-
 
 class DatabaseMovedError(StateError):
     """The database was dumped and restored, or replicated, into another cluster, whose transactions count anew.

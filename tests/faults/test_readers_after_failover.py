@@ -76,7 +76,7 @@ def test_a_reader_is_told_when_its_last_event_was_lost_in_a_failover(pair: Pair)
     pair.fail_over()
     names = start(pair.address, "after", 100)
 
-    with pytest.raises(EventsLostError, match="timeline 1.*timeline 2") as lost:
+    with pytest.raises(EventsLostError, match=r"timeline 1.*timeline 2") as lost:
         followed(pair.address, cursor)
     # Who begins anew hears of all. Who goes on at the same number has been told what that leaves out.
     everything, _ = followed(pair.address)

@@ -136,8 +136,9 @@ class EventCursor:
         if lost is None:
             return
         reason, tx, seq = lost
-        onward = EventCursor(tx, seq, None, log.system, log.timeline)
-        raise EventsLostError(f"{reason}: {RESTART}", onward.encode())
+        error = EventsLostError(f"{reason}: {RESTART}")
+        error.cursor = EventCursor(tx, seq, None, log.system, log.timeline).encode()
+        raise error
 
     def _reason(self, log: LogState, *, follows: bool) -> tuple[str, int, int] | None:
         """Why the log does not go on from here, and from where it does; None if it does from here."""

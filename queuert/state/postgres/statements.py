@@ -145,6 +145,12 @@ class Statements:
     read_log: bytes
     read_last_event: bytes
     log_owner: bytes
+    adopt_look: bytes
+    adopt_days: bytes
+    adopt_day: bytes
+    adopt_numbers: bytes
+    adopt_jobs: bytes
+    adopt_note: bytes
     read_blocks: bytes
     read_id_bounds: bytes
     read_days: bytes
