@@ -17,10 +17,10 @@ LONGEST_KEEP = 36_500
 class EventsLostError(QueuertError):
     """Events that a reader of the log has not read are gone, or may be; the message says why.
 
-    Retention took them, or the log goes on on another timeline since a failover (or a restore) that lost transactions:
-    what the reader read last is not in it, and new events may have lower numbers than that. Begin anew without a cursor,
-    which reads all that the log has; or go on from ``cursor`` and miss what the message says. A stream of Spark begins
-    with a new checkpoint, or goes on with the option ``failOnDataLoss=false``; a batch is read again, of what is left.
+    Retention took them, or a failover (or a restore) lost transactions: what the reader read last is not in the log any
+    more, and new events may have lower numbers than that. Begin anew without a cursor, which reads all that the log
+    has; or go on from ``cursor`` and miss what the message says. A stream of Spark begins with a new checkpoint, or
+    goes on with the option ``failOnDataLoss=false``; a batch is read again, of what is left.
     """
 
     cursor: str | None = None

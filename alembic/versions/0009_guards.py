@@ -13,8 +13,8 @@ branch_labels = None
 depends_on = None
 
 
-# The cluster whose transaction numbers the log and the jobs have: another one counts anew. Numbers that this cluster has not
-# come to are those of another one, from which the database was moved before it noted that.
+# The cluster whose transaction numbers the log and the jobs have: another one counts anew. Numbers that this cluster
+# has not come to are those of another one, from which the database was moved before it noted that.
 OWNER = (
     """ALTER TABLE event_log ADD COLUMN system text COLLATE "C" NOT NULL DEFAULT 'unknown'""",
     """UPDATE event_log SET system = control.system_identifier::text

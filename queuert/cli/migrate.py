@@ -24,11 +24,11 @@ _ROLES = """Print the SQL that makes roles for workers, clients, Spark's writers
 each what it needs; with --apply, run it as the owner of the schema. Run it again after each upgrade.
 """
 
-_ADOPT = """Adopt a database that was moved from another cluster of Postgres, by a dump or by logical replication: its event
-log and its closed chains have transaction numbers of the old cluster. Without --yes it says what it would do.
+_ADOPT = """Adopt a database that was moved from another cluster of Postgres, by a dump or by logical replication:
+its event log and its closed chains have transaction numbers of the old cluster. Without --yes it says what it would do.
 
-Stop the workers first. Run it as the owner of the schema. Rows are locked and tables are not, a day of the log or 64 MiB
-of jobs at a time. Running it again does nothing, or goes on after a failure.
+Stop the workers first. Run it as the owner of the schema. It locks rows and no tables, a day of the log or 64 MiB of
+jobs at a time. Running it again does nothing, or goes on after a failure.
 """
 
 
@@ -160,7 +160,8 @@ def _adoption_text(plan: AdoptionPlan, schema: str) -> Iterator[str]:
     if not plan.needed:
         yield f"schema {schema} has the numbers of this cluster ({plan.system}): there is nothing to adopt"
         return
-    yield f"schema {schema} has transaction numbers of another cluster ({plan.owner}; this is {plan.system}). This would"
+    yield f"schema {schema} has transaction numbers of another cluster ({plan.owner}; this is {plan.system})."
+    yield "An adoption would"
     if plan.ahead:
         yield f"- give the events of the log (about {plan.events:,} rows) new numbers, in their order, a day at a time"
     yield f"- look through about {plan.jobs:,} jobs, and clear the numbers that this cluster has not reached"

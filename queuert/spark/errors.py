@@ -12,7 +12,8 @@ from inspect import isfunction
 
 from queuert import errors as core
 from queuert.errors import QueuertError
-from queuert.job_events import DatabaseMovedError, EventsLostError
+from queuert.job_events import DatabaseMovedError as DatabaseMovedError
+from queuert.job_events import EventsLostError as EventsLostError
 from queuert.spark.worker_errors import told_error
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from queuert import Client, JobType, JobTypes
+from queuert import Client, JobType, JobTypes, migrations
 from queuert.cli import main
 from queuert.errors import MigrationError
 from queuert.job_events import DatabaseMovedError, EventFilter, EventsLostError, JobEvent
@@ -15,7 +16,7 @@ from queuert.observability.events import StoreAtRisk
 from queuert.state.adapter import NewJob
 from queuert.state.listing import PageRequest
 from queuert.state.postgres import PostgresState
-from queuert.state.postgres.adoption import adopt, plan_adoption
+from queuert.state.postgres.adoption import adopt, how_moved, plan_adoption
 from queuert.testing.events import EventLog
 from tests.conftest import StartPostgres
 from tests.events.moved import Moved, advance, moved, work
@@ -155,6 +156,23 @@ def test_a_database_whose_numbers_go_on_is_adopted_as_it_is(scene: Scene) -> Non
         settled(scene)
     assert adopt(scene.dsn).events == 0
     assert [event.kind for event in settled(scene)] == 2 * ["created", "started", "completed"]
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+def test_a_database_that_was_moved_before_the_revision_is_found_by_its_numbers(bare_dsn: str, ahead: bool) -> None:
+    migrations.upgrade(bare_dsn, revision="0008")
+    with psycopg.connect(bare_dsn, autocommit=True) as sql:
+        sql.execute(
+            "insert into queuert.job_event (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt)"
+            " values ('created', 'ready', 'a', 'a', 0, 'work', 'work', 0)"
+        )
+        if ahead:
+            sql.execute("update queuert.job_event set tx = '500000000'")
+    migrations.upgrade(bare_dsn)
+    moved_here = how_moved(bare_dsn)
+    assert (moved_here is not None) == ahead
+    adopt(bare_dsn)
+    assert how_moved(bare_dsn) is None
 
 
 def test_only_the_owner_adopts(scene: Scene) -> None:

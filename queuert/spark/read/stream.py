@@ -32,8 +32,8 @@ from queuert.state.postgres.exporting import export_session, fetch_plainly
 from queuert.state.postgres.rows import Row
 
 _RESTART = (
-    "begin with a new checkpoint, which reads all that the log has, or set failOnDataLoss to false to go on at the same "
-    "number, without new events below it"
+    "begin with a new checkpoint, which reads all that the log has, or set failOnDataLoss to false to go on at the "
+    "same number, without new events below it"
 )
 
 

@@ -1,9 +1,9 @@
 """Adopt a database that was moved from another cluster of Postgres, by a dump or by logical replication.
 
 Transactions are numbered by the cluster. The log is read in the order of these numbers, up to those that are over, and
-chains are archived by them. A database that was moved has numbers that its new cluster reaches much later, or never: until
-then nothing old is over, and nothing new is found behind it. An adoption gives the events new numbers that are over, and
-takes away those of closed chains. ``docs/design/events.md`` says why so.
+chains are archived by them. A database that was moved has numbers that its new cluster reaches much later, or never:
+until then nothing old is over, and nothing new is found behind it. An adoption gives the events new numbers that are
+over, and takes away those of closed chains. ``docs/design/events.md`` says why so.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def adopt(
 
     The events of each day become those of one small number, in the order in which they were written. Numbers of closed
     chains that this cluster has not given are cleared. Last the database is noted as this cluster's: until then readers
-    of the log are refused. Each day of the log is a transaction, and each 64 MiB of jobs; rows are locked, tables are not.
+    of the log are refused. Each day of the log is a transaction, and each 64 MiB of jobs; it locks rows and no table.
 
     Args:
         dsn: libpq connection string or URI of the schema's owner, to Postgres itself.
@@ -175,8 +175,10 @@ def _connected(
 ) -> Iterator[tuple[psycopg.Connection[Any], Statements]]:
     """A connection in autocommit: each statement is a transaction of its own, and may take its time."""
     checked_dsn(dsn)
-    arguments = {"autocommit": True, "connect_timeout": 10, "application_name": "queuert migrate"}
-    with mapped_errors(), psycopg.connect(dsn, **arguments) as connection:
+    with (
+        mapped_errors(),
+        psycopg.connect(dsn, autocommit=True, connect_timeout=10, application_name="queuert migrate") as connection,
+    ):
         connection.execute("SELECT set_config('statement_timeout', '0', false)")
         connection.execute("SELECT set_config('lock_timeout', %s, false)", (f"{max(1, round(lock_timeout * 1000))}ms",))
         try:

@@ -143,8 +143,8 @@ class EventCursor:
     def _reason(self, log: LogState, *, follows: bool) -> tuple[str, int, int] | None:
         """Why the log does not go on from here, and from where it does; None if it does from here."""
         if follows and log.dropped > self.tx:
-            reason = f"retention took events up to transaction {log.dropped}, and those behind {self.tx} were not read"
-            return reason, log.dropped, _LAST_SEQ
+            taken = f"retention took events up to transaction {log.dropped}, and those behind {self.tx} were not read"
+            return taken, log.dropped, _LAST_SEQ
         if self.system is not None and self.system != log.system:
             return f"the cursor is of another cluster ({self.system}; this is {log.system})", 0, 0
         reason = lost_events(self, log)
