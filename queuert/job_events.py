@@ -7,11 +7,33 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from enum import StrEnum
 
-from queuert.errors import ConfigurationError
+from queuert.errors import ConfigurationError, QueuertError, StateError
 from queuert.jobs import JobError, JobStatus
 
 LONGEST_KEEP = 36_500
 """Days: a hundred years."""
+
+
+class EventsLostError(QueuertError):
+    """Events that a reader of the log has not read are gone, or may be; the message says why.
+
+    Retention took them, or a failover (or a restore) lost transactions: what the reader read last is not in the log any
+    more, and new events may have lower numbers than that. Begin anew without a cursor, which reads all that the log
+    has; or go on from ``cursor`` and miss what the message says. A stream of Spark begins with a new checkpoint, or
+    goes on with the option ``failOnDataLoss=false``; a batch is read again, of what is left.
+    """
+
+    cursor: str | None = None
+    """For ``list_events``: from here on the log can be read again. After a failover it is the same number, now on the
+    new timeline, and new events with lower numbers are left out. None where a stream or a DataFrame was read."""
+
+
+class DatabaseMovedError(StateError):
+    """The database was dumped and restored, or replicated, into another cluster, whose transactions count anew.
+
+    So the numbers of the log and of closed chains mean nothing here, and readers would miss what happens. Jobs go on
+    meanwhile. Stop the workers and run ``queuert migrate adopt``.
+    """
 
 
 class EventKind(StrEnum):

@@ -152,7 +152,7 @@ def _run(dsn: str, schema: str, lock_timeout: float, name: str, revision: str) -
             raise
         return connection
 
-    with _only_migrator(dsn, schema, lock_timeout), _alembic_errors(f"{name} of schema {schema!r} to {revision!r}"):
+    with only_migrator(dsn, schema, lock_timeout), _alembic_errors(f"{name} of schema {schema!r} to {revision!r}"):
         getattr(command, name)(_config(schema, connect=connect), revision)
 
 
@@ -170,7 +170,7 @@ def _alembic_errors(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def _only_migrator(dsn: str, schema: str, timeout: float) -> Iterator[None]:
+def only_migrator(dsn: str, schema: str, timeout: float) -> Iterator[None]:
     """Hold the schema's advisory lock, on a connection of its own.
 
     It is polled for rather than waited for: a waiting statement holds a snapshot, and CREATE INDEX CONCURRENTLY in the

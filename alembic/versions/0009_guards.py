@@ -12,7 +12,6 @@ down_revision = "0008"
 branch_labels = None
 depends_on = None
 
-
 # Leases whose rows somebody's transaction had locked when they were to be renewed. No foreign key: its check would wait
 # for such a transaction.
 LEASE_EXTENSION = """
@@ -41,15 +40,27 @@ UPDATE event_log SET dropped_tx = coalesce(
 WHERE dropped_tx >= pg_snapshot_xmax(pg_current_snapshot())
 """
 
+# The cluster whose transaction numbers the log and the jobs have: another one counts anew. Numbers that this cluster
+# has not come to are those of another one, from which the database was moved before it noted that.
+OWNER = (
+    """ALTER TABLE event_log ADD COLUMN system text COLLATE "C" NOT NULL DEFAULT 'unknown'""",
+    """UPDATE event_log SET system = control.system_identifier::text
+       FROM pg_control_system() AS control
+       WHERE dropped_tx < pg_snapshot_xmax(pg_current_snapshot())
+           AND NOT EXISTS (SELECT FROM job_event WHERE tx >= pg_snapshot_xmax(pg_current_snapshot()))""",
+)
+NO_OWNER = "ALTER TABLE event_log DROP COLUMN system"
+
 
 def upgrade() -> None:
     op.execute(LEASE_EXTENSION)
-    op.execute(BELIEVED)
-    for statement in STAGE_NAMES:
+    # The owner first: whether the numbers are this cluster's is seen by those that are to be corrected then.
+    for statement in (*OWNER, BELIEVED, *STAGE_NAMES):
         op.execute(statement)
 
 
 def downgrade() -> None:
     for statement in ANY_STAGE_NAMES:
         op.execute(statement)
+    op.execute(NO_OWNER)
     op.execute("DROP TABLE lease_extension")

@@ -11,6 +11,7 @@ from queuert import migrations
 from queuert.cli.failures import Exit, UsageError
 from queuert.cli.options import Commands, Run, database_options, postgres, schema_name, seconds
 from queuert.errors import MigrationError
+from queuert.state.postgres.adoption import AdoptionPlan, adopt, how_moved, plan_adoption
 from queuert.state.postgres.roles import Role, grant_roles, role_names, roles_sql
 
 _DESCRIPTION = """Create, upgrade, downgrade or look at Queuert's tables.
@@ -21,6 +22,13 @@ Any number of migrators may run at once; one works and the others wait for it.
 
 _ROLES = """Print the SQL that makes roles for workers, clients, Spark's writers, operators and observers, and grants
 each what it needs; with --apply, run it as the owner of the schema. Run it again after each upgrade.
+"""
+
+_ADOPT = """Adopt a database that was moved from another cluster of Postgres, by a dump or by logical replication:
+its event log and its closed chains have transaction numbers of the old cluster. Without --yes it says what it would do.
+
+Stop the workers first. Run it as the owner of the schema. It locks rows and no tables, a day of the log or 64 MiB of
+jobs at a time. Running it again does nothing, or goes on after a failure.
 """
 
 
@@ -47,12 +55,15 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     sql = add("sql", run_sql, "print the SQL of an upgrade", "Print the SQL, for review or psql; no database needed.")
     stamp = add("stamp", run_stamp, "record a revision, run nothing", "For SQL that was applied by hand.")
     _role_options(add("roles", run_roles, "print or apply the grants of roles with few rights", _ROLES))
+    adopting = add("adopt", run_adopt, "adopt a database that was moved from another cluster", _ADOPT)
+    adopting.add_argument("--yes", action="store_true", help="do it (default: say what would be done)")
+    adopting.add_argument("--force", action="store_true", help="also while workers live")
     for action in (up, stamp):
         _revision(action, default="head", help="the revision to reach (default: head)")
     _revision(sql, default="head", help="the revision to reach, or FROM:TO (default: head)")
     _revision(down, default=None, help="the revision to go back to; base for nothing at all")
     down.add_argument("--yes", action="store_true", help="yes, drop what the later revisions hold")
-    for action in (up, down, stamp):
+    for action in (up, down, stamp, adopting):
         action.add_argument(
             "--lock-timeout",
             type=seconds,
@@ -118,9 +129,48 @@ def run_roles(args: argparse.Namespace) -> int:
 
 
 def run_status(args: argparse.Namespace) -> int:
-    """Say where the schema stands; 1 when revisions are pending."""
-    status = _say_status(*postgres(args))
-    return Exit.FAILED if status.pending else Exit.DONE
+    """Say where the schema stands; 1 when revisions are pending, or when the database is to be adopted."""
+    url, schema = postgres(args)
+    status = _say_status(url, schema)
+    if status.pending:
+        return Exit.FAILED
+    moved = how_moved(url, schema=schema)
+    if moved is not None:
+        print(moved)
+    return Exit.DONE if moved is None else Exit.FAILED
+
+
+def run_adopt(args: argparse.Namespace) -> int:
+    """Say what an adoption would do, or do it."""
+    url, schema = postgres(args)
+    plan = plan_adoption(url, schema=schema)
+    if not args.yes:
+        print("\n".join(_adoption_text(plan, schema)))
+        return Exit.FAILED if plan.needed else Exit.DONE
+    done = adopt(url, schema=schema, force=args.force, lock_timeout=args.lock_timeout, on_step=_say_step)
+    print(f"schema {schema} is adopted: {done.events:,} events and {done.jobs:,} jobs changed")
+    return Exit.DONE
+
+
+def _say_step(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _adoption_text(plan: AdoptionPlan, schema: str) -> Iterator[str]:
+    if not plan.needed:
+        yield f"schema {schema} has the numbers of this cluster ({plan.system}): there is nothing to adopt"
+        return
+    yield f"schema {schema} has transaction numbers of another cluster ({plan.owner}; this is {plan.system})."
+    yield "An adoption would"
+    if plan.ahead:
+        yield f"- give the events of the log (about {plan.events:,} rows) new numbers, in their order, a day at a time"
+    yield f"- look through about {plan.jobs:,} jobs, and clear the numbers that this cluster has not reached"
+    yield "- note this cluster as theirs. Until then readers of the log are refused; jobs go on as they are"
+    yield "Cursors, checkpoints of streams and outputs of queuert history that were made before are refused afterwards:"
+    yield "begin them anew."
+    if plan.workers:
+        yield f"{plan.workers} worker(s) live: stop them first."
+    yield "Add --yes to do it."
 
 
 def _say_where(url: str, schema: str) -> int:

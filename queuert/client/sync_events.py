@@ -59,6 +59,9 @@ class ClientEvents(ClientBase):
 
         Raises:
             InvalidCursorError: the cursor is not one of such a list.
+            EventsLostError: the log does not go on from the cursor: retention took events that come behind it, or a
+                failover lost the event of the cursor. The error says how to go on.
+            DatabaseMovedError: the database was moved to another cluster: run ``queuert migrate adopt``.
             ConfigurationError: the limit is out of range, or ``kinds`` is a string.
             InvalidIdentifierError: a name is none that a job type can have.
         """

@@ -12,6 +12,8 @@ from inspect import isfunction
 
 from queuert import errors as core
 from queuert.errors import QueuertError
+from queuert.job_events import DatabaseMovedError as DatabaseMovedError
+from queuert.job_events import EventsLostError as EventsLostError
 from queuert.spark.worker_errors import told_error
 
 
@@ -74,14 +76,6 @@ class SnapshotGoneError(QueuertError):
     """The snapshot of the read is held no more. Read inside the block of :func:`queuert.spark.snapshot`."""
 
 
-class EventsLostError(QueuertError):
-    """Retention took events that were to be read; the message says up to which transaction.
-
-    A batch is read again, of what is left. A stream can go on with what is left by the option ``failOnDataLoss=false``;
-    next time keep the log for longer, or let the stream run more often.
-    """
-
-
 class OffsetError(QueuertError, ValueError):
     """A checkpoint is not one of this database's event log. Begin with a new one."""
 
@@ -95,6 +89,7 @@ _OURS = (
     FenceLostError,
     SnapshotGoneError,
     EventsLostError,
+    DatabaseMovedError,
     OffsetError,
 )
 _QUOTED = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""

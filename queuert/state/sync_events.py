@@ -24,6 +24,8 @@ class EventStore(Protocol):
 
         Raises:
             InvalidCursorError: the cursor is not one of this listing.
+            EventsLostError: the log does not go on from the cursor: retention, or a failover, took events.
+            DatabaseMovedError: the log has numbers of another cluster: run ``queuert migrate adopt``.
         """
         ...
 

@@ -96,7 +96,7 @@ def test_an_unknown_revision_is_one_line(action: str, bare_dsn: str, capsys: pyt
 def test_a_second_migrator_gives_up_after_the_timeout(bare_dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
     from queuert import migrations
 
-    with migrations._only_migrator(bare_dsn, "queuert", 1.0):
+    with migrations.only_migrator(bare_dsn, "queuert", 1.0):
         assert main(["migrate", "up", "--url", bare_dsn, "--lock-timeout", "0"]) == 1
     assert "another migrator" in capsys.readouterr().err
     # The server gives the lock back when it has noticed that the first one's connection is closed: in a moment.

@@ -234,7 +234,9 @@ def test_a_long_transaction_in_the_way(bare_dsn: str, holder: psycopg.Connection
     migrations.upgrade(bare_dsn)
     before = catalog(bare_dsn)
     # And the newest revision's table: each revision is a transaction, and the first to be undone is to be held up.
-    holder.execute("SELECT count(*) FROM queuert.bulk_stage, queuert.job, queuert.job_event, queuert.lease_extension")
+    holder.execute(
+        "SELECT count(*) FROM queuert.bulk_stage, queuert.event_log, queuert.job, queuert.job_event, queuert.lease_extension"
+    )
     with pytest.raises(MigrationError, match="lock"):
         migrations.downgrade(bare_dsn, revision="base", lock_timeout=lock_timeout)
     assert catalog(bare_dsn) == before

@@ -88,7 +88,7 @@ ELSEWHERE = {
     *("hold_stranded", "release_stranded"),  # No path leads there: tests/state/test_sweep.py.
     *("find_expired_ids", "sweep_workers", "start_ticks", "forget_keys", "estimate", "notify"),  # The cases above.
 }
-"""Statements that the tour does not come by. Those of bulk writes, reads by Spark and the history are other logins'."""
+"""Statements that the tour does not come by. Other logins ask those of bulk writes, reads by Spark, history, adoption."""
 
 
 def test_the_tour_of_all_operations(login: LoginOf) -> None:
@@ -113,5 +113,5 @@ def test_the_tour_of_all_operations(login: LoginOf) -> None:
         store.event_log()
     finally:
         store.close()
-    apart = {name for name in _texts() if name.startswith(("bulk_", "stream_", "read_", "history_"))}
+    apart = {name for name in _texts() if name.startswith(("bulk_", "stream_", "read_", "history_", "adopt_"))}
     assert set(_texts()) - apart - seen.asked - ELSEWHERE == set()

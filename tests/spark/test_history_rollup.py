@@ -139,6 +139,24 @@ def test_hours_that_were_not_over(spark: SparkSession, dsn: str, tmp_path: Path)
     assert again.lost
 
 
+@pytest.mark.parametrize("ahead", [{"tx": 1_000_000}, {"timeline": 1}], ids=["lower_numbers", "another_timeline"])
+def test_all_days_are_rolled_up_anew_after_a_failover(
+    spark: SparkSession, dsn: str, tmp_path: Path, ahead: dict[str, int]
+) -> None:
+    """What is new may have lower numbers than the watermark, and some of what was rolled up may never have been."""
+    run(dsn, LOG, count=40)
+    roll(spark, dsn, tmp_path)
+    (path,) = (tmp_path / "rollups/_watermarks").glob("*.json")
+    mark = json.loads(path.read_text())
+    later = {**mark, **{name: mark[name] + more for name, more in ahead.items()}}
+    path.with_name("00000002.json").write_text(json.dumps(later))
+    for written_before in (tmp_path / "rollups").glob("*/date=*/*.parquet"):
+        written_before.unlink()
+    again = roll(spark, dsn, tmp_path)
+    check(dsn, tmp_path, again.through)
+    assert not roll(spark, dsn, tmp_path).dates
+
+
 class Page(HTMLParser):
     """What a page consists of, and what it would load."""
 

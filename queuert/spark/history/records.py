@@ -47,6 +47,8 @@ class Watermark(_Record):
 
     tx: int
     """All transactions below it are in."""
+    timeline: int | None = None
+    """Which history of the cluster these are transactions of; None for a watermark of an earlier version."""
     closed_to: Moment
     """All hours before this moment are in."""
     dates: tuple[str, ...] = ()
@@ -126,7 +128,8 @@ def check_identity(files: Files, identity: Identity) -> None:
     elif found != identity:
         raise HistoryOutputError(
             f"{files.root} holds the history of schema {found.schema_name!r} in database {found.database!r} of cluster "
-            f"{found.system}; this is {identity.schema_name!r} in {identity.database!r} of {identity.system}"
+            f"{found.system}; this is {identity.schema_name!r} in {identity.database!r} of {identity.system}. "
+            "After a database was moved choose a new output: the old one keeps what was archived before"
         )
 
 

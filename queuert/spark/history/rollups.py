@@ -19,7 +19,7 @@ from queuert.spark.history.place import Place
 from queuert.spark.history.records import Watermark, add_watermark, last_watermark
 from queuert.spark.history.results import RollupResult
 from queuert.spark.read.sql import ENDINGS
-from queuert.state.postgres.history import event_dates
+from queuert.state.postgres.history import HistoryFacts, event_dates
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -59,6 +59,10 @@ def roll_up(place: Place, *, current_hour: bool = False) -> RollupResult:
     until = facts.now if current_hour else closed_to
     lost = before is not None and facts.dropped >= before.tx
     dates = event_dates(place.session, before.tx if before is not None else 0, facts.tx, until)
+    if before is not None and _went_back(before, facts):
+        # What was rolled up may be lost, and what is new may have lower numbers than the watermark.
+        place.step("rollup.anew", "the log goes on from an earlier transaction since a failover: all its days anew")
+        dates += _days(facts.first_day, facts.now.date())
     if before is not None and closed_to > before.closed_to:
         # Hours that were not over at the last run: what it had of them is not written.
         dates += _days(before.closed_to.date(), (closed_to - timedelta(microseconds=1)).date())
@@ -76,9 +80,16 @@ def roll_up(place: Place, *, current_hour: bool = False) -> RollupResult:
     written = [one.isoformat() for one in dates]
     add_watermark(
         place.files,
-        Watermark(tx=facts.tx, closed_to=closed_to, dates=tuple(written), rows=rows, lost=lost),
+        Watermark(
+            tx=facts.tx, timeline=facts.timeline, closed_to=closed_to, dates=tuple(written), rows=rows, lost=lost
+        ),
     )
     return RollupResult(written, closed_to, rows, lost)
+
+
+def _went_back(before: Watermark, facts: HistoryFacts) -> bool:
+    """Whether the log may lack some of what the watermark counts: a standby has taken the primary's place."""
+    return before.tx > facts.tx or before.timeline not in (None, facts.timeline)
 
 
 def _write(place: Place, dates: list[date], until: datetime) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -28,6 +27,7 @@ from queuert.spark.read.sql import (
 )
 from queuert.spark.write.staging import settings_of
 from queuert.state.postgres.bulk import BulkSession
+from queuert.state.postgres.event_cursors import EventCursor, LogState, asked
 from queuert.state.postgres.exporting import (
     SnapshotReleased,
     TableDropped,
@@ -54,25 +54,9 @@ class Slice(InputPartition):
         self.log_from = log_from
 
 
-@dataclass(frozen=True, slots=True)
-class Horizon:
-    """How far transactions are over.
-
-    Attributes:
-        tx: all below it are over.
-        dropped: the newest of which retention has taken events.
-        system: the identifier of the cluster.
-    """
-
-    tx: int
-    dropped: int
-    system: str
-
-
-def horizon(session: BulkSession) -> Horizon:
-    """How far transactions are over just now."""
-    tx, dropped, system = fetch_plainly(session, session.sql.read_horizon)[0]
-    return Horizon(int(tx), int(dropped), system)
+def log_state(session: BulkSession, cursor: EventCursor | None = None) -> LogState:
+    """How the log stands just now, and whether it has the event of a cursor."""
+    return LogState.of(fetch_plainly(session, session.sql.read_log, asked(cursor))[0])
 
 
 class TableReader(DataSourceReader):
@@ -96,7 +80,7 @@ class TableReader(DataSourceReader):
         """What each task reads. Spark asks once for a DataFrame, however often that is used."""
         with export_session(settings_of(self.options)) as session:
             session.check_schema()
-            now = horizon(session)
+            now = log_state(session)
             options = self._bounded(now)
             queries = self._queries(session, options)
         if options.table not in ("events", "attempts"):
@@ -113,17 +97,23 @@ class TableReader(DataSourceReader):
             if partition.log_from is not None:
                 check_log(session, partition.log_from)
 
-    def _bounded(self, now: Horizon) -> ReadOptions:
+    def _bounded(self, now: LogState) -> ReadOptions:
         options = self.options
         if not options.settled:
             return options
-        if options.to_tx is not None and options.to_tx > now.tx:
+        now.check_owner()
+        if options.to_tx is not None and options.to_tx > now.horizon:
             raise SparkOptionError(
-                f"toTx: not all transactions below {options.to_tx} are over, only those below {now.tx}"
+                f"toTx: not all transactions below {options.to_tx} are over, only those below {now.horizon}"
+            )
+        if options.from_tx is not None and options.from_tx > now.next_tx and not now.standby:
+            raise SparkOptionError(
+                f"fromTx must be at most {now.next_tx}, the next transaction, got {options.from_tx}: it was read from "
+                "another server, or before a failover that lost transactions; read again from an earlier one"
             )
         if options.from_tx is not None and options.table in ("events", "attempts") and options.from_tx <= now.dropped:
             raise EventsLostError(f"fromTx: retention has taken events up to transaction {now.dropped}")
-        return options if options.to_tx is not None else options.model_copy(update={"to_tx": now.tx})
+        return options if options.to_tx is not None else options.model_copy(update={"to_tx": now.horizon})
 
     def _queries(self, session: BulkSession, options: ReadOptions) -> list[Query]:
         schema = session.settings.schema
@@ -173,6 +163,14 @@ def check_log(session: BulkSession, log_from: int) -> None:
     Raises:
         EventsLostError: it did.
     """
-    dropped = horizon(session).dropped
+    check_dropped(log_state(session).dropped, log_from)
+
+
+def check_dropped(dropped: int, log_from: int) -> None:
+    """Make sure that retention took nothing from a transaction on.
+
+    Raises:
+        EventsLostError: it did.
+    """
     if dropped >= log_from:
         raise EventsLostError(f"retention took events up to transaction {dropped} before or while they were read")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -18,15 +19,30 @@ from pyspark.sql.types import StructType
 from queuert.errors import StateUnavailableError
 from queuert.spark.errors import EventsLostError
 from queuert.spark.processes import spare_the_loaded
-from queuert.spark.read.batch import Horizon, Slice, check_log, copied, horizon
+from queuert.spark.read.batch import Slice, check_dropped, copied, log_state
 from queuert.spark.read.csv_arrow import CsvDecoder
 from queuert.spark.read.offsets import Offset, split
 from queuert.spark.read.options import StreamReadOptions
 from queuert.spark.read.schemas import check_schema
-from queuert.spark.read.sql import any_of, stream_query
+from queuert.spark.read.sql import Query, any_of, stream_query
 from queuert.spark.write.staging import settings_of
 from queuert.state.postgres.bulk import BulkSession
+from queuert.state.postgres.event_cursors import EventCursor, LogState, lost_events
 from queuert.state.postgres.exporting import export_session, fetch_plainly
+from queuert.state.postgres.rows import Row
+
+_RESTART = (
+    "begin with a new checkpoint, which reads all that the log has, or set failOnDataLoss to false to go on at the "
+    "same number, without new events below it"
+)
+
+
+class EventSlice(Slice):
+    """What one task of a micro-batch reads. ``end`` is the event at the end of the batch: the log must have it."""
+
+    def __init__(self, query: Query, log_from: int, end: EventCursor) -> None:
+        super().__init__(query, log_from)
+        self.end = end
 
 
 class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -45,14 +61,15 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a query begins that has no checkpoint."""
         with export_session(settings_of(self._options)) as session:
             session.check_schema()
-            now = horizon(session)
-            end = Offset(now.tx, 0, now.system)
+            now = log_state(session)
+            now.check_owner()
+            end = _end_of_log(session, now)
             if self._options.starting_offsets == "latest":
                 return end.as_dict()
             first = fetch_plainly(session, session.sql.read_first_event)
-        start = Offset(int(first[0][0]), first[0][1], now.system) if first else end
+        start = _before(first[0], now) if first else end
         # Of transactions that retention has taken a part of, what is left is not read: from there on the log is whole.
-        whole = Offset(now.dropped + 1, 0, now.system)
+        whole = Offset(now.dropped + 1, 0, now.system, now.timeline)
         return min(max(start, whole), end).as_dict()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -63,69 +80,110 @@ class EventStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """The query is to end where the log ends now."""
         with export_session(settings_of(self._options)) as session:
-            now = horizon(session)
-        self._last = Offset(now.tx, 0, now.system)
+            now = log_state(session)
+            now.check_owner()
+            self._last = _end_of_log(session, now)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next micro-batch ends; ``start`` again while there is nothing to read."""
         begin = Offset.parse(start)
         with export_session(settings_of(self._options)) as session:
-            now = horizon(session)
+            now = log_state(session, begin.cursor)
             begin.check_system(now.system)
+            now.check_owner()
             self._check_kept(begin, now)
             return self._end(session, begin, limit, now).as_dict()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Where the log ends now, for the query's progress; None while the database cannot be reached."""
         with suppress(StateUnavailableError), export_session(settings_of(self._options)) as session:
-            now = horizon(session)
-            return Offset(now.tx, 0, now.system).as_dict()
+            return _end_of_log(session, log_state(session)).as_dict()
         return None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """What each task of a micro-batch reads."""
         _, schema = self._options.address()
+        last = Offset.parse(end)
         return [
-            Slice(stream_query(self._columns, schema, self._filters, _bounds(low, high)), low.tx)
-            for low, high in split(Offset.parse(start), Offset.parse(end), self._options.num_partitions)
+            EventSlice(stream_query(self._columns, schema, self._filters, _bounds(low, high)), low.tx, last.cursor)
+            for low, high in split(Offset.parse(start), last, self._options.num_partitions)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The events of one part, in their order, as batches of Arrow."""
-        assert isinstance(partition, Slice)
+        assert isinstance(partition, EventSlice)
         spare_the_loaded()
         decoder = CsvDecoder(self._columns, to_arrow_schema(self._schema, timezone="UTC"))
         with export_session(settings_of(self._options)) as session:
             yield from decoder.decode(copied(session, partition.query))
-            if self._options.fail_on_data_loss and partition.log_from is not None:
-                check_log(session, partition.log_from)
+            if self._options.fail_on_data_loss:
+                _check_read(session, partition)
 
-    def _check_kept(self, begin: Offset, now: Horizon) -> None:
-        if self._options.fail_on_data_loss and now.dropped >= begin.tx:
+    def _check_kept(self, begin: Offset, now: LogState) -> None:
+        if not self._options.fail_on_data_loss:
+            return
+        lost = lost_events(begin.cursor, now)
+        if lost is not None:
+            raise EventsLostError(f"{lost}: {_RESTART}")
+        if now.dropped >= begin.tx:
             raise EventsLostError(
                 f"retention took events up to transaction {now.dropped}, and the stream had read those before "
                 f"{begin.tx} only: keep the log for longer, or set failOnDataLoss to false to go on with what is left"
             )
 
-    def _end(self, session: BulkSession, begin: Offset, limit: ReadLimit, now: Horizon) -> Offset:
-        last = min(self._last or Offset(now.tx, 0, now.system), Offset(now.tx, 0, now.system))
+    def _end(self, session: BulkSession, begin: Offset, limit: ReadLimit, now: LogState) -> Offset:
+        end = _end_of_log(session, now)
+        last = min(self._last or end, end)
         look_from = self._known_empty(begin)
-        if look_from >= last or self._nth(session, look_from, last, 0) is None:
+        if look_from >= last or self._nth(session, look_from, last, 0, now) is None:
             # Not an end: the batch would have no rows. But it need not be looked through again.
             self._nothing = (begin, max(look_from, last))
             return begin
         if isinstance(limit, ReadMaxRows):
-            return self._nth(session, look_from, last, limit.max_rows) or last
+            return self._nth(session, look_from, last, limit.max_rows, now) or last
         return last
 
     def _known_empty(self, begin: Offset) -> Offset:
         """Up to where nothing that fits is known to come after a place."""
         return self._nothing[1] if self._nothing is not None and self._nothing[0] == begin else begin
 
-    def _nth(self, session: BulkSession, start: Offset, end: Offset, skip: int) -> Offset | None:
+    def _nth(self, session: BulkSession, start: Offset, end: Offset, skip: int, now: LogState) -> Offset | None:
         given = {"start_tx": str(start.tx), "start_seq": start.seq, "horizon": str(end.tx), "skip": skip}
         found = fetch_plainly(session, session.sql.read_nth_event, {**given, **any_of(self._filters)})
-        return Offset(int(found[0][0]), found[0][1], start.system) if found else None
+        return _before(found[0], now) if found else None
+
+
+def _before(row: Row, now: LogState) -> Offset:
+    """The place before an event."""
+    tx, seq, happened_at = int(row[0]), row[1], row[2]
+    return Offset(tx, seq, now.system, now.timeline, EventCursor(tx, seq, happened_at, now.system, now.timeline))
+
+
+def _end_of_log(session: BulkSession, now: LogState) -> Offset:
+    """The place behind the last event before which no other can come in any more.
+
+    Behind its transaction, and not at the horizon: on a server that was promoted the transactions between them may be
+    others, with events.
+    """
+    found = fetch_plainly(session, session.sql.read_last_event, {"horizon": str(now.horizon)})
+    if not found:
+        return Offset(now.horizon, 0, now.system, now.timeline)
+    last = _before(found[0], now)
+    return replace(last, tx=last.tx + 1, seq=0)
+
+
+def _check_read(session: BulkSession, part: EventSlice) -> None:
+    """Make sure, after reading, that neither retention nor a failover took anything of what was to be read.
+
+    Raises:
+        EventsLostError: one of them did.
+    """
+    now = log_state(session, part.end)
+    if part.log_from is not None:
+        check_dropped(now.dropped, part.log_from)
+    lost = lost_events(part.end, now)
+    if lost is not None:
+        raise EventsLostError(f"{lost}: {_RESTART}")
 
 
 def _bounds(low: Offset, high: Offset) -> dict[str, Any]:

@@ -7,12 +7,14 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from psycopg import AsyncConnection
+from psycopg.errors import InsufficientPrivilege
 
 from queuert.errors import SchemaMissingError
 from queuert.notify import payloads
 from queuert.notify.adapter import Topic
 from queuert.state.adapter import StoreRisk
 from queuert.state.postgres import parameters
+from queuert.state.postgres.adoption import moved_risks
 from queuert.state.postgres.async_steps import begin_callers_transaction, fetch
 from queuert.state.postgres.bounds import async_bounded
 from queuert.state.postgres.callers import async_callers_connection
@@ -33,7 +35,7 @@ class AsyncPostgresBase:
         self._sql = statements
         self._connections = AsyncConnections(settings, connections)
         self.risks: tuple[StoreRisk, ...] = ()
-        """Of the way to the server alone, since Postgres keeps what it has committed; known when the store is open."""
+        """Of the way to the server, and of a database that was moved; known when the store is open."""
 
     async def open(self) -> None:
         """Connect and check the schema."""
@@ -41,12 +43,19 @@ class AsyncPostgresBase:
         try:
             async with self._connections.connection() as connection:
                 found = await fetch(connection, self._sql.schema_revision)
-                self.risks = connection_risks(connection.pgconn)
-            if not found or found[0][0] < REQUIRED_REVISION:
-                raise SchemaMissingError(f"schema {self._settings.schema!r} is out of date: run queuert migrate up")
+                if not found or found[0][0] < REQUIRED_REVISION:
+                    raise SchemaMissingError(f"schema {self._settings.schema!r} is out of date: run queuert migrate up")
+                self.risks = connection_risks(connection.pgconn) + await self._moved(connection)
         except BaseException:
             await self._connections.aclose()
             raise
+
+    async def _moved(self, connection: AsyncConnection[Any]) -> tuple[StoreRisk, ...]:
+        """The risk of a database that was moved from another cluster; none where the role may not know."""
+        try:
+            return moved_risks(await fetch(connection, self._sql.log_owner))
+        except InsufficientPrivilege:
+            return ()
 
     async def aclose(self) -> None:
         """Let go of all connections."""

@@ -11,10 +11,11 @@ from psycopg.errors import CheckViolation, LockNotAvailable
 
 from queuert.job_events import EventFilter, EventLevel, EventLog, EventUpkeep, JobEvent, checked_keep
 from queuert.state.listing import Page, PageRequest
-from queuert.state.postgres import event_days, event_rows, pages
+from queuert.state.postgres import event_cursors, event_days, event_rows, pages
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_steps import fetch
 from queuert.state.postgres.bounds import async_bounded
+from queuert.state.postgres.event_cursors import LogState
 from queuert.state.postgres.event_days import Step, Task
 
 
@@ -23,8 +24,16 @@ class AsyncPostgresEvents(AsyncPostgresBase):
 
     async def list_events(self, filter: EventFilter, page: PageRequest) -> Page[JobEvent]:
         """Events by ``(tx, seq)``; the oldest first only those before which no other can come in any more."""
-        statement = pages.in_order(self._sql.list_events, page.oldest_first)
-        return event_rows.events(await self._fetch(statement, event_rows.page(filter, page)), page.limit)
+        statement, asked = pages.in_order(self._sql.list_events, page.oldest_first), event_rows.page(filter, page)
+        cursor = event_rows.read_on(page)
+        async with self._connections.connection() as connection:
+            found = await fetch(connection, statement, asked)
+            # Last, since retention may have come, or a standby been promoted, while the page was read.
+            log = LogState.of((await fetch(connection, self._sql.read_log, event_cursors.asked(cursor)))[0])
+        log.check_owner()
+        if cursor is not None:
+            cursor.check(log, follows=page.oldest_first)
+        return event_rows.events(found, page.limit, log)
 
     async def event_log(self) -> EventLog:
         """What is written to the log, and how long it is kept."""

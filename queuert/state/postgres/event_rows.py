@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date
 
-from queuert.errors import InvalidCursorError
 from queuert.job_events import EventFilter, EventLevel, EventLog, EventPartition, JobEvent
 from queuert.jobs import JobStatus
 from queuert.state.decoding import job_error
-from queuert.state.listing import Page, PageRequest, Position
+from queuert.state.listing import Page, PageRequest
+from queuert.state.postgres.event_cursors import EventCursor, LogState
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
 
@@ -17,7 +17,6 @@ LOOKED_AT = 10_000
 """Entries that are looked at for one page, at most."""
 
 _FIRST, _LAST = ("0", 0), (str(2**64 - 1), 0)
-_MOST_DIGITS = 20
 
 
 def page(filter: EventFilter, request: PageRequest) -> Parameters:
@@ -28,8 +27,9 @@ def page(filter: EventFilter, request: PageRequest) -> Parameters:
     """
     low, high = _FIRST, _LAST
     if request.cursor is not None:
-        place = decoded(request.cursor)
-        low, high = (place, high) if request.oldest_first else (low, place)
+        cursor = EventCursor.decode(request.cursor)
+        here = (str(cursor.tx), cursor.seq)
+        low, high = (here, high) if request.oldest_first else (low, here)
     return {
         "low": low[0],
         "low_seq": low[1],
@@ -44,37 +44,30 @@ def page(filter: EventFilter, request: PageRequest) -> Parameters:
     }
 
 
-def decoded(cursor: str) -> tuple[str, int]:
-    """The transaction and the number that a cursor stands for.
+def read_on(request: PageRequest) -> EventCursor | None:
+    """Where the page begins; None: with the first event.
 
     Raises:
-        InvalidCursorError: it is not one of such a listing.
+        InvalidCursorError: the cursor is not one of this listing.
     """
-    place = Position.decode(cursor)
-    if not (_is_number(place.key, 2**64) and _is_number(place.id, 2**63)):
-        raise InvalidCursorError(cursor)
-    return place.key, int(place.id)
+    return None if request.cursor is None else EventCursor.decode(request.cursor)
 
 
-def _is_number(text: str, bound: int) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) < bound
-
-
-def events(found: Sequence[Row], limit: int) -> Page[JobEvent]:
+def events(found: Sequence[Row], limit: int, log: LogState) -> Page[JobEvent]:
     """The page that rows of ``list_events`` make."""
     entries = [row for row in found if row[3] is not None]
     ends = [row for row in found if row[3] is None]
-    items = tuple(_event(row) for row in entries[:limit])
+    items = tuple(_event(row, log) for row in entries[:limit])
     if len(entries) > limit:
-        return Page(items, _cursor(entries[limit - 1]))
-    return Page(items, _cursor(ends[0]) if ends else None)
+        return Page(items, items[-1].cursor)
+    return Page(items, _cursor(ends[0], log) if ends else None)
 
 
-def _cursor(row: Row) -> str:
-    return Position(row[0], str(row[1])).encode()
+def _cursor(row: Row, log: LogState) -> str:
+    return EventCursor(int(row[0]), row[1], row[2], log.system, log.timeline).encode()
 
 
-def _event(row: Row) -> JobEvent:
+def _event(row: Row, log: LogState) -> JobEvent:
     return JobEvent(
         tx=int(row[0]),
         seq=row[1],
@@ -91,7 +84,7 @@ def _event(row: Row) -> JobEvent:
         started_at=row[12],
         worker=row[13],
         error=job_error(row[14]),
-        cursor=_cursor(row),
+        cursor=_cursor(row, log),
     )
 
 

@@ -17,6 +17,7 @@ from psycopg import Connection, errors
 from queuert.errors import StateError, StateUnavailableError
 from queuert.state.postgres import retiring
 from queuert.state.postgres.bulk import BulkSession
+from queuert.state.postgres.event_cursors import check_owner
 from queuert.state.postgres.failures import was_deadlock
 from queuert.state.postgres.retiring import Doomed
 from queuert.state.postgres.sync_retention import retire
@@ -38,6 +39,7 @@ class HistoryFacts:
         first_day: from this day on (UTC) no events have been taken for their age.
         system: the identifier of the cluster.
         database: its name.
+        timeline: which history of the cluster.
     """
 
     tx: int
@@ -46,6 +48,7 @@ class HistoryFacts:
     first_day: date
     system: str
     database: str
+    timeline: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +63,17 @@ class ArchivedChain:
 
 
 def history_facts(session: BulkSession) -> HistoryFacts:
-    """How the database stands."""
+    """How the database stands.
+
+    Raises:
+        DatabaseMovedError: its numbers are those of another cluster.
+    """
     with session.transaction() as connection:
-        ((tx, dropped, now, first_day, system, database),) = fetch(connection, session.sql.history_facts)
-    return HistoryFacts(int(tx), int(dropped), now.astimezone(UTC), first_day, system, database)
+        ((tx, dropped, now, first_day, system, database, timeline, owner),) = fetch(
+            connection, session.sql.history_facts
+        )
+    check_owner(owner, system)
+    return HistoryFacts(int(tx), int(dropped), now.astimezone(UTC), first_day, system, database, timeline)
 
 
 def event_dates(session: BulkSession, from_tx: int, to_tx: int, before: datetime) -> list[date]:

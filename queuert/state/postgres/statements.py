@@ -143,7 +143,15 @@ class Statements:
     stream_forget_staged: bytes
     stream_forget_attempts: bytes
     stream_sweep: bytes
-    read_horizon: bytes
+    read_log: bytes
+    read_last_event: bytes
+    log_owner: bytes
+    adopt_look: bytes
+    adopt_days: bytes
+    adopt_day: bytes
+    adopt_numbers: bytes
+    adopt_jobs: bytes
+    adopt_note: bytes
     read_blocks: bytes
     read_id_bounds: bytes
     read_days: bytes

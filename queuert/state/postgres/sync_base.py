@@ -8,12 +8,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from psycopg import Connection
+from psycopg.errors import InsufficientPrivilege
 
 from queuert.errors import SchemaMissingError
 from queuert.notify import payloads
 from queuert.notify.adapter import Topic
 from queuert.state.adapter import StoreRisk
 from queuert.state.postgres import parameters
+from queuert.state.postgres.adoption import moved_risks
 from queuert.state.postgres.bounds import sync_bounded
 from queuert.state.postgres.callers import sync_callers_connection
 from queuert.state.postgres.connections import Connections
@@ -34,7 +36,7 @@ class PostgresBase:
         self._sql = statements
         self._connections = Connections(settings, connections)
         self.risks: tuple[StoreRisk, ...] = ()
-        """Of the way to the server alone, since Postgres keeps what it has committed; known when the store is open."""
+        """Of the way to the server, and of a database that was moved; known when the store is open."""
 
     def open(self) -> None:
         """Connect and check the schema."""
@@ -42,12 +44,19 @@ class PostgresBase:
         try:
             with self._connections.connection() as connection:
                 found = fetch(connection, self._sql.schema_revision)
-                self.risks = connection_risks(connection.pgconn)
-            if not found or found[0][0] < REQUIRED_REVISION:
-                raise SchemaMissingError(f"schema {self._settings.schema!r} is out of date: run queuert migrate up")
+                if not found or found[0][0] < REQUIRED_REVISION:
+                    raise SchemaMissingError(f"schema {self._settings.schema!r} is out of date: run queuert migrate up")
+                self.risks = connection_risks(connection.pgconn) + self._moved(connection)
         except BaseException:
             self._connections.close()
             raise
+
+    def _moved(self, connection: Connection[Any]) -> tuple[StoreRisk, ...]:
+        """The risk of a database that was moved from another cluster; none where the role may not know."""
+        try:
+            return moved_risks(fetch(connection, self._sql.log_owner))
+        except InsufficientPrivilege:
+            return ()
 
     def close(self) -> None:
         """Let go of all connections."""

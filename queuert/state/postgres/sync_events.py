@@ -12,8 +12,9 @@ from psycopg.errors import CheckViolation, LockNotAvailable
 
 from queuert.job_events import EventFilter, EventLevel, EventLog, EventUpkeep, JobEvent, checked_keep
 from queuert.state.listing import Page, PageRequest
-from queuert.state.postgres import event_days, event_rows, pages
+from queuert.state.postgres import event_cursors, event_days, event_rows, pages
 from queuert.state.postgres.bounds import sync_bounded
+from queuert.state.postgres.event_cursors import LogState
 from queuert.state.postgres.event_days import Step, Task
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_steps import fetch
@@ -24,8 +25,16 @@ class PostgresEvents(PostgresBase):
 
     def list_events(self, filter: EventFilter, page: PageRequest) -> Page[JobEvent]:
         """Events by ``(tx, seq)``; the oldest first only those before which no other can come in any more."""
-        statement = pages.in_order(self._sql.list_events, page.oldest_first)
-        return event_rows.events(self._fetch(statement, event_rows.page(filter, page)), page.limit)
+        statement, asked = pages.in_order(self._sql.list_events, page.oldest_first), event_rows.page(filter, page)
+        cursor = event_rows.read_on(page)
+        with self._connections.connection() as connection:
+            found = fetch(connection, statement, asked)
+            # Last, since retention may have come, or a standby been promoted, while the page was read.
+            log = LogState.of((fetch(connection, self._sql.read_log, event_cursors.asked(cursor)))[0])
+        log.check_owner()
+        if cursor is not None:
+            cursor.check(log, follows=page.oldest_first)
+        return event_rows.events(found, page.limit, log)
 
     def event_log(self) -> EventLog:
         """What is written to the log, and how long it is kept."""

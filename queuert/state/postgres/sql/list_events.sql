@@ -29,7 +29,7 @@ WITH looked_at AS MATERIALIZED (
 )
 UNION ALL
 (
-    SELECT tx::text, seq, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    SELECT tx::text, seq, happened_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
     FROM looked_at
     ORDER BY looked_at.tx DESC, looked_at.seq DESC OFFSET %(most)s - 1 LIMIT 1
 )

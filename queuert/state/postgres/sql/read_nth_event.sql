@@ -1,6 +1,6 @@
 -- The event that comes after so many others of those that are asked for, from a place in the log on and below a horizon. Of a
 -- row that holds many, those before the place are passed over.
-SELECT event.tx::text, event.seq + coalesce(one.place - 1, 0)
+SELECT event.tx::text, event.seq + coalesce(one.place - 1, 0), event.happened_at
 FROM {schema}.job_event AS event
 LEFT JOIN LATERAL generate_subscripts(event.job_ids, 1) AS one (place) ON true
 WHERE (tx, seq) >= (%(start_tx)s::xid8, %(start_seq)s::bigint - 63) AND tx < %(horizon)s::xid8
