@@ -158,7 +158,9 @@ class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence,
                     self.notify.publish(Topic.JOBS, {start.job_type.name for start in given})
                 raise
             self._tell(started, hint, in_callers_transaction=connection is not None)
-        return [AsyncChain(self, job.id, job.type, deduplicated=job.existing) for job in started]
+        return [
+            AsyncChain(self, job.id, job.type, deduplicated=job.existing, status=job.chain_status) for job in started
+        ]
 
     async def start_and_wait(
         self,

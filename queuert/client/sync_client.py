@@ -159,7 +159,7 @@ class Client(ClientOutside, ClientListing, ClientRecurrence, ClientEvents, Clien
                     self.notify.publish(Topic.JOBS, {start.job_type.name for start in given})
                 raise
             self._tell(started, hint, in_callers_transaction=connection is not None)
-        return [Chain(self, job.id, job.type, deduplicated=job.existing) for job in started]
+        return [Chain(self, job.id, job.type, deduplicated=job.existing, status=job.chain_status) for job in started]
 
     def start_and_wait(
         self,

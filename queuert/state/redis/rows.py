@@ -67,7 +67,10 @@ def texts(values: Sequence[bytes]) -> tuple[str, ...]:
 
 def started(one: Answer) -> StartedJob:
     """Of ``start`` and ``fire_schedule``."""
-    return StartedJob(one[0], one[1], JobStatus(one[2]), moment(one[3]), existing=bool(one[4]))
+    chain_status = ChainStatus(one[5])
+    return StartedJob(
+        one[0], one[1], JobStatus(one[2]), moment(one[3]), existing=bool(one[4]), chain_status=chain_status
+    )
 
 
 def claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
