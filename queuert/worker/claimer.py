@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
@@ -16,6 +15,7 @@ from queuert.observability.adapter import Observers
 from queuert.policies import Backoff
 from queuert.state.adapter import ClaimedJob, ClaimRequest
 from queuert.state.async_store import AsyncStore
+from queuert.worker.lease_clock import lease_time
 from queuert.worker.prefetch import Prefetch
 from queuert.worker.returns import Returns
 from queuert.worker.runner import AttemptRunner
@@ -121,7 +121,7 @@ class Claimer:
         await self._returns.settle()
         request = ClaimRequest(self._leases, limit, self._holder, new_token(), self._limits)
         # Before the query is sent: so that this worker never believes in a lease for longer than the store does.
-        sent_at = time.monotonic()
+        sent_at = lease_time()
         try:
             jobs = await self._store.claim(request)
         except (StateUnavailableError, asyncio.CancelledError):

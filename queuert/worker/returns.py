@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from queuert.observability.events import JobsReleased, StateFailed
 from queuert.policies import Backoff
 from queuert.state.adapter import ClaimRequest, Lease
 from queuert.state.async_store import AsyncStore
+from queuert.worker.lease_clock import lease_time
 
 LATE_SECONDS = 0.5
 """A claim whose connection broke may still be under way in the server: so long after the first look it is looked for
@@ -24,7 +24,7 @@ once more."""
 class _Unwanted(NamedTuple):
     lease: Lease
     until: float
-    """When it is over anyway (monotonic)."""
+    """When it is over anyway (by the lease clock)."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class _Doubt:
     request: ClaimRequest
     answered: bool
     until: float
-    """When what it may have taken is over anyway (monotonic)."""
+    """When what it may have taken is over anyway (by the lease clock)."""
     looked_at: float | None = None
 
     def pause(self, now: float) -> float:
@@ -58,19 +58,19 @@ class Returns:
         return bool(self._unwanted or self._doubts)
 
     def put(self, leases: Iterable[tuple[Lease, float]]) -> None:
-        """Leases of jobs that will not be run, each with its end (monotonic): their renewal has ended."""
+        """Leases of jobs that will not be run, each with its end (by the lease clock): their renewal has ended."""
         self._unwanted += (_Unwanted(*one) for one in leases)
 
     def put_claim(self, request: ClaimRequest, *, answered: bool) -> None:
         """All that this claim took."""
-        self._doubts.append(_Doubt(request, answered, time.monotonic() + max(request.leases.values())))
+        self._doubts.append(_Doubt(request, answered, lease_time() + max(request.leases.values())))
 
     @property
     def pause(self) -> float:
         """Seconds until there is something to be looked for; infinite when there is nothing."""
         if self._unwanted:
             return 0.0
-        now = time.monotonic()
+        now = lease_time()
         return max(0.0, min((one.pause(now) for one in self._doubts), default=math.inf))
 
     async def settle(self) -> None:
@@ -110,21 +110,21 @@ class Returns:
             await _sleep(self._backoff.delay(failures) if failures else self.pause, hurry)
 
     async def _resolve(self, doubt: _Doubt) -> None:
-        if doubt.pause(time.monotonic()) > 0:
+        if doubt.pause(lease_time()) > 0:
             return
         count = await self._store.release_claim(doubt.request)
         self._told(count)
         if count or doubt.answered or doubt.looked_at is not None:
             self._doubts.remove(doubt)
         else:
-            doubt.looked_at = time.monotonic()
+            doubt.looked_at = lease_time()
 
     def _told(self, count: int) -> None:
         if count:
             self._observers.emit(JobsReleased(worker=self._worker, count=count))
 
     def _forget_what_is_over(self) -> None:
-        now = time.monotonic()
+        now = lease_time()
         self._unwanted = [one for one in self._unwanted if one.until > now]
         self._doubts = [one for one in self._doubts if one.until > now]
 

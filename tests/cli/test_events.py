@@ -102,7 +102,7 @@ def test_upkeep(run: Run) -> None:
 def test_upkeep_deletes_all_old_events_however_many(
     run: Run, dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One call of the store's deletes so many; a command that runs once a day must not fall behind what a day brings."""
+    """One call of the store deletes so many; what runs once a day must not fall behind what a day brings."""
     monkeypatch.setattr(event_days, "CHUNK", 2)
     monkeypatch.setattr(event_days, "STEPS", 3)
     with psycopg.connect(dsn, autocommit=True) as sql:
