@@ -21,7 +21,7 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     "%(error)s",
     events.LoopRecovered: "the %(loop)s of worker %(worker)s works again after %(failures)s failures",
     events.ChainStarted: "chain %(chain_id)s (%(type)s) started; in the caller's transaction: "
-    "%(in_callers_transaction)s",
+    "%(in_callers_transaction)s, known to be committed: %(committed)s",
     events.ChainClosed: "chain %(chain_id)s (%(type)s) is %(status)s, %(duration)s s after its start",
     events.ChainContinued: "chain %(chain_id)s (%(type)s) was continued from outside with job %(next_job_id)s "
     "(%(next_type)s); in the caller's transaction: %(in_callers_transaction)s",

@@ -1,9 +1,12 @@
 """Events as OpenTelemetry metrics. Needs the API only; without an SDK nothing is recorded.
 
-Counters (the attributes in brackets):
+Counters (the attributes in brackets). What clients write in transactions of callers is counted when it is known to be
+committed, and where nobody says so only as ``start_pending``:
 
 - ``queuert.worker.started``, ``.stopping``, ``.stopped``; ``queuert.worker.error`` (``queuert.worker.loop``)
-- ``queuert.chain.started`` (``queuert.chain.type``)
+- ``queuert.chain.started`` (``queuert.chain.type``): those that are known to be committed
+- ``queuert.chain.start_pending`` (``queuert.chain.type``): those written in a transaction of a caller's, which nobody
+  says the end of
 - ``queuert.chain.closed`` (``queuert.chain.type``, ``queuert.chain.status``)
 - from outside: ``queuert.chain.continued`` and ``.retried`` (``queuert.chain.type``), ``queuert.chain.deleted``,
   ``queuert.job.triggered``
@@ -107,17 +110,22 @@ def _of_workers(meter: Meter) -> dict[type[events.Event], _Handler]:
 
 def _of_chains(meter: Meter) -> dict[type[events.Event], _Handler]:
     started = _counter(meter, "chain.started", "chain", "Chains written")
+    pending = _counter(meter, "chain.start_pending", "chain", "Chains written in transactions of callers, end unknown")
     closed = _counter(meter, "chain.closed", "chain", "Chains closed, by an attempt or from outside")
     duration = _histogram(meter, "chain.duration", "From a chain's start to its end")
 
     def close(event: events.ChainClosed) -> None:
         attributes = {"queuert.chain.type": event.type, "queuert.chain.status": event.status.value}
+        if not event.committed:
+            return
         closed.add(1, attributes)
         if event.duration is not None:
             duration.record(event.duration, attributes)
 
     return {
-        events.ChainStarted: lambda event: started.add(1, {"queuert.chain.type": event.type}),
+        events.ChainStarted: lambda event: (started if event.committed else pending).add(
+            1, {"queuert.chain.type": event.type}
+        ),
         events.ChainClosed: close,
     }
 
@@ -133,13 +141,13 @@ def _of_interventions(meter: Meter) -> dict[type[events.Event], _Handler]:
     )
     triggered = _counter(meter, "job.triggered", "job", "Scheduled jobs that a client made due")
     return {
-        events.ChainContinued: lambda event: continued.add(1, {"queuert.chain.type": event.type}),
-        events.ChainRetried: lambda event: retried.add(1, {"queuert.chain.type": event.type}),
-        events.ChainsDeleted: lambda event: deleted.add(event.count),
+        events.ChainContinued: lambda event: continued.add(int(event.committed), {"queuert.chain.type": event.type}),
+        events.ChainRetried: lambda event: retried.add(int(event.committed), {"queuert.chain.type": event.type}),
+        events.ChainsDeleted: lambda event: deleted.add(event.count * event.committed),
         events.ChainsRetired: lambda event: retired.add(event.count),
         events.StagingTended: lambda event: staging.add(len(event.dropped)),
         events.StagingNotTended: lambda event: untended.add(1),
-        events.JobsTriggered: lambda event: triggered.add(event.count),
+        events.JobsTriggered: lambda event: triggered.add(event.count * event.committed),
     }
 
 
