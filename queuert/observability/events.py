@@ -284,6 +284,15 @@ class StoreAtRisk(BaseEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionMissing(BaseEvent):
+    """Chains of these types are kept for ever, in memory: nothing says when they may go. Told at a worker's start."""
+
+    level: ClassVar[str] = "warning"
+    worker: str
+    types: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerLost(BaseEvent):
     """Notifications do not arrive; waiting falls back to polling until they do. Tried again in ``retry_in`` seconds."""
 

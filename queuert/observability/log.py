@@ -57,6 +57,8 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.SparkUnreachable: "Spark does not answer to the %(operation)s of " + _ATTEMPT + "(tried again): %(error)s",
     events.LeasesRenewed: "worker %(worker)s renewed %(count)s leases and lost %(lost)s",
     events.StateFailed: "%(operation)s of worker %(worker)s failed at the store and is tried again: %(error)s",
+    events.RetentionMissing: "worker %(worker)s has no retention for %(types)s: closed chains of these types fill the "
+    "server's memory, which refuses all writes once it is full. Set retention=, or result_ttl= of each start",
     events.StoreAtRisk: "jobs of %(adapter)s are at risk (%(risk)s): %(advice)s",
     events.ListenerLost: "%(adapter)s hears no notifications, again in %(retry_in)s s: %(error)s",
     events.ListenerRestored: "%(adapter)s hears notifications again",

@@ -3,7 +3,8 @@
 Counters (the attributes in brackets). What clients write in transactions of callers is counted when it is known to be
 committed, and where nobody says so only as ``start_pending``:
 
-- ``queuert.worker.started``, ``.stopping``, ``.stopped``; ``queuert.worker.error`` (``queuert.worker.loop``)
+- ``queuert.worker.started``, ``.stopping``, ``.stopped``, ``.retention_missing``; ``queuert.worker.error``
+  (``queuert.worker.loop``)
 - ``queuert.chain.started`` (``queuert.chain.type``): those that are known to be committed
 - ``queuert.chain.start_pending`` (``queuert.chain.type``): those written in a transaction of a caller's, which nobody
   says the end of
@@ -92,6 +93,7 @@ def _of_workers(meter: Meter) -> dict[type[events.Event], _Handler]:
     stopping = _counter(meter, "worker.stopping", "worker", "Workers that were told to stop")
     stopped = _counter(meter, "worker.stopped", "worker", "Workers that have stopped")
     errors = _counter(meter, "worker.error", "error", "Failures of the workers' loops, which are started again")
+    unkept = _counter(meter, "worker.retention_missing", "worker", "Workers with types whose chains fill the memory")
     renewed = _counter(meter, "lease.renewed", "lease", "Leases extended")
     lost = _counter(meter, "lease.lost", "lease", "Leases that could not be extended, since somebody took them away")
 
@@ -104,6 +106,7 @@ def _of_workers(meter: Meter) -> dict[type[events.Event], _Handler]:
         events.WorkerStopping: lambda event: stopping.add(1),
         events.WorkerStopped: lambda event: stopped.add(1),
         events.LoopFailed: lambda event: errors.add(1, {"queuert.worker.loop": event.loop}),
+        events.RetentionMissing: lambda event: unkept.add(1),
         events.LeasesRenewed: leases,
     }
 
