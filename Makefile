@@ -41,14 +41,17 @@ demo: .venv-demo/.installed ## Run the demo on an embedded Postgres (ARGS="...")
 # each and wait for most of their time.
 APART = tests/spark tests/chaos
 PYTEST = QUEUERT_REQUIRE_SERVERS=1 $(DEV) -m pytest
-# Where ARGS selects tests of another part alone there is nothing to run (5).
+# Where ARGS selects tests of another part alone there is nothing to run (5). A part that fails does not keep the next from
+# running: what failed is said at the end.
 OR_NONE = || [ $$? -eq 5 ]
 
 test: .venv/.installed ## Run the tests on real servers (ARGS="-k name", or "tests/worker")
 ifeq ($(filter tests/%,$(ARGS)),)
-	@$(PYTEST) -n 3 --dist worksteal $(addprefix --ignore=,$(APART)) $(ARGS) $(OR_NONE)
-	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder tests/spark $(ARGS) $(OR_NONE)
-	@$(PYTEST) -n 3 --dist worksteal tests/chaos $(ARGS) $(OR_NONE)
+	@trap 'exit 130' INT; failed=; \
+	$(PYTEST) -n 3 --dist worksteal $(addprefix --ignore=,$(APART)) $(ARGS) $(OR_NONE) || failed="$$failed, all but $(APART)"; \
+	$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder tests/spark $(ARGS) $(OR_NONE) || failed="$$failed, tests/spark"; \
+	$(PYTEST) -n 3 --dist worksteal tests/chaos $(ARGS) $(OR_NONE) || failed="$$failed, tests/chaos"; \
+	[ -z "$$failed" ] || { echo "make: tests failed in: $${failed#, }" >&2; exit 1; }
 else
 	@$(PYTEST) $(ARGS)
 endif

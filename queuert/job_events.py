@@ -155,6 +155,8 @@ class EventUpkeep:
     postponed: tuple[date, ...] = ()
     deleted: int = 0
     """Old events that had no day."""
+    more: bool = False
+    """It has done as much as it does in one go, and something is left: look again at once."""
 
 
 def checked_keep(days: int) -> int:

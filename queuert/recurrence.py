@@ -226,3 +226,16 @@ def ticks_to_run(
 
 def _until(spec: TickSpec, since: datetime, now: datetime) -> Iterator[datetime]:
     return takewhile(lambda tick: tick <= now, spec.after(since))
+
+
+def earlier_tick(spec: TickSpec, next_at: datetime, last_at: datetime | None, now: datetime) -> datetime | None:
+    """The tick to go back to, where ``next_at`` was written by a clock that was ahead; None where it is right.
+
+    If the latest tick that got a chain is ahead by less than :data:`LATENESS`, the clock was only corrected a little,
+    and goes past that tick soon: to start it again would be to start it twice where its chain has been deleted since.
+    """
+    upcoming = spec.next_after(now)
+    if upcoming is None or upcoming >= next_at:
+        return None
+    corrected_a_little = last_at is not None and upcoming <= last_at <= now + LATENESS
+    return None if corrected_a_little else upcoming

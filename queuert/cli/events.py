@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from time import sleep
@@ -133,12 +134,20 @@ def run_keep(args: argparse.Namespace) -> int:
 
 
 def run_upkeep(args: argparse.Namespace) -> int:
-    """Look after the days, once."""
+    """Look after the days until nothing is left to do."""
+    made: list[str] = []
+    dropped: list[str] = []
+    deleted, more = 0, True
     with operator(args) as client:
-        done = client.tend_events()
-    return _say(
-        args, {name: [*map(str, value)] if isinstance(value, tuple) else value for name, value in asdict(done).items()}
-    )
+        while more:
+            done = client.tend_events()
+            made += map(str, done.made)
+            dropped += map(str, done.dropped)
+            deleted, more = deleted + done.deleted, done.more
+            if more:
+                print(f"so far: {len(dropped)} days dropped, {deleted:,} other old events deleted", file=sys.stderr)
+    postponed = [*map(str, done.postponed)]
+    return _say(args, {"made": made, "dropped": dropped, "postponed": postponed, "deleted": deleted})
 
 
 def _say(args: argparse.Namespace, values: dict[str, Any]) -> int:

@@ -32,11 +32,19 @@ class AsyncChain(Generic[R]):
     """
 
     def __init__(
-        self, client: AsyncClient, id: str, type: str, record: ChainRecord | None = None, *, deduplicated: bool = False
+        self,
+        client: AsyncClient,
+        id: str,
+        type: str,
+        record: ChainRecord | None = None,
+        *,
+        deduplicated: bool = False,
+        status: ChainStatus = ChainStatus.OPEN,
     ) -> None:
         self.deduplicated = deduplicated
         self._client = client
         self._record = record
+        self._status = status if record is None else record.status
         self.id = id
         self.type = type
 
@@ -45,12 +53,12 @@ class AsyncChain(Generic[R]):
 
     @property
     def status(self) -> ChainStatus:
-        """Open, or closed in one of three ways, when last read."""
-        return ChainStatus.OPEN if self._record is None else self._record.status
+        """Open, or closed in one of three ways, when last read, or when a start found that it was there."""
+        return self._status
 
     @property
     def error(self) -> JobError | None:
-        """The error of the chain's last job, when last read."""
+        """The error of the chain's last job, when last read; None if it was not read since it was started."""
         return None if self._record is None else self._record.error
 
     @property
@@ -60,7 +68,7 @@ class AsyncChain(Generic[R]):
 
     @property
     def closed_at(self) -> datetime | None:
-        """When it closed, UTC; None while open."""
+        """When it closed, UTC; None while open, and if it was not read since it was started."""
         return None if self._record is None else self._record.closed_at
 
     @property
@@ -110,7 +118,7 @@ class AsyncChain(Generic[R]):
             PayloadDecodeError: the stored output does not fit the model of this program's version.
         """
         chain: AsyncChain[R] = self
-        if chain.status is ChainStatus.OPEN:
+        if chain._record is None or chain.status is ChainStatus.OPEN:
             chain = await self.wait(timeout)
         output: R = chain._closed_output()
         return output

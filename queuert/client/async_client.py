@@ -14,6 +14,7 @@ from queuert.client.async_listing import AsyncClientListing
 from queuert.client.async_outside import AsyncClientOutside
 from queuert.client.async_recurrence import AsyncClientRecurrence
 from queuert.client.async_waiting import AsyncWatch, wait_until_closed
+from queuert.client.commits import tell_committed
 from queuert.client.filters import shown
 from queuert.client.middleware import wrapped
 from queuert.client.starts import (
@@ -157,8 +158,10 @@ class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence,
                 if unknown and connection is None:
                     self.notify.publish(Topic.JOBS, {start.job_type.name for start in given})
                 raise
-            self._tell(started, hint, in_callers_transaction=connection is not None)
-        return [AsyncChain(self, job.id, job.type, deduplicated=job.existing) for job in started]
+            self._tell(started, hint, connection)
+        return [
+            AsyncChain(self, job.id, job.type, deduplicated=job.existing, status=job.chain_status) for job in started
+        ]
 
     async def start_and_wait(
         self,
@@ -224,16 +227,15 @@ class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence,
         """What the store may tell of these jobs itself."""
         return announcement(self.notify, Topic.JOBS, {job.type for job in jobs})
 
-    def _tell(self, started: Sequence[StartedJob], hint: Announcement | None, *, in_callers_transaction: bool) -> None:
-        if not in_callers_transaction and (hint is None or not hint.arrived):
+    def _tell(self, started: Sequence[StartedJob], hint: Announcement | None, connection: Any) -> None:
+        inside = connection is not None
+        if not inside and (hint is None or not hint.arrived):
             ready = {job.type for job in started if not job.existing and job.status is not JobStatus.BLOCKED}
             self.notify.publish(Topic.JOBS, ready)
         if self.observers.want(ChainStarted):
-            for job in started:
-                if not job.existing:
-                    self.observers.emit(
-                        ChainStarted(chain_id=job.id, type=job.type, in_callers_transaction=in_callers_transaction)
-                    )
+            new = [job for job in started if not job.existing]
+            events = [ChainStarted(chain_id=job.id, type=job.type, in_callers_transaction=inside) for job in new]
+            tell_committed(self.observers, events, connection)
 
     # --- look ---------------------------------------------------------------------------------------------------------
 

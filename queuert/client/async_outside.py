@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from queuert.client.async_base import AsyncClientBase
+from queuert.client.commits import tell_committed
 from queuert.client.interventions import OutsideContinuation, expected_tail, job_ids
 from queuert.client.starts import ChainReference, chain_ids
 from queuert.errors import ChainAlreadyClosedError, ChainNotFoundError, NotInStatusError
@@ -205,9 +206,11 @@ class AsyncClientOutside(AsyncClientBase):
         store, ids = await self._opened(), chain_ids(chains)
         results = await store.retry_chains(ids, connection=connection)
         self._publish(intervention_hints(results), connection)
-        for one in results:
-            inside = connection is not None
-            self.observers.emit(ChainRetried(chain_id=one.chain_id, type=one.chain_type, in_callers_transaction=inside))
+        inside = connection is not None
+        retried = [
+            ChainRetried(chain_id=one.chain_id, type=one.chain_type, in_callers_transaction=inside) for one in results
+        ]
+        tell_committed(self.observers, retried, connection)
 
     # --- trigger and delete -------------------------------------------------------------------------------------------
 
@@ -231,7 +234,8 @@ class AsyncClientOutside(AsyncClientBase):
         if not triggered:
             return
         self._publish(trigger_hints(triggered), connection)
-        self.observers.emit(JobsTriggered(count=len(triggered), in_callers_transaction=connection is not None))
+        event = JobsTriggered(count=len(triggered), in_callers_transaction=connection is not None)
+        tell_committed(self.observers, [event], connection)
 
     async def delete_chain(self, chain: ChainReference, *, cascade: bool = False, connection: Any = None) -> bool:
         """Delete one chain: see :meth:`delete_chains`. False if it did not exist."""
@@ -259,7 +263,8 @@ class AsyncClientOutside(AsyncClientBase):
         if not result.chain_ids:
             return []
         self._publish(delete_hints(result), connection)
-        self.observers.emit(ChainsDeleted(count=len(result.chain_ids), in_callers_transaction=connection is not None))
+        event = ChainsDeleted(count=len(result.chain_ids), in_callers_transaction=connection is not None)
+        tell_committed(self.observers, [event], connection)
         return list(result.chain_ids)
 
     # --- keep ---------------------------------------------------------------------------------------------------------
@@ -290,28 +295,28 @@ class AsyncClientOutside(AsyncClientBase):
 
     def _tell_closed(self, results: Sequence[Intervention], connection: Any) -> None:
         self._publish(intervention_hints(results), connection)
-        for one in results:
-            self.observers.emit(
-                ChainClosed(
-                    chain_id=one.chain_id,
-                    type=one.chain_type,
-                    status=one.status,
-                    duration=None,
-                    in_callers_transaction=connection is not None,
-                )
+        closed = [
+            ChainClosed(
+                chain_id=one.chain_id,
+                type=one.chain_type,
+                status=one.status,
+                duration=None,
+                in_callers_transaction=connection is not None,
             )
+            for one in results
+        ]
+        tell_committed(self.observers, closed, connection)
 
     def _tell_continued(self, result: Intervention, next_type: str, next_id: str, connection: Any) -> None:
         self._publish(intervention_hints([result]), connection)
-        self.observers.emit(
-            ChainContinued(
-                chain_id=result.chain_id,
-                type=result.chain_type,
-                next_type=next_type,
-                next_job_id=next_id,
-                in_callers_transaction=connection is not None,
-            )
+        event = ChainContinued(
+            chain_id=result.chain_id,
+            type=result.chain_type,
+            next_type=next_type,
+            next_job_id=next_id,
+            in_callers_transaction=connection is not None,
         )
+        tell_committed(self.observers, [event], connection)
 
 
 def _only_id(chain: ChainReference) -> str:

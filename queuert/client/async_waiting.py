@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from queuert.client.signals import AsyncSignal
 from queuert.errors import ChainNotFoundError, StateUnavailableError, WaitTimeoutError
@@ -64,10 +64,10 @@ class AsyncWatch:
         self._hinted.look_at(ids)
         while True:
             try:
-                found = await _closed_of(self._store, [one for one in self._hinted.take() if one not in closed])
-                closed |= found
-                if on_closed is not None:
-                    on_closed(found)
+                async for found in _closed_of(self._store, [one for one in self._hinted.take() if one not in closed]):
+                    closed |= found
+                    if on_closed is not None:
+                        on_closed(found)
             except StateUnavailableError as error:
                 self._observers.emit(StateFailed(worker="client", operation="wait", error=str(error)))
                 self._hinted.look_at_all()
@@ -87,16 +87,21 @@ def _pause(notify: NotifyAdapter, deadline: float | None) -> float:
     return jittered if deadline is None else min(jittered, deadline - time.monotonic())
 
 
-async def _closed_of(store: AsyncStore, ids: Sequence[str]) -> dict[str, ChainRecord]:
-    closed = {}
+async def _closed_of(store: AsyncStore, ids: Sequence[str]) -> AsyncIterator[dict[str, ChainRecord]]:
+    """Those that have closed, portion by portion: nothing is read of those that are open but that they are."""
     for start in range(0, len(ids), _PAGE):
         page = ids[start : start + _PAGE]
-        for one, record in zip(page, await store.get_chains(page), strict=True):
-            if record is None:
-                raise ChainNotFoundError(one)
-            if record.status is not ChainStatus.OPEN:
-                closed[one] = record
-    return closed
+        while page:
+            closed, unread = {}, []
+            for one, found in zip(page, await store.closed_chains(page), strict=True):
+                if found is None:
+                    raise ChainNotFoundError(one)
+                if isinstance(found, ChainRecord):
+                    closed[one] = found
+                elif found is not ChainStatus.OPEN:
+                    unread.append(one)
+            yield closed
+            page = unread
 
 
 class _Hinted:

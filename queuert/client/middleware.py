@@ -17,6 +17,10 @@ continues with or waits for, and not the chains of recurring schedules, which wo
 a changed copy. The first middleware is the outermost: it sees what the caller gave, the last one decides what is
 checked and written.
 
+It knows of no transaction: after its ``yield`` the chains are written, and where the start has a ``connection=`` of the
+caller's they are committed when the caller commits, if at all. What must follow the commit belongs into an observer of
+:class:`~queuert.observability.events.ChainStarted`, or after the caller's own commit.
+
 What it raises before its ``yield`` reaches the caller, and nothing is written. An error of the start is raised at its
 ``yield`` and reaches the caller whatever the middleware does with it. What it raises after its ``yield`` reaches the
 caller too, but the chains have been written by then::

@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from queuert.client.signals import Signal
 from queuert.errors import ChainNotFoundError, StateUnavailableError, WaitTimeoutError
@@ -65,10 +65,10 @@ class Watch:
         self._hinted.look_at(ids)
         while True:
             try:
-                found = _closed_of(self._store, [one for one in self._hinted.take() if one not in closed])
-                closed |= found
-                if on_closed is not None:
-                    on_closed(found)
+                for found in _closed_of(self._store, [one for one in self._hinted.take() if one not in closed]):
+                    closed |= found
+                    if on_closed is not None:
+                        on_closed(found)
             except StateUnavailableError as error:
                 self._observers.emit(StateFailed(worker="client", operation="wait", error=str(error)))
                 self._hinted.look_at_all()
@@ -88,16 +88,21 @@ def _pause(notify: NotifyAdapter, deadline: float | None) -> float:
     return jittered if deadline is None else min(jittered, deadline - time.monotonic())
 
 
-def _closed_of(store: Store, ids: Sequence[str]) -> dict[str, ChainRecord]:
-    closed = {}
+def _closed_of(store: Store, ids: Sequence[str]) -> Iterator[dict[str, ChainRecord]]:
+    """Those that have closed, portion by portion: nothing is read of those that are open but that they are."""
     for start in range(0, len(ids), _PAGE):
         page = ids[start : start + _PAGE]
-        for one, record in zip(page, store.get_chains(page), strict=True):
-            if record is None:
-                raise ChainNotFoundError(one)
-            if record.status is not ChainStatus.OPEN:
-                closed[one] = record
-    return closed
+        while page:
+            closed, unread = {}, []
+            for one, found in zip(page, store.closed_chains(page), strict=True):
+                if found is None:
+                    raise ChainNotFoundError(one)
+                if isinstance(found, ChainRecord):
+                    closed[one] = found
+                elif found is not ChainStatus.OPEN:
+                    unread.append(one)
+            yield closed
+            page = unread
 
 
 class _Hinted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -76,8 +77,8 @@ class Display(Protocol):
 
 
 def choose_display() -> Display:
-    """The live one on a terminal, if the package rich is there."""
-    if not sys.stdout.isatty():
+    """The live one on a terminal that can move its cursor, if the package rich is there."""
+    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb").lower() in ("dumb", "unknown"):
         return PlainDisplay()
     if find_spec("rich") is None:
         print("For a live display: pip install 'queuert[embedded]'")

@@ -83,12 +83,18 @@ class LoopRecovered(BaseEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainStarted(BaseEvent):
-    """A client wrote a new chain. On a caller's own connection: it stands if the caller commits."""
+    """A client wrote a new chain.
+
+    Within a caller's own transaction it is told when that has committed, where its library says so (Django's
+    connections, SQLAlchemy's sessions). Otherwise it is told at once, with ``committed=False``: it stands if the caller
+    commits, and nobody says whether. So it is with all events of what clients do.
+    """
 
     level: ClassVar[str] = "debug"
     chain_id: str
     type: str
     in_callers_transaction: bool
+    committed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +115,7 @@ class TickIdTaken(BaseEvent):
 class ChainClosed(BaseEvent):
     """A chain was closed, by an attempt of one of its jobs or from outside, ``duration`` seconds after it was started.
 
-    On a caller's own connection: it stands if the caller commits.
+    With ``committed=False`` it stands if the caller's transaction commits, see :class:`ChainStarted`.
     """
 
     level: ClassVar[str] = "debug"
@@ -118,11 +124,12 @@ class ChainClosed(BaseEvent):
     status: ChainStatus
     duration: float | None
     in_callers_transaction: bool = False
+    committed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainContinued(BaseEvent):
-    """A client ended a chain's last job by a continuation. On a caller's own connection: it stands if that commits."""
+    """A client ended a chain's last job by a continuation. If it is ``committed``: see :class:`ChainStarted`."""
 
     level: ClassVar[str] = "debug"
     chain_id: str
@@ -130,32 +137,36 @@ class ChainContinued(BaseEvent):
     next_type: str
     next_job_id: str
     in_callers_transaction: bool
+    committed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainRetried(BaseEvent):
-    """A client opened a closed chain again. On a caller's own connection: it stands if the caller commits."""
+    """A client opened a closed chain again. If it is ``committed``: see :class:`ChainStarted`."""
 
     chain_id: str
     type: str
     in_callers_transaction: bool
+    committed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsTriggered(BaseEvent):
-    """A client made scheduled jobs due. On a caller's own connection: it stands if the caller commits."""
+    """A client made scheduled jobs due. If it is ``committed``: see :class:`ChainStarted`."""
 
     level: ClassVar[str] = "debug"
     count: int
     in_callers_transaction: bool
+    committed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainsDeleted(BaseEvent):
-    """A client deleted chains. On a caller's own connection: it stands if the caller commits."""
+    """A client deleted chains. If it is ``committed``: see :class:`ChainStarted`."""
 
     count: int
     in_callers_transaction: bool
+    committed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,6 +295,15 @@ class StoreAtRisk(BaseEvent):
     adapter: str
     risk: str
     advice: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionMissing(BaseEvent):
+    """Chains of these types are kept for ever, in memory: nothing says when they may go. Told at a worker's start."""
+
+    level: ClassVar[str] = "warning"
+    worker: str
+    types: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.TickIdTaken: "the id %(taken_id)s of a tick of schedule %(schedule)s is taken by a job of another type; "
     "worker %(worker)s started the tick's chain as %(chain_id)s",
     events.ChainStarted: "chain %(chain_id)s (%(type)s) started; in the caller's transaction: "
-    "%(in_callers_transaction)s",
+    "%(in_callers_transaction)s, known to be committed: %(committed)s",
     events.ChainClosed: "chain %(chain_id)s (%(type)s) is %(status)s, %(duration)s s after its start",
     events.ChainContinued: "chain %(chain_id)s (%(type)s) was continued from outside with job %(next_job_id)s "
     "(%(next_type)s); in the caller's transaction: %(in_callers_transaction)s",
@@ -59,6 +59,8 @@ SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.SparkUnreachable: "Spark does not answer to the %(operation)s of " + _ATTEMPT + "(tried again): %(error)s",
     events.LeasesRenewed: "worker %(worker)s renewed %(count)s leases and lost %(lost)s",
     events.StateFailed: "%(operation)s of worker %(worker)s failed at the store and is tried again: %(error)s",
+    events.RetentionMissing: "worker %(worker)s has no retention for %(types)s: closed chains of these types fill the "
+    "server's memory, which refuses all writes once it is full. Set retention=, or result_ttl= of each start",
     events.StoreAtRisk: "jobs of %(adapter)s are at risk (%(risk)s): %(advice)s",
     events.ListenerLost: "%(adapter)s hears no notifications, again in %(retry_in)s s: %(error)s",
     events.ListenerRestored: "%(adapter)s hears notifications again",

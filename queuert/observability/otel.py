@@ -1,9 +1,13 @@
 """Events as OpenTelemetry metrics. Needs the API only; without an SDK nothing is recorded.
 
-Counters (the attributes in brackets):
+Counters (the attributes in brackets). What clients write in transactions of callers is counted when it is known to be
+committed, and where nobody says so only as ``start_pending``:
 
-- ``queuert.worker.started``, ``.stopping``, ``.stopped``; ``queuert.worker.error`` (``queuert.worker.loop``)
-- ``queuert.chain.started`` (``queuert.chain.type``)
+- ``queuert.worker.started``, ``.stopping``, ``.stopped``, ``.retention_missing``; ``queuert.worker.error``
+  (``queuert.worker.loop``)
+- ``queuert.chain.started`` (``queuert.chain.type``): those that are known to be committed
+- ``queuert.chain.start_pending`` (``queuert.chain.type``): those written in a transaction of a caller's, which nobody
+  says the end of
 - ``queuert.schedule.id_taken``: chains of schedules that were started under another id than their ticks'
 - ``queuert.chain.closed`` (``queuert.chain.type``, ``queuert.chain.status``)
 - from outside: ``queuert.chain.continued`` and ``.retried`` (``queuert.chain.type``), ``queuert.chain.deleted``,
@@ -90,6 +94,7 @@ def _of_workers(meter: Meter) -> dict[type[events.Event], _Handler]:
     stopping = _counter(meter, "worker.stopping", "worker", "Workers that were told to stop")
     stopped = _counter(meter, "worker.stopped", "worker", "Workers that have stopped")
     errors = _counter(meter, "worker.error", "error", "Failures of the workers' loops, which are started again")
+    unkept = _counter(meter, "worker.retention_missing", "worker", "Workers with types whose chains fill the memory")
     renewed = _counter(meter, "lease.renewed", "lease", "Leases extended")
     lost = _counter(meter, "lease.lost", "lease", "Leases that could not be extended, since somebody took them away")
 
@@ -102,24 +107,30 @@ def _of_workers(meter: Meter) -> dict[type[events.Event], _Handler]:
         events.WorkerStopping: lambda event: stopping.add(1),
         events.WorkerStopped: lambda event: stopped.add(1),
         events.LoopFailed: lambda event: errors.add(1, {"queuert.worker.loop": event.loop}),
+        events.RetentionMissing: lambda event: unkept.add(1),
         events.LeasesRenewed: leases,
     }
 
 
 def _of_chains(meter: Meter) -> dict[type[events.Event], _Handler]:
     started = _counter(meter, "chain.started", "chain", "Chains written")
+    pending = _counter(meter, "chain.start_pending", "chain", "Chains written in transactions of callers, end unknown")
     closed = _counter(meter, "chain.closed", "chain", "Chains closed, by an attempt or from outside")
     duration = _histogram(meter, "chain.duration", "From a chain's start to its end")
     taken = _counter(meter, "schedule.id_taken", "chain", "Chains of schedules whose ids jobs of other types had")
 
     def close(event: events.ChainClosed) -> None:
         attributes = {"queuert.chain.type": event.type, "queuert.chain.status": event.status.value}
+        if not event.committed:
+            return
         closed.add(1, attributes)
         if event.duration is not None:
             duration.record(event.duration, attributes)
 
     return {
-        events.ChainStarted: lambda event: started.add(1, {"queuert.chain.type": event.type}),
+        events.ChainStarted: lambda event: (started if event.committed else pending).add(
+            1, {"queuert.chain.type": event.type}
+        ),
         events.ChainClosed: close,
         events.TickIdTaken: lambda event: taken.add(1),
     }
@@ -136,13 +147,13 @@ def _of_interventions(meter: Meter) -> dict[type[events.Event], _Handler]:
     )
     triggered = _counter(meter, "job.triggered", "job", "Scheduled jobs that a client made due")
     return {
-        events.ChainContinued: lambda event: continued.add(1, {"queuert.chain.type": event.type}),
-        events.ChainRetried: lambda event: retried.add(1, {"queuert.chain.type": event.type}),
-        events.ChainsDeleted: lambda event: deleted.add(event.count),
+        events.ChainContinued: lambda event: continued.add(int(event.committed), {"queuert.chain.type": event.type}),
+        events.ChainRetried: lambda event: retried.add(int(event.committed), {"queuert.chain.type": event.type}),
+        events.ChainsDeleted: lambda event: deleted.add(event.count * event.committed),
         events.ChainsRetired: lambda event: retired.add(event.count),
         events.StagingTended: lambda event: staging.add(len(event.dropped)),
         events.StagingNotTended: lambda event: untended.add(1),
-        events.JobsTriggered: lambda event: triggered.add(event.count),
+        events.JobsTriggered: lambda event: triggered.add(event.count * event.committed),
     }
 
 

@@ -115,6 +115,8 @@ class StartedJob:
     created_at: datetime
     existing: bool = False
     """It was there: another start of its deduplication key, or of its id, came before."""
+    chain_status: ChainStatus = ChainStatus.OPEN
+    """Of the chain that it is the first job of: one that was there may have closed."""
 
 
 # --- claim, renew, release -------------------------------------------------------------------------------------------

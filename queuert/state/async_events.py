@@ -43,6 +43,8 @@ class AsyncEventStore(Protocol):
     async def tend_events(self) -> EventUpkeep:
         """Make room for the days to come and drop what is too old, a bounded amount of it; wait for nobody for long.
 
+        If the result says ``more``, something is left: call it again.
+
         Whoever comes while another is at it does nothing.
         """
         ...

@@ -18,6 +18,9 @@ T = TypeVar("T", covariant=True)
 MAX_PAGE = 1000
 """Entries of a page at most."""
 
+CLOSED_PORTION = 8 * 1024 * 1024
+"""Bytes of payloads that one answer of ``closed_chains`` holds, more or less: a driver has them in memory twice."""
+
 
 @dataclass(frozen=True, slots=True)
 class ChainFilter:

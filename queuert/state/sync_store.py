@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from queuert.jobs import AbortReason, ChainRecord, Job
+from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job
 from queuert.notify.adapter import Announcement
 from queuert.state.adapter import (
     ClaimedJob,
@@ -22,6 +22,7 @@ from queuert.state.adapter import (
     StartedJob,
     StoreRisk,
 )
+from queuert.state.listing import CLOSED_PORTION
 from queuert.state.sync_events import EventStore
 from queuert.state.sync_listing import ListingStore
 from queuert.state.sync_outside import OutsideStore
@@ -189,6 +190,17 @@ class Store(
 
     def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
         """Read chains in the order asked; None for those that do not exist."""
+        ...
+
+    def closed_chains(
+        self, ids: Sequence[str], *, portion: int = CLOSED_PORTION
+    ) -> list[ChainRecord | ChainStatus | None]:
+        """Read chains that have closed, for whoever waits for them, in the order asked.
+
+        Of one that is open the answer is its status: nothing of its payloads is read. So it is of one that has closed
+        when those before it fill the ``portion``, in bytes of inputs, outputs and errors as they are stored; ask for it
+        again. One at least is read if any has closed. None for those that do not exist.
+        """
         ...
 
     def transaction(self, job: ClaimedJob) -> AbstractContextManager[StoreTransaction]:

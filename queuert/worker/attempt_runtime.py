@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
@@ -20,6 +19,7 @@ from queuert.state.sync_store import StoreTransaction
 from queuert.worker import after_attempt, endings
 from queuert.worker.abort import AbortSignal
 from queuert.worker.lease_book import HeldLease
+from queuert.worker.lease_clock import lease_time
 from queuert.worker.processors import Processor
 from queuert.worker.reports import Ended
 from queuert.worker.services import Services
@@ -33,7 +33,7 @@ class AttemptRuntime:
     Attributes:
         signal: the abort signal.
         held: its lease.
-        began: when its handler did (monotonic).
+        began: when its handler did (by the lease clock).
         concluding: its ending is known, so there is nothing left to stop.
         ended: what its own ``complete()`` committed.
         in_doubt: what was to be committed when its block, or its child process, was last heard of.
@@ -63,7 +63,7 @@ class AttemptRuntime:
     @property
     def duration(self) -> float:
         """Seconds since the handler began."""
-        return time.monotonic() - self.began
+        return lease_time() - self.began
 
     @property
     def job_types(self) -> JobTypes:
@@ -215,7 +215,7 @@ class AttemptRuntime:
             except StateUnavailableError as error:
                 failures += 1
                 self._failed(str(error))
-                if time.monotonic() >= self.held.deadline:
+                if lease_time() >= self.held.deadline:
                     return False
                 await asyncio.sleep(_DOUBT.delay(failures))
             else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from queuert.errors import StateUnavailableError
@@ -15,6 +14,7 @@ from queuert.policies import Backoff
 from queuert.state.adapter import ClaimedJob, ClaimRequest
 from queuert.state.async_store import AsyncStore
 from queuert.worker.claim_order import ClaimOrder
+from queuert.worker.lease_clock import lease_time
 from queuert.worker.prefetch import Prefetch
 from queuert.worker.returns import Returns
 from queuert.worker.runner import AttemptRunner
@@ -139,7 +139,7 @@ class Claimer:
         most = self._prefetch.inputs.claimable
         request = self._order.request(limit, most)
         # Before the query is sent: so that this worker never believes in a lease for longer than the store does.
-        sent_at = time.monotonic()
+        sent_at = lease_time()
         try:
             jobs = await self._store.claim(request)
         except BaseException as error:

@@ -1,14 +1,14 @@
-"""The leases that a worker holds, by the monotonic clock. Read and written from several threads."""
+"""The leases that a worker holds, by the clock of :mod:`lease_clock`. Read and written from several threads."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from queuert.jobs import AbortReason
 from queuert.state.adapter import ClaimedJob, Lease, Renewal
+from queuert.worker.lease_clock import lease_time
 
 _ENDING_LEASES = 3
 ENDING_SECONDS = 60.0
@@ -30,14 +30,14 @@ class HeldLease:
     Attributes:
         job: the job, with the lease's token.
         interval: seconds from one renewal to the next.
-        renew_at: when to ask for the next renewal (monotonic).
+        renew_at: when to ask for the next renewal (by the lease clock).
         deadline: by then it must have been renewed. Counted from before the claim or renewal was sent, so that it is
             never later than the store's own.
         holder: None once its attempt is over.
         cut: set while a transaction has the row locked: ends its connection. Such a lease is not renewed, only looked
             after: nobody can take the job, unless the server has ended the transaction and we were not told.
         progress: what the attempt told last and is not written yet.
-        ending_since: when its ending was handed on to be written (monotonic); None before.
+        ending_since: when its ending was handed on to be written (by the lease clock); None before.
     """
 
     __slots__ = ("cut", "deadline", "ending_since", "holder", "interval", "job", "progress", "renew_at")
@@ -122,7 +122,7 @@ class LeaseBook:
         return known
 
     def due(self, horizon: float, *, with_news: bool = False) -> list[HeldLease]:
-        """The leases to be renewed, or looked after, by ``horizon`` (monotonic); and those whose attempts told news."""
+        """The leases to be renewed, or looked after, by ``horizon``; and those whose attempts told news."""
         with self._lock:
             return [one for one in self._held if one.renew_at <= horizon or (with_news and one.has_news)]
 
@@ -145,14 +145,14 @@ class LeaseBook:
             return any(held.has_news for held in self._held)
 
     def expiring(self, horizon: float) -> list[HeldLease]:
-        """The leases that end by ``horizon`` (monotonic)."""
+        """The leases that end by ``horizon`` (by the lease clock)."""
         with self._lock:
             return [held for held in self._held if held.deadline <= horizon]
 
     def hasten(self, job_ids: Iterable[str] | None) -> bool:
         """Let the leases of these jobs (None: all) be renewed at once; whether there were any."""
         wanted = None if job_ids is None else set(job_ids)
-        now = time.monotonic()
+        now = lease_time()
         with self._lock:
             chosen = [held for held in self._held if wanted is None or held.job.id in wanted]
             for held in chosen:

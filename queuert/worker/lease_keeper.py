@@ -20,6 +20,7 @@ from queuert.policies import Backoff
 from queuert.state.adapter import StateAdapter
 from queuert.state.sync_store import Store
 from queuert.worker.lease_book import HeldLease, LeaseBook
+from queuert.worker.lease_clock import lease_time
 from queuert.worker.registration import Registration
 from queuert.worker.supervisor import PATIENCE
 
@@ -61,7 +62,7 @@ class LeaseKeeper:
         self._backoff = Backoff(initial=0.05, maximum=max(0.05, min(1.0, self._tick)))
         self._threads: list[threading.Thread] = []
         self._failing_since: float | None = None
-        self._news_at = time.monotonic()
+        self._news_at = lease_time()
 
     @property
     def failing(self) -> bool:
@@ -115,7 +116,7 @@ class LeaseKeeper:
                 self._failing_since = None
                 pause = min(pause, self._registration.beat_if_due(self._opened_store))
                 if self._book.has_news():
-                    pause = min(pause, max(0.0, self._news_at - time.monotonic()))
+                    pause = min(pause, max(0.0, self._news_at - lease_time()))
             self._wake.wait(pause)
             self._wake.clear()
         if not self._failures:
@@ -126,16 +127,16 @@ class LeaseKeeper:
     def _renew_due(self) -> None:
         # Connected before the first lease is due, since that can take as long as a short lease lasts.
         store = self._opened_store()
-        now = time.monotonic()
+        now = lease_time()
         due = self._book.due(now + self._tick, with_news=now >= self._news_at)
         due = [held for held in due if not self._gives_up(held, now)]
         if not due:
             return
         free = [held for held in due if held.cut is None]
-        sent_at = time.monotonic()
+        sent_at = lease_time()
         refused = self._renew(store, free, sent_at) if free else []
         lost = self._look_after(store, refused, sent_at)
-        lost += self._look_after(store, [held for held in due if held.cut is not None], time.monotonic())
+        lost += self._look_after(store, [held for held in due if held.cut is not None], lease_time())
         self._observers.emit(LeasesRenewed(worker=self._worker, count=len(free) - len(refused), lost=lost))
 
     def _gives_up(self, held: HeldLease, now: float) -> bool:
@@ -203,7 +204,7 @@ class LeaseKeeper:
     def _watch_until_stopped(self) -> None:
         while not self._stopped.wait(self._watch_tick):
             # Two ticks early: this thread may be late by one, and the handler needs a moment to stop.
-            for held in self._book.expiring(time.monotonic() + 2 * self._watch_tick):
+            for held in self._book.expiring(lease_time() + 2 * self._watch_tick):
                 self._give_up(held)
 
     def _give_up(self, held: HeldLease) -> None:

@@ -22,6 +22,7 @@ from queuert.policies import RetryPolicy
 from queuert.worker import endings, executors
 from queuert.worker import process_messages as messages
 from queuert.worker.attempt import Attempt
+from queuert.worker.django_connections import close_old_connections
 from queuert.worker.process_guard import die_with, kill_group
 from queuert.worker.process_runtime import ChildRuntime, ChildStore, Connection
 
@@ -57,12 +58,14 @@ class _Child:
         _send_logs(self._connection, self._setup.levels)
         threading.Thread(target=self._listen, name="queuert-listener", daemon=True).start()
         while (runtime := self._work.get()) is not None:
+            close_old_connections()
             answer = self._answer(runtime)
             for stream in (sys.stdout, sys.stderr):
                 with suppress(Exception):  # The handler may have closed it.
                     stream.flush()
             runtime.over = True
             self._connection.send(answer)
+            close_old_connections()
         self._store.close()
 
     def _listen(self) -> None:

@@ -16,6 +16,7 @@ from queuert.observability.events import JobsReleased, StateFailed
 from queuert.policies import Backoff
 from queuert.state.adapter import ClaimRequest, Lease
 from queuert.state.async_store import AsyncStore
+from queuert.worker.lease_clock import lease_time
 
 PATIENCE = 1.0
 """Seconds that a claim waits for what is given back before it: a release that hangs must not keep a worker idle."""
@@ -37,7 +38,7 @@ _LOCKED_PAUSE = 0.5
 class _Unwanted(NamedTuple):
     lease: Lease
     until: float
-    """When it is over anyway (monotonic)."""
+    """When it is over anyway, by the lease clock."""
 
 
 @dataclass
@@ -47,7 +48,7 @@ class _Doubt:
     request: ClaimRequest
     answered: bool
     until: float
-    """When what it may have taken is over anyway (monotonic)."""
+    """When what it may have taken is over anyway, by the lease clock."""
     looked_at: float | None = None
 
     def pause(self, now: float) -> float:
@@ -86,14 +87,14 @@ class Returns:
         return bool(self._unwanted or self._doubts)
 
     def put(self, leases: Iterable[tuple[Lease, float]]) -> None:
-        """Leases of jobs that will not be run, each with its end (monotonic): their renewal has ended."""
+        """Leases of jobs that will not be run, each with its end (by the lease clock): their renewal has ended."""
         self._unwanted += (_Unwanted(*one) for one in leases)
         self._looked_at = None
         self._begin()
 
     def put_claim(self, request: ClaimRequest, *, answered: bool) -> None:
         """All that this claim took."""
-        self._doubts.append(_Doubt(request, answered, time.monotonic() + max(request.leases.values())))
+        self._doubts.append(_Doubt(request, answered, lease_time() + max(request.leases.values())))
         self._begin()
 
     def _begin(self) -> None:
@@ -143,7 +144,7 @@ class Returns:
     async def _still_held(self, offered: Sequence[_Unwanted], leases: Sequence[Lease]) -> list[_Unwanted]:
         """Those that somebody's transaction has locked: they are passed over, and asked for again while they last."""
         reasons = await self._store.lost_reasons(leases)
-        now = time.monotonic()
+        now = lease_time()
         return [one for one, reason in zip(offered, reasons, strict=True) if reason is None and one.until > now]
 
     def _locked_pause(self) -> float:
@@ -231,7 +232,7 @@ class Returns:
             self._observers.emit(JobsReleased(worker=self._worker, count=count))
 
     def _forget_what_is_over(self, *, after: float) -> None:
-        now = time.monotonic() - after
+        now = lease_time() - after
         self._unwanted = [one for one in self._unwanted if one.until > now]
         self._doubts = [one for one in self._doubts if one.until > now]
 

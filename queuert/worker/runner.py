@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -19,6 +18,7 @@ from queuert.worker.attempt import Attempt
 from queuert.worker.attempt_runtime import AttemptRuntime
 from queuert.worker.executors import Executor, HandlerCrashedError, HandlerKilledError
 from queuert.worker.lease_book import HeldLease
+from queuert.worker.lease_clock import lease_time
 from queuert.worker.middleware import wrapped
 from queuert.worker.processors import Processor
 from queuert.worker.services import Services
@@ -108,7 +108,7 @@ class AttemptRunner:
         runtime, services = self._runtime, self._services
         begun = False
         try:
-            runtime.began = time.monotonic()
+            runtime.began = lease_time()
             services.reports.started(self.job)
             if runtime.began >= self.held.deadline:
                 # The answer to its claim came late, or the worker stood still: somebody else may have the job by now.
@@ -117,7 +117,7 @@ class AttemptRunner:
             else:
                 begun = True
                 finish = await self._outcome(task)
-            ended = time.monotonic()
+            ended = lease_time()
             self.duration = ended - runtime.began
             services.handled(self)
             if finish is None or runtime.concluding or runtime.in_doubt or self._processor.after_attempt is not None:
@@ -291,12 +291,12 @@ class AttemptRunner:
 
     def _submit(self, finish: Finish) -> None:
         """Hand the ending on. Should nobody write it, the lease is not renewed for ever."""
-        self.held.ending_since = time.monotonic()
+        self.held.ending_since = lease_time()
         self._services.submit(finish, self)
 
     def asked_again(self) -> None:
         """The store could not decide about the ending, and will be asked again: nothing stands still."""
-        self.held.ending_since = time.monotonic()
+        self.held.ending_since = lease_time()
 
     def refused(self, finish: Finish, error: Exception) -> None:
         """The ending was not written: the store does not take what the handler returned. That is a failed attempt."""

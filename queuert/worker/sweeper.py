@@ -66,6 +66,7 @@ class Sweeper:
         self._observers = observers
         self._cursor: str | None = None
         self._retiring = False
+        self._tending = False
         self._begun = False
         self.loop = SupervisedLoop("sweeper", self._step, worker=worker, observers=observers)
 
@@ -73,16 +74,20 @@ class Sweeper:
         if not self._begun:
             self._begun = True
             return random.uniform(0.0, _FIRST)
-        if not self._retiring:
+        if not self._retiring and not self._tending:
             self._cursor = await self._sweep()
             self._retiring = self._cursor is None
             return _BETWEEN_PAGES
-        self._cursor = await self._retire()
-        if self._cursor is not None:
+        if self._retiring:
+            self._cursor = await self._retire()
+            if self._cursor is not None:
+                return _BETWEEN_PAGES
+            self._retiring = False
+        if self._has_events and await self._tend_events():
+            # What is left of the log is as much as a day's, or more than comes meanwhile: it is gone on with at once.
+            self._tending = True
             return _BETWEEN_PAGES
-        self._retiring = False
-        if self._has_events:
-            await self._tend_events()
+        self._tending = False
         if time.monotonic() >= self._staging_at:
             await self._tend_staging()
             self._staging_at = time.monotonic() + STAGING_EVERY * random.uniform(0.5, 1.5)
@@ -117,7 +122,8 @@ class Sweeper:
         if done.dropped or done.forgotten:
             self._observers.emit(StagingTended(worker=self._worker, dropped=done.dropped, forgotten=done.forgotten))
 
-    async def _tend_events(self) -> None:
+    async def _tend_events(self) -> bool:
+        """Whether something is left that is to be done at once."""
         try:
             done = await self._store.tend_events()
         except StateUnavailableError:
@@ -127,9 +133,10 @@ class Sweeper:
             if str(error) != self._log_trouble:
                 self._log_trouble = str(error)
                 self._observers.emit(EventLogNotTended(worker=self._worker, error=str(error)))
-            return
+            return False
         self._log_trouble = None
         self._tell_tended(done)
+        return done.more
 
     def _tell_tended(self, done: EventUpkeep) -> None:
         made, dropped, postponed = (tuple(map(str, days)) for days in (done.made, done.dropped, done.postponed))

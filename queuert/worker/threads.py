@@ -9,6 +9,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from queuert.worker.django_connections import close_all_connections, close_old_connections
+
 T = TypeVar("T")
 
 _Work = Callable[[], None]
@@ -35,6 +37,7 @@ class HandlerThreads:
         context = contextvars.copy_context()
 
         def work() -> None:
+            close_old_connections()
             try:
                 result = context.run(function)
             except (StopIteration, GeneratorExit) as error:
@@ -46,6 +49,8 @@ class HandlerThreads:
                 _settle(loop, future, error, failed=True)
             else:
                 _settle(loop, future, result, failed=False)
+            # Whoever waits has the result by now: a connection that hangs as it is closed keeps only this thread.
+            close_old_connections()
 
         self._submit(work)
         return await future
@@ -54,7 +59,7 @@ class HandlerThreads:
         with self._lock:
             if self._closed:
                 # A function that outlives the worker may wait for this one, and all threads were told to end.
-                threading.Thread(target=work, name=f"{self._name}-late", daemon=True).start()
+                threading.Thread(target=_run_and_end, args=(work,), name=f"{self._name}-late", daemon=True).start()
                 return
             if self._idle > 0:
                 self._idle -= 1
@@ -67,6 +72,7 @@ class HandlerThreads:
         while True:
             work = self._work.get()
             if work is None:
+                close_all_connections()
                 return
             work()
             with self._lock:
@@ -78,6 +84,11 @@ class HandlerThreads:
             count, self._count, self._closed = self._count, 0, True
         for _ in range(count):
             self._work.put(None)
+
+
+def _run_and_end(work: _Work) -> None:
+    work()
+    close_all_connections()
 
 
 def _settle(loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], value: Any, *, failed: bool) -> None:

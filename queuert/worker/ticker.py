@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
 
-from queuert.errors import StateUnavailableError
+from queuert.errors import ConfigurationError, StateUnavailableError
 from queuert.notify.adapter import Hint, NotifyAdapter, Subscription, Topic
 from queuert.observability.adapter import Observers
 from queuert.observability.events import ChainStarted, TickIdTaken
-from queuert.recurrence import hint_key, tick_id, ticks_to_run
+from queuert.recurrence import earlier_tick, hint_key, tick_id, ticks_to_run
 from queuert.state.adapter import NewJob, StartedJob
 from queuert.state.async_store import AsyncStore
 from queuert.state.recurrence import ScheduleRecord
@@ -20,6 +20,9 @@ from queuert.worker.supervisor import SupervisedLoop
 LONGEST_PAUSE = 30.0
 PAUSE_WITHOUT_NOTIFY = 5.0
 """Seconds between two looks for schedules that were put meanwhile, with notifications and without."""
+
+CLOCK_CHECK = 60.0
+"""Seconds between two looks for schedules that the store's clock has put off, because it was ahead when they ticked."""
 
 
 class Ticker:
@@ -39,6 +42,7 @@ class Ticker:
         self._worker = worker
         self._observers = observers
         self._pause = 0.0
+        self._check_at = 0.0
         self._woken = asyncio.Event()
         self._event_loop = asyncio.get_running_loop()
         self._subscription: Subscription | None = None
@@ -66,7 +70,13 @@ class Ticker:
         pause, self._pause = self._pause, 0.0
         await self._sleep(pause)
         self._woken.clear()
+        # Before the clock is read: what somebody puts or fires meanwhile must not look as if it were put off.
+        checks = self._event_loop.time() >= self._check_at
+        listed = await self._store.list_schedules() if checks else ()
         found = await self._store.due_schedules(self._types)
+        brought_back = await self._bring_back(listed, found.now)
+        if checks:
+            self._check_at = self._event_loop.time() + CLOCK_CHECK
         errors: list[Exception] = []
         for schedule in found.due:
             try:
@@ -78,7 +88,7 @@ class Ticker:
                 errors.append(error)
         if errors:
             raise errors[0]
-        if found.due:
+        if found.due or brought_back:
             # They have moved on: only another look tells when the first of all is due.
             return
         longest = LONGEST_PAUSE if self._notify.healthy else PAUSE_WITHOUT_NOTIFY
@@ -97,6 +107,21 @@ class Ticker:
                 self._observers.emit(
                     TickIdTaken(worker=self._worker, schedule=schedule.name, taken_id=job.id, chain_id=its.id)
                 )
+
+    async def _bring_back(self, schedules: Sequence[ScheduleRecord], now: datetime) -> bool:
+        """Let schedules go on that ticked by a clock which was ahead: they would be silent until it is that late."""
+        moved = False
+        for schedule in schedules:
+            if schedule.next_at is None or schedule.next_at <= now or schedule.type not in self._types:
+                continue
+            # Of many, each takes a moment of the loop.
+            await asyncio.sleep(0)
+            # What cannot be read here is told when it is due.
+            with suppress(ConfigurationError):
+                tick = earlier_tick(schedule.spec, schedule.next_at, schedule.last_at, now)
+                if tick is not None:
+                    moved |= await self._store.fire_schedule(schedule.name, schedule.next_at, tick, []) is not None
+        return moved
 
     def _tell(self, started: list[StartedJob]) -> None:
         self._notify.publish(Topic.JOBS, {job.type for job in started})

@@ -15,6 +15,7 @@ from queuert.errors import ClosedError, ConfigurationError, DefinitionError
 from queuert.job_types import JobType
 from queuert.notify.adapter import Topic
 from queuert.observability.adapter import Observers
+from queuert.observability.events import RetentionMissing
 from queuert.recurrence import Recurring, hint_key
 from queuert.state.async_store import AsyncStore
 from queuert.state.risks import tell_risks
@@ -139,10 +140,21 @@ class InProcessWorker:
                 await store.aclose()
             return
         tell_risks(self._client.state, store.risks, self.observers)
+        self._tell_retention()
         self._client.notify.open(self._client.observers)
         self._client.notify.publish(Topic.JOBS, {hint_key(schedule.type) for schedule in self._schedules})
         self._parts = parts
         parts.start()
+
+    def _tell_retention(self) -> None:
+        """Warn of types whose chains are never deleted, where those fill the memory of a server that refuses then."""
+        if not getattr(self._client.state, "keeps_in_memory", False):
+            return
+        # The retention that counts is that of a chain's first job, which some types never are.
+        later = {name for one in self._processors.values() for name in one.job_type.continuations}
+        types = tuple(sorted(name for name, one in self._processors.items() if one.retention is None))
+        if missing := tuple(name for name in types if name not in later):
+            self.observers.emit(RetentionMissing(worker=self.name, types=missing))
 
     def _new_parts(self, store: AsyncStore, hurry: asyncio.Event) -> WorkerParts:
         return WorkerParts(

@@ -216,14 +216,14 @@ async def test_who_waits_is_woken(wired: World, monkeypatch: pytest.MonkeyPatch)
     chain = await wired.caller.start_chain(number, 1)
     client: Any = wired.caller.client
     store, looked = await client._opened(), asyncio.Event()
-    look = store.get_chains
+    look = store.closed_chains
 
     async def noted(ids: Any) -> Any:
         found = await look(ids)
         looked.set()
         return found
 
-    monkeypatch.setattr(store, "get_chains", noted)
+    monkeypatch.setattr(store, "closed_chains", noted)
     waiting = asyncio.create_task(wired.caller.result(chain))
     await in_time(looked.wait())
     assert not waiting.done()

@@ -6,10 +6,12 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psycopg
 import pytest
 
 from queuert import Client, JobType, JobTypes, PostgresState
 from queuert.cli import events, main
+from queuert.state.postgres import event_days
 
 number = JobType("number", input=int, output=int)
 other = JobType("other", input=int, output=int)
@@ -95,3 +97,23 @@ def test_levels_and_days(client: Client, run: Run) -> None:
 
 def test_upkeep(run: Run) -> None:
     assert document(run, "upkeep") == {"made": [], "dropped": [], "postponed": [], "deleted": 0}
+
+
+def test_upkeep_deletes_all_old_events_however_many(
+    run: Run, dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One call of the store deletes so many; what runs once a day must not fall behind what a day brings."""
+    monkeypatch.setattr(event_days, "CHUNK", 2)
+    monkeypatch.setattr(event_days, "STEPS", 3)
+    with psycopg.connect(dsn, autocommit=True) as sql:
+        sql.execute(
+            "INSERT INTO queuert.job_event "
+            "(happened_at, kind, status, job_id, chain_id, chain_index, type, chain_type, attempt) "
+            "SELECT '1999-01-01', 'created', 'ready', 'a', 'a', 0, 'work', 'work', 0 FROM generate_series(1, 20)"
+        )
+    assert main(["events", "upkeep", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["deleted"] == 20
+    assert [line.rpartition(", ")[2] for line in said.err.splitlines()] == [
+        f"{deleted} other old events deleted" for deleted in (6, 12, 18)
+    ]

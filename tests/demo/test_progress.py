@@ -1,6 +1,7 @@
 """How the demo shows how far it is."""
 
 import io
+import sys
 from dataclasses import replace
 
 import pytest
@@ -40,9 +41,24 @@ def test_without_a_terminal_it_is_plain() -> None:
     assert isinstance(choose_display(), PlainDisplay)
 
 
-def test_live_it_is_drawn_in_place() -> None:
+@pytest.mark.parametrize("terminal", ["dumb", "unknown", None])
+def test_on_a_terminal_without_a_cursor_it_is_plain(terminal: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A live display would draw nothing there."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    if terminal is None:
+        monkeypatch.delenv("TERM", raising=False)
+    else:
+        monkeypatch.setenv("TERM", terminal)
+    assert isinstance(choose_display(), PlainDisplay)
+
+
+def test_live_it_is_drawn_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     console = pytest.importorskip("rich.console")
     output = io.StringIO()
+    # Whatever terminal the tests run on.
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
     with LiveDisplay(console.Console(file=output, force_terminal=True, width=100, highlight=False)) as display:
         display.update(SNAPSHOT, 2)
         display.say("[half] way")

@@ -19,6 +19,8 @@ from queuert.state.postgres.event_days import Step, Task
 from tests.addresses import password_of
 from tests.events.support import Scene, opened
 
+Patch = pytest.MonkeyPatch
+
 DAY = timedelta(days=1)
 KEEP = 14
 
@@ -109,6 +111,31 @@ def test_old_events_without_a_day_go(scene: Scene, today: date, monkeypatch: pyt
     assert scene.store.tend_events().deleted == 5
     assert scene.sql.execute("SELECT job_id FROM queuert.event").fetchall() == [("younger",)]
     assert scene.store.tend_events() == EventUpkeep()
+
+
+def test_upkeep_says_whether_old_events_without_a_day_are_left(scene: Scene, today: date, monkeypatch: Patch) -> None:
+    """What one call does is bounded; whoever wants all of it done calls again."""
+    monkeypatch.setattr(event_days, "CHUNK", 2)
+    monkeypatch.setattr(event_days, "STEPS", 4)
+    for _ in range(9):
+        scene.write_event(f"{today - (KEEP + 2) * DAY} 12:00:00+00")
+    done = scene.store.tend_events()
+    assert (done.deleted, done.more) == (8, True)
+    done = scene.store.tend_events()
+    assert (done.deleted, done.more) == (1, False)
+
+
+def test_upkeep_says_whether_old_days_are_left(scene: Scene, today: date, monkeypatch: Patch) -> None:
+    """Each old day is emptied, and then dropped."""
+    scene.store.tend_events()
+    monkeypatch.setattr(event_days, "STEPS", 2)
+    old = [today - (KEEP + 2 + number) * DAY for number in range(2)]
+    for day in old:
+        make(scene, day)
+    done = scene.store.tend_events()
+    assert (done.dropped, done.more) == ((old[1],), True)
+    assert scene.store.tend_events().dropped == (old[0],)
+    assert not scene.store.tend_events().more
 
 
 def test_eight_at_once(scene: Scene, today: date) -> None:

@@ -83,3 +83,19 @@ async def test_what_cannot_be_done_is_told_once(
     ]  # fmt: skip
     assert [one.days for one in stage.log.of(EventLogPostponed)] == [(str(SOME_DAY),)]
     assert stage.log.of(LoopFailed) == []
+
+
+async def test_what_is_left_of_the_log_is_gone_on_with_at_once(
+    stage: Stage, processors: Processors, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not after the next sweep, and without another one."""
+    left = [EventUpkeep(deleted=5, more=True), EventUpkeep(deleted=5, more=True), EventUpkeep(deleted=1)]
+
+    async def tend(_: AsyncPostgresEvents) -> EventUpkeep:
+        return left.pop(0) if left else EventUpkeep()
+
+    monkeypatch.setattr(AsyncPostgresEvents, "tend_events", tend)
+    monkeypatch.setattr(sweeper, "SWEEP_EVERY", 3600.0)
+    async with stage.worker(processors):
+        await stage.log.wait_for(EventLogTended, times=3)
+    assert [one.deleted for one in stage.log.of(EventLogTended)] == [5, 5, 1]

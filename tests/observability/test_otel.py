@@ -169,6 +169,7 @@ def test_every_event_is_counted_and_no_metric_names_a_job_or_worker(metrics: Met
 def test_the_docstring_lists_every_metric_and_attribute(metrics: Metrics) -> None:
     metrics.emit(*map(example, EVENTS))
     metrics.emit(events.ChainClosed(chain_id="c", type="resize", status=ChainStatus.COMPLETED, duration=1.0))
+    metrics.emit(events.ChainStarted(chain_id="c", type="resize", in_callers_transaction=True, committed=False))
     found = metrics.read()
     attributes = {
         name for metric in found.values() for point in metric.data.data_points for name in point.attributes or {}

@@ -78,6 +78,28 @@ def test_a_part_of_the_tests_is_run_once(arguments: str, runs: int) -> None:
     assert all(arguments in command for command in commands)
 
 
+@pytest.mark.parametrize(
+    ("codes", "failed"),
+    [
+        ("0 0 0", ""),
+        ("5 0 5", ""),
+        ("1 0 0", "all but tests/spark tests/chaos"),
+        ("1 2 0", "all but tests/spark tests/chaos, tests/spark"),
+        ("0 0 1", "tests/chaos"),
+    ],
+)
+def test_all_parts_of_the_tests_run_though_one_fails(tmp_path: Path, codes: str, failed: str) -> None:
+    """``make test`` fails in the end, and says in which. Where a part has none of the chosen tests (5) it has not."""
+    (tmp_path / "codes").write_text("\n".join(codes.split()) + "\n")
+    fake = f"sh -c 'cd {tmp_path}; echo run; read code <codes; sed -i 1d codes; exit $$code' --"
+    command = ["make", "-o", ".venv/.installed", "test", f"PYTEST={fake}"]
+    environment = os.environ | {"MAKEFLAGS": "", "MAKELEVEL": "0"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, env=environment)
+    assert done.stdout.splitlines() == ["run"] * 3
+    assert (done.returncode != 0, "failed in" in done.stderr) == (bool(failed), bool(failed))
+    assert not failed or f"make: tests failed in: {failed}\n" in done.stderr
+
+
 def test_make_says_what_is_missing(tmp_path: Path) -> None:
     """With nothing but a shell and make on the PATH."""
     for program in ("make", "sh", "cat", "echo", "dirname"):

@@ -65,7 +65,7 @@ LOCKS_AND_FINDS_AT_ONCE = b"""
         ON CONFLICT (type, key) DO UPDATE SET taken = deduplication.taken + 1
         RETURNING type, key
     )
-    SELECT asked.place, job.id, job.type, job.status, job.created_at
+    SELECT asked.place, job.id, job.type, job.status, job.created_at, job.chain_status
     FROM slot JOIN asked USING (type, key) JOIN queuert.job ON job.type = asked.type AND deduplication_key = asked.key
 """
 

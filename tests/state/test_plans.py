@@ -281,6 +281,15 @@ def test_get_chains(explained: Callable[..., Plan]) -> None:
     check(explained(SQL.get_chains, {"ids": [f"ready{n}" for n in range(1, 11)]}), rows=30, indexes=["job_pkey"])
 
 
+def test_closed_chains(explained: Callable[..., Plan]) -> None:
+    # Each chain's first row, and a look for its second, twice.
+    check(
+        explained(SQL.closed_chains, {"ids": [f"ready{n}" for n in range(1, 11)], "portion": 1000}),
+        rows=30,
+        indexes=["job_pkey"],
+    )
+
+
 def test_get_blockers(explained: Callable[..., Plan]) -> None:
     check(explained(SQL.get_blockers, {"id": "wait1"}), rows=3, blockers=1, indexes=["job_blocker_pkey"])
 

@@ -57,6 +57,7 @@ class AsyncPostgresEvents(AsyncPostgresBase):
         """Make the days to come and drop those that are too old; each step in a transaction of its own."""
         done: dict[Task, list[date]] = {task: [] for task in Task}
         postponed: list[date] = []
+        more = True
         async with self._connections.connection() as connection:
             for _ in range(event_days.STEPS):
                 try:
@@ -67,10 +68,13 @@ class AsyncPostgresEvents(AsyncPostgresBase):
                     postponed += [step.day] if step else []
                     continue
                 if step is None:
+                    more = False
                     break
                 done[step.task].append(step.day)
-            deleted = await self._forget_strays(connection)
-        return EventUpkeep(tuple(done[Task.MAKE]), tuple(done[Task.DROP]), tuple(postponed), deleted)
+            deleted, more_strays = await self._forget_strays(connection)
+        made, dropped = tuple(done[Task.MAKE]), tuple(done[Task.DROP])
+        # Where all was postponed, another look would find the same in its way.
+        return EventUpkeep(made, dropped, tuple(postponed), deleted, more_strays or (more and any(done.values())))
 
     async def _tend(self, connection: AsyncConnection[Any], postponed: Sequence[date]) -> Step | None:
         """Do the next step; None if there is none, or if somebody else is at it."""
@@ -81,10 +85,10 @@ class AsyncPostgresEvents(AsyncPostgresBase):
                 await connection.execute(statement)
             return step
 
-    async def _forget_strays(self, connection: AsyncConnection[Any]) -> int:
-        """Delete old events that have no day, if somebody else is not at it."""
+    async def _forget_strays(self, connection: AsyncConnection[Any]) -> tuple[int, bool]:
+        """Delete old events that have no day, if somebody else is not at it; how many, and whether some may be left."""
         if not event_days.has_strays(await fetch(connection, self._sql.event_days)):
-            return 0
+            return 0, False
         deleted = 0
         for _ in range(event_days.STEPS):
             async with async_bounded(connection):
@@ -93,5 +97,5 @@ class AsyncPostgresEvents(AsyncPostgresBase):
                 found = await fetch(connection, self._sql.forget_events, asked) if mine else []
             deleted += len(found)
             if len(found) < event_days.CHUNK:
-                break
-        return deleted
+                return deleted, False
+        return deleted, True

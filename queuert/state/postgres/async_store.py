@@ -11,7 +11,7 @@ from psycopg.errors import LockNotAvailable
 from psycopg.pq.abc import PGresult
 
 from queuert.errors import StateError
-from queuert.jobs import AbortReason, ChainRecord, Job, JobStatus
+from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
 from queuert.state.adapter import (
     ClaimedJob,
     ClaimRequest,
@@ -24,6 +24,7 @@ from queuert.state.adapter import (
     Renewal,
 )
 from queuert.state.checks import check_endings
+from queuert.state.listing import CLOSED_PORTION
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_claiming import AsyncPostgresClaiming
@@ -217,4 +218,12 @@ class AsyncPostgresStore(
     async def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
         """Read chains in the order asked."""
         found = {row[0]: rows.chain(row) for row in await self._fetch(self._sql.get_chains, {"ids": list(ids)})}
+        return [found.get(one) for one in ids]
+
+    async def closed_chains(
+        self, ids: Sequence[str], *, portion: int = CLOSED_PORTION
+    ) -> list[ChainRecord | ChainStatus | None]:
+        """Read chains that have closed, as many as fit into a portion; of the others the status."""
+        asked = {"ids": list(ids), "portion": portion}
+        found = {row[0]: rows.closed_chain(row) for row in await self._fetch(self._sql.closed_chains, asked)}
         return [found.get(one) for one in ids]

@@ -115,6 +115,11 @@ def chain(row: Row) -> ChainRecord:
     )
 
 
+def closed_chain(row: Row) -> ChainRecord | ChainStatus:
+    """A row of ``closed_chains``: without an input, where the chain is open or its turn has not come."""
+    return ChainStatus(row[2]) if row[3] is None else chain(row)
+
+
 def blocker(row: Row) -> BlockerRecord:
     """A row of ``get_blockers``."""
     return BlockerRecord(row[0], row[1], ChainStatus(row[2]), row[3], row[4], job_error(row[5]))

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from queuert.errors import ChainNotFoundError, JobIdConflictError, JobTypeMismatchError
-from queuert.jobs import JobStatus
+from queuert.jobs import ChainStatus, JobStatus
 from queuert.state.adapter import NewJob, StartedJob
 from queuert.state.postgres.parameters import Parameters, array, is_large, quoted
 from queuert.state.postgres.rows import Row
@@ -69,8 +69,10 @@ class Starts:
 
     def stood_in(self, rows: Iterable[Row]) -> None:
         """Note the rows of ``find_duplicates``."""
-        for place, id, type, status, created_at in rows:
-            self.found[place] = StartedJob(id, type, JobStatus(status), created_at, existing=True)
+        for place, id, type, status, created_at, chain_status in rows:
+            self.found[place] = StartedJob(
+                id, type, JobStatus(status), created_at, existing=True, chain_status=ChainStatus(chain_status)
+            )
 
     def attached(self, rows: Iterable[Row]) -> None:
         """Note the rows of ``find_started`` for starts that may attach.
@@ -86,7 +88,8 @@ class Starts:
                 continue
             if row[4] != 0 or row[5]:
                 raise JobIdConflictError([job.id])
-            self._attach(place, StartedJob(row[0], row[1], JobStatus(row[2]), row[3]))
+            chain_status = ChainStatus(row[6])
+            self._attach(place, StartedJob(row[0], row[1], JobStatus(row[2]), row[3], chain_status=chain_status))
 
     def left(self) -> list[NewJob]:
         """The starts that are to be written, as far as is known: those that decide for themselves.

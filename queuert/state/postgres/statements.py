@@ -56,6 +56,7 @@ class Statements:
     next_due: bytes
     get_jobs: bytes
     get_chains: bytes
+    closed_chains: bytes
     get_blockers: bytes
     counts: bytes
     estimate: bytes

@@ -12,7 +12,7 @@ from psycopg.errors import LockNotAvailable
 from psycopg.pq.abc import PGresult
 
 from queuert.errors import StateError
-from queuert.jobs import AbortReason, ChainRecord, Job, JobStatus
+from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
 from queuert.state.adapter import (
     ClaimedJob,
     ClaimRequest,
@@ -25,6 +25,7 @@ from queuert.state.adapter import (
     Renewal,
 )
 from queuert.state.checks import check_endings
+from queuert.state.listing import CLOSED_PORTION
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.bounds import LOCK_SOON, sync_bounded
 from queuert.state.postgres.closing import closes_only, closing_results, closing_steps
@@ -216,4 +217,12 @@ class PostgresStore(
     def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
         """Read chains in the order asked."""
         found = {row[0]: rows.chain(row) for row in self._fetch(self._sql.get_chains, {"ids": list(ids)})}
+        return [found.get(one) for one in ids]
+
+    def closed_chains(
+        self, ids: Sequence[str], *, portion: int = CLOSED_PORTION
+    ) -> list[ChainRecord | ChainStatus | None]:
+        """Read chains that have closed, as many as fit into a portion; of the others the status."""
+        asked = {"ids": list(ids), "portion": portion}
+        found = {row[0]: rows.closed_chain(row) for row in self._fetch(self._sql.closed_chains, asked)}
         return [found.get(one) for one in ids]

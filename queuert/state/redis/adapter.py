@@ -48,6 +48,8 @@ class RedisState:
     """
 
     capabilities = frozenset({Capability.MULTI_PROCESS})
+    keeps_in_memory = True
+    """What is never deleted fills the memory: workers warn of types without a retention."""
 
     def __init__(
         self,

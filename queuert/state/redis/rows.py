@@ -68,7 +68,10 @@ def texts(values: Sequence[bytes]) -> tuple[str, ...]:
 
 def started(one: Answer) -> StartedJob:
     """Of ``start`` and ``fire_schedule``."""
-    return StartedJob(one[0], one[1], JobStatus(one[2]), moment(one[3]), existing=bool(one[4]))
+    chain_status = ChainStatus(one[5])
+    return StartedJob(
+        one[0], one[1], JobStatus(one[2]), moment(one[3]), existing=bool(one[4]), chain_status=chain_status
+    )
 
 
 _TIMES = (12, 13, 14)
@@ -202,6 +205,11 @@ def chain(one: Any) -> ChainRecord | None:
         expires_at=maybe_moment(one[10]),
         attributes=attributes_of(maybe_text(one[11])),
     )
+
+
+def closed_chain(one: Any) -> ChainRecord | ChainStatus | None:
+    """Of ``get_chains`` with a portion: a status, where the chain is open or its turn has not come."""
+    return ChainStatus(text(one)) if isinstance(one, bytes | str) else chain(one)
 
 
 def blocker(one: Answer) -> BlockerRecord:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from queuert.jobs import ChainRecord, Job
+from queuert.jobs import ChainRecord, ChainStatus, Job
 from queuert.state.adapter import BlockerRecord, TypeCount
-from queuert.state.listing import ChainFilter, JobFilter, Page, PageRequest, Position, page_of
+from queuert.state.listing import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.redis import requests, rows
 from queuert.state.redis.sync_base import RedisBase
 
@@ -31,6 +31,15 @@ class RedisListing(RedisBase):
         if not ids:
             return []
         return [rows.chain(one) for one in self._run("get_chains", requests.plain({"ids": list(ids)}))]
+
+    def closed_chains(
+        self, ids: Sequence[str], *, portion: int = CLOSED_PORTION
+    ) -> list[ChainRecord | ChainStatus | None]:
+        """Read chains that have closed, as many as fit into a portion; of the others the status."""
+        if not ids:
+            return []
+        found = self._run("get_chains", requests.plain({"ids": list(ids), "portion": portion}))
+        return [rows.closed_chain(one) for one in found]
 
     def get_blockers(self, job_id: str) -> list[BlockerRecord]:
         """The chains that a job waits for, in order."""

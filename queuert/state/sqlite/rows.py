@@ -58,7 +58,8 @@ def error_json(error: JobError | None) -> str | None:
 
 def existing_job(row: Row) -> StartedJob:
     """A row of ``find_first_job``."""
-    return StartedJob(row[0], row[1], JobStatus(row[3]), moment(row[5]), existing=True)
+    chain_status = ChainStatus(row[4])
+    return StartedJob(row[0], row[1], JobStatus(row[3]), moment(row[5]), existing=True, chain_status=chain_status)
 
 
 def claimed_job(row: Row, token: str, lease_seconds: float) -> ClaimedJob:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 
 from queuert.errors import ChainNotFoundError, JobIdConflictError, JobTypeMismatchError
 from queuert.state.adapter import NewJob, StartedJob
@@ -28,7 +29,7 @@ def start(connection: Connection, jobs: Sequence[NewJob]) -> list[StartedJob]:
         if one is None:
             one = _existing(connection, job, now) or write_job(connection, job, now, created + place)
             if slot is not None:
-                taken[slot] = StartedJob(one.id, one.type, one.status, one.created_at, existing=True)
+                taken[slot] = replace(one, existing=True)
         started.append(one)
     return started
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from queuert.jobs import AbortReason, ChainRecord, Job
+from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job
 from queuert.notify.adapter import Announcement
 from queuert.state.adapter import (
     ClaimedJob,
@@ -24,6 +24,7 @@ from queuert.state.adapter import (
 )
 from queuert.state.checks import check_endings
 from queuert.state.hints import start_hints
+from queuert.state.listing import CLOSED_PORTION
 from queuert.state.sqlite import finishing, rows
 from queuert.state.sqlite.claiming import claim
 from queuert.state.sqlite.link import changed, first, now_us, run
@@ -151,6 +152,25 @@ class SQLiteStore(SQLiteOperating):
             now = now_us()
             found = [first(connection, "get_chain", id=one, now=now) for one in ids]
         return [None if row is None else rows.chain(row) for row in found]
+
+    def closed_chains(
+        self, ids: Sequence[str], *, portion: int = CLOSED_PORTION
+    ) -> list[ChainRecord | ChainStatus | None]:
+        """Read chains that have closed, as many as fit into a portion; of the others the status."""
+        found: list[ChainRecord | ChainStatus | None] = []
+        size = 0
+        with self._reading() as connection:
+            now = now_us()
+            for id in ids:
+                row = first(connection, "chain_status", id=id, now=now)
+                if row is None or row[0] == ChainStatus.OPEN or size >= portion:
+                    found.append(None if row is None else ChainStatus(row[0]))
+                    continue
+                row = first(connection, "get_chain", id=id, now=now)
+                chain = None if row is None else rows.chain(row)
+                size += 0 if chain is None else len(chain.input) + len(chain.output or "")
+                found.append(chain)
+        return found
 
 
 def _renew(connection: Connection, renewal: Renewal) -> bool:

@@ -394,6 +394,11 @@ class PlainStore:
         """Read chains."""
         return [self._chain(id) if id in self.chains else None for id in ids]
 
+    def closed_chains(self, ids: Sequence[str], *, portion: int = 0) -> list[ChainRecord | ChainStatus | None]:
+        """Read chains that have closed, all of them."""
+        found = self.get_chains(ids)
+        return [chain.status if chain and chain.status is ChainStatus.OPEN else chain for chain in found]
+
     def _chain(self, id: str) -> ChainRecord:
         first, tail = self.jobs[id], self.tail(id)
         return ChainRecord(

@@ -14,7 +14,7 @@ from queuert.job_events import EventUpkeep
 from queuert.jobs import AbortReason
 from queuert.state.adapter import ClaimedJob, Finish, FinishResult
 from queuert.state.outside import OutsideCompletion
-from queuert.state.recurrence import DueSchedules
+from queuert.state.recurrence import DueSchedules, ScheduleRecord
 from queuert.state.retention import RetireResult, StagingUpkeep
 from tests.model.simulation.outside import WholeStore
 from tests.model.simulation.world import Process, Step, World
@@ -198,6 +198,10 @@ class Server:
     def due_schedules(self, *_: Any) -> DueSchedules:
         """None."""
         return DueSchedules(self.store._moment(self.world.now), (), None)
+
+    def list_schedules(self) -> list[ScheduleRecord]:
+        """None."""
+        return []
 
     def retire(self, *_: Any) -> RetireResult:
         """Everything is kept."""

@@ -5,16 +5,16 @@ WITH asked AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(keys)s::json)
         AS k (place int, type text, key text, only_open bool, seconds float8, excluding jsonb)
 )
-SELECT asked.place, found.id, found.type, found.status, found.created_at
+SELECT asked.place, found.id, found.type, found.status, found.created_at, found.chain_status
 FROM asked
 CROSS JOIN LATERAL (
-    (SELECT id, type, status, created_at FROM {schema}.job
+    (SELECT id, type, status, created_at, chain_status FROM {schema}.job
      WHERE asked.only_open AND job.type = asked.type AND deduplication_key = asked.key AND chain_status = 'open'
         AND created_at >= coalesce(statement_timestamp() - asked.seconds * interval '1 second', '-infinity')
         AND NOT asked.excluding ? job.id
      ORDER BY type DESC, deduplication_key DESC, created_at DESC LIMIT 1)
     UNION ALL
-    (SELECT id, type, status, created_at FROM {schema}.job
+    (SELECT id, type, status, created_at, chain_status FROM {schema}.job
      WHERE NOT asked.only_open AND job.type = asked.type AND deduplication_key = asked.key
         AND (expires_at IS NULL OR expires_at > statement_timestamp())
         AND created_at >= coalesce(statement_timestamp() - asked.seconds * interval '1 second', '-infinity')

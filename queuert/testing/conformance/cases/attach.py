@@ -58,7 +58,7 @@ async def attaches_to_a_closed_chain(stores: Stores) -> None:
     await store.finish([complete(await claim_one(store, "next"))])
     last = await one(store, attached())
     assert [*seen, last.status] == [JobStatus.RUNNING, JobStatus.CONTINUED, JobStatus.CONTINUED]
-    assert last.existing
+    assert (last.existing, last.chain_status) == (True, ChainStatus.COMPLETED)
     assert [chain.status for chain in await store.get_chains(["mine"]) if chain] == [ChainStatus.COMPLETED]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from queuert.deduplication import Deduplicate
 from queuert.errors import ChainNotFoundError, JobIdConflictError, JobTypeMismatchError
-from queuert.jobs import JobStatus
+from queuert.jobs import ChainStatus, JobStatus
 from queuert.state import AsyncStore, Capability
 from queuert.state.adapter import NewJob, StartedJob
 from queuert.testing.conformance.building import (
@@ -118,6 +118,7 @@ async def any_scope_matches_closed_chains(stores: Stores) -> None:
     new = await _one(store, _keyed())
     await store.finish([fail(await claim_one(store))])
     found = await _one(store, _keyed(scope="any"))
+    assert found.chain_status is ChainStatus.FAILED
     assert (found.id, found.existing, found.status) == (new.id, True, JobStatus.FAILED)
     assert old.id != new.id
 

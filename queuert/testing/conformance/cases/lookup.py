@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queuert.errors import ClosedError
-from queuert.jobs import JobStatus
+from queuert.jobs import ChainRecord, ChainStatus, JobStatus
 from queuert.schedules import after
 from queuert.testing.conformance.building import (
     complete,
@@ -169,3 +169,36 @@ async def closed_store_says_so(stores: Stores) -> None:
         await store.open()
         await store.counts()
         await store.aclose()
+
+
+@case()
+async def of_open_chains_the_status_alone(stores: Stores) -> None:
+    """``closed_chains`` answers in the order asked: what closed, the status of what is open, None for what is not."""
+    store = await stores.open()
+    [held, other, failed] = await started_and_claimed(store, 3)
+    await store.finish([go_on(other, job(id="later"))])
+    await store.finish([complete(held), fail(failed)])
+    asked = [other.id, held.id, "later", failed.id, "unknown", held.id]
+    records = await store.get_chains([held.id, failed.id])
+    expected = [ChainStatus.OPEN, records[0], None, records[1], None, records[0]]
+    assert await store.closed_chains(asked) == expected
+    assert await store.closed_chains([]) == []
+
+
+@case()
+async def closed_chains_in_portions(stores: Stores) -> None:
+    """``closed_chains`` reads as many as fit into a portion, and one at least; of the others it says how they ended."""
+    store = await stores.open()
+    closed = await started_and_claimed(store, 3)
+    [open_one] = await start(store, job())
+    await store.finish([complete(one) for one in closed])
+    left, read = [open_one, *(one.id for one in closed)], []
+    while len(left) > 1:
+        found = await store.closed_chains(left, portion=1)
+        records = [one for one in found if isinstance(one, ChainRecord)]
+        assert len(records) == 1
+        assert found.count(ChainStatus.COMPLETED) == len(left) - 2
+        assert found[0] is ChainStatus.OPEN
+        read += records
+        left.remove(records[0].id)
+    assert sorted(one.id for one in read) == sorted(one.id for one in closed)

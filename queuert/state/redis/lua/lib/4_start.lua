@@ -56,9 +56,9 @@ local function write_job(new, now, before)
     return job
 end
 
--- What the caller is told of a job: id, type, status, created, and whether it was there.
+-- What the caller is told of a job: id, type, status, created, whether it was there, and how its chain stands.
 local function told(job, existing)
-    return {job.id, job.type, job.status, text(job.created), existing and 1 or 0}
+    return {job.id, job.type, job.status, text(job.created), existing and 1 or 0, job.chain_status or 'open'}
 end
 
 -- The newest chain of the key that stands in for a new one.

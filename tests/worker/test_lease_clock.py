@@ -1,0 +1,131 @@
+"""A machine that was suspended: its leases are over, though its monotonic clock stood still."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from queuert.jobs import AbortReason
+from queuert.observability.adapter import observers
+from queuert.state.adapter import ClaimedJob, ClaimRequest
+from queuert.state.postgres.async_store import AsyncPostgresStore
+from queuert.testing.events import EventLog
+from queuert.worker.lease_book import HeldLease, LeaseBook
+from queuert.worker.lease_clock import lease_time
+from queuert.worker.lease_keeper import LeaseKeeper
+from tests.worker.support import WAIT, Stage, echo, number
+
+LEASE = 60.0
+
+pytestmark = pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="no clock that goes on in a suspend")
+
+
+class Suspend:
+    """The clocks of a machine: a suspend lets the one pass that counts from the boot, and no other."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._passed = 0.0
+        self._clock = time.clock_gettime
+        monkeypatch.setattr(time, "clock_gettime", self._now)
+
+    def _now(self, clock: int) -> float:
+        return self._clock(clock) + (self._passed if clock == time.CLOCK_BOOTTIME else 0.0)
+
+    def lasts(self, seconds: float) -> None:
+        """The machine was suspended for so long."""
+        self._passed += seconds
+
+
+@pytest.fixture
+def suspend(monkeypatch: pytest.MonkeyPatch) -> Suspend:
+    return Suspend(monkeypatch)
+
+
+class Holder:
+    """An attempt that can be told."""
+
+    def __init__(self) -> None:
+        self.told = threading.Event()
+        self.reason: AbortReason | None = None
+
+    def abort(self, reason: AbortReason) -> None:
+        self.reason = reason
+        self.told.set()
+
+
+class Unreachable:
+    """A store that does not answer, as no network does at first after a suspend."""
+
+    def __init__(self) -> None:
+        self.asked, self.over = threading.Event(), threading.Event()
+
+    def sync_store(self, **_: Any) -> Unreachable:
+        return self
+
+    def open(self) -> None:
+        self.asked.set()
+        self.over.wait(WAIT)
+        raise OSError("no route to host")
+
+    def close(self) -> None:
+        return
+
+
+@pytest.fixture
+def store() -> Iterator[Unreachable]:
+    store = Unreachable()
+    yield store
+    store.over.set()
+
+
+def test_leases_are_given_up_after_a_suspend_that_was_longer(suspend: Suspend, store: Unreachable) -> None:
+    """By the clock that stood still they would have most of their time left."""
+    book, holder, state, registration = LeaseBook(), Holder(), store, SimpleNamespace(forget=lambda _: None)
+    job: Any = SimpleNamespace(id="job", lease_seconds=LEASE, lease=None)
+    keeper = LeaseKeeper(
+        book,
+        state,  # type: ignore[arg-type]
+        worker="worker",
+        shortest_lease=1.0,
+        shortest_interval=LEASE,
+        observers=observers([EventLog()]),
+        registration=registration,  # type: ignore[arg-type]
+    )
+    book.add([HeldLease(job, LEASE / 3, lease_time(), holder)])
+    keeper.start()
+    try:
+        assert store.asked.wait(WAIT)
+        assert not holder.told.is_set()
+        suspend.lasts(LEASE)
+        assert holder.told.wait(WAIT)
+        assert holder.reason is AbortReason.ERROR
+    finally:
+        store.over.set()
+        keeper.stop()
+
+
+async def test_a_job_that_was_claimed_before_a_suspend_is_not_begun_after_it(
+    stage: Stage, suspend: Suspend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else may have it by now. If nobody has, it is claimed anew, and that costs it no attempt."""
+    claim, suspended = AsyncPostgresStore.claim, []
+
+    async def suspended_after(store: AsyncPostgresStore, request: ClaimRequest) -> list[ClaimedJob]:
+        found = await claim(store, request)
+        if found and not suspended:
+            suspended.append(found)
+            suspend.lasts(2 * LEASE)
+        return found
+
+    monkeypatch.setattr(AsyncPostgresStore, "claim", suspended_after)
+    stage.handles(number, echo)
+    async with stage.worker():
+        chain = await stage.client.start_chain(number, 7)
+        assert await chain.result(WAIT) == 7
+    job = await stage.job(chain.id)
+    assert (job.attempt, job.uncounted) == (2, 1)

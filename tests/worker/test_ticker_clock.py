@@ -1,0 +1,143 @@
+"""Recurring schedules after the store's clock was wrong: neither silence nor a second chain of one tick."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from queuert import AsyncClient, InProcessWorker, JobTypes, PostgresState, Processors, Recurring
+from queuert.notify import InProcessNotify
+from queuert.observability.events import ChainStarted
+from queuert.recurrence import TickSpec, earlier_tick, tick_id, tick_of
+from queuert.state.adapter import NewJob, StateAdapter
+from queuert.state.async_store import AsyncStore
+from queuert.state.redis import RedisState
+from queuert.state.sqlite import SQLiteState
+from queuert.testing.events import EventLog
+from tests.worker.support import echo, number
+
+JOB_TYPES = JobTypes(number)
+NAME = "often"
+AHEAD = timedelta(days=1)
+
+
+@pytest.fixture(params=["postgres", "redis", "sqlite"])
+def state(request: pytest.FixtureRequest, tmp_path: Path) -> StateAdapter:
+    """Each store."""
+    if request.param == "postgres":
+        return PostgresState(request.getfixturevalue("dsn"))
+    if request.param == "redis":
+        return RedisState(request.getfixturevalue("redis_url"))
+    return SQLiteState(tmp_path / "queue.db")
+
+
+class Ground:
+    """A client whose schedule ticks every second, its store, and workers that tell what they start."""
+
+    def __init__(self, client: AsyncClient, log: EventLog) -> None:
+        self.client = client
+        self.log = log
+        self.schedule = Recurring(NAME, number, 7, every=1, missed="all")
+        self._processors = Processors(JOB_TYPES)
+        self._processors.handles(number)(echo)
+
+    async def store(self) -> AsyncStore:
+        """The client's."""
+        return await self.client._opened()
+
+    async def next_at(self) -> datetime:
+        """The schedule's next tick."""
+        [listed] = await self.client.list_schedules()
+        assert listed.next_at is not None
+        return listed.next_at
+
+    async def tick_while_the_clock_is_ahead(self) -> datetime | None:
+        """What a worker does when it looks while the clock is a day ahead; the tick, if nobody else fired meanwhile."""
+        tick = datetime.now(UTC).replace(microsecond=0) + AHEAD
+        job = NewJob(id=tick_id(NAME, tick), type=number.name, input="7", id_chosen=True)
+        store = await self.store()
+        fired = await store.fire_schedule(NAME, await self.next_at(), tick + timedelta(seconds=1), [job])
+        return None if fired is None else tick
+
+    def worker(self, **settings: Any) -> InProcessWorker:
+        """A worker of the client."""
+        return InProcessWorker(self.client, self._processors, **settings)
+
+
+@pytest.fixture
+async def ground(state: StateAdapter) -> AsyncIterator[Ground]:
+    """A client with a schedule that is put."""
+    log = EventLog()
+    async with AsyncClient(state, JOB_TYPES, notify=InProcessNotify(), observability=log) as client:
+        ground = Ground(client, log)
+        await client.put_schedules([ground.schedule])
+        yield ground
+
+
+async def test_a_schedule_ticks_on_after_a_restart_when_the_clock_had_been_ahead(ground: Ground) -> None:
+    """Also if the worker that starts puts the same schedule again, which keeps its next tick."""
+    ahead = await ground.tick_while_the_clock_is_ahead()
+    assert ahead is not None
+    async with ground.worker(schedules=[ground.schedule]):
+        started = await ground.log.wait_for(ChainStarted, times=2)
+    assert tick_of(started.chain_id) < ahead
+    assert await ground.next_at() < ahead
+
+
+async def test_a_running_worker_notices_that_the_clock_had_been_ahead(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else's look was at the wrong time, and nobody starts anew."""
+    monkeypatch.setattr("queuert.worker.ticker.CLOCK_CHECK", 0.0)
+    monkeypatch.setattr("queuert.worker.ticker.LONGEST_PAUSE", 0.05)
+    async with ground.worker():
+        await ground.log.wait_for(ChainStarted)
+        ahead = None
+        while ahead is None:  # The worker's own tick may come between the look and the write.
+            ahead = await ground.tick_while_the_clock_is_ahead()
+        started = await ground.log.wait_for(ChainStarted, times=len(ground.log.of(ChainStarted)) + 2)
+    assert tick_of(started.chain_id) < ahead
+
+
+async def test_ticks_that_have_chains_are_not_started_again_when_the_clock_goes_back(ground: Ground) -> None:
+    """The schedule goes back to them, and finds them started."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    ticks = [now + timedelta(seconds=n) for n in range(1, 4)]
+    done = [NewJob(id=tick_id(NAME, tick), type=number.name, input="7", id_chosen=True) for tick in ticks]
+    last = now + timedelta(minutes=10)
+    done.append(NewJob(id=tick_id(NAME, last), type=number.name, input="7", id_chosen=True))
+    store = await ground.store()
+    assert await store.fire_schedule(NAME, await ground.next_at(), last + timedelta(seconds=1), done) is not None
+    async with ground.worker():
+        await ground.log.wait_for(ChainStarted, times=2)
+    told = [tick_of(event.chain_id) for event in ground.log.of(ChainStarted)]
+    assert not set(told) & {*ticks, last}
+    assert len(told) == len(set(told))
+
+
+NOW = datetime(2030, 1, 1, 12, 0, 30, tzinfo=UTC)
+
+
+def _ahead(**more: float) -> datetime:
+    return datetime(2030, 1, 1, 12, tzinfo=UTC) + timedelta(**more)
+
+
+@pytest.mark.parametrize(
+    ("next_at", "last_at", "expected"),
+    [
+        pytest.param(_ahead(minutes=1), _ahead(minutes=0), None, id="right"),
+        pytest.param(_ahead(minutes=-5), _ahead(minutes=-6), None, id="due"),
+        pytest.param(_ahead(days=1), None, _ahead(minutes=1), id="ahead, and never started"),
+        pytest.param(_ahead(days=1), _ahead(minutes=0), _ahead(minutes=1), id="ahead, and ticks were skipped"),
+        pytest.param(_ahead(days=1), _ahead(hours=23), _ahead(minutes=1), id="ahead, and started"),
+        pytest.param(_ahead(minutes=2), _ahead(minutes=1), None, id="corrected a little"),
+    ],
+)
+def test_the_tick_to_go_back_to(next_at: datetime, last_at: datetime | None, expected: datetime | None) -> None:
+    """The next one by the clock as it is, unless it may have been started a moment ago."""
+    spec = TickSpec(cron="* * * * *", every=None, time_zone="UTC")
+    assert earlier_tick(spec, next_at, last_at, NOW) == expected
