@@ -124,7 +124,7 @@ async def test_an_ending_that_waits_for_a_lock_does_not_hold_up_the_others(stage
 
 
 async def test_an_ending_that_waits_for_a_lock_keeps_its_lease_for_as_long(stage: Stage) -> None:
-    """Each time that it is put off counts anew: else a lock of a minute would cost the job its lease, and an attempt."""
+    """Each time that it is put off counts anew: else a lock of a minute would cost the job its lease and an attempt."""
     gate = Gate()
 
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
