@@ -23,7 +23,7 @@ from queuert.errors import (
 from queuert.notify import Hint, Topic
 from queuert.observability.events import AttemptCompleted, AttemptStarted, ChainClosed, ChainStarted
 from queuert.policies import Keep, Retention
-from tests.acceptance.support import JOB_TYPES, WAIT, Gate, Ground, anything, echo, in_time, kept, number
+from tests.acceptance.support import JOB_TYPES, WAIT, Gate, Ground, anything, echo, in_time, kept, number, until
 
 
 async def test_a_start_returns_before_anybody_runs_the_job(ground: Ground) -> None:
@@ -49,15 +49,20 @@ async def test_a_request_gets_what_the_handler_returns(ground: Ground) -> None:
 async def test_hints_carry_ids_and_no_result(ground: Ground) -> None:
     """P06: who waits hears the id of the chain, and reads its result from the store, however large it is."""
     hints: list[Hint] = []
+    expected = {(Topic.JOBS, "anything"), (Topic.CHAINS, "chain-1"), (Topic.CHAINS, "chain-100000")}
     ground.handles(anything, echo)
+
+    def keys() -> set[tuple[Topic, str]]:
+        return {(hint.topic, key) for hint in tuple(hints) for key in hint.keys or ()}
+
     async with ground.client as client, ground.worker():
         subscriptions = [client.notify.subscribe(topic, hints.append) for topic in Topic]
         for size in (1, 100_000):
             await client.start_and_wait(anything, "secret" * size, id=f"chain-{size}")
+        await until(lambda: keys() >= expected, "all hints were heard")
         for subscription in subscriptions:
             subscription.close()
-    keys = {(hint.topic, key) for hint in hints for key in hint.keys or ()}
-    assert keys == {(Topic.JOBS, "anything"), (Topic.CHAINS, "chain-1"), (Topic.CHAINS, "chain-100000")}
+    assert keys() == expected
 
 
 async def test_no_completion_is_missed(ground: Ground) -> None:
