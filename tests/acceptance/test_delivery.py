@@ -14,18 +14,8 @@ from cryptography.exceptions import InvalidTag
 
 from examples import federation_delivery as federation
 from examples.delivery_keys import OwnKeys, verified
-from examples.federation_delivery import (
-    ACCEPTED,
-    DISCOVERED,
-    THEIRS,
-    App,
-    Delivery,
-    Probe,
-    follow,
-    health,
-    peer,
-    post,
-)
+from examples.delivery_peer import ACCEPTED, DISCOVERED, THEIRS, peer
+from examples.federation_delivery import App, Delivery, Probe, follow, health, post
 from queuert import AsyncChain, Attempt, ChainStatus, Job, JobStatus, NewChain, RetryPolicy
 from queuert.errors import ChainNotFoundError, ConfigurationError, JobFailedError
 from queuert.observability.events import AttemptCompleted, AttemptContinued, AttemptRetried, AttemptStarted, ChainClosed
