@@ -1,42 +1,65 @@
 """Delivery to other servers with backoff and acknowledgements, and health checks that schedule themselves.
 
 A delivery that the other server cannot take now is tried five times, with pauses of 5, 10, 20 and 40 seconds; one that
-makes no sense fails at once. What was delivered is kept for a day, what failed for a week. A server that fails is
-looked at again after 5 minutes, then 15, 25 ...: at most five times, one chain for each server.
+makes no sense fails at once. It is signed, and encrypted for the server that it goes to. What was delivered is kept for
+a day, what failed for a week. A server that fails is looked at again after 5 minutes, then 15, 25 ...: at most five
+times, one chain for each server.
 
 Run it from the root of the repository: ``QUEUERT_URL=redis://localhost:6379 python -m examples.federation_delivery``.
-It talks to a server of its own, and does not wait for minutes.
+It talks to a server of its own, and does not wait for minutes. It needs ``pip install 'queuert[encryption]'``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-import hmac
 import json
 import os
+import sqlite3
 import threading
 import urllib.error
 import urllib.request
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel
 
-from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, Processors, RetryPolicy, after
+from examples.delivery_keys import OwnKeys, sealed, verified
+from examples.delivery_peer import ACCEPTED, DISCOVERED, peer
+from queuert import (
+    AsyncClient,
+    Attempt,
+    InProcessWorker,
+    JobType,
+    JobTypes,
+    Outcome,
+    Processors,
+    RetryPolicy,
+    after,
+)
 from queuert.client import AsyncChain
 from queuert.errors import Unrecoverable
-from queuert.observability.events import AttemptCompleted, AttemptFailed, AttemptRetried, Event, WorkerStarted
+from queuert.observability.events import (
+    AttemptCompleted,
+    AttemptFailed,
+    AttemptRetried,
+    Event,
+    LoopFailed,
+    StateFailed,
+    WorkerStarted,
+)
 from queuert.policies import Keep, Retention
 
 # --- what the jobs are ------------------------------------------------------------------------------------------------
 
 METHODS = ("FEDERATE", "FEDERATE_POST", "INSERT", "UNFOLLOW")
 MOST_HEALTH_CHECKS = 5
+MOST_ATTEMPTS = 5
+DELIVERY_TIMEOUT = 15.0
+PROBE_TIMEOUT = 8.0
+KEPT_CHECKS = 60.0
+"""Seconds."""
 
 
 class Delivery(BaseModel):
@@ -57,99 +80,182 @@ job_types = JobTypes(follow, post, health)
 
 # --- the application: its tables, and what it hears of its jobs -------------------------------------------------------
 
+TABLES = """
+CREATE TABLE IF NOT EXISTS server (
+    url TEXT PRIMARY KEY, verify_key TEXT, seal_key TEXT NOT NULL,
+    healthy BOOLEAN NOT NULL DEFAULT true,
+    probed BOOLEAN NOT NULL DEFAULT true, -- whether what is wrong with it can be found out by asking it
+    checks INTEGER NOT NULL DEFAULT 0
+);
+CREATE TABLE IF NOT EXISTS blacklisted (url TEXT PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS delivery ( -- by the id of its chain, for as long as it is not done
+    id TEXT PRIMARY KEY, target TEXT NOT NULL, method TEXT, attempts INTEGER NOT NULL DEFAULT 0, attempted_at TEXT
+);
+CREATE TABLE IF NOT EXISTS follow (id TEXT PRIMARY KEY, state TEXT NOT NULL);
+"""
 
-@dataclass
+
+@dataclass(frozen=True)
 class Server:
-    key: str
-    healthy: bool = True
-    probed: bool = True
-    """Whether what is wrong with it can be found out by asking it."""
-    checks: int = 0
+    """A row of the table."""
+
+    url: str
+    verify_key: str | None
+    seal_key: str
+    healthy: bool
+    probed: bool
 
 
-@dataclass
 class App:
-    """What would be tables of a database."""
+    """An application with a database of its own, of which several processes may have a connection each."""
 
-    own_url: str | None = "https://here.example"
-    servers: dict[str, Server] = field(default_factory=dict)
-    blacklist: set[str] = field(default_factory=set)
-    deliveries: dict[str, int] = field(default_factory=dict)
-    """Attempts by the id of the delivery, which is that of its chain."""
-    follows: dict[str, str] = field(default_factory=dict)
-    minute: float = 60.0
-    heard: list[str] = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(
+        self,
+        database: str | Path = ":memory:",
+        *,
+        own_url: str | None = "https://here.example",
+        proxy: str | None = None,
+        minute: float = 60.0,
+    ) -> None:
+        self.own_url = own_url
+        self.proxy = proxy
+        """Through which servers are asked that cannot be reached otherwise."""
+        self.minute = minute
+        self.keys = OwnKeys()
+        self.heard: list[str] = []
+        self._lock = threading.Lock()
+        self._database = sqlite3.connect(database, isolation_level=None, check_same_thread=False)
+        self._database.executescript(TABLES)
+
+    def rows(self, statement: str, *values: object) -> list[Any]:
+        """Run a statement, which commits by itself. From any thread."""
+        with self._lock:
+            return self._database.execute(statement, values).fetchall()
+
+    def close(self) -> None:
+        self._database.close()
+
+    # --- what workers tell ---
 
     def emit(self, event: Event) -> None:
         """Hear of what workers do."""
         if isinstance(event, WorkerStarted):
             self.heard.append("a worker is ready")
         elif isinstance(event, AttemptRetried):
-            self.heard.append(
-                f"{event.job_id}: attempt {event.attempt} failed, {5 - event.attempt} are left: {event.error}"
-            )
+            left = MOST_ATTEMPTS - event.attempt
+            what = f"{event.job_id}{self._described(event.job_id)}"
+            self.heard.append(f"{what}: attempt {event.attempt} failed, {left} are left: {event.error}")
         elif isinstance(event, AttemptFailed):
-            self.heard.append(f"{event.job_id}: failed for good: {event.error}")
+            self.heard.append(f"{event.job_id}{self._described(event.job_id)}: failed for good: {event.error}")
         elif isinstance(event, AttemptCompleted):
-            self.deliveries.pop(event.job_id, None)
+            self.forget(event.job_id)
+        elif isinstance(event, StateFailed | LoopFailed):
+            self.heard.append(f"the worker is in trouble: {event.error}")
+
+    def _described(self, delivery: str) -> str:
+        return "".join(
+            f" ({method} to {target})"
+            for method, target in self.rows("SELECT method, target FROM delivery WHERE id = ?", delivery)
+        )
+
+    # --- deliveries ---
+
+    def forget(self, delivery: str) -> None:
+        self.rows("DELETE FROM delivery WHERE id = ?", delivery)
 
     def drop(self, delivery: str, reason: str) -> Unrecoverable:
         """The delivery makes no sense: nothing of it is kept but the failed job."""
-        self.deliveries.pop(delivery, None)
+        self.forget(delivery)
         return Unrecoverable(reason)
+
+    def note_attempt(self, delivery: str) -> None:
+        self.rows(
+            "UPDATE delivery SET attempts = attempts + 1, attempted_at = datetime('now') WHERE id = ?",
+            delivery,
+        )
+
+    # --- other servers ---
+
+    def add_server(self, url: str, keys: dict[str, str]) -> None:
+        """One with these public keys; the one to verify its signatures may be missing."""
+        values = (url, keys.get("verify"), keys["seal"])
+        self.rows("INSERT INTO server (url, verify_key, seal_key) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", *values)
+
+    def known_server(self, url: str) -> Server | None:
+        found = self.rows("SELECT url, verify_key, seal_key, healthy, probed FROM server WHERE url = ?", url)
+        return Server(*found[0]) if found else None
 
     def server(self, url: str) -> Server:
         """One that is known, or that lets itself be discovered."""
-        if url not in self.servers:
-            self.servers[url] = Server(key=json.loads(asked(f"{url}/discover", timeout=8))["key"])
-        return self.servers[url]
+        if self.known_server(url) is None:
+            self.add_server(url, json.loads(asked(f"{url}/discover", timeout=PROBE_TIMEOUT, proxy=self.proxy)))
+        known = self.known_server(url)
+        assert known is not None
+        return known
+
+    def count_failed_check(self, url: str) -> int:
+        """In one statement: two workers that check at once count two."""
+        counted = self.rows("UPDATE server SET checks = checks + 1 WHERE url = ? RETURNING checks", url)
+        return int(counted[0][0])
+
+    def mark_healthy(self, url: str) -> None:
+        self.rows("UPDATE server SET healthy = true, checks = 0 WHERE url = ?", url)
 
 
 # --- delivery ---------------------------------------------------------------------------------------------------------
+
+
+async def start_delivery(
+    client: AsyncClient, app: App, job_type: JobType[Delivery, str], delivery: Delivery, *, id: str
+) -> AsyncChain[str]:
+    """Have something delivered, and note it until that is done."""
+    values = (id, delivery.target, method_of(delivery.payload))
+    app.rows("INSERT INTO delivery (id, target, method) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", *values)
+    return await client.start_chain(job_type, delivery, id=id)
 
 
 def processors_of(app: App, *, base: float = 5.0) -> Processors:
     """The handlers, for an application. ``base`` is the first pause, in seconds."""
     processors = Processors(
         job_types,
-        retry=RetryPolicy(max_attempts=5, initial=base, multiplier=2, maximum=base * 8, jitter=0),
+        retry=RetryPolicy(max_attempts=MOST_ATTEMPTS, initial=base, multiplier=2, maximum=base * 8, jitter=0),
         retention=Retention(completed=Keep(age=86_400), failed=Keep(age=604_800)),
     )
 
     @processors.handles(follow)
     @processors.handles(post)
     def deliver(attempt: Attempt[Delivery, str]) -> Outcome[str]:
-        job = attempt.input
-        check_method(app, attempt.job_id, job.payload)
-        if job.server in app.blacklist:
-            raise app.drop(attempt.job_id, "the server is blacklisted")
+        job, delivery = attempt.input, attempt.job_id
+        if method_of(job.payload) not in METHODS:
+            raise app.drop(delivery, "the payload has no method that we know")
+        if app.rows("SELECT url FROM blacklisted WHERE url = ?", job.server):
+            raise app.drop(delivery, "the server is blacklisted")
         server = app.server(job.server)
-        with app.lock:
-            app.deliveries[attempt.job_id] = app.deliveries.get(attempt.job_id, 0) + 1
+        app.note_attempt(delivery)
         if app.own_url is None:
             raise Unrecoverable("we have no address of our own")
-        ack = acknowledged(asked(job.target, job.payload, key=server.key, timeout=15))
-        return follow_acknowledged(app, attempt.job_id, server, ack) if attempt.type == follow.name else "delivered"
+        headers = {"x-from": app.own_url, "x-signature": app.keys.signature(job.payload)}
+        message = sealed(server.seal_key, job.payload)
+        ack = acknowledged(asked(job.target, message, headers=headers, timeout=DELIVERY_TIMEOUT, proxy=app.proxy))
+        return follow_acknowledged(app, delivery, server.url, ack) if attempt.type == follow.name else "delivered"
 
     @processors.handles(health, retry=RetryPolicy(max_attempts=1))
     def check(attempt: Attempt[Probe, str]) -> Outcome[str]:
         probe = attempt.input
-        server = app.servers.get(probe.server)
+        server = app.known_server(probe.server)
         if server is None or server.healthy:
             return "nothing to do"
         if not server.probed:
             return "not to be found out by asking"
         try:
-            asked(f"{probe.server}/discover", timeout=8)
+            asked(f"{probe.server}/discover", timeout=PROBE_TIMEOUT)
         except OSError:
-            with app.lock:
-                server.checks += 1
+            checks = app.count_failed_check(probe.server)
         else:
-            server.healthy, server.checks = True, 0
+            app.mark_healthy(probe.server)
             return "healthy"
-        if server.checks >= MOST_HEALTH_CHECKS:
-            app.heard.append(f"given up after {server.checks} checks")
+        if checks >= MOST_HEALTH_CHECKS:
+            app.heard.append(f"given up after {checks} checks")
             return "given up"
         again = Probe(server=probe.server, attempt=probe.attempt + 1)
         return attempt.continue_with(health, again, schedule=after(seconds=pause_before(app, again.attempt)))
@@ -157,30 +263,42 @@ def processors_of(app: App, *, base: float = 5.0) -> Processors:
     return processors
 
 
-def check_method(app: App, delivery: str, payload: str) -> None:
-    """Refuse what is not an object with a method that we know."""
+def method_of(payload: str) -> str | None:
+    """What a payload asks for; None if it is not an object that says so."""
     try:
         parsed = json.loads(payload)
     except ValueError:
-        raise app.drop(delivery, "the payload is no JSON") from None
-    if not isinstance(parsed, dict) or parsed.get("method") not in METHODS:
-        raise app.drop(delivery, "the payload has no method that we know")
+        return None
+    method = parsed.get("method") if isinstance(parsed, dict) else None
+    return method if isinstance(method, str) else None
 
 
-def signature(key: str, payload: str) -> str:
-    return hmac.new(key.encode(), payload.encode(), "sha256").hexdigest()
+def asked(
+    url: str,
+    message: str | None = None,
+    *,
+    headers: dict[str, str] | None = None,
+    timeout: float,
+    proxy: str | None = None,
+) -> str:
+    """The body of an answer, through the proxy where the server cannot be reached directly.
 
-
-def asked(url: str, payload: str | None = None, *, key: str = "", timeout: float) -> str:
-    """The body of an answer; another status than OK, and no answer, are errors that pass (OSError)."""
-    body = None if payload is None else payload.encode()
-    request = urllib.request.Request(url, body, {"x-signature": signature(key, payload or "")})
-    try:
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
-            return str(answer.read().decode())
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise OSError(f"the server answers {error.code}") from None
+    Another status than OK, no connection, and no answer in time are errors that pass (OSError).
+    """
+    failure = OSError("not asked")
+    for route in [{}] if proxy is None else [{}, {"http": proxy, "https": proxy}]:
+        request = urllib.request.Request(url, None if message is None else message.encode(), headers or {})
+        try:
+            with urllib.request.build_opener(urllib.request.ProxyHandler(route)).open(
+                request, timeout=timeout
+            ) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise OSError(f"the server answers {error.code}") from None
+        except OSError as error:
+            failure = error
+    raise failure
 
 
 def acknowledged(body: str) -> dict[str, Any]:
@@ -195,17 +313,19 @@ def acknowledged(body: str) -> dict[str, Any]:
     return ack
 
 
-def follow_acknowledged(app: App, delivery: str, server: Server, ack: dict[str, Any]) -> str:
+def follow_acknowledged(app: App, delivery: str, server: str, ack: dict[str, Any]) -> str:
     """Note what the other server says of our follow."""
     if not isinstance(ack.get("follow"), str):
         raise app.drop(delivery, "the acknowledgement names no follow")
-    if not hmac.compare_digest(str(ack.get("signature")), signature(server.key, ack["follow"])):
+    # Read anew: the server may have published it since the delivery began.
+    known = app.known_server(server)
+    if known is None or known.verify_key is None:
+        raise Unrecoverable("the server has no key to verify the acknowledgement with")
+    if not verified(known.verify_key, ack["follow"], ack.get("signature")):
         raise Unrecoverable("the acknowledgement is not signed by the server")
-    if ack["follow"] not in app.follows:
-        return "ignored"
     outcome = "accepted" if ack.get("accepted") is True else "acknowledged"
-    app.follows[ack["follow"]] = outcome
-    return outcome
+    noted = app.rows("UPDATE follow SET state = ? WHERE id = ? RETURNING state", outcome, ack["follow"])
+    return outcome if noted else "ignored"
 
 
 # --- health checks ----------------------------------------------------------------------------------------------------
@@ -222,68 +342,23 @@ def pause_before(app: App, attempt: int) -> float:
 
 
 async def schedule_health_check(client: AsyncClient, app: App, server: str) -> AsyncChain[str]:
-    """One chain for each server; it is gone a minute after it has ended, however it did."""
+    """One chain for each server; it is gone a minute after it has ended, however it did: until then it is answered."""
     return await client.start_chain(
         health,
         Probe(server=server),
         id=health_check_id(server),
         attach=True,
         schedule=after(seconds=pause_before(app, 0)),
-        result_ttl=60,
+        result_ttl=KEPT_CHECKS,
     )
 
 
-# --- another server, for this example ---------------------------------------------------------------------------------
-
-
-class Peer(BaseHTTPRequestHandler):
-    """Answers with what it was told to: a status and a body, one after the other, the last one for ever."""
-
-    answers: ClassVar[dict[str, deque[tuple[int, str]]]] = {}
-
-    def do_GET(self) -> None:
-        self._answer()
-
-    def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self._answer()
-
-    def _answer(self) -> None:
-        answers = self.answers[self.path]
-        status, body = answers.popleft() if len(answers) > 1 else answers[0]
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body.encode())))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, format: str, *args: Any) -> None:
-        return
-
-
-@contextmanager
-def peer(**answers: list[tuple[int, str]]) -> Iterator[str]:
-    """A server on this machine, by its address; ``inbox`` and ``discover`` are what it answers there."""
-    own = type("OwnPeer", (Peer,), {"answers": {f"/{path}": deque(given) for path, given in answers.items()}})
-    with ThreadingHTTPServer(("127.0.0.1", 0), own) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
-
-
-KEY = "the key of the other server"
-DISCOVERED = (200, json.dumps({"key": KEY}))
-ACCEPTED = (
-    200,
-    json.dumps({"ack": {"follow": "ada-bob", "accepted": True, "signature": signature(KEY, "ada-bob")}}),
-)
+# --- the program ------------------------------------------------------------------------------------------------------
 
 
 async def main() -> None:
-    app = App(follows={"ada-bob": "asked"}, minute=0.0001)
+    app = App(minute=0.0001)
+    app.rows("INSERT INTO follow VALUES ('ada-bob', 'asked')")
     processors = processors_of(app, base=0.01)
     url = os.environ["QUEUERT_URL"]
     down, bad = (503, ""), (500, "")
@@ -292,21 +367,22 @@ async def main() -> None:
         async with client, InProcessWorker(client, processors, concurrency=10):
             target = f"{server}/inbox"
             good = Delivery(target=target, server=server, payload='{"method": "FEDERATE"}')
-            app.deliveries["abc-123"] = 0
-            print(await client.start_and_wait(follow, good, id="abc-123"), app.follows)
+            delivered = await start_delivery(client, app, follow, good, id="abc-123")
+            print(await delivered.result(timeout=30), app.rows("SELECT id, state FROM follow"))
 
             bad_one = good.model_copy(update={"payload": '{"method": 42}'})
-            chain = await (await client.start_chain(post, bad_one, id="abc-124")).wait(30)
+            chain = await (await start_delivery(client, app, post, bad_one, id="abc-124")).wait(30)
             print(f"{chain.status} after {(await client.get_job(chain.id)).attempt} attempt")
 
             for _ in range(2):
-                app.servers[server].healthy = False
+                app.rows("UPDATE server SET healthy = false WHERE url = ?", server)
                 checks = [await schedule_health_check(client, app, server) for _ in range(3)]
                 print(await checks[0].result(timeout=30), [check.deduplicated for check in checks])
                 await client.delete_chain(checks[0])
             await client.delete_chains(["abc-123", "abc-124"])  # so that this program can be run again
-    print("\n".join(app.heard))
-    print(f"deliveries that are not done: {app.deliveries}")
+    print("\n".join(app.heard).replace(server, "http://remote.example"))
+    print(f"deliveries that are not done: {app.rows('SELECT id FROM delivery')}")
+    app.close()
 
 
 if __name__ == "__main__":

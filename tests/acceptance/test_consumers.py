@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricReader, NumberDataPoint
 
 from queuert import AbortReason, AsyncClient, Attempt, InProcessWorker, JobStatus, LeasePolicy, NewChain, RetryPolicy
 from queuert.errors import ClosedError, JobFailedError
@@ -24,6 +26,7 @@ from queuert.observability.events import (
     WorkerStopped,
     WorkerStopping,
 )
+from queuert.observability.otel import OTelObservability
 from queuert.worker.after_attempt import EndedAttempt
 from tests.acceptance.support import JOB_TYPES, WAIT, Gate, Ground, anything, echo, in_time, kept, number, text, until
 
@@ -211,6 +214,77 @@ async def test_the_events_of_a_jobs_life(ground: Ground) -> None:
     assert [event.job_id for event in ground.log.of(AttemptFailed)] == ["bad"]
     closed = {event.chain_id: event.status for event in ground.log.of(ChainClosed)}
     assert closed == {"good": good.status, "bad": bad.status, "unwanted": "cancelled"}
+
+
+class Measured:
+    """What an adapter for OpenTelemetry has recorded."""
+
+    def __init__(self) -> None:
+        self._reader = InMemoryMetricReader()
+        self._provider = MeterProvider(metric_readers=[self._reader])
+        self.adapter = OTelObservability(self._provider)
+
+    def counts(self) -> dict[tuple[str, ...], float]:
+        """By the metric and the values of its attributes: the sum of a counter, or how often a histogram recorded."""
+        data = self._reader.get_metrics_data()
+        assert data is not None
+        return {
+            (metric.name, *(str(value) for _, value in sorted((point.attributes or {}).items()))): (
+                point.count if isinstance(point, HistogramDataPoint) else point.value
+            )
+            for resource in data.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+            for point in metric.data.data_points
+            if isinstance(point, HistogramDataPoint | NumberDataPoint)
+        }
+
+    def close(self) -> None:
+        self._provider.shutdown()
+
+
+@pytest.fixture
+def measured() -> Iterator[Measured]:
+    """An adapter of the test's own."""
+    measured = Measured()
+    yield measured
+    measured.close()
+
+
+async def test_a_worker_is_measured(ground: Ground, measured: Measured) -> None:
+    """From its start to its stop, with the adapter for OpenTelemetry as the only observer of all but the test."""
+
+    async def handler(attempt: Attempt[int, int]) -> Any:
+        if attempt.number == 1 and attempt.input > 0:
+            raise ValueError("not yet")
+        return attempt.input if attempt.input > 0 else attempt.fail("no good")
+
+    ground.handles(number, handler)
+    client = ground.new_client(observability=measured.adapter)
+    async with ground.worker(client=client):
+        chains = await client.start_chains([NewChain(number, value) for value in (1, 2, -1)])
+        await client.wait(chains, timeout=WAIT)
+    # The worker has stopped: all has been told.
+    counts = measured.counts()
+    expected = {
+        ("queuert.worker.started",): 1,
+        ("queuert.worker.stopping",): 1,
+        ("queuert.worker.stopped",): 1,
+        ("queuert.chain.started", "number"): 3,
+        ("queuert.chain.closed", "completed", "number"): 2,
+        ("queuert.chain.closed", "failed", "number"): 1,
+        ("queuert.chain.duration", "completed", "number"): 2,
+        ("queuert.chain.duration", "failed", "number"): 1,
+        ("queuert.job.attempt.started", "number"): 5,
+        ("queuert.job.wait.duration", "number"): 5,
+        ("queuert.job.attempt.ended", "completed", "number"): 2,
+        ("queuert.job.attempt.ended", "ValueError", "retried", "number"): 2,
+        ("queuert.job.attempt.ended", "fail", "failed", "number"): 1,
+        ("queuert.job.attempt.duration", "completed", "number"): 2,
+        ("queuert.job.attempt.duration", "retried", "number"): 2,
+        ("queuert.job.attempt.duration", "failed", "number"): 1,
+    }
+    assert {name: counts.get(name) for name in expected} == expected
 
 
 async def test_errors_do_not_end_the_worker(ground: Ground) -> None:

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.exceptions import InvalidTag
 
 from examples import federation_delivery as federation
-from examples.federation_delivery import (
-    ACCEPTED,
-    DISCOVERED,
-    KEY,
-    App,
-    Delivery,
-    Probe,
-    Server,
-    follow,
-    health,
-    peer,
-    post,
-    signature,
-)
+from examples.delivery_keys import OwnKeys, verified
+from examples.delivery_peer import ACCEPTED, DISCOVERED, THEIRS, peer
+from examples.federation_delivery import App, Delivery, Probe, follow, health, post
 from queuert import AsyncChain, Attempt, ChainStatus, Job, JobStatus, NewChain, RetryPolicy
 from queuert.errors import ChainNotFoundError, ConfigurationError, JobFailedError
-from queuert.observability.events import AttemptCompleted, AttemptContinued, AttemptRetried, AttemptStarted
+from queuert.observability.events import AttemptCompleted, AttemptContinued, AttemptRetried, AttemptStarted, ChainClosed
 from queuert.policies import Keep, Retention
 from tests.acceptance.support import WAIT, Gate, Ground, in_time, number, text
 
@@ -36,16 +29,34 @@ MINUTE = 0.0001
 
 
 @pytest.fixture
-def app(ground: Ground) -> App:
+def app(ground: Ground, tmp_path: Path) -> Iterator[App]:
     """An application whose jobs the ground knows, and which hears of them."""
     ground.knows(federation.job_types)
-    return App(minute=MINUTE, follows={"ada-bob": "asked"})
+    app = App(tmp_path / "application.db", minute=MINUTE)
+    app.rows("INSERT INTO follow VALUES ('ada-bob', 'asked')")
+    yield app
+    app.close()
+
+
+def _follows(app: App) -> dict[str, str]:
+    return dict(app.rows("SELECT id, state FROM follow"))
+
+
+def _attempts(app: App) -> dict[str, int]:
+    """Of the deliveries that are not done."""
+    return dict(app.rows("SELECT id, attempts FROM delivery"))
 
 
 @pytest.fixture
-def server(request: pytest.FixtureRequest) -> Iterator[str]:
+def received() -> list[tuple[str, str, str]]:
+    """What the other server was asked for: the address, the signature and the message."""
+    return []
+
+
+@pytest.fixture
+def server(request: pytest.FixtureRequest, received: list[tuple[str, str, str]]) -> Iterator[str]:
     """Another server, which answers what the test's mark says."""
-    with peer(**getattr(request, "param", {"inbox": [OK_ANSWER], "discover": [DISCOVERED]})) as address:
+    with peer(received, **getattr(request, "param", {"inbox": [OK_ANSWER], "discover": [DISCOVERED]})) as address:
         yield address
 
 
@@ -62,10 +73,9 @@ async def _delivered(
     ground: Ground, app: App, server: str, *, job_type: Any = post, payload: str = GOOD, base: float = 0.001
 ) -> tuple[AsyncChain[str], Job]:
     """A delivery that has ended, and its job."""
-    app.deliveries["delivery"] = 0
     client = ground.new_client(observability=[ground.log, app])
     async with ground.worker(federation.processors_of(app, base=base), client=client):
-        chain = await client.start_chain(job_type, _delivery(server, payload), id="delivery")
+        chain = await federation.start_delivery(client, app, job_type, _delivery(server, payload), id="delivery")
         closed = await chain.wait(WAIT)
     # The worker has stopped: all has been told.
     return closed, await client.get_job("delivery")
@@ -77,7 +87,7 @@ async def _delivered(
 async def test_pauses_double_and_five_attempts_are_made(ground: Ground, app: App) -> None:
     """B05, B11, P51: 5, 10, 20 and 40 seconds, then it has failed; a pause is cut short by a trigger."""
     lost = _delivery("http://127.0.0.1:1")
-    app.servers["http://127.0.0.1:1"] = Server(key=KEY)
+    app.add_server("http://127.0.0.1:1", THEIRS.published)
     chain = await ground.client.start_chain(post, lost, id="lost")
     async with ground.worker(federation.processors_of(app)):
         for attempt in range(1, 5):
@@ -92,21 +102,104 @@ async def test_pauses_double_and_five_attempts_are_made(ground: Ground, app: App
 
 @_answers(inbox=[DOWN, (500, "no"), (404, ""), OK_ANSWER])
 async def test_what_the_server_cannot_take_now_is_tried_again(ground: Ground, app: App, server: str) -> None:
-    """B08, B11, B17, B18: each failure is told with its number and error; the row goes when it has been delivered."""
+    """B08, B11, B17, B18: each failure is told with method, target, number and error; the row goes at the end."""
     chain, job = await _delivered(ground, app, server)
     assert (await chain.result(), job.attempt) == ("delivered", 4)
     assert app.heard == ["a worker is ready"] + [
-        f"delivery: attempt {attempt} failed, {5 - attempt} are left: OSError: the server answers {status}"
+        f"delivery (FEDERATE to {server}/inbox): attempt {attempt} failed, {5 - attempt} are left:"
+        f" OSError: the server answers {status}"
         for attempt, status in ((1, 503), (2, 500), (3, 404))
     ]
-    assert app.deliveries == {}
+    assert _attempts(app) == {}
+
+
+async def test_a_worker_in_trouble_tells_the_application(
+    ground: Ground, app: App, server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B08: what is wrong with it and no job's fault is told too, and it goes on."""
+
+    async def broken(sweeper: Any) -> float:
+        raise RuntimeError("no sweeping today")
+
+    monkeypatch.setattr("queuert.worker.sweeper.Sweeper._step", broken)
+    chain, _ = await _delivered(ground, app, server)
+    assert await chain.result() == "delivered"
+    assert "the worker is in trouble: RuntimeError: no sweeping today" in app.heard
+
+
+async def test_what_is_sent_only_the_server_can_read(
+    ground: Ground, app: App, server: str, received: list[tuple[str, str, str]]
+) -> None:
+    """B16: the message is encrypted with its public key, and what it says is signed with ours."""
+    chain, _ = await _delivered(ground, app, server)
+    assert await chain.result() == "delivered"
+    [(_, signature, message)] = [one for one in received if one[0] == "/inbox"]
+    assert "FEDERATE" not in message
+    assert THEIRS.opened(message) == GOOD
+    with pytest.raises(InvalidTag):
+        OwnKeys().opened(message)
+    assert verified(app.keys.published["verify"], GOOD, signature)
+    assert not verified(app.keys.published["verify"], GOOD + " ", signature)
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """A server that takes connections, and never answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+async def test_a_server_that_does_not_answer_in_time_is_tried_again(
+    ground: Ground, app: App, silent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B18: a delivery is given 15 seconds, a discovery 8; here both less."""
+    assert (federation.DELIVERY_TIMEOUT, federation.PROBE_TIMEOUT) == (15, 8)
+    monkeypatch.setattr(federation, "DELIVERY_TIMEOUT", 0.02)
+    monkeypatch.setattr(federation, "PROBE_TIMEOUT", 0.03)
+    waits: list[float] = []
+    connected = socket.create_connection
+
+    def noted(address: Any, timeout: Any = None, *more: Any, **named: Any) -> socket.socket:
+        if f":{address[1]}" in silent:
+            waits.append(timeout)
+        return connected(address, timeout, *more, **named)
+
+    monkeypatch.setattr(socket, "create_connection", noted)
+    chain, job = await _delivered(ground, app, silent)
+    assert (chain.status, job.attempt, _attempts(app)) == (ChainStatus.FAILED, 5, {"delivery": 0})
+    app.add_server(silent, THEIRS.published)
+    await ground.client.delete_chain(chain)
+    chain, job = await _delivered(ground, app, silent)
+    assert (chain.status, job.attempt, _attempts(app)) == (ChainStatus.FAILED, 5, {"delivery": 5})
+    assert waits == [0.03] * 5 + [0.02] * 5
+
+
+async def test_a_server_that_cannot_be_reached_is_asked_through_the_proxy(
+    ground: Ground, app: App, server: str, received: list[tuple[str, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B18: what it answers through it counts, a refusal too."""
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    app.proxy, away = server, "http://127.0.0.1:1"
+    chain, job = await _delivered(ground, app, away)
+    assert (await chain.result(), job.attempt) == ("delivered", 1)
+    assert [one[0] for one in received] == [f"{away}/discover", f"{away}/inbox"]
+
+
+async def test_a_server_that_answers_is_not_asked_through_the_proxy(ground: Ground, app: App) -> None:
+    """B18: whatever it answers."""
+    proxied: list[tuple[str, str, str]] = []
+    with peer(discover=[DISCOVERED], inbox=[DOWN, OK_ANSWER]) as server, peer(proxied) as proxy:
+        app.proxy = proxy
+        chain, job = await _delivered(ground, app, server)
+    assert (await chain.result(), job.attempt, proxied) == ("delivered", 2, [])
 
 
 async def test_attempts_are_counted_in_the_row_too(ground: Ground, app: App) -> None:
-    """B17: before anything is sent."""
-    app.servers["http://127.0.0.1:1"] = Server(key=KEY)
+    """B17, B18: before anything is sent; nobody listens there."""
+    app.add_server("http://127.0.0.1:1", THEIRS.published)
     chain, job = await _delivered(ground, app, "http://127.0.0.1:1")
-    assert (chain.status, job.attempt, app.deliveries) == (ChainStatus.FAILED, 5, {"delivery": 5})
+    assert (chain.status, job.attempt, _attempts(app)) == (ChainStatus.FAILED, 5, {"delivery": 5})
 
 
 @pytest.mark.parametrize(
@@ -115,23 +208,26 @@ async def test_attempts_are_counted_in_the_row_too(ground: Ground, app: App) -> 
 async def test_payloads_that_make_no_sense_fail_at_once(ground: Ground, app: App, server: str, payload: str) -> None:
     """B10, B13: with attempts left, and their row goes."""
     chain, job = await _delivered(ground, app, server, payload=payload)
-    assert (chain.status, job.attempt, app.deliveries) == (ChainStatus.FAILED, 1, {})
+    assert (chain.status, job.attempt, _attempts(app)) == (ChainStatus.FAILED, 1, {})
     with pytest.raises(JobFailedError, match="Unrecoverable: the payload"):
         await chain.result()
 
 
 async def test_a_blacklisted_server_gets_nothing(ground: Ground, app: App, server: str) -> None:
     """B14."""
-    app.blacklist = {server}
+    app.rows("INSERT INTO blacklisted VALUES (?)", server)
     chain, job = await _delivered(ground, app, server)
-    assert (chain.status, job.attempt, app.deliveries) == (ChainStatus.FAILED, 1, {})
+    assert (chain.status, job.attempt, _attempts(app)) == (ChainStatus.FAILED, 1, {})
 
 
 @_answers(discover=[DOWN, DOWN, DISCOVERED])
 async def test_an_unknown_server_is_discovered(ground: Ground, app: App, server: str) -> None:
     """B15: failing that, the delivery is tried again."""
     chain, job = await _delivered(ground, app, server)
-    assert (await chain.result(), job.attempt, app.servers[server].key) == ("delivered", 3, KEY)
+    known = app.known_server(server)
+    assert known is not None
+    assert (known.verify_key, known.seal_key) == (THEIRS.published["verify"], THEIRS.published["seal"])
+    assert (await chain.result(), job.attempt) == ("delivered", 3)
 
 
 async def test_without_an_address_of_our_own_nothing_is_sent(ground: Ground, app: App, server: str) -> None:
@@ -159,12 +255,12 @@ async def test_answers_that_make_no_sense_fail_at_once(ground: Ground, app: App,
 async def test_the_job_type_says_who_handles_the_acknowledgement(ground: Ground, app: App, server: str) -> None:
     """B04, B20: one handler for two types; that of a post has none, and it is ignored."""
     chain, _ = await _delivered(ground, app, server)
-    assert (await chain.result(), app.follows) == ("delivered", {"ada-bob": "asked"})
+    assert (await chain.result(), _follows(app)) == ("delivered", {"ada-bob": "asked"})
 
 
 def _signed(**more: Any) -> tuple[int, str]:
     named = more.get("follow", "ada-bob")
-    return 200, json.dumps({"ack": {"follow": named, "signature": signature(KEY, named), **more}})
+    return 200, json.dumps({"ack": {"follow": named, "signature": THEIRS.signature(named), **more}})
 
 
 @pytest.mark.parametrize(
@@ -182,22 +278,35 @@ async def test_follows_that_are_acknowledged(ground: Ground, app: App, server: s
     """B21, B22."""
     chain, _ = await _delivered(ground, app, server, job_type=follow)
     assert await chain.result() == outcome
-    assert app.follows == {"ada-bob": outcome if outcome != "ignored" else "asked"}
+    assert _follows(app) == {"ada-bob": outcome if outcome != "ignored" else "asked"}
 
 
 @pytest.mark.parametrize(
-    "server",
+    ("server", "row"),
     [
-        {"inbox": [(200, '{"ack": {"follow": 7}}')], "discover": [DISCOVERED]},
-        {"inbox": [_signed(signature="forged")], "discover": [DISCOVERED]},
+        ({"inbox": [(200, '{"ack": {"follow": 7}}')], "discover": [DISCOVERED]}, {}),
+        ({"inbox": [_signed(signature="forged")], "discover": [DISCOVERED]}, {"delivery": 1}),
+        ({"inbox": [_signed(signature="ab" * 64)], "discover": [DISCOVERED]}, {"delivery": 1}),
     ],
-    indirect=True,
-    ids=["invalid", "forged"],
+    indirect=["server"],
+    ids=["invalid", "no signature", "forged"],
 )
-async def test_acknowledgements_that_make_no_sense_fail_at_once(ground: Ground, app: App, server: str) -> None:
-    """B21."""
+async def test_acknowledgements_that_make_no_sense_fail_at_once(
+    ground: Ground, app: App, server: str, row: dict[str, int]
+) -> None:
+    """B21: the row of an invalid one goes; that of a forged one stays."""
     chain, job = await _delivered(ground, app, server, job_type=follow)
-    assert (chain.status, job.attempt, app.follows) == (ChainStatus.FAILED, 1, {"ada-bob": "asked"})
+    assert (chain.status, job.attempt, _follows(app)) == (ChainStatus.FAILED, 1, {"ada-bob": "asked"})
+    assert _attempts(app) == row
+
+
+@_answers(inbox=[_signed(accepted=True)], discover=[(200, json.dumps({"seal": THEIRS.published["seal"]}))])
+async def test_without_a_key_no_acknowledgement_is_believed(ground: Ground, app: App, server: str) -> None:
+    """B21: and another attempt would not help."""
+    chain, job = await _delivered(ground, app, server, job_type=follow)
+    assert (chain.status, job.attempt, _follows(app)) == (ChainStatus.FAILED, 1, {"ada-bob": "asked"})
+    with pytest.raises(JobFailedError, match="Unrecoverable: the server has no key"):
+        await chain.result()
 
 
 # --- health checks ----------------------------------------------------------------------------------------------------
@@ -224,6 +333,11 @@ async def test_checks_of_one_server_are_one_chain(ground: Ground, app: App) -> N
     assert chains[0].id == chains[3].id
 
 
+def _unhealthy(app: App, server: str, *, probed: bool = True) -> None:
+    app.add_server(server, THEIRS.published)
+    app.rows("UPDATE server SET healthy = false, probed = ? WHERE url = ?", probed, server)
+
+
 async def _checked(ground: Ground, app: App, server: str) -> str:
     """What the chain of health checks of a server has come to."""
     async with ground.worker(federation.processors_of(app), concurrency=3):
@@ -234,18 +348,18 @@ async def _checked(ground: Ground, app: App, server: str) -> str:
 @_answers(discover=[DOWN, DOWN, DISCOVERED])
 async def test_checks_go_on_until_the_server_is_healthy(ground: Ground, app: App, server: str) -> None:
     """B27: each schedules the next, in the commit that ends it."""
-    app.servers[server] = Server(key=KEY, healthy=False)
+    _unhealthy(app, server)
     assert await _checked(ground, app, server) == "healthy"
-    assert app.servers[server].healthy
+    assert app.rows("SELECT healthy, checks FROM server") == [(True, 0)]
     assert len(ground.log.of(AttemptContinued)) == 2
 
 
 @_answers(discover=[DOWN])
 async def test_checks_are_given_up_after_five(ground: Ground, app: App, server: str) -> None:
     """B28, B27."""
-    app.servers[server] = Server(key=KEY, healthy=False)
+    _unhealthy(app, server)
     assert await _checked(ground, app, server) == "given up"
-    assert app.servers[server].checks == 5
+    assert app.rows("SELECT checks FROM server") == [(5,)]
     assert app.heard == ["given up after 5 checks"]
     jobs = await ground.client.list_chain_jobs(federation.health_check_id(server))
     assert [job.input["attempt"] for job in jobs] == [0, 1, 2, 3, 4]
@@ -253,21 +367,51 @@ async def test_checks_are_given_up_after_five(ground: Ground, app: App, server: 
 
 async def test_checks_that_need_not_be_made(ground: Ground, app: App, server: str) -> None:
     """B12, B26: an early return is a success without effect."""
-    app.servers = {server: Server(key=KEY), "policy": Server(key=KEY, healthy=False, probed=False)}
+    app.add_server(server, THEIRS.published)
+    _unhealthy(app, "policy", probed=False)
     outcomes = [await _checked(ground, app, one) for one in (server, "unknown", "policy")]
     assert outcomes == ["nothing to do", "nothing to do", "not to be found out by asking"]
 
 
-async def test_a_check_is_gone_afterwards(ground: Ground, app: App, server: str) -> None:
-    """B25: however it ended, its id is free again."""
-    app.servers[server] = Server(key=KEY, healthy=False)
-    assert await _checked(ground, app, server) == "healthy"
-    id = federation.health_check_id(server)
-    await ground.client.update_result_ttl([id], 0.001)
-    while await _there(ground, id):
-        pass
+def test_failed_checks_are_counted_in_the_database(tmp_path: Path) -> None:
+    """B27: of many at once, over connections of their own, none is lost, and each knows which it was."""
+    apps = [App(tmp_path / "application.db") for _ in range(2)]
+    apps[0].add_server("https://remote.example", THEIRS.published)
+    with ThreadPoolExecutor(8) as threads:
+        counted = threads.map(lambda nth: apps[nth % 2].count_failed_check("https://remote.example"), range(200))
+        assert sorted(counted) == list(range(1, 201))
+    for app in apps:
+        app.close()
+
+
+@pytest.mark.parametrize("ending", ["healthy", "given up", "failed", "cancelled"])
+async def test_a_check_is_gone_afterwards(
+    ground: Ground, app: App, server: str, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B25: however it ended, its id is free again: after a minute, so that who waits for it has its answer."""
+    assert federation.KEPT_CHECKS == 60
+    monkeypatch.setattr(federation, "KEPT_CHECKS", 0.05)
+
+    def asked(url: str, **_: Any) -> str:
+        if ending == "healthy":
+            return "{}"
+        raise OSError("down") if ending == "given up" else ZeroDivisionError
+
+    monkeypatch.setattr(federation, "asked", asked)
+    _unhealthy(app, server)
+    async with ground.worker(federation.processors_of(app)):
+        if ending == "cancelled":
+            app.minute = 60
+            chain = await federation.schedule_health_check(ground.client, app, server)
+            await ground.client.cancel_chain(chain)
+        else:
+            chain = await federation.schedule_health_check(ground.client, app, server)
+        closed = await ground.log.wait_for(ChainClosed, chain_id=chain.id)
+        await in_time(_gone(ground, chain.id))
+    statuses = {"failed": ChainStatus.FAILED, "cancelled": ChainStatus.CANCELLED}
+    assert closed.status is statuses.get(ending, ChainStatus.COMPLETED)
     again = await federation.schedule_health_check(ground.client, app, server)
-    assert (again.id, again.deduplicated) == (id, False)
+    assert (again.id, again.deduplicated) == (federation.health_check_id(server), False)
 
 
 async def _there(ground: Ground, id: str) -> bool:
@@ -279,6 +423,13 @@ async def _there(ground: Ground, id: str) -> bool:
 
 
 # --- what the queues do for it ----------------------------------------------------------------------------------------
+
+
+def test_deliveries_are_kept_for_a_day_and_failed_ones_for_a_week() -> None:
+    """B06."""
+    processors = federation.processors_of(App())
+    kept = Retention(completed=Keep(age=24 * 3600), failed=Keep(age=7 * 24 * 3600))
+    assert [processors[name].retention for name in (follow.name, post.name)] == [kept, kept]
 
 
 async def test_what_is_kept_by_outcome(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:

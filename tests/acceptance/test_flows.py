@@ -14,7 +14,9 @@ from pydantic import BaseModel
 from examples import guild_access_flow as guild
 from queuert import AsyncChain, Attempt, ChainStatus, JobStatus, JobType, JobTypes, NewChain, RetryPolicy
 from queuert.errors import ConfigurationError, JobFailedError, RetryLater
-from queuert.observability.events import AttemptRetried, AttemptStarted, AttemptWaiting
+from queuert.ids import new_id
+from queuert.observability.events import AttemptContinued, AttemptRetried, AttemptStarted, AttemptWaiting
+from queuert.state.adapter import NewJob
 from queuert.worker import CallNext
 from tests.acceptance.support import WAIT, Gate, Ground, in_time
 
@@ -336,6 +338,37 @@ async def test_a_correlation_id_follows_into_children(flows: Ground) -> None:
     assert bound == ["parent: request-1", "join/part: request-1", "parent: request-1"]
     [part] = await client.get_blockers(chain.id)
     assert (await client.get_job(part.chain_id)).priority == 3
+
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+async def test_a_trace_context_follows_through_a_flow(flows: Ground) -> None:
+    """What a job was started with, its continuation and its children have too, whoever runs them."""
+
+    async def goes_on(attempt: Attempt[Order, list[str]]) -> Any:
+        return attempt.continue_with(audit, attempt.input)
+
+    flows.handles(join, goes_on)
+    flows.handles(parent, _fans_out(["a"]))
+    store = flows.state.async_store(connections=1)
+    await store.open()
+    try:
+        order = Order(user=7).model_dump_json()
+        await store.start_jobs(
+            [
+                NewJob(new_id(), one.name, order, trace_context=trace)
+                for one, trace in ((join, TRACE), (parent, TRACE), (join, None))
+            ]
+        )
+    finally:
+        await store.aclose()
+    async with flows.worker():
+        await flows.log.wait_for(AttemptContinued, times=2)
+        await flows.log.wait_for(AttemptWaiting)
+    of_child, *of_audits = [await flows.claimed_by_the_dead(one, seconds=60.0) for one in (child, audit, audit)]
+    assert of_child.trace_context == TRACE
+    assert {one.trace_context for one in of_audits} == {TRACE, None}
 
 
 async def test_many_flows_at_once(flows: Ground) -> None:

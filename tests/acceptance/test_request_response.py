@@ -20,9 +20,10 @@ from queuert.errors import (
     JobIdConflictError,
     WaitTimeoutError,
 )
+from queuert.notify import Hint, Topic
 from queuert.observability.events import AttemptCompleted, AttemptStarted, ChainClosed, ChainStarted
 from queuert.policies import Keep, Retention
-from tests.acceptance.support import JOB_TYPES, WAIT, Gate, Ground, anything, echo, in_time, kept, number
+from tests.acceptance.support import JOB_TYPES, WAIT, Gate, Ground, anything, echo, in_time, kept, number, until
 
 
 async def test_a_start_returns_before_anybody_runs_the_job(ground: Ground) -> None:
@@ -35,7 +36,7 @@ async def test_a_start_returns_before_anybody_runs_the_job(ground: Ground) -> No
 
 
 async def test_a_request_gets_what_the_handler_returns(ground: Ground) -> None:
-    """P04, P06, D15: any output in both colours, a large one and null among them."""
+    """P04, D15: any output in both colours, a large one and null among them."""
     ground.handles(anything, echo)
     outputs: list[Any] = [5, {"a": [1, "é"]}, None, "x" * 1_000_000]
     with Client(ground.state, JOB_TYPES, observability=ground.log) as synchronous:
@@ -45,8 +46,27 @@ async def test_a_request_gets_what_the_handler_returns(ground: Ground) -> None:
                 assert await asyncio.to_thread(synchronous.start_and_wait, anything, output) == output
 
 
+async def test_hints_carry_ids_and_no_result(ground: Ground) -> None:
+    """P06: who waits hears the id of the chain, and reads its result from the store, however large it is."""
+    hints: list[Hint] = []
+    expected = {(Topic.JOBS, "anything"), (Topic.CHAINS, "chain-1"), (Topic.CHAINS, "chain-100000")}
+    ground.handles(anything, echo)
+
+    def keys() -> set[tuple[Topic, str]]:
+        return {(hint.topic, key) for hint in tuple(hints) for key in hint.keys or ()}
+
+    async with ground.client as client, ground.worker():
+        subscriptions = [client.notify.subscribe(topic, hints.append) for topic in Topic]
+        for size in (1, 100_000):
+            await client.start_and_wait(anything, "secret" * size, id=f"chain-{size}")
+        await until(lambda: keys() >= expected, "all hints were heard")
+        for subscription in subscriptions:
+            subscription.close()
+    assert keys() == expected
+
+
 async def test_no_completion_is_missed(ground: Ground) -> None:
-    """P05, P14: many requests at once, hints alone: nobody looks a second time by himself, and each gets its own."""
+    """P14: many requests at once, hints alone: nobody looks a second time by himself, and each gets its own."""
     ground.handles(number, echo)
     async with ground.worker(concurrency=4):
         for start in range(0, 60, 20):

@@ -13,7 +13,7 @@ from queuert.notify import Hint, Topic
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import AttemptAborted, AttemptStarted, JobReaped, WorkerStarted
 from tests.behaviours.support import BRIEF, QUICK, WATCHED, World, echo, first, last, middle, number, text, total
-from tests.worker.support import Gate, until
+from tests.worker.support import WAIT, Gate, in_time, until
 
 NEVER_RENEWED = LeasePolicy(seconds=600)
 """Not within a test: only a hint can tell of the loss of such a lease."""
@@ -188,3 +188,33 @@ async def test_unreliable_hints(dsn: str, monkeypatch: pytest.MonkeyPatch) -> No
         await world.close()
     assert hints.published > 5
     assert len(world.log.of(AttemptStarted)) == 10 + 3 + 2 * 5
+
+
+class Vague(InProcessNotify):
+    """Never says whom a hint concerns, as a carrier does that was cut off for a while."""
+
+    def publish(self, topic: Topic, keys: Iterable[str]) -> None:
+        if self.healthy:
+            self._subscribers.dispatch(Hint(topic, None))
+
+
+async def test_hints_that_name_nobody_concern_everybody(world: World) -> None:
+    """Nobody polls within the test: who waits for a chain, for jobs, or holds a lease looks at all that is his."""
+    world._shared = world.caller.client.notify = Vague()
+    gate = Gate()
+
+    async def handler(attempt: Attempt[str, str]) -> str:
+        await gate.pass_through(attempt)
+        return attempt.input
+
+    world.handles(number, by=echo)
+    world.handles(text, by=handler, lease=NEVER_RENEWED)
+    async with world.worker(poll_interval=3600.0, concurrency=2):
+        await world.log.wait_for(WorkerStarted)
+        # A wait looks once more at its own end: here that would be too late.
+        asked = world.caller.result(await world.caller.start_chain(number, 1), 3 * WAIT)
+        assert await in_time(asked) == 1
+        chain = await world.caller.start_chain(text, "x")
+        await gate.next()
+        await world.caller.cancel_chain(chain)
+        assert (await world.log.wait_for(AttemptAborted)).reason is AbortReason.CANCELLED

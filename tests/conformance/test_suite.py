@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
-from typing import Any
 
+import psycopg
 import pytest
+from psycopg import sql
 
 from queuert.errors import QueuertError
 from queuert.state import Capability
@@ -15,6 +16,7 @@ from queuert.state.postgres import PostgresState
 from queuert.state.postgres.statements import Statements
 from queuert.testing.conformance import Case, Colour, all_cases, run_case
 from queuert.testing.conformance.pytest_glue import conformance_tests
+from tests.conformance.test_postgres import Rows
 
 CASES = {str(case): case for case in all_cases()}
 
@@ -40,6 +42,26 @@ MUTANTS = [
         "claim-best_priority_first",
     ),
     ("claim", "AND scheduled_at <= statement_timestamp()", "", "claim-not_before_its_time"),
+    (
+        "claim",
+        "scheduled_at LIMIT %(limit)s)\n    ) AS head",
+        "scheduled_at DESC LIMIT %(limit)s)\n    ) AS head",
+        "claim-longest_due_first",
+    ),
+    ("claim", "scheduled_at LIMIT shares.due", "scheduled_at DESC LIMIT shares.due", "claim-longest_due_first"),
+    (
+        "claim",
+        "scheduled_at LIMIT short.missing",
+        "scheduled_at DESC LIMIT short.missing",
+        "claim-next_best_for_those_that_are_held",
+    ),
+    (
+        "claim",
+        "job.ctid <> ALL (ARRAY(SELECT tid FROM locked))",
+        "true",
+        "claim-next_best_for_those_that_are_held",
+    ),
+    ("claim", "LIMIT (SELECT missing FROM short)", "", "claim-limit_is_kept_where_some_are_held"),
     ("renew", "AND job.lease_token = asked.token", "", "renew-refuses_a_stranger"),
     ("renew", "SKIP LOCKED", "", "renew-passes_over_a_locked_job"),
     ("release", "AND job.lease_token = asked.token", "", "release-only_by_its_holder"),
@@ -70,6 +92,12 @@ MUTANTS = [
     ("reap", "attempt - uncounted >= max_attempts", "attempt >= max_attempts", "reap-interruptions_do_not_count"),
     ("reap", "OR lease_expirations + 1 >= max_crashes", "", "reap-crashes_end_it_early"),
     ("fail_expired", "lease_expirations = job.lease_expirations + 1,", "", "reap-fails_at_the_cap"),
+    (
+        "fail_expired",
+        "AND job.lease_expires_at <= clock_timestamp()",
+        "",
+        "races-renew_against_reap_at_the_cap",
+    ),
     ("unblock", "greatest(scheduled_at, clock_timestamp())", "scheduled_at", "blockers-does_not_jump_the_queue"),
     ("unblock", "open_blockers - counted.closed", "0", "blockers-released_by_the_last"),
     ("cancel", "lease_token = NULL,", "", "cancel-holder_learns_why"),
@@ -227,16 +255,29 @@ def mutant(dsn: str, name: str, old: str, new: str) -> PostgresState:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("name", "old", "new", "case"), MUTANTS)
 def test_mutants_are_caught(dsn: str, name: str, old: str, new: str, case: str) -> None:
-    class NoData:
-        """The cases named here write nothing of their own."""
-
-        add: Any = None
-        keys: Any = None
-        transaction: Any = None
-
     state = mutant(dsn, name, old, new)
     with pytest.raises((AssertionError, ValueError, QueuertError)):
-        asyncio.run(run_case(CASES[case], state, Colour.SYNC, NoData()))
+        asyncio.run(run_case(CASES[case], state, Colour.SYNC, Rows(dsn)))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "claim-best_priority_first", "claim-oldest_first", "claim-longest_due_first", "claim-oldest_first_across_types",
+        "claim-best_of_those_whose_time_has_come", "claim-next_best_for_those_that_are_held",
+        "limits-no_more_of_a_type_than_its_concurrency", "limited_types-best_of_limited_and_unlimited_types",
+    ],
+)  # fmt: skip
+def test_the_order_of_claims_is_kept_where_no_index_gives_it(dsn: str, case: str) -> None:
+    """The plans of today read an index in the order that is asked for. Others may not, and must sort."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        for setting in ("enable_indexscan", "enable_indexonlyscan"):
+            connection.execute(
+                sql.SQL("ALTER DATABASE {} SET {} = off").format(
+                    sql.Identifier(connection.info.dbname), sql.Identifier(setting)
+                )
+            )
+    asyncio.run(run_case(CASES[case], PostgresState(dsn), Colour.SYNC, Rows(dsn)))
 
 
 def test_cases_are_named_once_and_say_what_they_show() -> None:

@@ -17,7 +17,7 @@ LIMIT = 110.0
 """Seconds that a program may take: some seconds, or one for each of those that are run one after the other."""
 
 ROOT = Path(__file__).resolve().parents[2]
-NO_PROGRAMS = ("__init__", "media", "processes_work")
+NO_PROGRAMS = ("__init__", "delivery_keys", "delivery_peer", "media", "processes_work")
 """What other examples import."""
 BY_ADDRESS = ("redis_", "guild_", "federation_", "spark_")
 """How the names of those begin that ``test_examples_by_address.py`` and ``tests/spark`` run."""

@@ -22,16 +22,16 @@ OF_REDIS = ("redis_queues",)
 
 PRINTS = {
     "federation_delivery": """\
-accepted {'ada-bob': 'accepted'}
+accepted [('ada-bob', 'accepted')]
 failed after 1 attempt
 healthy [False, True, True]
 given up [False, True, True]
 a worker is ready
-abc-123: attempt 1 failed, 4 are left: OSError: the server answers 500
-abc-123: attempt 2 failed, 3 are left: OSError: the server answers 500
+abc-123 (FEDERATE to http://remote.example/inbox): attempt 1 failed, 4 are left: OSError: the server answers 500
+abc-123 (FEDERATE to http://remote.example/inbox): attempt 2 failed, 3 are left: OSError: the server answers 500
 abc-124: failed for good: queuert.errors.Unrecoverable: the payload has no method that we know
 given up after 5 checks
-deliveries that are not done: {}
+deliveries that are not done: []
 """,
     "guild_access_flow": """\
 user 7: fan, member

@@ -101,6 +101,15 @@ def test_a_deduplication_key_starts_one_chain(spark: SparkSession, dsn: str, cli
     assert client.start_chain(resize, Resize(n=1), deduplication=Deduplicate("k3")).deduplicated
 
 
+def test_chains_of_before_the_deduplication_window_do_not_count(spark: SparkSession, dsn: str, client: Client) -> None:
+    client.start_chains([NewChain(resize, Resize(n=n), deduplication=Deduplicate(f"k{n}")) for n in (0, 1)])
+    with psycopg.connect(dsn) as connection:
+        connection.execute("UPDATE queuert.job SET created_at = created_at - interval '1 h' WHERE input->>'n' = '0'")
+    df = spark.range(2).selectExpr("10 + id AS n", "concat('k', id) AS deduplication_key")
+    assert enqueue(df, "resize", url=dsn, deduplication_window=1800.0).started == 1
+    assert numbers(dsn) == [0, 1, 10]
+
+
 def test_ids_that_exist_fail_the_write_or_are_passed_over(spark: SparkSession, dsn: str) -> None:
     df = spark.range(10).selectExpr("id AS n", "concat('job ', id) AS id")
     enqueue(df.where("n < 3"), "resize", url=dsn)

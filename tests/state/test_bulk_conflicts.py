@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from queuert.deduplication import DeduplicationScope
 from queuert.errors import JobIdConflictError, StateUnavailableError
 from queuert.state.postgres.bulk import BulkSession, BulkSettings, bulk_session, copy_rows, make_stage
 from queuert.state.postgres.bulk_commit import BulkResult, BulkStart, Part, commit_write
@@ -76,6 +77,21 @@ def test_a_row_that_is_passed_over_stands_in_for_none(session: BulkSession, dsn:
     result = write(session, [row("x", "k"), row("y", "k"), row("z", "k")], skip_existing=True)
     assert (result.rows, result.started) == (3, 1)
     assert keys(dsn) == [("x", None), ("y", "k")]
+
+
+@pytest.mark.parametrize("scope", DeduplicationScope)
+def test_a_chain_of_before_the_window_stands_in_for_no_row(
+    session: BulkSession, dsn: str, scope: DeduplicationScope
+) -> None:
+    write(session, [row("old", "k"), row("young", "l")])
+    session.connection.execute("UPDATE queuert.job SET created_at = created_at - interval '1 h' WHERE id = 'old'")
+    result = write(session, [row("a", "k"), row("b", "l"), row("c", "k")], scope=scope, window=1800.0)
+    assert (result.rows, result.started) == (3, 1)
+    assert keys(dsn) == [("a", "k"), ("old", "k"), ("young", "l")]
+    # Within a window that is longer it does, and without any.
+    session.connection.execute("DELETE FROM queuert.job WHERE id = 'a'")
+    for window in (5400.0, None):
+        assert write(session, [row("a", "k")], scope=scope, window=window).started == 0
 
 
 def test_a_row_whose_id_is_taken_meanwhile_stands_in_for_none(session: BulkSession, dsn: str) -> None:

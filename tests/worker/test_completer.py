@@ -22,7 +22,7 @@ from queuert.outcomes import ContinueWith, Retry
 from queuert.state.adapter import Finish, FinishResult
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.worker.completer import Completer
-from tests.worker.support import WAIT, Gate, Stage, echo, in_time, number, relay, text
+from tests.worker.support import WAIT, Gate, Stage, echo, in_time, number, relay, text, until
 
 ONCE = RetryPolicy(max_attempts=1)
 
@@ -121,6 +121,30 @@ async def test_an_ending_that_waits_for_a_lock_does_not_hold_up_the_others(stage
             assert {(await stage.job(chain.id)).status for chain in chains} == {JobStatus.RUNNING}
             connection.rollback()
             await stage.client.wait(chains, timeout=WAIT)
+
+
+async def test_an_ending_that_waits_for_a_lock_keeps_its_lease_for_as_long(stage: Stage) -> None:
+    """Each time that it is put off counts anew: else a lock of a minute would cost the job its lease and an attempt."""
+    gate = Gate()
+
+    async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        await gate.pass_through(attempt)
+        return attempt.input
+
+    stage.handles(number, handler)
+    chain = await stage.client.start_chain(number, 1)
+    with psycopg.connect(stage.dsn) as connection:
+        async with stage.worker() as worker:
+            await gate.next()
+            connection.execute("select 1 from queuert.job for share")
+            gate.open()
+            assert worker._parts is not None
+            [held] = worker._parts.book._held
+            for _ in range(3):
+                before = held.ending_since or 0.0
+                await until(lambda: (held.ending_since or 0.0) > before, "the ending was put off")  # noqa: B023
+            connection.rollback()
+            assert await chain.result(WAIT) == 1
 
 
 async def test_an_attempt_has_one_ending_when_the_worker_stops_while_it_is_written(stage: Stage) -> None:

@@ -137,12 +137,13 @@ async def test_the_end_of_an_attempt_tells_other_workers(stage: Stage, ending: s
     assert frozenset({"number"}) in told
 
 
-async def test_the_reaper_tells_other_workers(stage: Stage) -> None:
-    """When a dead worker's job is taken back, to be tried much later, its slot is known to be free."""
+@pytest.mark.parametrize("attempts", [1, 25], ids=["failed for good", "tried much later"])
+async def test_the_reaper_tells_other_workers(stage: Stage, attempts: int) -> None:
+    """When a dead worker's job is taken back, its slot is known to be free, whether or not there is another attempt."""
     told: list[frozenset[str] | None] = []
     processors = Limiting(number=Limits(concurrency=1))
-    later = RetryPolicy(initial=3600.0, maximum=3600.0)
-    processors.handles(number, retry=later)(lambda attempt: attempt.input)
+    policy = RetryPolicy(max_attempts=attempts, initial=3600.0, maximum=3600.0)
+    processors.handles(number, retry=policy)(lambda attempt: attempt.input)
     # The reaper looks as often as the shortest lease asks for; that of the second job must not run out.
     processors.handles(text, lease=LeasePolicy(seconds=1.0))(lambda attempt: attempt.input)
     stage.client.notify = notify = InProcessNotify()

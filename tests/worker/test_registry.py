@@ -6,16 +6,21 @@ import asyncio
 import os
 import socket
 import threading
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from queuert import AsyncClient, Attempt, Client, InProcessWorker, Outcome
+from queuert.errors import StateUnavailableError
 from queuert.notify.in_process import InProcessNotify
+from queuert.observability.adapter import Observers
 from queuert.observability.events import StateFailed, WorkerStarted, WorkerStopping
-from queuert.registry import WorkerRecord, WorkerState
+from queuert.registry import WorkerBeat, WorkerRecord, WorkerState
 from queuert.state.postgres.statements import Statements
 from queuert.worker import lease_keeper, registration
-from queuert.worker.registration import EVERY, TTL
+from queuert.worker.registration import Registration, Subject
 from tests.worker.support import WAIT, Gate, Stage, echo, in_time, number, text, until
 
 
@@ -197,8 +202,34 @@ def test_nothing_else_reads_the_registry() -> None:
     assert naming == {"beat_worker", "sweep_workers", "forget_worker", "list_workers"}
 
 
-def test_two_beats_may_be_lost() -> None:
-    assert TTL >= 3 * EVERY
+def test_a_worker_stays_listed_while_two_beats_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry is there until the next beat arrives, though each of the two takes as long as the pause between."""
+    now, takes, lost = 1000.0, registration.EVERY, False
+    written: list[tuple[float, float]] = []
+
+    class Store:
+        def beat_worker(self, beat: WorkerBeat, ttl: float) -> None:
+            nonlocal now
+            if lost:
+                now += takes
+                raise StateUnavailableError("no answer")
+            written.append((now, now + ttl))
+
+    def store() -> Any:
+        return Store()
+
+    monkeypatch.setattr(registration, "time", SimpleNamespace(monotonic=lambda: now))
+    subject = Subject("holder", "name", ("number",), 1, held=lambda: 0, stopping=lambda: False, begun=now)
+    registered = Registration(subject, observers=Observers())
+    for outcome in ("written", "lost", "lost", "written", "lost", "lost", "written"):
+        lost = outcome == "lost"
+        pause = registered.beat_if_due(store)
+        now += pause
+    assert len(written) == 3
+    assert all(later[0] <= earlier[1] for earlier, later in pairwise(written))
+    # One that is refused at once is told again soon.
+    lost, takes = True, 0.0
+    assert registered.beat_if_due(store) <= registration.AGAIN
 
 
 async def test_workers_of_two_clients(stage: Stage) -> None:

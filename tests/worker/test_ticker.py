@@ -102,6 +102,22 @@ async def test_missed_ticks(stage: Stage, missed: str, chains: int) -> None:
     assert ids == [tick_id("far", upcoming - timedelta(seconds=FAR * back)) for back in range(chains, 0, -1)]
 
 
+async def test_a_tick_whose_chain_is_there_starts_and_tells_nothing(stage: Stage) -> None:
+    """Somebody has started it by its id: it is the tick's chain, and only the other tick's is started."""
+    stage.handles(number, echo)
+    schedule = far(missed="all")
+    await stage.client.put_schedules([schedule])
+    make_missed(stage, 2, "far")
+    upcoming = schedule.spec.next_after(datetime.now(UTC))
+    assert upcoming is not None
+    there, other = (tick_id("far", upcoming - timedelta(seconds=FAR * back)) for back in (2, 1))
+    await stage.client.start_chain(number, 5, id=there)
+    async with stage.worker():
+        await stage.log.wait_for(AttemptCompleted, times=2)
+    assert [event.chain_id for event in stage.log.of(ChainStarted)] == [there, other]
+    assert (await stage.job(there)).input == 5
+
+
 @pytest.mark.timeout(12 * WAIT)
 async def test_eight_tickers_and_many_ticks(stage: Stage) -> None:
     """Eight workers race for sixty schedules with twenty missed ticks each: every tick gets exactly one chain."""

@@ -12,7 +12,7 @@ from typing import Any
 from queuert.jobs import JobStatus
 from queuert.limits import Limits, Rate
 from queuert.schedules import after
-from queuert.state import AsyncStore
+from queuert.state import AsyncStore, Capability
 from queuert.state.adapter import ClaimedJob, ClaimRequest, NewJob
 from queuert.testing.conformance.building import (
     ask,
@@ -243,6 +243,21 @@ async def best_of_those_whose_time_has_come(stores: Stores) -> None:
 
 
 @case()
+async def longest_due_first(stores: Stores) -> None:
+    """Of equal priority, scheduled jobs that became due are claimed in the order of their times, over all types."""
+    store = await stores.open()
+    times = (("a", 0.04), ("b", 0.03), ("a", 0.02), ("b", 0.01))
+    ids = await start(store, *(job(type, schedule=after(seconds=seconds)) for type, seconds in times))
+
+    async def all_due() -> bool:
+        return {(one.status, one.count) for one in await store.counts()} == {(JobStatus.READY, 2)}
+
+    await eventually(all_due)
+    claims = [await store.claim(ask("a", "b", limit=1)) for _ in ids]
+    assert [[one.id for one in claimed] for claimed in claims] == [[id] for id in ids[::-1]]
+
+
+@case()
 async def not_before_its_time(stores: Stores) -> None:
     """A job that is scheduled for later is not claimed, even with nothing else to do."""
     store = await stores.open()
@@ -343,6 +358,36 @@ async def continuation_is_claimed_as_its_own(stores: Stores) -> None:
     claimed = await claim_one(store, "second")
     assert (claimed.chain_id, claimed.chain_type, claimed.chain_index) == (root, "first", 1)
     assert (claimed.attempt, claimed.priority) == (1, 4)
+
+
+@case(Capability.ROW_LOCKS, Capability.USER_TRANSACTIONS)
+async def next_best_for_those_that_are_held(stores: Stores) -> None:
+    """Jobs that a caller's transaction holds are made up for by the next best, each once; they come when it ends."""
+    store, other = await stores.open_many(2)
+    # From the worst to the best, and of equal ones the oldest first: so the order is not that of the rows. Those that
+    # are held are of a type of their own, so that the other one has to make up for more than its share.
+    worst, *equal = [(await start(store, job(priority=priority)))[0] for priority in (-1, 0, 0, 0, 0)]
+    [good] = await start(store, job(priority=1))
+    held, best = [(await start(store, job("held", priority=priority)))[0] for priority in (2, 3)]
+    async with stores.user_transaction() as connection:
+        await store.start_jobs([job("waits", blockers=[held, best])], connection=connection)
+        claimed = await other.claim(ask("held", "work", limit=4))
+        assert [one.id for one in claimed] == [good, *equal[:3]]
+    assert [one.id for one in await other.claim(ask("held", "work"))] == [best, held, equal[3], worst]
+
+
+@case(Capability.ROW_LOCKS, Capability.USER_TRANSACTIONS)
+async def limit_is_kept_where_some_are_held(stores: Stores) -> None:
+    """However many types could make up for what is held, the limit is of all of them together."""
+    store, other = await stores.open_many(2)
+    held = await start(store, *(job(priority=1) for _ in range(4)))
+    await start(store, *(job(type) for type in ("work", "b", "c") * 5))
+    async with stores.user_transaction() as connection:
+        await store.start_jobs([job("waits", blockers=held)], connection=connection)
+        claims = [await other.claim(ask("work", "b", "c", limit=6)) for _ in range(3)]
+        assert [len(claimed) for claimed in claims] == [6, 6, 3]
+        assert not {one.id for claimed in claims for one in claimed}.intersection(held)
+    assert sorted(one.id for one in await other.claim(ask("work", "b", "c"))) == sorted(held)
 
 
 async def _drain(store: AsyncStore, limit: int, *types: str) -> list[ClaimedJob]:

@@ -199,6 +199,26 @@ async def _renew_and_reap(store: AsyncStore, other: AsyncStore, held: ClaimedJob
 
 
 @case()
+async def renew_against_reap_at_the_cap(stores: Stores) -> None:
+    """On the last attempt too: a lease that was renewed while the reaper works is not failed, whoever asks first."""
+    store, other = await stores.open_many(2)
+    for _ in range(_ROUNDS // 2):
+        [held] = await started_and_claimed(store)
+        await expire(store, held)
+        reaping = asyncio.ensure_future(other.reap(ReapRequest({"work": LAST_ATTEMPT})))
+        saved = False
+        while not saved and not reaping.done():
+            [saved] = await store.renew([Renewal(held.lease, 60.0)])
+        reaped = (await reaping).reaped
+        if not saved and not reaped:
+            # Each has passed over the row while the other had it locked.
+            [saved] = await store.renew([Renewal(held.lease, 60.0)])
+        assert saved != bool(reaped)
+        found = await read(store, held.id)
+        assert (found.status, found.lease_expirations) == ((JobStatus.RUNNING, 0) if saved else (JobStatus.FAILED, 1))
+
+
+@case()
 async def finish_against_reap(stores: Stores) -> None:
     """An ending after the lease's end, against a reaper: one of them has the job, and both know who."""
     store, other = await stores.open_many(2)

@@ -192,6 +192,18 @@ async def live_leases_are_let_be(stores: Stores) -> None:
 
 
 @case()
+async def next_expiry_of_all_types(stores: Stores) -> None:
+    """The answer tells when the first lease of any of the types will expire, in whatever order they are named."""
+    store = await stores.open()
+    await start(store, job("early"), job("late"), job("other"))
+    for type, lease in (("early", 500.0), ("late", 5000.0), ("other", 50.0)):
+        await claim_one(store, type, lease=lease)
+    for types in (("early", "late"), ("late", "early"), ("late", "none", "early", "none")):
+        result = await store.reap(ReapRequest(dict.fromkeys(types, AT_ONCE)))
+        assert result.next_expiry is not None and 400.0 < result.next_expiry <= 500.0
+
+
+@case()
 async def no_more_than_the_limit(stores: Stores) -> None:
     """One call reaps up to its limit, and tells to come again at once while there may be more."""
     store = await stores.open()

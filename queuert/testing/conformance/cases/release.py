@@ -54,6 +54,23 @@ async def keeps_its_place(stores: Stores) -> None:
 
 
 @case()
+async def many_keep_their_places(stores: Stores) -> None:
+    """Jobs that are released together, or with their whole claim, are claimed again in the order that they had."""
+    store = await stores.open()
+    ids = await start(store, *(job(type, priority=priority) for priority in (1, 0) for type in ("a", "b", "a", "b")))
+    await start(store, *(job(type) for type in ("a", "b")))
+    for limit in (6, 3, 6):
+        request = ask("a", "b", limit=limit)
+        claimed = await store.claim(request)
+        assert [one.id for one in claimed] == ids[:limit]
+        if limit == 3:
+            assert await store.release_claim(request) == limit
+        else:
+            assert await store.release([one.lease for one in claimed]) == limit
+    assert [one.id for one in await store.claim(ask("a", "b", limit=8))] == ids
+
+
+@case()
 async def only_by_its_holder(stores: Stores) -> None:
     """Wrong tokens, unknown jobs, lost leases and finished jobs are not given back; the right one among them is."""
     store = await stores.open()
