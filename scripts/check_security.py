@@ -21,7 +21,6 @@ _NAMES = "only the checked names of schemas and days are put in: tests/security/
 ARGUED = {
     "B108": {"queuert/embedded/workspace.py": "a directory with a name of its own and mode 0700 is made in it"},
     "B301": {
-        "queuert/spark/write/batch.py": "an option that the driver sets for its own tasks, never a row or a payload",
         **dict.fromkeys(
             (
                 "queuert/worker/process_child.py",

@@ -32,8 +32,8 @@ STAGE_NAMES = (
 )
 ANY_STAGE_NAMES = ("ALTER TABLE bulk_stage DROP CONSTRAINT bulk_stage_name_is_made",)
 
-# A number that no transaction has had yet was not written by retention as it is now: it was forged, and tells all readers
-# that all is lost. What is not certain to be whole begins at the oldest event that is left.
+# A number that no transaction has had yet was not written by retention as it is now: it was forged, and tells all
+# readers that all is lost. What is not certain to be whole begins at the oldest event that is left.
 BELIEVED = """
 UPDATE event_log SET dropped_tx = coalesce(
     (SELECT tx FROM job_event WHERE tx < pg_snapshot_xmax(pg_current_snapshot()) ORDER BY tx LIMIT 1), '0')

@@ -23,7 +23,7 @@ from queuert.embedded.workspace import processes_in
 _UNSAFE = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 _LOCALES = ("C.UTF-8", "C")
 _STATUS_LINE = 7
-_PASSWORD_FILE = "queuert.password"
+_KEPT_IN = "queuert.password"
 _ASKS_FOR_THE_PASSWORD = "".join(
     f"{kind:7} {databases:11} all {address:12} scram-sha-256\n"
     for databases in ("all", "replication")
@@ -101,7 +101,7 @@ class EmbeddedPostgres(EmbeddedServer):
     @property
     def _password_file(self) -> Path:
         """It goes where the data go: into a copy of the directory, and away with it."""
-        return self.data_dir / _PASSWORD_FILE
+        return self.data_dir / _KEPT_IN
 
     def _prepare(self) -> None:
         if not (self.data_dir / "PG_VERSION").exists():

@@ -80,8 +80,8 @@ def declaring(job_type: JobType[Any, Any]) -> type[QueuertDataSource]:
     Spark sends the class to its Python processes as it sends functions. An option could not carry the job type: whoever
     may write SQL gives options, and what is pickled runs.
     """
-    pickled: bytes = cloudpickle.dumps(job_type)
-    digest = hashlib.sha256(pickled).hexdigest()[:32]
+    dumps: Any = cloudpickle.dumps
+    digest = hashlib.sha256(dumps(job_type)).hexdigest()[:32]
 
     class DeclaringDataSource(QueuertDataSource):
         declared = job_type

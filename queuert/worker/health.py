@@ -72,7 +72,10 @@ async def keep_health_file(path: Path, health: Callable[[], Health], pause: Call
 
 
 def remove_health_file(path: Path) -> None:
-    """Remove the file of a worker that has stopped: it is not alive, and not dead either. What is no such file stays."""
+    """Remove the file of a worker that has stopped: it is not alive, and not dead either.
+
+    What is no such file stays.
+    """
     with suppress(OSError, ConfigurationError):
         _require_ours(path)
         path.unlink()

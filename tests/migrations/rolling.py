@@ -63,4 +63,4 @@ def start(url: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit({"work": work, "start": start}[sys.argv[1]](sys.argv[2]))
+    sys.exit({"work": work, "start": start}[sys.argv[1]](os.environ["DSN"]))

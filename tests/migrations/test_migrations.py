@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -135,9 +136,9 @@ def test_eight_at_once(bare_dsn: str) -> None:
 
 @pytest.mark.timeout(150)
 def test_two_processes_at_once(bare_dsn: str) -> None:
-    script = "import sys; from queuert import migrations; sys.stdin.read(); migrations.upgrade(sys.argv[1])"
-    command = [sys.executable, "-c", script, bare_dsn]
-    running = [subprocess.Popen(command, stdin=subprocess.PIPE, cwd=Path.cwd()) for _ in range(2)]
+    script = "import os, sys; from queuert import migrations; sys.stdin.read(); migrations.upgrade(os.environ['DSN'])"
+    command, environment = [sys.executable, "-c", script], {**os.environ, "DSN": bare_dsn}
+    running = [subprocess.Popen(command, stdin=subprocess.PIPE, cwd=Path.cwd(), env=environment) for _ in range(2)]
     for process in running:
         assert process.stdin is not None
         process.stdin.close()

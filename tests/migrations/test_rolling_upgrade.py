@@ -73,8 +73,8 @@ class Process:
     def __init__(self, role: str, version: str, package: Path, dsn: str) -> None:
         self.role = role
         self._process = subprocess.Popen(
-            [sys.executable, rolling.__file__, role, dsn],
-            env={**os.environ, "PYTHONPATH": str(package), "VERSION": version, "PYTHONSAFEPATH": "1"},
+            [sys.executable, rolling.__file__, role],
+            env={**os.environ, "PYTHONPATH": str(package), "VERSION": version, "PYTHONSAFEPATH": "1", "DSN": dsn},
             stdout=subprocess.PIPE,
             text=True,
         )

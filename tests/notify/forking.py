@@ -33,7 +33,8 @@ def adapter_of(address: str) -> NotifyAdapter:
 
 
 def main() -> None:
-    address = sys.argv[1]
+    # Others can see arguments, and an address may hold a password.
+    address = os.environ["QUEUERT_URL"]
     notify = adapter_of(address)
     parent = Party(notify)
     heard, _ = parent.listen(Topic.JOBS)

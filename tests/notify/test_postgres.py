@@ -258,9 +258,9 @@ def test_a_password_is_not_shown() -> None:
 def test_a_forked_child_begins_anew(bare_dsn: str) -> None:
     script = Path(__file__).with_name("forking.py")
     done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", str(script), bare_dsn],
+        [sys.executable, "-W", "ignore::DeprecationWarning", str(script)],
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env={**os.environ, "QUEUERT_URL": bare_dsn, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
         timeout=START,

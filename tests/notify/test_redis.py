@@ -348,9 +348,9 @@ def test_an_asynchronous_client_is_refused(redis_url: str) -> None:
 def test_a_forked_child_begins_anew(redis_url: str) -> None:
     script = Path(__file__).with_name("forking.py")
     done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", str(script), redis_url],
+        [sys.executable, "-W", "ignore::DeprecationWarning", str(script)],
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env={**os.environ, "QUEUERT_URL": redis_url, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
         timeout=START,

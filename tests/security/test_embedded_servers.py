@@ -158,10 +158,10 @@ def test_a_directory_keeps_its_password_for_the_next_process(tmp_path: Path) -> 
 
 def test_a_directory_that_let_everybody_in_is_closed_to_others(tmp_path: Path) -> None:
     """As versions before this one made it: without a password, and with one of the user's own tables in it."""
-    with EmbeddedPostgres(tmp_path / "data") as before:
-        with psycopg.connect(before.dsn(), autocommit=True) as connection:
-            connection.execute("CREATE TABLE things AS SELECT 42 AS answer")
-            connection.execute("ALTER ROLE postgres PASSWORD NULL")
+    data = tmp_path / "data"
+    with EmbeddedPostgres(data) as before, psycopg.connect(before.dsn(), autocommit=True) as connection:
+        connection.execute("CREATE TABLE things AS SELECT 42 AS answer")
+        connection.execute("ALTER ROLE postgres PASSWORD NULL")
     (tmp_path / "data" / "queuert.password").unlink()
     (tmp_path / "data" / "pg_hba.conf").write_text("local all all trust\nhost all all 127.0.0.1/32 trust\n")
     with EmbeddedPostgres(tmp_path / "data") as server:

@@ -24,9 +24,10 @@ from queuert.spark.history.errors import HistoryOutputError
 from queuert.spark.history.files import check_path
 from queuert.spark.history.records import Manifest, Step
 from queuert.spark.options import ConnectionOptions, WriteOptions, parse_options
+from queuert.spark.read.columns import EVENTS
 from queuert.spark.read.options import ReadOptions
-from queuert.spark.read.schemas import EVENTS
 from queuert.spark.read.sql import Day, event_queries
+from queuert.spark.write.rejects import remove_others
 from queuert.state.adapter import NewJob
 from queuert.state.postgres import bulk
 from queuert.state.sqlite import SQLiteState
@@ -75,7 +76,7 @@ def test_a_partition_of_any_name_is_read_and_does_not_stop_upkeep(dsn: str, name
 
 def events_read(dsn: str) -> set[str]:
     """The jobs whose events the queries of Spark find."""
-    options = parse_options(ReadOptions, {"url": dsn, "table": "events", "types": '["work"]', "settled": "false"})
+    options = parse_options(ReadOptions, {"url": dsn, "table": "events", "types": '["work"]', "consistency": "none"})
     columns = [column for column in EVENTS if column.name == "job_id"]
     with psycopg.connect(dsn) as connection:
         rows = connection.execute(bulk_sql("read_days")).fetchall()
@@ -178,9 +179,20 @@ def test_two_slashes_before_the_path_of_a_sqlite_file_name_no_machine(tmp_path: 
 def test_the_run_of_a_stored_manifest_is_no_path_and_no_pattern(run: str) -> None:
     """What a run removes is named after it; the file may come from anybody who may write to the output."""
     given: dict[str, Any] = {"step": Step.PLANNED, "to_tx": 1, "cut": datetime.now(UTC), "begun_at": datetime.now(UTC)}
-    assert Manifest(run="20300101T000000Z-abc", **given)
+    assert Manifest(run="20300101T000000Z-abc", **given).run
     with pytest.raises(ValueError, match="run"):
         Manifest(run=run, **given)
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, "../victim", "*", "/victim"])
+def test_names_of_files_that_a_row_holds_remove_nothing(tmp_path: Path, name: str) -> None:
+    """They say what is to be kept; what goes was found in the directory, and has the beginning of the write."""
+    (tmp_path / "rejects").mkdir()
+    kept = [tmp_path / "victim", tmp_path / "rejects" / "other.parquet", tmp_path / "rejects" / "rejects-1-won.parquet"]
+    for path in (*kept, tmp_path / "rejects" / "rejects-1-lost.parquet"):
+        path.touch()
+    remove_others(str(tmp_path / "rejects"), "rejects-1-", [name, "rejects-1-won.parquet"])
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == sorted(kept)
 
 
 @pytest.mark.parametrize("path", ["/data/*", "/data/{a,b}", "/data/[a]", "/data/?"])

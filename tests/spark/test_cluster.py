@@ -26,8 +26,8 @@ def test_a_cluster_writes_with_the_package_in_a_zip_though_an_executor_is_killed
             if path.suffix in (".py", ".sql"):
                 archive.write(path, path.relative_to(ROOT))
     with template_databases.database() as other:
-        with module("tests.spark.cluster_child", str(package), dsn, str(ROWS), other) as child:
-            output, _ = child.communicate(timeout=PATIENCE)
+        with module("tests.spark.cluster_child", str(package), str(ROWS)) as child:
+            output, _ = child.communicate(f"{dsn}\n{other}\n", timeout=PATIENCE)
         assert output == f"executors have it from the zip: True\n10 rows\n{ROWS} rows\n"
         assert query(dsn, "SELECT count(*) FROM queuert.job WHERE status = 'ready'") == [10]
         assert numbers(other) == list(range(ROWS))

@@ -1,4 +1,4 @@
-"""Options are text of whoever may write SQL on a shared session: they run nothing on the driver, and reach no other file."""
+"""Options are text of whoever may write SQL on a shared session: they run nothing on the driver."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def backends(client: Client) -> set[int]:
     """
     import psycopg
 
-    with psycopg.connect(sys.argv[1], autocommit=True) as look:
+    with psycopg.connect(os.environ["QUEUERT_URL"], autocommit=True) as look:
         found = look.execute(
             "select pid from pg_stat_activity"
             " where datname = current_database() and application_name = 'queuert' and query <> ''"
@@ -35,7 +35,7 @@ def in_child(client: Client, parents: set[int]) -> None:
 
 
 def main() -> None:
-    client = Client(PostgresState(sys.argv[1]), JOB_TYPES)
+    client = Client(PostgresState(os.environ["QUEUERT_URL"]), JOB_TYPES)
     first = client.start_chain(number, 1)
     parents = backends(client)
     process = os.fork()

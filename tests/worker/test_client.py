@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import threading
@@ -314,9 +315,9 @@ def test_a_forked_child_uses_connections_of_its_own(dsn: str) -> None:
             "ignore::DeprecationWarning",
             "-m",
             "tests.worker.forking",
-            dsn,
         ],
         cwd=ROOT,
+        env={**os.environ, "QUEUERT_URL": dsn},
         capture_output=True,
         text=True,
         timeout=SPAWN,
