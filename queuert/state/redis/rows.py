@@ -209,7 +209,9 @@ def chain(one: Any) -> ChainRecord | None:
 
 def closed_chain(one: Any) -> ChainRecord | ChainStatus | None:
     """Of ``get_chains`` with a portion: a status, where the chain is open or its turn has not come."""
-    return ChainStatus(text(one)) if isinstance(one, bytes | str) else chain(one)
+    if isinstance(one, bytes | str):
+        return ChainStatus(one if isinstance(one, str) else text(one))
+    return chain(one)
 
 
 def blocker(one: Answer) -> BlockerRecord:
