@@ -59,7 +59,7 @@ Written: TypeAlias = tuple[A, Finish, FinishResult]
 class _Pending(Generic[A]):
     """An ending to be written."""
 
-    __slots__ = ("alone", "author", "breaks", "decided", "finish", "future", "in_doubt", "put_offs", "size")
+    __slots__ = ("author", "breaks", "decided", "finish", "future", "in_doubt", "put_offs", "size")
 
     def __init__(self, finish: Finish, author: A | None, future: asyncio.Future[FinishResult] | None = None) -> None:
         self.finish = finish
@@ -70,10 +70,9 @@ class _Pending(Generic[A]):
         self.decided = False
         self.in_doubt = False
         """It was asked for, and the answer was lost."""
-        self.alone = False
-        """A statement of its own has broken its connection: no other goes with it."""
         self.breaks = 0
-        """How often that happened, one time after the other, though the store answered others."""
+        """How often a statement of its own broke the connection, one time after the other, though the store answered
+        others: no other goes with it then."""
 
     @property
     def asked_for(self) -> bool:
@@ -245,10 +244,10 @@ class Completer(Generic[A]):
         while pending and len(batch) < _LARGEST_BATCH:
             one = pending[0]
             size += one.size
-            if batch and (size > _LARGEST_CHARACTERS or one.alone):
+            if batch and (size > _LARGEST_CHARACTERS or one.breaks):
                 break
             batch.append(pending.popleft())
-            if one.alone:
+            if one.breaks:
                 break
         return batch
 
@@ -292,7 +291,6 @@ class Completer(Generic[A]):
         except StateError:
             one.breaks = 0
             return False
-        one.alone = True
         one.breaks += 1
         if one.breaks > _MOST_BREAKS:
             message = f"an ending of {one.size:,} characters breaks the connection to the store each time: {error}"
@@ -303,11 +301,13 @@ class Completer(Generic[A]):
 
     def _decide(self, batch: Sequence[_Pending[A]], results: Sequence[FinishResult]) -> None:
         written: list[Written[A]] = []
+        over = 0
         for one, result in zip(batch, results, strict=True):
             if result.pending:
                 self._put_off(one)
                 continue
-            self._let_go(one)
+            over += one.size
+            one.size = 0
             if one.in_doubt:
                 result = presumed(one.finish, result, self._types)
             if one.asked_for:
@@ -316,6 +316,7 @@ class Completer(Generic[A]):
                     written.append((one.author, one.finish, result))
                 elif one.future is not None:
                     one.future.set_result(result)
+        self.characters -= over
         if written:
             self._tell(written)
 

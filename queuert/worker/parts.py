@@ -269,7 +269,8 @@ class WorkerParts:
 
     def _over(self, runner: AttemptRunner) -> None:
         self._runners.discard(runner)
-        self.inputs.give_back(runner)
+        if runner.input_bytes:
+            self.inputs.give_back(runner)
         self._concluding.pop(runner, None)
         if not self._runners:
             self._idle.set()

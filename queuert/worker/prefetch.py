@@ -58,6 +58,10 @@ INPUT_BYTES = 64 * 1024 * 1024
 """What the inputs of all jobs in a worker's hands may measure together, if nothing else is set."""
 
 
+SMALL = 1_000
+"""Inputs of fewer characters are not counted: all that a worker may hold of them are a few megabytes."""
+
+
 class HasInput(Protocol):
     """An attempt, and what its job's input takes of the memory; 0 once that was given back."""
 

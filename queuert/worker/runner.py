@@ -20,6 +20,7 @@ from queuert.worker.executors import Executor, HandlerCrashedError, HandlerKille
 from queuert.worker.lease_book import HeldLease
 from queuert.worker.lease_clock import lease_time
 from queuert.worker.middleware import wrapped
+from queuert.worker.prefetch import SMALL
 from queuert.worker.processors import Processor
 from queuert.worker.services import Services
 
@@ -35,7 +36,7 @@ class AttemptRunner:
     def __init__(self, services: Services, processor: Processor, job: ClaimedJob, sent_at: float) -> None:
         self.job = job
         """As it was claimed."""
-        self.input_bytes = getsizeof(job.input)
+        self.input_bytes = 0 if len(job.input) < SMALL else getsizeof(job.input)
         """Of the memory that the worker's jobs may take; 0 once it is over."""
         self.duration = 0.0
         """Seconds that the handler ran."""
