@@ -53,16 +53,16 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         # Where the look for the best begins has nothing to learn from these.
         if limiting.limits_of(request):
             return self._claimed(request, await self._claim_limited(request))
-        return self._claimed(request, await self._look(request, None))
+        return self._claimed(request, await self._fetch_claim(request, None))
 
     async def _claim_from(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[ClaimedJob]:
-        found = await self._look(request, places)
+        found = await self._fetch_claim(request, places)
         jobs = self._claimed(request, found)
         if found:
             self._bounds.note(jobs, found[0][rows.LOOK_SECONDS], at_head=places is None)
         return jobs
 
-    async def _look(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[Row]:
+    async def _fetch_claim(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[Row]:
         return await self._fetch(self._sql.named("claim"), parameters.claim(request, places), binary=True)
 
     @staticmethod

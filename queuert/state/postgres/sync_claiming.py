@@ -54,16 +54,16 @@ class PostgresClaiming(PostgresBase):
         # Where the look for the best begins has nothing to learn from these.
         if limiting.limits_of(request):
             return self._claimed(request, self._claim_limited(request))
-        return self._claimed(request, self._look(request, None))
+        return self._claimed(request, self._fetch_claim(request, None))
 
     def _claim_from(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[ClaimedJob]:
-        found = self._look(request, places)
+        found = self._fetch_claim(request, places)
         jobs = self._claimed(request, found)
         if found:
             self._bounds.note(jobs, found[0][rows.LOOK_SECONDS], at_head=places is None)
         return jobs
 
-    def _look(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[Row]:
+    def _fetch_claim(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[Row]:
         return self._fetch(self._sql.named("claim"), parameters.claim(request, places), binary=True)
 
     @staticmethod
