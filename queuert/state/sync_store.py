@@ -128,8 +128,12 @@ class Store(
         """Lease due jobs: READY ones and SCHEDULED ones whose time has come, best first.
 
         Best is the highest priority, less one for each attempt that failed by the job's own doing (a worker's stop or
-        death is not), then the longest due; of scheduled jobs whose time has come, the
-        longest due are looked at. Claimed jobs are RUNNING, their attempt
+        death is not): the rank. Of one rank, the types take turns, in the order of ``request.leases``: each with its
+        longest due, then each with its next. With ``request.after_rank``, jobs of worse rank than that go before all
+        others, in the same order. Of scheduled jobs whose time has come, the longest due are looked at, and there they
+        count as of the first of these ranks at best. The answer has the best first, of one rank the longest due.
+
+        Claimed jobs are RUNNING, their attempt
         counted. Jobs that another claim holds are skipped, never waited for. Fewer than asked means that no more were
         to be had. The cost depends on the limit and the number of types, not on the backlog.
 

@@ -226,7 +226,7 @@ class Scenario:
             for one in self.desk.sittings:
                 same = (one.attempt.job_id, one.attempt.number) == (job, entry.attempt)
                 since = self.world.now - entry.until + lease
-                # A handler that blocks the loop holds up the answer to a claim: what is left of the lease may be little.
+                # What blocks the loop holds up the answer to a claim: what is left of the lease may be little.
                 held_up = entry.until - lease < one.process.blocked_at <= one.began
                 calm = not held_up and self._calm_for(since, one.process)
                 if same and one.process.alive and one.holds_no_row and calm:

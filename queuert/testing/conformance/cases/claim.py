@@ -88,7 +88,7 @@ async def oldest_first_across_types(stores: Stores) -> None:
 
 @case()
 async def types_take_turns(stores: Stores) -> None:
-    """However many jobs of one type have been due for longer, each type has its turn: the longest due, then the next."""
+    """However many jobs of one type have been due for longer, each type has its turn: its longest due, its next."""
     store = await stores.open()
     await start(store, *(job("a") for _ in range(1_000)))
     of_b = await start(store, *(job("b") for _ in range(4)))
