@@ -88,7 +88,7 @@ ELSEWHERE = {
     *("hold_stranded", "release_stranded"),  # No path leads there: tests/state/test_sweep.py.
     *("find_expired_ids", "sweep_workers", "start_ticks", "forget_keys", "estimate", "notify"),  # The cases above.
 }
-"""Statements that the tour does not come by. Other logins have those of bulk writes, Spark's reads, history, adoption."""
+"""Statements that the tour does not come by. Bulk writes, Spark's reads, history and adoption are other logins'."""
 
 
 def test_the_tour_of_all_operations(login: LoginOf) -> None:
