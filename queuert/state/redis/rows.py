@@ -187,7 +187,7 @@ def chain(one: Any) -> ChainRecord | None:
 
 def closed_chain(one: Any) -> ChainRecord | ChainStatus | None:
     """Of ``get_chains`` with a portion: a status, where the chain is open or its turn has not come."""
-    return ChainStatus(text(one)) if isinstance(one, bytes | str) else chain(one)
+    return ChainStatus(text(one)) if isinstance(one, bytes) else chain(one)
 
 
 def blocker(one: Answer) -> BlockerRecord:
