@@ -137,15 +137,16 @@ def run_upkeep(args: argparse.Namespace) -> int:
     """Look after the days until nothing is left to do."""
     made: list[str] = []
     dropped: list[str] = []
-    deleted, more = 0, True
+    deleted = 0
     with operator(args) as client:
-        while more:
+        while True:
             done = client.tend_events()
             made += map(str, done.made)
             dropped += map(str, done.dropped)
-            deleted, more = deleted + done.deleted, done.more
-            if more:
-                print(f"so far: {len(dropped)} days dropped, {deleted:,} other old events deleted", file=sys.stderr)
+            deleted += done.deleted
+            if not done.more:
+                break
+            print(f"so far: {len(dropped)} days dropped, {deleted:,} other old events deleted", file=sys.stderr)
     postponed = [*map(str, done.postponed)]
     return _say(args, {"made": made, "dropped": dropped, "postponed": postponed, "deleted": deleted})
 

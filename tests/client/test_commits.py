@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -15,6 +16,7 @@ from psycopg_pool import ConnectionPool
 from sqlalchemy.orm import Session
 
 from queuert import AsyncClient, Client, JobType, JobTypes, PostgresState
+from queuert.observability import ObservabilityAdapter
 from queuert.observability.events import ChainClosed, ChainsDeleted, ChainStarted
 from queuert.observability.otel import OTelObservability
 from queuert.state.sqlite import SQLiteState
@@ -35,7 +37,7 @@ class Told:
     def __init__(self) -> None:
         self.log = EventLog()
         self._reader = InMemoryMetricReader()
-        self.observers = [self.log, OTelObservability(MeterProvider([self._reader]))]
+        self.observers: list[ObservabilityAdapter] = [self.log, OTelObservability(MeterProvider([self._reader]))]
 
     def starts(self) -> list[tuple[str, bool]]:
         """The chains, and whether they are committed."""
@@ -46,7 +48,8 @@ class Told:
         data = self._reader.get_metrics_data()
         resources = data.resource_metrics if data else []
         metrics = [metric for one in resources for scope in one.scope_metrics for metric in scope.metrics]
-        return sum(int(point.value) for metric in metrics if metric.name == name for point in metric.data.data_points)  # type: ignore[union-attr]
+        found: list[Any] = [point for metric in metrics if metric.name == name for point in metric.data.data_points]
+        return sum(point.value for point in found)
 
 
 @pytest.fixture

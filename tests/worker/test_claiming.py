@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +14,7 @@ from queuert import Attempt, JobStatus, NewChain, Outcome, Processors, after, at
 from queuert.observability.events import AttemptCompleted, AttemptInterrupted, AttemptStarted
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.worker import claimer
+from queuert.worker.lease_clock import lease_time
 from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, echo, in_time, number, relay, text, until
 
 
@@ -69,15 +68,14 @@ async def test_a_claim_that_was_answered_after_its_lease_is_given_back(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its job does not begin, waits for no reaper, and the attempt does not count."""
-    asked = iter([time.monotonic() - 3_600])
+    asked = iter([lease_time() - 3_600])
 
     @stage.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         return attempt.input
 
     # When the claim was sent is the first time that the claimer asks for.
-    clock = SimpleNamespace(monotonic=lambda: next(asked, None) or time.monotonic())
-    monkeypatch.setattr(claimer, "time", clock)
+    monkeypatch.setattr(claimer, "lease_time", lambda: next(asked, None) or lease_time())
     chain = await stage.client.start_chain(number, 1)
     async with stage.worker():
         assert await chain.result(timeout=WAIT) == 1

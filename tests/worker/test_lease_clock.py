@@ -113,7 +113,8 @@ async def test_a_job_that_was_claimed_before_a_suspend_is_not_begun_after_it(
     stage: Stage, suspend: Suspend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody else may have it by now. If nobody has, it is claimed anew, and that costs it no attempt."""
-    claim, suspended = AsyncPostgresStore.claim, []
+    claim = AsyncPostgresStore.claim
+    suspended: list[list[ClaimedJob]] = []
 
     async def suspended_after(store: AsyncPostgresStore, request: ClaimRequest) -> list[ClaimedJob]:
         found = await claim(store, request)
