@@ -12,8 +12,8 @@ from queuert.jobs import AbortReason, ChainStatus, Job, JobStatus
 from queuert.limits import Limits
 from queuert.outcomes import Outcome
 from queuert.policies import LeasePolicy, RetryPolicy
-from queuert.recurrence import Recurring
-from queuert.schedules import after, at
+from queuert.run_at import after, at
+from queuert.schedules import Recurring
 from queuert.state.postgres import PostgresState
 from queuert.worker import Attempt, AttemptMiddleware, InProcessWorker, Processors
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from queuert.errors import ConfigurationError
 from queuert.policies import LONGEST_PAUSE
-from queuert.schedules import Schedule
+from queuert.run_at import Schedule
 
 R = TypeVar("R", covariant=True)
 

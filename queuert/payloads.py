@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import SchemaSerializer, SchemaValidator, to_json
 from pydantic_core.core_schema import ErrorType
 
-from queuert._json_faults import (
+from queuert._json_validation import (
     DOUBLE_CHARS,
     FOLD,
     MAX_EXPANSION,

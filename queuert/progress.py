@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from queuert._json_faults import text_reason
+from queuert._json_validation import text_reason
 from queuert.codecs.payloads import payload_codec
 from queuert.errors import ConfigurationError
 from queuert.job_types import JobType

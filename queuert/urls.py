@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 from queuert.errors import ConfigurationError
-from queuert.extras import how_to_install
+from queuert.optional_packages import how_to_install
 
 if TYPE_CHECKING:
     from queuert.state.adapter import StateAdapter

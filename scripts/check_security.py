@@ -23,10 +23,10 @@ ARGUED = {
     "B301": {
         **dict.fromkeys(
             (
-                "queuert/worker/process_child.py",
-                "queuert/worker/process_executor.py",
-                "queuert/worker/process_handle.py",
-                "queuert/worker/process_runtime.py",
+                "queuert/worker/processes/child.py",
+                "queuert/worker/processes/executor.py",
+                "queuert/worker/processes/handle.py",
+                "queuert/worker/processes/child_attempt.py",
             ),
             _PIPE,
         ),

@@ -19,15 +19,15 @@ from queuert.cli import (
     events,
     health,
     history,
+    job_types,
     jobs,
     migrate,
     schedules,
-    types,
     version,
     worker,
     workers,
 )
-from queuert.cli.failures import Exit, exit_code, one_line
+from queuert.cli.exit_codes import Exit, exit_code, one_line
 from queuert.cli.options import Parser, debug_option
 
 _EPILOG = """exit codes:
@@ -73,7 +73,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=version.text())
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
-    operating = (migrate, worker, workers, health, chains, jobs, counts, events, types, schedules)
+    operating = (migrate, worker, workers, health, chains, jobs, counts, events, job_types, schedules)
     for command in (*operating, history, bench, demo, chaos, version):
         command.add_to(commands, debug)
     return parser

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from queuert.cli.failures import UsageError
+from queuert.cli.exit_codes import UsageError
 from queuert.cli.options import current_directory_is_importable
 from queuert.job_types import JobTypes
 from queuert.worker import InProcessWorker, Processors

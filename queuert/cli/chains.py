@@ -6,14 +6,14 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from queuert.cli.failures import Exit, UsageError
-from queuert.cli.operating import command_with_actions, list_arguments, list_options, operator, type_option
+from queuert.cli.exit_codes import Exit, UsageError
+from queuert.cli.list_options import command_with_actions, list_arguments, list_options, operator, type_option
 from queuert.cli.options import Commands
 from queuert.cli.output import fields, print_fields, print_json, print_page, print_table
 from queuert.client import Chain, Client
 from queuert.errors import ChainNotFoundError, ChainNotRetriableError
 from queuert.jobs import ChainStatus
-from queuert.state.listing import MAX_PAGE
+from queuert.state.paging import MAX_PAGE
 
 _DESCRIPTION = """List and show chains, and cancel, retry or delete them. Dead letters are the failed ones:
 

@@ -6,7 +6,7 @@ import argparse
 import logging
 from pathlib import Path
 
-from queuert.cli.failures import PrerequisiteError
+from queuert.cli.exit_codes import PrerequisiteError
 from queuert.cli.options import Commands, current_directory_is_importable, positive_int, seconds
 
 _DESCRIPTION = """Start a server, workers and clients, break all of them by a plan that is made of the seed, and check

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from queuert.cli.failures import Exit
-from queuert.cli.operating import operator, output_options, type_option
+from queuert.cli.exit_codes import Exit
+from queuert.cli.list_options import operator, output_options, type_option
 from queuert.cli.options import Commands, database_options
 from queuert.cli.output import fields, print_page
 

@@ -9,13 +9,13 @@ from dataclasses import asdict
 from time import sleep
 from typing import Any
 
-from queuert.cli.failures import Exit
-from queuert.cli.operating import command_with_actions, operator, page_options, type_option
+from queuert.cli.exit_codes import Exit
+from queuert.cli.list_options import command_with_actions, operator, page_options, type_option
 from queuert.cli.options import Commands
 from queuert.cli.output import print_fields, print_json, print_page, print_table
 from queuert.client import Client
-from queuert.job_events import EventKind, EventLevel, JobEvent
-from queuert.state.listing import MAX_PAGE
+from queuert.event_log import EventKind, EventLevel, JobEvent
+from queuert.state.paging import MAX_PAGE
 
 _DESCRIPTION = """What happened to jobs: the event log, which Postgres keeps.
 

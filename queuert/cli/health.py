@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from queuert.cli.failures import Exit
+from queuert.cli.exit_codes import Exit
 from queuert.cli.options import Commands, seconds
 from queuert.worker.health import STALE_AFTER, UnhealthyError, check_health_file
 

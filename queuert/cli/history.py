@@ -11,11 +11,11 @@ from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from queuert.cli.failures import Exit, PrerequisiteError
-from queuert.cli.operating import age, command_with_actions, type_option
+from queuert.cli.exit_codes import Exit, PrerequisiteError
+from queuert.cli.list_options import age, command_with_actions, type_option
 from queuert.cli.options import Commands, positive_int, postgres
 from queuert.cli.output import print_fields, print_json
-from queuert.extras import needing_extras
+from queuert.optional_packages import needing_extras
 
 if TYPE_CHECKING:
     from queuert.spark.history import Progress

@@ -6,8 +6,8 @@ import argparse
 from dataclasses import fields as dataclass_fields
 from typing import Any
 
-from queuert.cli.failures import Exit
-from queuert.cli.operating import command_with_actions, list_arguments, list_options, operator
+from queuert.cli.exit_codes import Exit
+from queuert.cli.list_options import command_with_actions, list_arguments, list_options, operator
 from queuert.cli.options import Commands
 from queuert.cli.output import fields, print_fields, print_json, print_page, print_table
 from queuert.jobs import Blocker, Job, JobStatus

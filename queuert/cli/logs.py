@@ -7,7 +7,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-from queuert.observability.text import escape_json
+from queuert.observability.escaping import escape_json
 
 LEVELS = ("debug", "info", "warning", "error")
 

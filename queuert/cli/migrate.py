@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from queuert import migrations
-from queuert.cli.failures import Exit, UsageError
+from queuert.cli.exit_codes import Exit, UsageError
 from queuert.cli.options import Commands, Run, database_options, postgres, schema_name, seconds
 from queuert.errors import MigrationError
 from queuert.state.postgres.adoption import AdoptionPlan, adopt, how_moved, plan_adoption

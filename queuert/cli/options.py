@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn, Protocol
 
-from queuert.cli.failures import Exit, UsageError
+from queuert.cli.exit_codes import Exit, UsageError
 from queuert.migrations import DEFAULT_SCHEMA
 from queuert.state.adapter import StateAdapter
 from queuert.urls import postgres_from_url, state_from_url

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from queuert.jobs import JobError, JobProgress
-from queuert.observability.text import escape_json
+from queuert.observability.escaping import escape_json
 
 Fields = Mapping[str, Any]
 

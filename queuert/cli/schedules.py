@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from queuert.cli.failures import Exit, UsageError
-from queuert.cli.operating import command_with_actions, operator
+from queuert.cli.exit_codes import Exit, UsageError
+from queuert.cli.list_options import command_with_actions, operator
 from queuert.cli.options import Commands
 from queuert.cli.output import fields, print_json, print_page
 from queuert.client import Client

@@ -14,7 +14,7 @@ from typing import Any
 
 from queuert.cli import logs
 from queuert.cli.application import load, merged_job_types
-from queuert.cli.failures import PrerequisiteError, UsageError
+from queuert.cli.exit_codes import PrerequisiteError, UsageError
 from queuert.cli.options import (
     Commands,
     current_directory_is_importable,
@@ -24,7 +24,7 @@ from queuert.cli.options import (
     store,
 )
 from queuert.client import AsyncClient
-from queuert.extras import needing_extras
+from queuert.optional_packages import needing_extras
 from queuert.worker import InProcessWorker, Processors
 from queuert.worker.run import ExitCode
 

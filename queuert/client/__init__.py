@@ -3,8 +3,8 @@
 from queuert.client.async_chain import AsyncChain
 from queuert.client.async_client import AsyncClient
 from queuert.client.middleware import ClientMiddleware
-from queuert.client.starts import ChainReference, NewChain
 from queuert.client.sync_chain import Chain
 from queuert.client.sync_client import Client
+from queuert.new_chain import ChainReference, NewChain
 
 __all__ = ["AsyncChain", "AsyncClient", "Chain", "ChainReference", "Client", "ClientMiddleware", "NewChain"]

@@ -7,17 +7,21 @@ from datetime import timedelta
 from typing import Any, TypeVar, overload
 
 from queuert.attributes import GivenAttributes
+from queuert.client.arguments import shown
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_chain import AsyncChain
-from queuert.client.async_events import AsyncClientEvents
+from queuert.client.async_event_log import AsyncClientEvents
 from queuert.client.async_listing import AsyncClientListing
-from queuert.client.async_outside import AsyncClientOutside
-from queuert.client.async_recurrence import AsyncClientRecurrence
+from queuert.client.async_management import AsyncClientOutside
+from queuert.client.async_schedules import AsyncClientRecurrence
 from queuert.client.async_waiting import AsyncWatch, wait_until_closed
 from queuert.client.commits import tell_committed
-from queuert.client.filters import shown
 from queuert.client.middleware import wrapped
-from queuert.client.starts import (
+from queuert.deduplication import Deduplicate
+from queuert.errors import ChainNotFoundError, JobNotFoundError, JobTypeMismatchError, StateUnavailableError
+from queuert.job_types import JobType
+from queuert.jobs import ChainRecord, Job, JobStatus
+from queuert.new_chain import (
     ChainReference,
     NewChain,
     chain_ids,
@@ -26,14 +30,10 @@ from queuert.client.starts import (
     new_jobs,
     parts_of,
 )
-from queuert.deduplication import Deduplicate
-from queuert.errors import ChainNotFoundError, JobNotFoundError, JobTypeMismatchError, StateUnavailableError
-from queuert.job_types import JobType
-from queuert.jobs import ChainRecord, Job, JobStatus
 from queuert.notify.adapter import Announcement, Topic, announcement
 from queuert.observability.events import ChainStarted
 from queuert.payloads import check_text
-from queuert.schedules import Schedule
+from queuert.run_at import Schedule
 from queuert.state.adapter import NewJob, StartedJob
 
 I = TypeVar("I")  # noqa: E741

@@ -7,16 +7,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from queuert.attributes import GivenAttributes, asked_attributes
+from queuert.client.arguments import asked_types, checked_time, decoded_blockers, known_statuses, shown_page
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_chain import AsyncChain
-from queuert.client.filters import asked_types, checked_time, decoded_blockers, known_statuses, shown_page
-from queuert.client.recurring import JobTypeReference
-from queuert.client.starts import ChainReference, chain_ids
+from queuert.client.schedules import JobTypeReference
 from queuert.jobs import Blocker, ChainStatus, Job, JobStatus
+from queuert.new_chain import ChainReference, chain_ids
 from queuert.payloads import check_text
-from queuert.registry import WorkerRecord
 from queuert.state.adapter import TypeCount
-from queuert.state.listing import ChainFilter, JobFilter, Page, PageRequest
+from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
+from queuert.workers import WorkerRecord
 
 if TYPE_CHECKING:
     from queuert.client.async_client import AsyncClient

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from queuert.client.signals import AsyncSignal
+from queuert.client.wakeup import AsyncSignal
 from queuert.errors import ChainNotFoundError, StateUnavailableError, WaitTimeoutError
 from queuert.jobs import ChainRecord, ChainStatus
 from queuert.notify.adapter import Hint, NotifyAdapter, Topic

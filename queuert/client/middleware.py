@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, TypeAlias
 
-from queuert.client.starts import NewChain
 from queuert.errors import ClientMiddlewareError
+from queuert.new_chain import NewChain
 
 ClientMiddleware: TypeAlias = Callable[[Sequence[NewChain[Any]]], AbstractContextManager[Sequence[NewChain[Any]]]]
 """``@contextmanager def middleware(chains)``: yields the chains that are to be started, as many and in the same order.

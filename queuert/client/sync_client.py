@@ -8,10 +8,21 @@ from datetime import timedelta
 from typing import Any, TypeVar, overload
 
 from queuert.attributes import GivenAttributes
+from queuert.client.arguments import shown
 from queuert.client.commits import tell_committed
-from queuert.client.filters import shown
 from queuert.client.middleware import wrapped
-from queuert.client.starts import (
+from queuert.client.sync_base import ClientBase
+from queuert.client.sync_chain import Chain
+from queuert.client.sync_event_log import ClientEvents
+from queuert.client.sync_listing import ClientListing
+from queuert.client.sync_management import ClientOutside
+from queuert.client.sync_schedules import ClientRecurrence
+from queuert.client.sync_waiting import Watch, wait_until_closed
+from queuert.deduplication import Deduplicate
+from queuert.errors import ChainNotFoundError, JobNotFoundError, JobTypeMismatchError, StateUnavailableError
+from queuert.job_types import JobType
+from queuert.jobs import ChainRecord, Job, JobStatus
+from queuert.new_chain import (
     ChainReference,
     NewChain,
     chain_ids,
@@ -20,21 +31,10 @@ from queuert.client.starts import (
     new_jobs,
     parts_of,
 )
-from queuert.client.sync_base import ClientBase
-from queuert.client.sync_chain import Chain
-from queuert.client.sync_events import ClientEvents
-from queuert.client.sync_listing import ClientListing
-from queuert.client.sync_outside import ClientOutside
-from queuert.client.sync_recurrence import ClientRecurrence
-from queuert.client.sync_waiting import Watch, wait_until_closed
-from queuert.deduplication import Deduplicate
-from queuert.errors import ChainNotFoundError, JobNotFoundError, JobTypeMismatchError, StateUnavailableError
-from queuert.job_types import JobType
-from queuert.jobs import ChainRecord, Job, JobStatus
 from queuert.notify.adapter import Announcement, Topic, announcement
 from queuert.observability.events import ChainStarted
 from queuert.payloads import check_text
-from queuert.schedules import Schedule
+from queuert.run_at import Schedule
 from queuert.state.adapter import NewJob, StartedJob
 
 I = TypeVar("I")  # noqa: E741

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from queuert.client.signals import Signal
+from queuert.client.wakeup import Signal
 from queuert.errors import ChainNotFoundError, StateUnavailableError, WaitTimeoutError
 from queuert.jobs import ChainRecord, ChainStatus
 from queuert.notify.adapter import Hint, NotifyAdapter, Topic

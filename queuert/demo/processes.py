@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from queuert.cli.failures import redacted
+from queuert.cli.exit_codes import redacted
 from queuert.demo.settings import PROCESSORS, SCHEMA, DemoSettings
 from queuert.embedded.spawn import spawn
 

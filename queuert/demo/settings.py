@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from queuert.cli.failures import UsageError
+from queuert.cli.exit_codes import UsageError
 from queuert.errors import QueuertError
 
 SCHEMA = "queuert_demo"

@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
-from queuert.cli.failures import Exit
+from queuert.cli.exit_codes import Exit
 from queuert.demo.job_types import Report
 from queuert.demo.processes import Process, start_driver, start_worker
 from queuert.demo.progress import Display, Snapshot, choose_display, read_snapshot

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from queuert.cli.failures import PrerequisiteError
+from queuert.cli.exit_codes import PrerequisiteError
 from queuert.cli.options import URL_VARIABLE
 from queuert.demo.database import Database
 from queuert.demo.settings import LEASE_VARIABLE, SCHEMA, DemoSettings

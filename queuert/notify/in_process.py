@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from queuert.notify.adapter import Hint, HintCallback, Subscription, Topic
-from queuert.notify.forks import begin_anew_in_children
+from queuert.notify.fork_safety import begin_anew_in_children
 from queuert.notify.subscribers import Subscribers
 from queuert.observability.adapter import Observers
 

@@ -1,4 +1,4 @@
-"""Hints by way of the file that holds the jobs; what it shares with others is in :mod:`queuert.notify.listening`.
+"""Hints by way of the file that holds the jobs; what it shares with others is in :mod:`queuert.notify.threaded_adapter`.
 
 A hint is a row, written in a transaction of its own, or in that of the caller whose writes it is about. SQLite tells
 nobody; but ``PRAGMA data_version`` says, for next to nothing, whether somebody else has committed since the last look.
@@ -13,15 +13,15 @@ from pathlib import Path
 
 from queuert.errors import ConfigurationError
 from queuert.notify.adapter import Hint, Topic
-from queuert.notify.listener import Listener
-from queuert.notify.listening import ListeningNotify
-from queuert.notify.pending import Batch, Pending
+from queuert.notify.listener_thread import Listener
+from queuert.notify.outbox import Batch, Pending
 from queuert.notify.subscribers import Subscribers
+from queuert.notify.threaded_adapter import ListeningNotify
 from queuert.policies import Backoff
-from queuert.state.sqlite import hints
-from queuert.state.sqlite.failures import primary_code
-from queuert.state.sqlite.link import Link, run
-from queuert.state.sqlite.places import MEMORY, check_writable, checked
+from queuert.state.sqlite import notifications
+from queuert.state.sqlite.connection import Link, run
+from queuert.state.sqlite.errors import primary_code
+from queuert.state.sqlite.paths import MEMORY, check_writable, checked
 from queuert.state.sqlite.schema import prepare, write_ahead
 
 _PATIENCE = 0.05
@@ -151,8 +151,8 @@ class _Session:
                 if primary_code(error) != sqlite3.SQLITE_BUSY:
                     raise
                 return False
-            hints.write(connection, batch, sender=self._sender)
-            hints.trim(connection)
+            notifications.write(connection, batch, sender=self._sender)
+            notifications.trim(connection)
             connection.execute("COMMIT")
             return True
 
@@ -170,7 +170,7 @@ class _Session:
         for row in found:
             self._seen = row[0]
             if row[1] != self._sender:
-                topic, keys = Topic(row[2]), hints.keys_of(row)
+                topic, keys = Topic(row[2]), notifications.keys_of(row)
                 before = heard.get(topic, frozenset())
                 heard[topic] = None if keys is None or before is None else before | keys
         for topic, keys in heard.items():

@@ -29,7 +29,7 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Literal, Protocol
 
-from queuert.observability.text import escape
+from queuert.observability.escaping import escape
 
 FIELDS = ("worker", "job_id", "chain_id", "type", "attempt")
 """The names of the fields, in the order in which they are written."""

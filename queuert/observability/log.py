@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from queuert.jobs import JobError
 from queuert.observability import events
-from queuert.observability.text import MAX_LENGTH, escape
+from queuert.observability.escaping import MAX_LENGTH, escape
 
 _ATTEMPT = "attempt %(attempt)s of job %(job_id)s (%(type)s, chain %(chain_id)s) on worker %(worker)s "
 

@@ -18,8 +18,8 @@ from pyspark.sql.types import StructType
 
 from queuert.job_types import JobType
 from queuert.spark.errors import SparkOptionError
+from queuert.spark.gc_tuning import spare_the_loaded
 from queuert.spark.options import WriteOptions, parse_options
-from queuert.spark.processes import spare_the_loaded
 from queuert.spark.read.options import ReadOptions, StreamReadOptions
 
 

@@ -12,9 +12,9 @@ from inspect import isfunction
 
 from queuert import errors as core
 from queuert.errors import QueuertError
-from queuert.job_events import DatabaseMovedError as DatabaseMovedError
-from queuert.job_events import EventsLostError as EventsLostError
-from queuert.spark.worker_errors import told_error
+from queuert.event_log import DatabaseMovedError as DatabaseMovedError
+from queuert.event_log import EventsLostError as EventsLostError
+from queuert.spark.python_worker_errors import told_error
 
 
 class SparkOptionError(QueuertError, ValueError):

@@ -21,7 +21,7 @@ from queuert.deduplication import Deduplicate
 from queuert.jobs import AbortReason, ChainStatus, JobError, JobStatus
 from queuert.limits import Limits
 from queuert.policies import RetryPolicy
-from queuert.schedules import Schedule
+from queuert.run_at import Schedule
 
 if TYPE_CHECKING:
     from queuert.notify.adapter import NotifyAdapter

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from queuert.jobs import ChainRecord, Job
 from queuert.state.adapter import BlockerRecord, TypeCount
-from queuert.state.listing import ChainFilter, JobFilter, Page, PageRequest
+from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
 
 
 class AsyncListingStore(Protocol):

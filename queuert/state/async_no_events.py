@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from queuert.errors import CapabilityMissingError
-from queuert.job_events import EventFilter, EventLevel
-from queuert.state.listing import PageRequest
+from queuert.event_log import EventFilter, EventLevel
+from queuert.state.paging import PageRequest
 
 
 def _refuse() -> NoReturn:

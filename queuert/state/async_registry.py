@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from queuert.registry import WorkerBeat, WorkerRecord
+from queuert.workers import WorkerBeat, WorkerRecord
 
 
 class AsyncRegistryStore(Protocol):

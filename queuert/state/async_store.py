@@ -27,7 +27,7 @@ from queuert.state.async_outside import AsyncOutsideStore
 from queuert.state.async_recurrence import AsyncRecurrenceStore
 from queuert.state.async_registry import AsyncRegistryStore
 from queuert.state.async_retention import AsyncRetentionStore
-from queuert.state.listing import CLOSED_PORTION
+from queuert.state.paging import CLOSED_PORTION
 
 
 class AsyncStoreTransaction(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from queuert.recurrence import MissedRuns, TickSpec
+from queuert.schedules import MissedRuns, TickSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from queuert.job_events import EventFilter, EventLevel, EventLog, EventUpkeep, JobEvent
-from queuert.state.listing import Page, PageRequest
+from queuert.event_log import EventFilter, EventLevel, EventLog, EventUpkeep, JobEvent
+from queuert.state.paging import Page, PageRequest
 
 
 class EventStore(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from queuert.registry import WorkerBeat, WorkerRecord
+from queuert.workers import WorkerBeat, WorkerRecord
 
 
 class RegistryStore(Protocol):

@@ -22,7 +22,7 @@ from queuert.state.adapter import (
     StartedJob,
     StoreRisk,
 )
-from queuert.state.listing import CLOSED_PORTION
+from queuert.state.paging import CLOSED_PORTION
 from queuert.state.sync_events import EventStore
 from queuert.state.sync_listing import ListingStore
 from queuert.state.sync_outside import OutsideStore

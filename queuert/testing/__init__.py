@@ -9,7 +9,7 @@ template, `events` keeps what was told, `fault_proxy` breaks connections on purp
 
 from queuert.testing.async_queue import AsyncJobQueue
 from queuert.testing.attempts import RanAttempt, UnexpectedFailureError
+from queuert.testing.clock import StoredTimes
 from queuert.testing.sync_queue import JobQueue
-from queuert.testing.times import StoredTimes
 
 __all__ = ["AsyncJobQueue", "JobQueue", "RanAttempt", "StoredTimes", "UnexpectedFailureError"]

@@ -10,24 +10,24 @@ from types import TracebackType
 from typing import Any, Self
 
 from queuert.client import AsyncClient
-from queuert.client.filters import shown
+from queuert.client.arguments import shown
 from queuert.client.middleware import ClientMiddleware
-from queuert.client.starts import ChainReference
 from queuert.errors import ClosedError, JobNotFoundError
 from queuert.job_types import JobType, JobTypes
 from queuert.jobs import Job, JobStatus
+from queuert.new_chain import ChainReference
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.adapter import ObservabilityAdapter
 from queuert.observability.log import LogObservability
-from queuert.schedules import after
+from queuert.run_at import after
 from queuert.state import AsyncStore, StateAdapter
-from queuert.state.listing import JobFilter, PageRequest
+from queuert.state.paging import JobFilter, PageRequest
 from queuert.testing.attempts import RanAttempt, UnexpectedFailureError, ran_attempts
+from queuert.testing.clock import StoredTimes, times_of
 from queuert.testing.events import EventLog
 from queuert.testing.idle import is_idle
 from queuert.testing.matching import check_fields, matching, story
-from queuert.testing.one_job import OneJobState
-from queuert.testing.times import StoredTimes, times_of
+from queuert.testing.single_job_state import OneJobState
 from queuert.worker import InProcessWorker, Processors
 from queuert.worker.processors import merged
 

@@ -11,15 +11,15 @@ from typing import Any, Self, TypeVar
 
 from queuert.client import Client
 from queuert.client.middleware import ClientMiddleware
-from queuert.client.starts import ChainReference
 from queuert.errors import ConfigurationError
 from queuert.job_types import JobType, JobTypes
 from queuert.jobs import Job
+from queuert.new_chain import ChainReference
 from queuert.notify.in_process import InProcessNotify
 from queuert.state import StateAdapter
 from queuert.testing.async_queue import AsyncJobQueue
 from queuert.testing.attempts import RanAttempt
-from queuert.testing.times import StoredTimes
+from queuert.testing.clock import StoredTimes
 from queuert.worker import Processors
 
 T = TypeVar("T")

@@ -2,9 +2,9 @@
 
 from queuert.worker.abort import AbortSignal
 from queuert.worker.attempt import Attempt
+from queuert.worker.attempt_context import AttemptContext, ContextKey
 from queuert.worker.blocks import GuardedBlock, GuardedTransaction
 from queuert.worker.completion import Completion, Transaction
-from queuert.worker.context_keys import AttemptContext, ContextKey
 from queuert.worker.health import Health
 from queuert.worker.middleware import AttemptMiddleware, CallNext, Middleware, MiddlewareFunction
 from queuert.worker.processors import Handler, Processor, Processors

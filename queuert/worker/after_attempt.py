@@ -14,7 +14,7 @@ from queuert.jobs import JobError, JobStatus
 from queuert.payloads import safe_text
 from queuert.policies import checked_ttl
 from queuert.state.adapter import ClaimedJob, Finish, FinishKind
-from queuert.worker.endings import MAX_MESSAGE, MAX_TRACEBACK
+from queuert.worker.finishes import MAX_MESSAGE, MAX_TRACEBACK
 
 _STATUS = {FinishKind.COMPLETE: JobStatus.COMPLETED, FinishKind.FAIL: JobStatus.FAILED}
 

@@ -6,21 +6,21 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from queuert.client.starts import ChainReference, NewChain, awaited_by, checked_priority
 from queuert.errors import DefinitionError
 from queuert.job_types import JobType
 from queuert.jobs import Blocker
+from queuert.new_chain import ChainReference, NewChain, awaited_by, checked_priority
 from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, WaitFor, pause
 from queuert.payloads import check_text
 from queuert.progress import checked_progress, stored_progress
-from queuert.schedules import Schedule
+from queuert.run_at import Schedule
 from queuert.state.adapter import ClaimedJob
-from queuert.worker import blockers as joining
+from queuert.worker import blocker_outputs as joining
 from queuert.worker.abort import AbortSignal
+from queuert.worker.attempt_context import AttemptContext
 from queuert.worker.blocks import AttemptBlocks, BlockRuntime, GuardedBlock, GuardedTransaction
 from queuert.worker.completion import Completion
-from queuert.worker.context_keys import AttemptContext
-from queuert.worker.endings import check_continuation
+from queuert.worker.finishes import check_continuation
 from queuert.worker.middleware import Phase, PhaseMiddlewares
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from contextlib import (
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
-from queuert.client.starts import KnownTypes
 from queuert.errors import CompletionMisuseError, StateUnavailableError
+from queuert.new_chain import KnownTypes
 from queuert.state import AsyncStoreTransaction, StoreTransaction
 from queuert.state.adapter import Finish, FinishResult
 from queuert.worker.abort import AbortSignal

@@ -16,7 +16,7 @@ from queuert.state.async_store import AsyncStore
 from queuert.worker.claim_order import ClaimOrder
 from queuert.worker.lease_clock import lease_time
 from queuert.worker.prefetch import Prefetch
-from queuert.worker.returns import Returns
+from queuert.worker.releases import Returns
 from queuert.worker.runner import AttemptRunner
 from queuert.worker.supervisor import SupervisedLoop
 

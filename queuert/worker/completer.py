@@ -13,7 +13,7 @@ from queuert.observability.events import StateFailed
 from queuert.policies import Backoff
 from queuert.state.adapter import Finish, FinishResult, payload_characters
 from queuert.state.async_store import AsyncStore
-from queuert.worker.endings import presumed
+from queuert.worker.finishes import presumed
 from queuert.worker.supervisor import SupervisedLoop
 
 _LARGEST_BATCH = 512

@@ -19,9 +19,9 @@ from queuert.observability.events import LeasesRenewed, StateFailed
 from queuert.policies import Backoff
 from queuert.state.adapter import StateAdapter
 from queuert.state.sync_store import Store
+from queuert.worker.heartbeat import Registration
 from queuert.worker.lease_book import HeldLease, LeaseBook
 from queuert.worker.lease_clock import lease_time
-from queuert.worker.registration import Registration
 from queuert.worker.supervisor import PATIENCE
 
 _STOP_TIMEOUT = 1.0

@@ -13,16 +13,16 @@ from queuert.errors import LeaseLostError, PayloadDecodeError, StateUnavailableE
 from queuert.jobs import AbortReason, Blocker
 from queuert.observability import context
 from queuert.state.adapter import ClaimedJob, Finish
-from queuert.worker import blockers, endings
+from queuert.worker import blocker_outputs, finishes
 from queuert.worker.attempt import Attempt
-from queuert.worker.attempt_runtime import AttemptRuntime
+from queuert.worker.attempt_state import AttemptRuntime
+from queuert.worker.context import Services
 from queuert.worker.executors import Executor, HandlerCrashedError, HandlerKilledError
 from queuert.worker.lease_book import HeldLease
 from queuert.worker.lease_clock import lease_time
 from queuert.worker.middleware import wrapped
 from queuert.worker.prefetch import SMALL
 from queuert.worker.processors import Processor
-from queuert.worker.services import Services
 
 
 class AttemptRunner:
@@ -96,7 +96,7 @@ class AttemptRunner:
         """Let go of an attempt that does not end, when the worker stops: its ending, to be written over its head."""
         self._runtime.concluding = self._given_up = True
         self.duration = self._runtime.duration
-        return self._timed_out() if self._abort.reason is AbortReason.TIMEOUT else endings.interrupted(self.job)
+        return self._timed_out() if self._abort.reason is AbortReason.TIMEOUT else finishes.interrupted(self.job)
 
     # --- the attempt --------------------------------------------------------------------------------------------------
 
@@ -114,7 +114,7 @@ class AttemptRunner:
             if runtime.began >= self.held.deadline:
                 # The answer to its claim came late, or the worker stood still: somebody else may have the job by now.
                 # If nobody has, it need not wait for the reaper.
-                finish: Finish | None = endings.late(self.job)
+                finish: Finish | None = finishes.late(self.job)
             else:
                 begun = True
                 finish = await self._outcome(task)
@@ -160,7 +160,7 @@ class AttemptRunner:
         if self._abort.reason is AbortReason.TIMEOUT:
             return self._timed_out()
         try:
-            return endings.ending(self.job, self._processor.job_type, self._processor.retry, outcome)
+            return finishes.ending(self.job, self._processor.job_type, self._processor.retry, outcome)
         except Exception as error:
             return self._failure(error)
 
@@ -210,10 +210,10 @@ class AttemptRunner:
 
     async def _blockers(self) -> Sequence[Blocker]:
         records = await self._services.store.get_blockers(self.job.id)
-        blockers.check_there(records, self.job.blocker_count)
+        blocker_outputs.check_there(records, self.job.blocker_count)
         if not self._processor.runs_on_blocker_failure:
-            blockers.check_completed(records)
-        return blockers.decoded(self._services.job_types, self._processor.job_type, records)
+            blocker_outputs.check_completed(records)
+        return blocker_outputs.decoded(self._services.job_types, self._processor.job_type, records)
 
     def _called(self, attempt: Attempt[Any, Any]) -> Any:
         """Call the handler where it belongs; what to wait for."""
@@ -244,7 +244,7 @@ class AttemptRunner:
         if self._runtime.ended is not None:
             return None
         if self._abort.reason is AbortReason.WORKER_STOPPING:
-            return endings.interrupted(self.job)
+            return finishes.interrupted(self.job)
         if self._abort.reason is AbortReason.TIMEOUT:
             return self._timed_out()
         if self._abort.reason is not None:
@@ -257,7 +257,7 @@ class AttemptRunner:
             self._services.reports.ignored(self.job, error)
             return None
         if self._abort.reason is AbortReason.WORKER_STOPPING:
-            return endings.interrupted(self.job)
+            return finishes.interrupted(self.job)
         if self._abort.reason is AbortReason.TIMEOUT and not _is_loss(error):
             return self._failure(error) if isinstance(error, HandlerCrashedError) else self._timed_out(error)
         if self._abort.reason is not None or isinstance(error, LeaseLostError):
@@ -267,7 +267,7 @@ class AttemptRunner:
     def _timed_out(self, error: BaseException | None = None) -> Finish:
         killed = isinstance(error, HandlerKilledError)
         seconds = self._processor.hard_timeout if killed else self._processor.timeout
-        return endings.timed_out(self.job, self._processor.retry, seconds or 0.0, killed=killed)
+        return finishes.timed_out(self.job, self._processor.retry, seconds or 0.0, killed=killed)
 
     def _after_loss(self, error: BaseException) -> Finish | None:
         if isinstance(error, LeaseLostError):
@@ -275,7 +275,7 @@ class AttemptRunner:
         return None
 
     def _failure(self, error: BaseException) -> Finish:
-        return endings.failed(self.job, self._processor.retry, error)
+        return finishes.failed(self.job, self._processor.retry, error)
 
     async def _conclude(self, finish: Finish | None) -> None:
         runtime = self._runtime

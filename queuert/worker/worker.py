@@ -10,21 +10,21 @@ from types import TracebackType
 from typing import Any, Self
 
 from queuert.client import AsyncClient, Client
-from queuert.client.recurring import schedule_records
+from queuert.client.schedules import schedule_records
 from queuert.errors import ClosedError, ConfigurationError, DefinitionError
 from queuert.job_types import JobType
 from queuert.notify.adapter import Topic
 from queuert.observability.adapter import Observers
 from queuert.observability.events import RetentionMissing
-from queuert.recurrence import Recurring, hint_key
+from queuert.schedules import Recurring, hint_key
 from queuert.state.async_store import AsyncStore
 from queuert.state.risks import tell_risks
 from queuert.worker.executors import check_not_importing_main
 from queuert.worker.health import Health
 from queuert.worker.middleware import Middleware
-from queuert.worker.parts import WorkerParts
 from queuert.worker.prefetch import INPUT_BYTES
 from queuert.worker.processors import Processors, merged
+from queuert.worker.runtime import WorkerParts
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _BESIDES_HANDLERS = 4

@@ -52,7 +52,7 @@ def _looks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that stops gives up what is slow. Here nothing hangs: all that it does last is done, however long."""
-    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", WAIT)
+    monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT)
     monkeypatch.setattr("queuert.worker.lease_keeper._STOP_TIMEOUT", WAIT)
 
 

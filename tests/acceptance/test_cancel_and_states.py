@@ -21,7 +21,7 @@ from queuert import (
 )
 from queuert.errors import ChainCancelledError, ChainNotFoundError, JobNotFoundError
 from queuert.observability.events import AttemptAborted, AttemptRetried, AttemptStarted, ChainClosed
-from queuert.state.listing import Page
+from queuert.state.paging import Page
 from tests.acceptance.support import LATER, WAIT, Gate, Ground, anything, echo, number, text, until
 
 last = JobType("last", input=int, output=int)

@@ -121,7 +121,7 @@ async def test_a_worker_in_trouble_tells_the_application(
     async def broken(sweeper: Any) -> float:
         raise RuntimeError("no sweeping today")
 
-    monkeypatch.setattr("queuert.worker.sweeper.Sweeper._step", broken)
+    monkeypatch.setattr("queuert.worker.maintenance.Sweeper._step", broken)
     chain, _ = await _delivered(ground, app, server)
     assert await chain.result() == "delivered"
     assert "the worker is in trouble: RuntimeError: no sweeping today" in app.heard
@@ -434,8 +434,8 @@ def test_deliveries_are_kept_for_a_day_and_failed_ones_for_a_week() -> None:
 
 async def test_what_is_kept_by_outcome(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     """B06: by the age of each outcome; here all that was delivered goes, and what failed stays."""
-    monkeypatch.setattr("queuert.worker.sweeper.SWEEP_EVERY", 0.01)
-    monkeypatch.setattr("queuert.worker.sweeper._FIRST", 0.01)
+    monkeypatch.setattr("queuert.worker.maintenance.SWEEP_EVERY", 0.01)
+    monkeypatch.setattr("queuert.worker.maintenance._FIRST", 0.01)
 
     async def handler(attempt: Any) -> Any:
         return attempt.fail("no good") if attempt.input < 0 else attempt.input

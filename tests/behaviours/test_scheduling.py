@@ -10,7 +10,7 @@ import pytest
 from queuert import Attempt, ChainStatus, JobStatus, NewChain, after, at
 from queuert.errors import JobNotFoundError, JobNotTriggerableError
 from queuert.observability.events import AttemptCompleted, AttemptContinued, AttemptRetried, AttemptStarted
-from queuert.schedules import Schedule
+from queuert.run_at import Schedule
 from tests.behaviours.support import PATIENT, World, echo, last, middle, number, total
 from tests.worker.support import Gate
 

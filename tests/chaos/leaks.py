@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from queuert import Processors
-from queuert.client.starts import NewChain
+from queuert.new_chain import NewChain
 from queuert.observability.events import AttemptCompleted, Event, ListenerRestored
 from queuert.testing.chaos import Workload
 from queuert.testing.chaos.worker import EventRecords

@@ -28,7 +28,7 @@ from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
 from queuert.state.redis import scripts
 from queuert.worker.claimer import Claimer
 from queuert.worker.lease_keeper import LeaseKeeper
-from queuert.worker.parts import WorkerParts
+from queuert.worker.runtime import WorkerParts
 
 
 class MutantIsGoneError(Exception):

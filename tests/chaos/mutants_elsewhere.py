@@ -15,7 +15,7 @@ from unittest import mock
 
 from queuert.state.adapter import ClaimedJob, ClaimRequest
 from queuert.state.redis.async_store import AsyncRedisStore
-from queuert.state.sqlite import claiming, finishing, link
+from queuert.state.sqlite import claiming, connection, finishing
 from queuert.state.sqlite.statements import statements
 from tests.chaos.mutants import Edit, Mutant, broken_script
 
@@ -43,7 +43,7 @@ def _sqlite_by_worker() -> AbstractContextManager[Any]:
 
 
 def _sqlite_without_fence() -> AbstractContextManager[Any]:
-    look = link.first
+    look = connection.first
 
     def blindly(connection: Any, name: str, /, **values: Any) -> Any:
         found = look(connection, name, **values)

@@ -31,7 +31,7 @@ from queuert.notify import InProcessNotify
 from queuert.observability.events import AttemptCompleted, ListenerLost, ListenerRestored, StateFailed
 from queuert.state import AsyncStore
 from queuert.state.adapter import ClaimedJob, ReapedJob, ReapRequest
-from queuert.testing.conformance.building import claim_one, complete, job, read, start
+from queuert.testing.conformance.builders import claim_one, complete, job, read, start
 from queuert.testing.events import EventLog
 from queuert.testing.fault_proxy import FaultProxy
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import queuert.testing.chaos.invariants_of_chains
+import queuert.testing.chaos.chain_invariants
 import queuert.testing.chaos.invariants_of_sharing  # noqa: F401  (both register their checks)
 from queuert.testing.chaos.history import History
 

@@ -15,18 +15,18 @@ from typing import Any
 import pytest
 
 from queuert.cli import main
-from queuert.cli.failures import Exit
-from queuert.testing.chaos import PROFILES, ChaosSettings, files, growth, run, run_chaos, zygote
+from queuert.cli.exit_codes import Exit
+from queuert.testing.chaos import PROFILES, ChaosSettings, files, fork_server, memory_growth, run, run_chaos
 from queuert.testing.chaos.catalogue import WORKERS_KILLED
 from queuert.testing.chaos.display import Display
+from queuert.testing.chaos.dry_run import rehearse
 from queuert.testing.chaos.fleet import Fleet
-from queuert.testing.chaos.gates import STARTS, asked_of
 from queuert.testing.chaos.history import History
 from queuert.testing.chaos.plan import make_plan
 from queuert.testing.chaos.processes import ChaosError, Nursery
 from queuert.testing.chaos.profiles import STORES
-from queuert.testing.chaos.rehearsal import rehearse
 from queuert.testing.chaos.report import OF_FIGURES, measured
+from queuert.testing.chaos.thresholds import STARTS, asked_of
 from queuert.testing.chaos.workload import load
 from tests.chaos import workload as users
 
@@ -178,11 +178,11 @@ def test_of_starts_of_one_key_the_first_counts() -> None:
 
 def test_a_zygote_that_nobody_listens_to_ends_without_a_word() -> None:
     process = subprocess.Popen(
-        zygote.command(),
+        fork_server.command(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=zygote.environment(),
+        env=fork_server.environment(),
     )
     assert process.stdout is not None
     process.stdout.close()
@@ -295,12 +295,12 @@ def test_a_run_of_the_whole_size_is_asked_for_all(store: str, name: str) -> None
 
 def test_what_nothing_was_measured_of() -> None:
     history = History()
-    assert growth.unmeasured(history) == set(growth.ALL)
+    assert memory_growth.unmeasured(history) == set(memory_growth.ALL)
     history.add("facts", [{"name": "sessions at rest", "value": 3}, {"name": "connections at rest", "value": 3}])
-    assert growth.unmeasured(history) == set(growth.OF_PROCESSES)
+    assert memory_growth.unmeasured(history) == set(memory_growth.OF_PROCESSES)
     taken = {"role": "worker", "slot": -2, "pid": 1, "at": 1.0, "resident": 1, "files": 1, "kinds": "{}"}
     history.add("resources", [taken | {"rest": "before"}, taken | {"rest": "after"}])
-    assert growth.unmeasured(history) == set()
+    assert memory_growth.unmeasured(history) == set()
     counts = {figure: {"count": number} for number, figure in enumerate(OF_FIGURES.values())}
     empty, full = OF_FIGURES
     assert measured({empty: 0.0, full: 0.0, "drain": 0.0}, counts, ()) == {empty: None, full: 0.0, "drain": 0.0}
@@ -316,8 +316,8 @@ def test_a_whole_run_of_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(run.Conductor, "rest", rest)
     settings = ChaosSettings(replace(SMOKE, workers=1, clients=1), store="sqlite", jobs=3, faults=0, seconds=0.5)
     report = run_chaos(settings, timeline_file=page, report_file=tmp_path / "report.json")
-    assert [name for name in growth.ALL if report.measures[name] is not None] == []
-    for name in growth.ALL:
+    assert [name for name in memory_growth.ALL if report.measures[name] is not None] == []
+    for name in memory_growth.ALL:
         assert f"{name}: not measured" in report.summary()
     assert report.exit_code == 3
     assert (report.silent, report.slow) == ({}, {})

@@ -12,16 +12,16 @@ import psycopg
 import pytest
 
 from queuert.embedded import EmbeddedServerError
-from queuert.testing.chaos import PROFILES, ChaosSettings, growth, resources, run_chaos
+from queuert.testing.chaos import PROFILES, ChaosSettings, memory_growth, resources, run_chaos
 from queuert.testing.chaos.display import Display
 from queuert.testing.chaos.fleet import WITNESS, Fleet
 from queuert.testing.chaos.history import History
+from queuert.testing.chaos.leak_probes import Witnesses
 from queuert.testing.chaos.loading import load_records
 from queuert.testing.chaos.plan import make_plan
 from queuert.testing.chaos.records import read
 from queuert.testing.chaos.resources import can_be_measured, taken_by
 from queuert.testing.chaos.stores import OwnedStore, owned_store
-from queuert.testing.chaos.witnesses import Witnesses
 from tests.conftest import server_is_missing
 
 pytestmark = [
@@ -81,8 +81,8 @@ class Rig:
         history = History(self.store.name)
         load_records(history, self._directory)
         history.add("facts", ({"name": name, "value": value} for name, value in facts.items()))
-        assert growth.witnesses(history) == 2
-        found = growth.growth(history)
+        assert memory_growth.witnesses(history) == 2
+        found = memory_growth.growth(history)
         history.close()
         return found
 
@@ -130,27 +130,27 @@ def test_an_open_file_for_each_connection_that_broke_is_found(tmp_path: Path, st
     with rig_on(store, tmp_path, "files") as rig:
         rig.cut(_CUTS)
         found = rig.measured()
-    assert found[growth.FILES] >= _CUTS
+    assert found[memory_growth.FILES] >= _CUTS
 
 
 def test_an_open_file_for_each_job_is_found_on_sqlite(tmp_path: Path) -> None:
     with rig_on("sqlite", tmp_path, "files_of_jobs") as rig:
         rig.wait_for_jobs(_CUTS)
         found = rig.measured()
-    assert found[growth.FILES] >= _CUTS
+    assert found[memory_growth.FILES] >= _CUTS
 
 
 def test_memory_that_is_kept_for_each_connection_that_broke_is_found(tmp_path: Path) -> None:
     with rig_on("postgres", tmp_path, "memory") as rig:
         rig.cut(_CUTS)
         found = rig.measured()
-    assert found[growth.RESIDENT] > _MOST[growth.RESIDENT]
-    assert found[growth.FILES] <= _MOST[growth.FILES]
+    assert found[memory_growth.RESIDENT] > _MOST[memory_growth.RESIDENT]
+    assert found[memory_growth.FILES] <= _MOST[memory_growth.FILES]
 
 
 def test_a_session_that_no_process_has_is_found(tmp_path: Path) -> None:
     with rig_on("postgres", tmp_path) as rig, psycopg.connect(rig.store.url):
-        assert rig.measured()[growth.SESSIONS] == 1
+        assert rig.measured()[memory_growth.SESSIONS] == 1
 
 
 # --- the parts by themselves ------------------------------------------------------------------------------------------
@@ -173,14 +173,19 @@ def test_what_is_measured() -> None:
     more = (("worker", WITNESS, 1, "after", 104, 29), ("steady client", WITNESS, 2, "after", 53, 12))
     workers = (("worker", 0, 3, "after", 90, 31), ("worker", 1, 4, "after", 90, 12), ("client", 0, 5, "", 90, 99))
     history = history_of(*before, *more, *workers)
-    assert growth.growth(history) == {growth.RESIDENT: 6.0, growth.FILES: 2.0, growth.BEYOND: 1.0, growth.SESSIONS: 0.0}
+    assert memory_growth.growth(history) == {
+        memory_growth.RESIDENT: 6.0,
+        memory_growth.FILES: 2.0,
+        memory_growth.BEYOND: 1.0,
+        memory_growth.SESSIONS: 0.0,
+    }
     fuller = history_of(*before, ("steady client", WITNESS, 2, "before", 49, 12), *more)
-    assert growth.growth(fuller)[growth.FILES] == 0.0
+    assert memory_growth.growth(fuller)[memory_growth.FILES] == 0.0
     less = history_of(*before, *((role, slot, pid, "after", 10, 1) for role, slot, pid, *_ in before))
-    assert not any(growth.growth(less).values())
+    assert not any(memory_growth.growth(less).values())
     facts = {"sessions at rest": 7, "connections at rest": 5}
     less.add("facts", ({"name": name, "value": value} for name, value in facts.items()))
-    assert growth.growth(less)[growth.SESSIONS] == 2.0
+    assert memory_growth.growth(less)[memory_growth.SESSIONS] == 2.0
 
 
 @pytest.mark.parametrize(
@@ -200,7 +205,7 @@ def test_what_the_first_faults_take_up_is_no_growth(curve: list[float], expected
         "resources",
         ({"role": "worker", "slot": WITNESS, "pid": 1, "at": at, "resident": taken} for at, taken in enumerate(curve)),
     )
-    assert growth.growth(history)[growth.RESIDENT] == pytest.approx(expected, abs=5.0)
+    assert memory_growth.growth(history)[memory_growth.RESIDENT] == pytest.approx(expected, abs=5.0)
 
 
 def test_a_witness_that_died_is_missed() -> None:
@@ -209,25 +214,25 @@ def test_a_witness_that_died_is_missed() -> None:
         ("worker", WITNESS, 1, "before", 100, 30), ("steady client", WITNESS, 2, "before", 50, 10),
         ("steady client", WITNESS, 2, "after", 50, 10),
     )  # fmt: skip
-    assert growth.witnesses(history) == 1
+    assert memory_growth.witnesses(history) == 1
     for name in ("full", "soak"):
-        assert ChaosSettings(PROFILES[name], faults=1).gates[growth.WITNESSES] == 2
+        assert ChaosSettings(PROFILES[name], faults=1).gates[memory_growth.WITNESSES] == 2
 
 
 def test_where_nothing_can_be_measured_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(resources, "_PROCESSES", tmp_path)
     assert not can_be_measured()
     settings = ChaosSettings(PROFILES["full"])
-    assert growth.WITNESSES not in settings.gates
-    assert settings.limits.keys().isdisjoint(growth.OF_PROCESSES)
-    assert growth.SESSIONS in settings.limits
-    assert not any(growth.growth(History()).values())
-    assert growth.told(History())["open files of the workers at rest"] == "not measured"
+    assert memory_growth.WITNESSES not in settings.gates
+    assert settings.limits.keys().isdisjoint(memory_growth.OF_PROCESSES)
+    assert memory_growth.SESSIONS in settings.limits
+    assert not any(memory_growth.growth(History()).values())
+    assert memory_growth.told(History())["open files of the workers at rest"] == "not measured"
 
 
 def test_sessions_are_those_of_a_server() -> None:
-    assert growth.SESSIONS in ChaosSettings(PROFILES["full"], store="redis").limits
-    assert growth.SESSIONS not in ChaosSettings(PROFILES["full"], store="sqlite").limits
+    assert memory_growth.SESSIONS in ChaosSettings(PROFILES["full"], store="redis").limits
+    assert memory_growth.SESSIONS not in ChaosSettings(PROFILES["full"], store="sqlite").limits
     assert not ChaosSettings(PROFILES["smoke"]).limits
 
 
@@ -253,9 +258,9 @@ def test_the_whole_command_measures(tmp_path: Path) -> None:
     )
     report = run_chaos(settings, display=Display(quiet=True), timeline_file=tmp_path / "page.html")
     assert not any(report.violations.values()), report.summary()
-    assert report.probes[growth.WITNESSES] == 2
-    assert {report.measures[name] for name in (growth.FILES, growth.BEYOND)} == {0.0}, report.summary()
-    assert growth.RESIDENT not in report.slow
+    assert report.probes[memory_growth.WITNESSES] == 2
+    assert {report.measures[name] for name in (memory_growth.FILES, memory_growth.BEYOND)} == {0.0}, report.summary()
+    assert memory_growth.RESIDENT not in report.slow
     for text in ("growth of open files", "witness, worker", "witness, steady client"):
         assert text in report.summary()
     page = (tmp_path / "page.html").read_text(encoding="utf-8")

@@ -16,11 +16,11 @@ import pytest
 from queuert.embedded import EmbeddedServerError
 from queuert.errors import ConfigurationError
 from queuert.state.redis import RedisState
-from queuert.testing.chaos import PROFILES, ChaosSettings, growth, run_chaos
+from queuert.testing.chaos import PROFILES, ChaosSettings, memory_growth, run_chaos
 from queuert.testing.chaos import fleet as fleet_module
-from queuert.testing.chaos.figures import measures, recoveries, spread
 from queuert.testing.chaos.history import History
 from queuert.testing.chaos.loading import load_records
+from queuert.testing.chaos.metrics import measures, recoveries, spread
 from queuert.testing.chaos.plan import make_plan
 from queuert.testing.chaos.processes import ChaosError, Nursery
 from queuert.testing.chaos.records import Records, Tail, read
@@ -31,7 +31,7 @@ from queuert.testing.chaos.stores.sqlite import OwnedSQLite
 from queuert.testing.chaos.takeovers import takeovers
 from queuert.testing.chaos.timeline import timeline
 from queuert.testing.chaos.workload import load
-from queuert.testing.conformance.building import claim_one, complete, job, start
+from queuert.testing.conformance.builders import claim_one, complete, job, start
 from tests.chaos.support import healthy
 from tests.conftest import server_is_missing
 
@@ -62,7 +62,7 @@ def test_a_report_names_what_is_broken() -> None:
         assert text in broken.summary()
     assert "gates: 1 of 2 reached" in broken.summary()
     assert "TOO LONG" in report(measures={"drain": 61.0}).summary()
-    leaks = report(measures={growth.FILES: 1.0}, limits={growth.FILES: 0.0})
+    leaks = report(measures={memory_growth.FILES: 1.0}, limits={memory_growth.FILES: 0.0})
     assert "TOO MUCH" in leaks.summary()
     assert leaks.exit_code == 3
     found = json.loads(broken.to_json())

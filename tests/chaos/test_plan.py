@@ -15,9 +15,9 @@ from queuert.errors import ConfigurationError
 from queuert.testing.chaos import PROFILES, ChaosSettings
 from queuert.testing.chaos.catalogue import CRASHES, KINDS, WORKERS_KILLED, kinds_of
 from queuert.testing.chaos.faults import INJECTORS
-from queuert.testing.chaos.figures import _PROBES, measures, probes
-from queuert.testing.chaos.growth import SESSIONS
 from queuert.testing.chaos.history import History
+from queuert.testing.chaos.memory_growth import SESSIONS
+from queuert.testing.chaos.metrics import _PROBES, measures, probes
 from queuert.testing.chaos.plan import make_plan
 from queuert.testing.chaos.profiles import STORES
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from queuert.cli import main
-from queuert.cli.failures import Exit
+from queuert.cli.exit_codes import Exit
 from queuert.errors import ConfigurationError
 from queuert.testing.bench import BenchSettings
 from queuert.testing.bench.report import BenchReport, Row

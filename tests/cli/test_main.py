@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from queuert.cli import main
-from queuert.cli.failures import Exit, PrerequisiteError, UsageError, exit_code, one_line, redacted
+from queuert.cli.exit_codes import Exit, PrerequisiteError, UsageError, exit_code, one_line, redacted
 from queuert.errors import ConfigurationError, MigrationError, SchemaMissingError, StateUnavailableError
 from queuert.spark.java import JavaMissingError
 

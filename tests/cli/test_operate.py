@@ -15,8 +15,8 @@ from queuert.cli import main
 from queuert.cli.chains import retry_failed
 from queuert.cli.output import shown
 from queuert.notify.in_process import InProcessNotify
-from queuert.recurrence import Recurring
-from queuert.registry import WorkerBeat
+from queuert.schedules import Recurring
+from queuert.workers import WorkerBeat
 
 number = JobType("number", input=int, output=int)
 step = JobType("step", input=str, output=str)

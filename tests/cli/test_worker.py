@@ -15,7 +15,7 @@ import pytest
 from queuert import Client, JobType, JobTypes, PostgresState
 from queuert.cli import build_parser, main
 from queuert.cli.application import load, merged_job_types
-from queuert.cli.failures import UsageError
+from queuert.cli.exit_codes import UsageError
 from queuert.cli.logs import JsonFormatter
 from queuert.cli.worker import build
 from queuert.errors import ConfigurationError, DuplicateJobTypeError

@@ -29,7 +29,7 @@ from queuert.errors import (
 )
 from queuert.notify.in_process import InProcessNotify
 from queuert.state.adapter import TypeCount
-from queuert.state.listing import ChainFilter, JobFilter, Page, PageRequest, Position
+from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest, Position
 from queuert.state.postgres.counting import Counted, type_counts
 
 number = JobType("number", input=int, output=int)

@@ -31,7 +31,7 @@ from queuert.deduplication import Deduplicate
 from queuert.errors import JobFailedError, PayloadDecodeError
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import AttemptCompleted, AttemptRetried, ChainStarted
-from queuert.recurrence import Recurring
+from queuert.schedules import Recurring
 from queuert.testing import AsyncJobQueue
 from queuert.testing.events import EventLog
 from queuert.worker.after_attempt import EndedAttempt

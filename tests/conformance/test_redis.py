@@ -8,7 +8,7 @@ import redis
 from queuert.embedded import EmbeddedRedis
 from queuert.ids import new_id
 from queuert.state.redis import RedisState
-from queuert.testing.conformance.pytest_glue import conformance_tests
+from queuert.testing.conformance.pytest_plugin import conformance_tests
 from queuert.testing.redis_scan import scan
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from queuert.state.sqlite import SQLiteState
 from queuert.testing.conformance import Colour
-from queuert.testing.conformance.pytest_glue import conformance_tests
+from queuert.testing.conformance.pytest_plugin import conformance_tests
 
 
 class Rows:

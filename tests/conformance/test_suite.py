@@ -15,7 +15,7 @@ from queuert.state import Capability
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.statements import Statements
 from queuert.testing.conformance import Case, Colour, all_cases, run_case
-from queuert.testing.conformance.pytest_glue import conformance_tests
+from queuert.testing.conformance.pytest_plugin import conformance_tests
 from tests.conformance.test_postgres import Rows
 
 CASES = {str(case): case for case in all_cases()}

@@ -12,7 +12,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from queuert.errors import StateError
-from queuert.job_events import EventUpkeep
+from queuert.event_log import EventUpkeep
 from queuert.state.adapter import NewJob
 from queuert.state.postgres import PostgresState, event_days
 from queuert.state.postgres.event_days import Step, Task

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queuert.errors import ConfigurationError
-from queuert.job_events import EventLevel
+from queuert.event_log import EventLevel
 from queuert.policies import RetryPolicy
 from queuert.state.adapter import Finish, FinishKind, NewJob, ReapRequest
 from queuert.state.outside import OutsideCompletion

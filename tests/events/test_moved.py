@@ -11,10 +11,10 @@ from psycopg.conninfo import make_conninfo
 from queuert import Client, JobType, JobTypes, migrations
 from queuert.cli import main
 from queuert.errors import MigrationError
-from queuert.job_events import DatabaseMovedError, EventFilter, EventsLostError, JobEvent
+from queuert.event_log import DatabaseMovedError, EventFilter, EventsLostError, JobEvent
 from queuert.observability.events import StoreAtRisk
 from queuert.state.adapter import NewJob
-from queuert.state.listing import PageRequest
+from queuert.state.paging import PageRequest
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.adoption import adopt, how_moved, plan_adoption
 from queuert.testing.events import EventLog

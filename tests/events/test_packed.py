@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from queuert.job_events import EventFilter, EventKind, JobEvent
+from queuert.event_log import EventFilter, EventKind, JobEvent
 from queuert.jobs import JobError
 from queuert.state.adapter import ClaimedJob, Finish, FinishKind, FinishResult, NewJob
-from queuert.state.listing import PageRequest
+from queuert.state.paging import PageRequest
 from queuert.state.postgres.statements import EVENTS_A_ROW
 from tests.events.support import Scene
 

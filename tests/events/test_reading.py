@@ -10,11 +10,11 @@ import pytest
 
 from queuert import AsyncClient, Client, JobType, JobTypes, NewChain
 from queuert.errors import CapabilityMissingError, ConfigurationError, InvalidCursorError
-from queuert.job_events import EventFilter, EventKind, EventLevel
+from queuert.event_log import EventFilter, EventKind, EventLevel
 from queuert.jobs import JobError, JobStatus
 from queuert.state import StateAdapter
 from queuert.state.adapter import Capability, Finish, FinishKind, NewJob
-from queuert.state.listing import PageRequest
+from queuert.state.paging import PageRequest
 from queuert.state.postgres import PostgresState, event_rows
 from queuert.state.redis import RedisState
 from queuert.state.sqlite import SQLiteState

@@ -13,8 +13,8 @@ from queuert.ids import new_token
 from queuert.jobs import JobError
 from queuert.limits import Limits
 from queuert.policies import RetryPolicy
-from queuert.recurrence import MissedRuns, tick_id
-from queuert.schedules import Schedule
+from queuert.run_at import Schedule
+from queuert.schedules import MissedRuns, tick_id
 from queuert.state.adapter import ClaimRequest, Finish, FinishKind, NewJob, ReapRequest, Renewal
 from queuert.state.outside import OutsideCompletion
 from queuert.state.recurrence import ScheduleRecord

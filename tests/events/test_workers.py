@@ -10,10 +10,10 @@ import pytest
 
 from queuert import Processors
 from queuert.errors import StateError
-from queuert.job_events import EventUpkeep
+from queuert.event_log import EventUpkeep
 from queuert.observability.events import EventLogNotTended, EventLogPostponed, EventLogTended, LoopFailed
-from queuert.state.postgres.async_events import AsyncPostgresEvents
-from queuert.worker import sweeper
+from queuert.state.postgres.async_event_log import AsyncPostgresEvents
+from queuert.worker import maintenance
 from tests.worker.conftest import complaints, stage
 from tests.worker.support import JOB_TYPES, Stage, echo, number
 
@@ -25,10 +25,10 @@ SOME_DAY = date(2026, 1, 1)
 @pytest.fixture(autouse=True)
 def often() -> Iterator[None]:
     """A worker looks at once again."""
-    before = sweeper.SWEEP_EVERY, sweeper._FIRST
-    sweeper.SWEEP_EVERY, sweeper._FIRST = 0.01, 0.01
+    before = maintenance.SWEEP_EVERY, maintenance._FIRST
+    maintenance.SWEEP_EVERY, maintenance._FIRST = 0.01, 0.01
     yield
-    sweeper.SWEEP_EVERY, sweeper._FIRST = before
+    maintenance.SWEEP_EVERY, maintenance._FIRST = before
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ async def test_what_is_left_of_the_log_is_gone_on_with_at_once(
         return left.pop(0) if left else EventUpkeep()
 
     monkeypatch.setattr(AsyncPostgresEvents, "tend_events", tend)
-    monkeypatch.setattr(sweeper, "SWEEP_EVERY", 3600.0)
+    monkeypatch.setattr(maintenance, "SWEEP_EVERY", 3600.0)
     async with stage.worker(processors):
         await stage.log.wait_for(EventLogTended, times=3)
     assert [one.deleted for one in stage.log.of(EventLogTended)] == [5, 5, 1]

@@ -18,8 +18,8 @@ from queuert.errors import JobIdConflictError, StateUnavailableError
 from queuert.ids import new_token
 from queuert.limits import Limits
 from queuert.policies import RetryPolicy
-from queuert.recurrence import MissedRuns
-from queuert.schedules import after
+from queuert.run_at import after
+from queuert.schedules import MissedRuns
 from queuert.state.adapter import ClaimRequest, Finish, FinishKind, NewJob, ReapRequest
 from queuert.state.outside import OutsideCompletion
 from queuert.state.postgres import PostgresState

@@ -20,7 +20,7 @@ from queuert.state.async_store import AsyncStore
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.testing.events import EventLog
 from queuert.testing.fault_proxy import FaultProxy
-from queuert.worker.returns import Returns
+from queuert.worker.releases import Returns
 from tests.faults.application import Plan, patient, quick
 from tests.faults.ground import WAIT, Ground, until
 
@@ -144,7 +144,7 @@ class Looks:
         self._pause(0.0)
 
     def _pause(self, seconds: float) -> None:
-        self._monkeypatch.setattr("queuert.worker.returns.LATE_SECONDS", seconds)
+        self._monkeypatch.setattr("queuert.worker.releases.LATE_SECONDS", seconds)
 
 
 class Away:

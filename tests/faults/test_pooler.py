@@ -14,7 +14,7 @@ from psycopg.pq import TransactionStatus
 from queuert import AbortReason, AsyncClient, Client, InProcessWorker, JobType, NewChain, PostgresState
 from queuert.errors import ChainCancelledError
 from queuert.notify.postgres import PostgresNotify
-from queuert.notify.times import ListenerTimes
+from queuert.notify.timeouts import ListenerTimes
 from queuert.observability.events import (
     AttemptAborted,
     AttemptCompleted,

@@ -32,7 +32,7 @@ from queuert.state.adapter import ClaimedJob, ClaimRequest, Lease
 from queuert.state.async_store import AsyncStore
 from queuert.testing.events import EventLog
 from queuert.worker.lease_book import HeldLease, LeaseBook
-from queuert.worker.returns import Returns
+from queuert.worker.releases import Returns
 from queuert.worker.runner import AttemptRunner
 from tests.faults.ground import WAIT, until
 
@@ -216,7 +216,7 @@ def returns_of(store: Refusing, *names: str) -> Returns:
 
 
 async def test_one_lease_that_is_refused_does_not_keep_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("queuert.worker.returns._BACKOFF", Backoff(initial=0.0, maximum=0.0))
+    monkeypatch.setattr("queuert.worker.releases._BACKOFF", Backoff(initial=0.0, maximum=0.0))
     store = Refusing()
     returns = returns_of(store, "a", "bad", "b", "c", "d")
     while len(store.released) < 4:
@@ -226,7 +226,7 @@ async def test_one_lease_that_is_refused_does_not_keep_the_others(monkeypatch: p
 
 
 async def test_a_release_that_hangs_holds_up_a_claim_once_and_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("queuert.worker.returns.PATIENCE", 0.0)
+    monkeypatch.setattr("queuert.worker.releases.PATIENCE", 0.0)
     store = Refusing(hangs=True)
     returns = returns_of(store, "a")
     for _ in range(3):

@@ -9,10 +9,10 @@ import pytest
 
 from queuert import migrations
 from queuert.embedded import EmbeddedServerError
-from queuert.job_events import EventFilter, EventsLostError
+from queuert.event_log import EventFilter, EventsLostError
 from queuert.state import Store
 from queuert.state.adapter import NewJob
-from queuert.state.listing import PageRequest
+from queuert.state.paging import PageRequest
 from queuert.state.postgres import PostgresState
 from tests.conftest import server_is_missing
 from tests.faults.standby import Pair

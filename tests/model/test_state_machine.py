@@ -27,7 +27,7 @@ from queuert.errors import (
 from queuert.ids import new_id, new_token
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.policies import RetryPolicy
-from queuert.schedules import Schedule
+from queuert.run_at import Schedule
 from queuert.state import Store
 from queuert.state.adapter import (
     ClaimedJob,

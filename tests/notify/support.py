@@ -13,7 +13,7 @@ import psycopg
 import redis
 
 from queuert.notify import Hint, InProcessNotify, NotifyAdapter, Subscription, Topic
-from queuert.notify.payloads import MARK
+from queuert.notify.encoding import MARK
 from queuert.notify.postgres import ListenerTimes
 from queuert.observability import Observers
 from queuert.observability.events import Event, ListenerLost, ListenerRestored

@@ -34,10 +34,10 @@ from queuert.notify.postgres import PostgresNotify
 from queuert.notify.redis import RedisNotify
 from queuert.state.adapter import NewJob
 from queuert.state.async_store import AsyncStore
-from queuert.state.postgres import PostgresState, wire
+from queuert.state.postgres import PostgresState, protocol
 from queuert.state.postgres.settings import Place
 from queuert.testing.conformance import Colour, Stores
-from queuert.testing.conformance.building import started_and_claimed
+from queuert.testing.conformance.builders import started_and_claimed
 from tests.conftest import StartPostgres
 from tests.notify.conftest import NewPostgresParty
 from tests.notify.support import WAIT, Gate, Heard, Wiretap, held, wiretap
@@ -52,15 +52,15 @@ JOB_TYPES = JobTypes(work)
 @pytest.fixture
 def always_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """No hint waits for others."""
-    monkeypatch.setattr("queuert.notify.postgres.gathering.SHORTEST", 0.0)
-    monkeypatch.setattr("queuert.notify.postgres.gathering.LONGEST", 0.0)
+    monkeypatch.setattr("queuert.notify.postgres.throttle.SHORTEST", 0.0)
+    monkeypatch.setattr("queuert.notify.postgres.throttle.LONGEST", 0.0)
 
 
 @pytest.fixture
 def never_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """After one hint all others wait."""
-    monkeypatch.setattr("queuert.notify.postgres.gathering.SHORTEST", HOUR)
-    monkeypatch.setattr("queuert.notify.postgres.gathering.LONGEST", HOUR)
+    monkeypatch.setattr("queuert.notify.postgres.throttle.SHORTEST", HOUR)
+    monkeypatch.setattr("queuert.notify.postgres.throttle.LONGEST", HOUR)
 
 
 def plain(id: str, **others: Any) -> NewJob:
@@ -334,7 +334,7 @@ async def test_a_connection_lost_after_the_answer_loses_the_hint_alone(
     dsn: str, stores: Stores, new_postgres_party: NewPostgresParty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, party = await stores.open(connections=1), new_postgres_party(dsn)
-    received, asked = wire._received, []
+    received, asked = protocol._received, []
 
     def lost(pgconn: Any) -> Any:
         asked.append(pgconn)
@@ -342,7 +342,7 @@ async def test_a_connection_lost_after_the_answer_loses_the_hint_alone(
             raise OperationalError("lost")
         return (yield from received(pgconn))
 
-    monkeypatch.setattr(wire, "_received", lost)
+    monkeypatch.setattr(protocol, "_received", lost)
     assert not await went_along(store, party.adapter, plain("a"))
     await store.start_jobs([plain("b")])
     [first, second] = await store.get_chains(["a", "b"])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuert.notify.payloads import MARK, MAX_BYTES, MAX_TEXTS, WILDCARD, decode, encode
+from queuert.notify.encoding import MARK, MAX_BYTES, MAX_TEXTS, WILDCARD, decode, encode
 
 ANY_TEXT = st.text(st.characters(exclude_categories=()))
 

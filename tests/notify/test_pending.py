@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from queuert.notify import Topic
-from queuert.notify.pending import MAX_KEY_LENGTH, MAX_KEYS, Pending
+from queuert.notify.outbox import MAX_KEY_LENGTH, MAX_KEYS, Pending
 
 
 def test_each_key_waits_once() -> None:

@@ -17,7 +17,7 @@ from psycopg.conninfo import make_conninfo
 
 from queuert.errors import ConfigurationError
 from queuert.notify import Hint, Topic
-from queuert.notify.payloads import MARK, WILDCARD, decode
+from queuert.notify.encoding import MARK, WILDCARD, decode
 from queuert.notify.postgres import ListenerTimes, PostgresNotify
 from queuert.observability.events import HintDropped, ListenerLost, ListenerRestored
 from tests.notify.conftest import NewPostgresParty

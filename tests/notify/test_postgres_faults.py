@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 
 from queuert.notify import Topic
 from queuert.notify.postgres import PostgresNotify
-from queuert.notify.postgres.wire import Wire
+from queuert.notify.postgres.connection import Wire
 from queuert.observability.events import HintDropped, ListenerLost, ListenerRestored
 from queuert.testing.fault_proxy import FaultProxy
 from tests.conftest import StartPostgres

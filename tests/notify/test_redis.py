@@ -17,7 +17,7 @@ import redis.asyncio
 
 from queuert.errors import ConfigurationError, InvalidIdentifierError
 from queuert.notify import Hint, Topic
-from queuert.notify.payloads import MARK, MAX_BYTES, WILDCARD, decode
+from queuert.notify.encoding import MARK, MAX_BYTES, WILDCARD, decode
 from queuert.notify.redis import ListenerTimes, RedisNotify
 from queuert.observability.events import HintDropped, ListenerLost, ListenerRestored
 from tests.conftest import StartRedis

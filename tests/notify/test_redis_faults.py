@@ -11,7 +11,7 @@ import redis
 
 from queuert.notify import Topic
 from queuert.notify.redis import RedisNotify
-from queuert.notify.redis.wire import Wire
+from queuert.notify.redis.connection import Wire
 from queuert.observability.events import HintDropped, ListenerLost, ListenerRestored
 from queuert.testing.fault_proxy import FaultProxy
 from tests.addresses import as_user as with_user

@@ -16,8 +16,8 @@ from queuert.notify import Hint, Topic
 from queuert.notify.sqlite import SQLiteNotify
 from queuert.observability.events import ListenerLost, ListenerRestored
 from queuert.state.sqlite import SQLiteState
-from queuert.state.sqlite.hints import KEPT
-from queuert.testing.conformance.building import job
+from queuert.state.sqlite.notifications import KEPT
+from queuert.testing.conformance.builders import job
 from tests.notify.support import START, Party
 
 NewParty = Callable[[], Party]

@@ -12,8 +12,8 @@ import pytest
 
 from queuert.jobs import AbortReason, ChainStatus, JobError
 from queuert.observability import LogObservability, Observers, events
+from queuert.observability.escaping import MAX_LENGTH, escape
 from queuert.observability.log import SENTENCES
-from queuert.observability.text import MAX_LENGTH, escape
 
 EVENTS = [
     value

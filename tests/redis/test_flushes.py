@@ -16,8 +16,8 @@ from queuert.errors import ConfigurationError, JobIdConflictError, StateError, S
 from queuert.ids import new_id
 from queuert.state.adapter import NewJob, StartedJob
 from queuert.state.redis import RedisState
-from queuert.state.redis.flushing import queued
 from queuert.state.redis.scripts import script
+from queuert.state.redis.waitaof import queued
 from queuert.testing.conformance import Colour
 from queuert.testing.conformance.registry import Case, run_case
 from queuert.testing.fault_proxy import FaultProxy

@@ -24,7 +24,7 @@ from queuert.observability.events import AttemptCompleted, JobReaped, LeasesRene
 from queuert.policies import RetryPolicy
 from queuert.state.adapter import ClaimedJob, ClaimRequest, NewJob, ReapRequest, Renewal
 from queuert.state.redis import RedisState
-from queuert.testing.conformance.building import complete
+from queuert.testing.conformance.builders import complete
 from queuert.testing.events import EventLog
 from queuert.testing.redis_scan import scan
 

@@ -15,7 +15,7 @@ from queuert.embedded import EmbeddedRedis
 from queuert.errors import ChainNotFoundError, StateUnavailableError
 from queuert.observability.events import AttemptAborted, LoopFailed, StateFailed, WorkerStopped
 from queuert.state.adapter import ClaimRequest, Lease, NewJob, ReapRequest, Renewal
-from queuert.state.redis import RedisState, requests
+from queuert.state.redis import RedisState, encode
 from queuert.testing.fault_proxy import FaultProxy
 from tests.conftest import StartRedis
 from tests.faults.ground import WAIT, WorkerProcess, until
@@ -267,10 +267,10 @@ async def test_a_primary_that_became_a_replica_is_left(private_redis: StartRedis
 def test_leases_are_by_the_servers_clock() -> None:
     """No script is told a time by its caller, so clocks of clients cannot matter."""
     texts = [
-        *requests.claim(ClaimRequest({"a": 60.0}, 1, "holder", "token"), 1),
-        *requests.renewals([Renewal(Lease("id", "token"), LEASE.seconds)]),
-        *requests.reap(ReapRequest({})),
-        *requests.start([NewJob("id", "a", "{}")]),
+        *encode.claim(ClaimRequest({"a": 60.0}, 1, "holder", "token"), 1),
+        *encode.renewals([Renewal(Lease("id", "token"), LEASE.seconds)]),
+        *encode.reap(ReapRequest({})),
+        *encode.start([NewJob("id", "a", "{}")]),
     ]
     # Microseconds since 1970 have sixteen digits.
     assert not [text for text in texts if re.search(r"\d{16}", text)]

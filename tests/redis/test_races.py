@@ -16,7 +16,7 @@ from queuert.state.adapter import ClaimedJob, ReapRequest, Renewal
 from queuert.state.outside import OutsideCompletion
 from queuert.state.redis import RedisState
 from queuert.state.redis.async_store import AsyncRedisStore
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     AT_ONCE,
     ask,
     complete,

@@ -13,14 +13,14 @@ from queuert.deduplication import Deduplicate
 from queuert.errors import QueuertError
 from queuert.ids import new_token
 from queuert.limits import Limits
-from queuert.registry import WorkerBeat
 from queuert.state.adapter import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, ReapRequest
-from queuert.state.listing import JobFilter, PageRequest
+from queuert.state.paging import JobFilter, PageRequest
 from queuert.state.redis import RedisState
 from queuert.state.redis.sync_store import RedisStore
 from queuert.state.retention import RetireRequest
-from queuert.testing.conformance.building import LAST_ATTEMPT, complete, due_later, fail, go_on
+from queuert.testing.conformance.builders import LAST_ATTEMPT, complete, due_later, fail, go_on
 from queuert.testing.redis_scan import scan
+from queuert.workers import WorkerBeat
 
 Client: TypeAlias = Any
 NAMESPACE = "damaged [x]*"

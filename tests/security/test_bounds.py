@@ -15,8 +15,8 @@ import pytest
 from queuert import JobType
 from queuert.codecs import PayloadFormat, ZlibCodec
 from queuert.errors import ConfigurationError, InvalidCursorError, PayloadDecodeError, PayloadError
-from queuert.recurrence import Recurring, TickSpec
-from queuert.state.listing import Position
+from queuert.schedules import Recurring, TickSpec
+from queuert.state.paging import Position
 from tests.security.test_statements import sources
 
 MEGABYTE = 1024 * 1024

@@ -10,14 +10,14 @@ import psycopg
 import pytest
 
 from queuert.deduplication import Deduplicate
-from queuert.job_events import EventFilter, EventLevel
-from queuert.state.listing import ChainFilter, PageRequest
+from queuert.event_log import EventFilter, EventLevel
+from queuert.state.paging import ChainFilter, PageRequest
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.roles import Role
 from queuert.state.postgres.statements import Statements, _texts
 from queuert.state.postgres.sync_store import PostgresStore
 from queuert.testing.conformance import Colour
-from queuert.testing.conformance.building import job
+from queuert.testing.conformance.builders import job
 from queuert.testing.conformance.registry import Case, all_cases, run_case
 from tests.conformance.test_postgres import Rows
 from tests.redis.test_identifiers import Tour

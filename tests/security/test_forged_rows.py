@@ -12,7 +12,7 @@ import pytest
 from psycopg.errors import InsufficientPrivilege
 
 from queuert import PostgresState, migrations
-from queuert.recurrence import MissedRuns, tick_id
+from queuert.schedules import MissedRuns, tick_id
 from queuert.state import Store
 from queuert.state.adapter import NewJob, StartedJob
 from queuert.state.postgres.event_days import Step, Task

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from queuert import AsyncClient, Client, InProcessWorker, JobType, JobTypes, PostgresState
 from queuert.errors import JobFailedError
+from queuert.notify.encoding import decode
 from queuert.notify.in_process import InProcessNotify
-from queuert.notify.payloads import decode
 from queuert.worker import Processors
 from tests.security.test_statements import sources
 
@@ -24,10 +24,10 @@ NEVER_IMPORTED = {"marshal", "shelve", "dill", "jsonpickle", "yaml", "cPickle"}
 
 UNPICKLES = {
     # Between a worker and the child processes that it starts itself, over a socket pair that nobody else has.
-    "queuert/worker/process_child.py",
-    "queuert/worker/process_executor.py",
-    "queuert/worker/process_handle.py",
-    "queuert/worker/process_runtime.py",
+    "queuert/worker/processes/child.py",
+    "queuert/worker/processes/executor.py",
+    "queuert/worker/processes/handle.py",
+    "queuert/worker/processes/child_attempt.py",
 }
 
 IMPORTS_BY_NAME = {

@@ -27,7 +27,7 @@ from queuert.errors import ConfigurationError, MigrationError, SchemaMissingErro
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import ChainStarted, EventLogNotTended
 from queuert.policies import RetryPolicy
-from queuert.recurrence import Recurring
+from queuert.schedules import Recurring
 from queuert.state.postgres import bulk, bulk_commit, bulk_streams
 from queuert.state.postgres.bulk import BulkSettings, bulk_session
 from queuert.state.postgres.roles import Role, grant_roles, role_names, roles_sql

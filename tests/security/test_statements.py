@@ -23,9 +23,9 @@ SQL = re.compile(
 SENT = {
     # Numbers that were rounded, and one of a few words.
     "queuert/notify/sqlite.py": 1,
-    "queuert/state/sqlite/link.py": 2,
+    "queuert/state/sqlite/connection.py": 2,
     # A snapshot's name, of hexadecimal digits: test_names.py.
-    "queuert/state/postgres/exporting.py": 1,
+    "queuert/state/postgres/copy_export.py": 1,
     # The schema's name, checked by queuert.migrations, and quoted besides.
     "alembic/env.py": 4,
     # Constants of the migrations' own.
@@ -46,11 +46,11 @@ COMPOSED = {
     "queuert/notify/postgres/session.py",
     # The names of schemas, and of days, which come from dates.
     "queuert/state/postgres/event_days.py",
-    "queuert/state/postgres/exporting.py",
+    "queuert/state/postgres/copy_export.py",
     # Columns, conditions and orders out of fixed lists; values are bound.
     "queuert/spark/read/sql.py",
     "queuert/spark/read/csv_arrow.py",
-    "queuert/state/sqlite/link.py",
+    "queuert/state/sqlite/connection.py",
     "queuert/state/sqlite/listing.py",
     # A password of hexadecimal digits, for a server without a client.
     "queuert/embedded/postgres.py",

@@ -15,11 +15,11 @@ from queuert.errors import StateUnavailableError
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import StoreAtRisk
 from queuert.state.adapter import StateAdapter
-from queuert.state.postgres.transport import connection_risks
+from queuert.state.postgres.tls import connection_risks
 from queuert.state.redis import RedisState
 from queuert.state.redis.settings import RedisSettings
-from queuert.state.redis.transport import address_risks
-from queuert.state.transport import is_remote
+from queuert.state.redis.tls import address_risks
+from queuert.state.tls import is_remote
 from queuert.testing.events import EventLog
 from tests.security.certificates import Authority, TlsFront
 
@@ -144,7 +144,7 @@ def test_what_is_warned_of(host: str, encrypted: bool, mode: str | None, risks: 
 
 def test_the_warning_reaches_the_log(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server's address is that of another machine, as far as this process can see."""
-    monkeypatch.setattr("queuert.state.transport.is_remote", lambda host: True)
+    monkeypatch.setattr("queuert.state.tls.is_remote", lambda host: True)
     [told] = use(PostgresState(dsn))
     assert (told.adapter, told.risk) == ("PostgresState", "not encrypted")
     assert "sslmode is prefer" in told.advice

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from queuert.extras import needing_extras
+from queuert.optional_packages import needing_extras
 
 PROGRAM = """
 import sys

@@ -20,8 +20,8 @@ from queuert.errors import ConfigurationError
 from queuert.observability.events import CommitRefused, SparkUnreachable
 from queuert.spark import enqueue, register, request, run_in_scope, snapshot, spark_scope
 from queuert.spark.errors import BadRowsError, FenceLostError, SparkOptionError, found_in
+from queuert.spark.handlers.progress import SparkProgress
 from queuert.spark.history import run_history
-from queuert.spark.scope.progress import SparkProgress
 from tests.spark.scope_support import OFTEN, TAKE, WAIT, check_stop
 from tests.spark.support import numbers, resize
 from tests.worker.support import Stage, number, text

@@ -34,11 +34,11 @@ from queuert.errors import (
     UnknownJobTypeError,
     WaitTimeoutError,
 )
+from queuert.spark.driver.driver import request, start_rows
+from queuert.spark.driver.output_schema import spark_type
+from queuert.spark.driver.result_frames import results
+from queuert.spark.driver.waiting import ProgressLine, WaitProgress, chains_of_write, wait_all, wait_write
 from queuert.spark.errors import SparkColumnError, WriteTimeoutError
-from queuert.spark.requests.driver import request, start_rows
-from queuert.spark.requests.output_schema import spark_type
-from queuert.spark.requests.result_frames import results
-from queuert.spark.requests.waiting import ProgressLine, WaitProgress, chains_of_write, wait_all, wait_write
 from tests.spark.scope_support import WAIT
 from tests.worker.support import Stage
 

@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from queuert import JobType
-from queuert.spark.write.checking import RowChecker
 from queuert.spark.write.columns import Columns
+from queuert.spark.write.validation import RowChecker
 
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896
 FIRST_MICROSECOND = -62_135_596_800 * 1_000_000

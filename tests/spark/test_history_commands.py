@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from queuert.cli import main
-from queuert.cli.failures import Exit
+from queuert.cli.exit_codes import Exit
 
 pytestmark = [pytest.mark.spark]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructField, StructType
 
-from queuert.job_events import EventKind
+from queuert.event_log import EventKind
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.spark import enqueue
 from queuert.spark.datasource import QueuertDataSource

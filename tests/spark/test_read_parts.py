@@ -14,10 +14,10 @@ from queuert.spark.errors import OffsetError, SparkOptionError
 from queuert.spark.options import parse_options
 from queuert.spark.read.columns import Column, Kind, chosen_columns
 from queuert.spark.read.csv_arrow import CsvDecoder
-from queuert.spark.read.moments import moments
 from queuert.spark.read.offsets import Offset, split
 from queuert.spark.read.options import ReadOptions, StreamReadOptions
 from queuert.spark.read.sql import Day, attempt_queries, block_ranges, day_ranges, event_queries, id_ranges, job_queries
+from queuert.spark.read.timestamps import moments
 
 
 def options(**given: str) -> ReadOptions:

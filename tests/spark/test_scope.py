@@ -15,7 +15,7 @@ from pyspark import TaskContext
 from queuert import AbortReason, Attempt, JobStatus, Outcome, RetryPolicy
 from queuert.errors import ConfigurationError, DefinitionError
 from queuert.observability.events import AttemptAborted, AttemptFailed, AttemptInterrupted, CommitRefused
-from queuert.spark.scope.scope import run_in_scope, spark_scope
+from queuert.spark.handlers.scope import run_in_scope, spark_scope
 from tests.spark.scope_support import (
     OFTEN,
     TAKE,

@@ -12,9 +12,9 @@ import pytest
 
 from queuert import Attempt, Outcome
 from queuert.observability.events import SparkProgressed, SparkUnreachable
-from queuert.spark.scope import scope as scope_module
-from queuert.spark.scope.progress import CAP, SparkProgress, TaskCounts
-from queuert.spark.scope.scope import spark_scope
+from queuert.spark.handlers import scope as scope_module
+from queuert.spark.handlers.progress import CAP, SparkProgress, TaskCounts
+from queuert.spark.handlers.scope import spark_scope
 from tests.spark.scope_support import WAIT
 from tests.worker.support import Stage, number
 

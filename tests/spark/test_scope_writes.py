@@ -13,8 +13,8 @@ from queuert import AbortReason, Attempt, Outcome
 from queuert.errors import LeaseLostError
 from queuert.observability.events import CommitRefused
 from queuert.spark import enqueue, register, spark_scope
+from queuert.spark.handlers.scope import fence_of
 from queuert.spark.options import Fence
-from queuert.spark.scope.scope import fence_of
 from tests.spark.scope_support import OFTEN, TAKE, WAIT, busy, until
 from tests.worker.support import Stage, number, text
 

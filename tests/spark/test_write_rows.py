@@ -18,10 +18,10 @@ from queuert.codecs import PayloadFormat, ZlibCodec
 from queuert.ids import new_id
 from queuert.spark.errors import BadRowsError, SparkColumnError, SparkOptionError, found_in
 from queuert.spark.options import ConnectionOptions, Fence, WriteOptions, parse_options
-from queuert.spark.write.checking import RowChecker
 from queuert.spark.write.columns import Columns, find_columns
 from queuert.spark.write.copy_text import copy_text, new_ids
 from queuert.spark.write.json_text import json_text
+from queuert.spark.write.validation import RowChecker
 
 TEXTS = ["plain", 'quote " and \\ back', "tab\tnewline\nreturn\r", "\x01\x1f", "é ☃ \U0001f600", "", None, "\\N", "{}"]
 

@@ -20,12 +20,12 @@ from typing import Any
 import psycopg
 from psycopg.pq.abc import PGresult
 
-from queuert.state.postgres.failures import mapped_errors
-from queuert.state.postgres.kept import KeptConnection
+from queuert.state.postgres.errors import mapped_errors
+from queuert.state.postgres.pooled_connection import KeptConnection
+from queuert.state.postgres.protocol import Step, sync_begin, sync_exchange
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_store import PostgresStore
-from queuert.state.postgres.wire import Step, sync_begin, sync_exchange
 
 Operation = Callable[[PostgresStore], object]
 """What one party does; its result, or the error it raised, is kept."""

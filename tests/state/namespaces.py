@@ -13,14 +13,14 @@ from queuert.errors import ChainNotFoundError
 from queuert.ids import new_token
 from queuert.observability.events import AttemptStarted
 from queuert.policies import RetryPolicy
-from queuert.recurrence import Recurring
-from queuert.registry import WorkerBeat
+from queuert.schedules import Recurring
 from queuert.state import AsyncStore, StateAdapter
 from queuert.state.adapter import ClaimRequest, NewJob, ReapRequest
-from queuert.state.listing import ChainFilter, JobFilter, PageRequest
+from queuert.state.paging import ChainFilter, JobFilter, PageRequest
 from queuert.state.retention import RetireRequest
-from queuert.testing.conformance.building import claim_one, complete, error_of, eventually, job
+from queuert.testing.conformance.builders import claim_one, complete, error_of, eventually, job
 from queuert.testing.events import EventLog
+from queuert.workers import WorkerBeat
 
 Pair = tuple[StateAdapter, StateAdapter]
 

@@ -19,8 +19,8 @@ from queuert.errors import JobIdConflictError, NotFoundError, NotInStatusError
 from queuert.ids import new_token
 from queuert.jobs import JobError
 from queuert.policies import Keep, Retention, RetryPolicy
-from queuert.recurrence import MissedRuns
-from queuert.schedules import after
+from queuert.run_at import after
+from queuert.schedules import MissedRuns
 from queuert.state.adapter import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, ReapRequest, Renewal
 from queuert.state.outside import OutsideCompletion
 from queuert.state.postgres.sync_store import PostgresStore

@@ -11,7 +11,7 @@ import pytest
 
 from queuert.jobs import ChainStatus
 from queuert.state.adapter import NewJob
-from queuert.state.listing import ChainFilter, PageRequest, Position
+from queuert.state.paging import ChainFilter, PageRequest, Position
 from queuert.state.postgres import pages, parameters, registering
 from queuert.state.postgres.statements import Statements
 from queuert.testing.databases import TemplateDatabases

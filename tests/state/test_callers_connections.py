@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 
 from queuert.errors import ChainNotFoundError, JobIdConflictError, UnsupportedConnectionError
 from queuert.jobs import JobStatus
-from queuert.notify import payloads
+from queuert.notify import encoding
 from queuert.state import Store
 from queuert.state.adapter import NewJob
 from queuert.state.postgres import PostgresState
@@ -202,4 +202,4 @@ def test_hints_go_out_with_the_commit_only(store: Store, dsn: str, connection: p
                 break
             hints.append(hint.payload)
     assert hints[0] == "before the commit"
-    assert set().union(*(payloads.decode(hint) or {"anything"} for hint in hints[1:])) == {"kept", "other"}
+    assert set().union(*(encoding.decode(hint) or {"anything"} for hint in hints[1:])) == {"kept", "other"}

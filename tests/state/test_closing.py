@@ -11,12 +11,12 @@ import redis.asyncio
 
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.connections import AsyncConnections, Connections
-from queuert.state.postgres.kept import AsyncKeptConnection
+from queuert.state.postgres.pooled_connection import AsyncKeptConnection
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.redis import RedisState
 from queuert.state.sync_store import Store
 from queuert.state.threaded import threaded
-from queuert.testing.conformance.building import started_and_claimed, stolen
+from queuert.testing.conformance.builders import started_and_claimed, stolen
 
 WAIT = 20.0
 

@@ -18,9 +18,9 @@ from queuert.jobs import JobStatus
 from queuert.policies import RetryPolicy
 from queuert.state import AsyncStore
 from queuert.state.adapter import ReapRequest, Renewal
-from queuert.state.postgres import PostgresState, kept
+from queuert.state.postgres import PostgresState, pooled_connection
 from queuert.testing.conformance import Colour, Stores
-from queuert.testing.conformance.building import ask, claim_one, complete, eventually, job, read, started_and_claimed
+from queuert.testing.conformance.builders import ask, claim_one, complete, eventually, job, read, started_and_claimed
 from queuert.testing.fault_proxy import FaultProxy
 
 ANSWER_TIMEOUT = 4.0
@@ -93,7 +93,7 @@ async def test_server_is_gone_and_comes_back(store: AsyncStore, proxy: FaultProx
 def at_rest_for_ever(monkeypatch: pytest.MonkeyPatch) -> set[psycopg.BaseConnection[object]]:
     """Whoever takes a connection takes one that has rested for long; those that were given back from now on."""
     given_back: set[psycopg.BaseConnection[object]] = set()
-    for kind in (kept.AsyncKeptConnection, kept.KeptConnection):
+    for kind in (pooled_connection.AsyncKeptConnection, pooled_connection.KeptConnection):
         monkeypatch.setattr(
             kind, "rests_since", property(lambda one: 0.0, lambda one, _: given_back.add(one)), raising=False
         )

@@ -12,7 +12,7 @@ import pytest
 
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state import AsyncStore
-from queuert.state.listing import ChainFilter, JobFilter, PageRequest, Position
+from queuert.state.paging import ChainFilter, JobFilter, PageRequest, Position
 from queuert.state.postgres import PostgresState, counting, pages
 from queuert.state.postgres.statements import Statements
 from queuert.testing.databases import TemplateDatabases

@@ -10,7 +10,7 @@ from queuert.ids import new_token
 from queuert.jobs import ChainStatus, JobError, JobStatus
 from queuert.state import Store
 from queuert.state.adapter import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob
-from queuert.state.listing import ChainFilter, JobFilter, PageRequest
+from queuert.state.paging import ChainFilter, JobFilter, PageRequest
 from queuert.state.postgres import PostgresState
 
 CHAINS = {

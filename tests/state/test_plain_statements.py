@@ -12,7 +12,7 @@ import pytest
 from queuert.errors import JobIdConflictError
 from queuert.ids import new_token
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
-from queuert.schedules import after
+from queuert.run_at import after
 from queuert.state import Store
 from queuert.state.adapter import ClaimedJob, ClaimRequest, Finish, FinishKind, FinishResult, NewJob
 from queuert.state.postgres import PostgresState, finishing, parameters

@@ -17,7 +17,7 @@ from queuert.jobs import AbortReason, JobStatus
 from queuert.state.adapter import NewJob
 from queuert.state.postgres import PostgresState
 from queuert.testing.conformance import Stores
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     AT_ONCE,
     claim_one,
     complete,

@@ -12,7 +12,7 @@ import redis.asyncio
 
 from queuert.embedded.ports import ReservedPort
 from queuert.errors import ConfigurationError, StateError, StateUnavailableError
-from queuert.state.redis.server import Risk, ServerFindings, async_server_findings, sync_server_findings
+from queuert.state.redis.server_check import Risk, ServerFindings, async_server_findings, sync_server_findings
 from tests.conftest import StartRedis
 
 SAFE: dict[str, str | int] = {"appendonly": "yes", "appendfsync": "everysec"}

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from queuert.policies import Keep, Retention
-from queuert.state.postgres import retiring
-from queuert.state.postgres.retiring import Doomed, Place
+from queuert.state.postgres import retention
+from queuert.state.postgres.retention import Doomed, Place
 from queuert.state.postgres.statements import Statements
 from queuert.state.retention import RetireRequest
 from queuert.testing.databases import TemplateDatabases
@@ -82,10 +82,10 @@ def explained(request: pytest.FixtureRequest, connection: psycopg.Connection[Any
 
 
 def test_a_look_at_expired_chains(explained: Callable[..., Plan]) -> None:
-    plan = explained(SQL.find_expired, retiring.expired(None, LIMIT))
+    plan = explained(SQL.find_expired, retention.expired(None, LIMIT))
     assert plan.indexes() == {"job_expiring"}
     assert plan.rows_of("job") <= LIMIT
-    plan = explained(SQL.find_expired, retiring.expired(Place("job", "2001-01-01T00:00:00+00:00"), LIMIT))
+    plan = explained(SQL.find_expired, retention.expired(Place("job", "2001-01-01T00:00:00+00:00"), LIMIT))
     assert plan.rows_of("job") <= LIMIT
 
 
@@ -106,7 +106,7 @@ def test_a_look_at_what_is_not_kept(
     """A page of each stretch, and the entries that are counted."""
     policy, stretches, counted = case
     request = RetireRequest({f"type{number}": policy for number in range(types)})
-    _, values = retiring.unkept(request, None, LIMIT)
+    _, values = retention.unkept(request, None, LIMIT)
     plan = explained(SQL.find_unkept, values)
     assert plan.scanned() == set()
     assert plan.rows_of("job") <= types * (stretches * LIMIT + counted + stretches)
@@ -117,7 +117,7 @@ def test_a_look_from_the_middle(explained: Callable[..., Plan], connection: psyc
     row = connection.execute("SELECT created_at FROM queuert.job WHERE id = 'job100000'").fetchone()
     assert row is not None
     request = RetireRequest({f"type{number}": Retention(completed=Keep(age=1.0)) for number in range(4)})
-    _, values = retiring.unkept(request, Place("job", row[0].isoformat(), "type0", "completed"), LIMIT)
+    _, values = retention.unkept(request, Place("job", row[0].isoformat(), "type0", "completed"), LIMIT)
     plan = explained(SQL.find_unkept, values)
     assert plan.scanned() == set()
     assert plan.rows_of("job") <= 4 * LIMIT
@@ -131,10 +131,10 @@ def test_chains_go(explained: Callable[..., Plan], connection: psycopg.Connectio
         [[f"job{first + number}" for number in range(LIMIT)]],
     ).fetchall()
     doomed = [Doomed(*row) for row in rows]
-    plan = explained(SQL.lock_retiring, retiring.ids(doomed))
+    plan = explained(SQL.lock_retiring, retention.ids(doomed))
     assert plan.scanned() == set()
     assert plan.rows_of("job") <= 2 * LIMIT + 2
-    plan = explained(SQL.retire, retiring.retired(doomed, rows))
+    plan = explained(SQL.retire, retention.retired(doomed, rows))
     assert plan.scanned() == set()
     assert plan.rows_of("job") <= 4 * LIMIT
     assert plan.rows_of("job_blocker") <= 5 * LIMIT

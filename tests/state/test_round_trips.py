@@ -9,7 +9,7 @@ import pytest
 
 from queuert.deduplication import Deduplicate
 from queuert.ids import new_token
-from queuert.schedules import after
+from queuert.run_at import after
 from queuert.state.adapter import ClaimRequest, Finish, FinishKind, NewJob
 from queuert.state.postgres import PostgresState
 from tests.state.interleaving import Explorer, Operation

@@ -12,13 +12,13 @@ import pytest
 from pydantic import BaseModel, field_validator
 
 from queuert import AsyncClient, Client, JobType, JobTypes, NewChain, PostgresState
-from queuert.client.starts import PART
 from queuert.errors import PayloadError
 from queuert.ids import new_ids
-from queuert.schedules import after
+from queuert.new_chain import PART
+from queuert.run_at import after
 from queuert.state.adapter import NewJob
+from queuert.state.postgres.answer_timeout import Watchdog
 from queuert.state.postgres.sync_store import PostgresStore
-from queuert.state.postgres.watchdog import Watchdog
 from queuert.testing.fault_proxy import FaultProxy
 
 
@@ -174,7 +174,7 @@ def test_nobody_gets_a_connection_in_pipeline_mode(dsn: str, store: PostgresStor
 
 def test_slow_models_are_done_before_anything_is_sent(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They may look something up by the same client, whose only connection they would wait for."""
-    monkeypatch.setattr("queuert.client.starts._LONG_PART", -1.0)
+    monkeypatch.setattr("queuert.new_chain._LONG_PART", -1.0)
     with Client(PostgresState(dsn), job_types, connections=1) as client:
 
         class Checked(BaseModel):

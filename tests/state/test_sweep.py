@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from queuert.jobs import JobStatus
-from queuert.schedules import after
+from queuert.run_at import after
 from queuert.state.adapter import NewJob
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.sync_store import PostgresStore

@@ -10,9 +10,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from queuert.registry import WorkerBeat
 from queuert.state import Store
 from queuert.state.postgres import PostgresState
+from queuert.workers import WorkerBeat
 
 HOUR = 3600.0
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from queuert.errors import ConfigurationError, InvalidIdentifierError, PayloadError
 from queuert.job_types import JobType
-from queuert.recurrence import (
+from queuert.schedules import (
     LATENESS,
     MAX_CATCH_UP,
     MissedRuns,

@@ -42,7 +42,7 @@ LOSSES: dict[str, tuple[LiteralString, AbortReason]] = {
 @pytest.fixture(autouse=True)
 def _patient_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that stops waits for handlers that were told to: two seconds may be too short for their endings."""
-    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", WAIT)
+    monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT)
 
 
 @pytest.mark.parametrize("how", LOSSES)

@@ -317,7 +317,7 @@ async def test_a_worker_that_stops_while_it_is_called(stage: Stage, monkeypatch:
 
     monkeypatch.setattr(Completer, "finish", finish)
     # All of it passes, since the hook does not end; and so much is left to write that the job is given back.
-    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", WAIT / 4)
+    monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT / 4)
     handle(stage, "coroutine", lambda: 5, after_attempt=hook)
     worker = stage.worker(grace=0)
     await worker.start()
@@ -364,7 +364,7 @@ class Abandoned:
 async def test_a_thread_that_outlives_its_worker_still_ends(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, colour: str
 ) -> None:
-    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", 0.1)  # The thread ends later than that in any case.
+    monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", 0.1)  # The thread ends later than that in any case.
     called: list[str] = []
     abandoned = Abandoned()
     await abandoned.by(stage, hook_of(colour, lambda ended: called.append(ended.job_id)))
@@ -374,7 +374,7 @@ async def test_a_thread_that_outlives_its_worker_still_ends(
 
 
 def test_a_thread_that_outlives_the_event_loop_still_ends(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", 0.1)
+    monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", 0.1)
     called: list[str] = []
     abandoned = Abandoned()
 

@@ -184,7 +184,7 @@ async def test_jobs_do_not_wait_for_the_long_poll_when_hints_cease(
 @pytest.mark.timeout(6 * WAIT)
 async def test_many_workers_come_and_go_while_jobs_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     # What a worker has not given back by then is lost for as long as its lease lasts: here it may be slow in it.
-    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", WAIT / 4)
+    monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT / 4)
     stage.rows("create table effect (job text)")
 
     @stage.processors.handles(number, retry=AT_ONCE)

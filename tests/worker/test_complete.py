@@ -31,7 +31,7 @@ from tests.worker.support import WAIT, Stage, in_time, number, relay, text
 @pytest.fixture(autouse=True)
 def _patient_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that stops waits for the ends of blocks: two seconds may be too short for them."""
-    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", WAIT)
+    monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT)
 
 
 @pytest.fixture

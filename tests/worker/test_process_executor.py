@@ -41,10 +41,10 @@ from queuert.observability.events import (
     ErrorAfterCompletion,
     HandlerKilled,
 )
-from queuert.worker import process_handle
-from queuert.worker.process_executor import HandlerProcesses
-from queuert.worker.process_handle import ChildProcess
-from queuert.worker.process_messages import Abort
+from queuert.worker.processes import handle
+from queuert.worker.processes.executor import HandlerProcesses
+from queuert.worker.processes.handle import ChildProcess
+from queuert.worker.processes.messages import Abort
 from tests.worker import killable
 from tests.worker.completing import effects_of
 from tests.worker.support import (
@@ -73,13 +73,13 @@ pytestmark = pytest.mark.timeout(12 * WAIT)
 @pytest.fixture(autouse=True)
 def _patient_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that stops waits until processes that are killed have ended: two seconds may be too short for that."""
-    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", WAIT)
+    monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT)
 
 
 @pytest.fixture
 def time_to_listen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handler that is told to stop may be slow in it: it is not killed a second later."""
-    monkeypatch.setattr("queuert.worker.process_executor._TOLD", WAIT)
+    monkeypatch.setattr("queuert.worker.processes.executor._TOLD", WAIT)
 
 
 def runs(pid: int) -> bool:
@@ -366,7 +366,7 @@ async def test_the_hard_timeout_kills_it_with_all_that_it_started(
         finally:
             timers.pop()
 
-    monkeypatch.setattr("queuert.worker.process_executor.timer", timer)
+    monkeypatch.setattr("queuert.worker.processes.executor.timer", timer)
     handles(stage, killable.stay, hard_timeout=1.5, retry=ONCE)
     stage.handles(number, killable.double, executor="process")
     place = tmp_path / "here"
@@ -550,7 +550,7 @@ async def test_a_process_that_died_idle_is_not_killed_for_the_attempt_that_found
 
 async def test_a_process_for_which_there_is_no_thread_does_not_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[subprocess.Popen[bytes]] = []
-    spawn = process_handle._spawn
+    spawn = handle._spawn
 
     def spawn_and_tell(theirs: socket.socket) -> subprocess.Popen[bytes]:
         made.append(spawn(theirs))
@@ -559,7 +559,7 @@ async def test_a_process_for_which_there_is_no_thread_does_not_stay(monkeypatch:
     def no_thread(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(process_handle, "_spawn", spawn_and_tell)
+    monkeypatch.setattr(handle, "_spawn", spawn_and_tell)
     with monkeypatch.context() as short:
         short.setattr(threading.Thread, "start", no_thread)
         with pytest.raises(RuntimeError, match="new thread"):

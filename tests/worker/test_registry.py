@@ -17,10 +17,10 @@ from queuert.errors import StateUnavailableError
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.adapter import Observers
 from queuert.observability.events import StateFailed, WorkerStarted, WorkerStopping
-from queuert.registry import WorkerBeat, WorkerRecord, WorkerState
 from queuert.state.postgres.statements import Statements
-from queuert.worker import lease_keeper, registration
-from queuert.worker.registration import Registration, Subject
+from queuert.worker import heartbeat, lease_keeper
+from queuert.worker.heartbeat import Registration, Subject
+from queuert.workers import WorkerBeat, WorkerRecord, WorkerState
 from tests.worker.support import WAIT, Gate, Stage, echo, in_time, number, text, until
 
 
@@ -33,8 +33,8 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers beat all the time."""
-    monkeypatch.setattr(registration, "EVERY", 0.01)
-    monkeypatch.setattr(registration, "AGAIN", 0.01)
+    monkeypatch.setattr(heartbeat, "EVERY", 0.01)
+    monkeypatch.setattr(heartbeat, "AGAIN", 0.01)
 
 
 def listed(stage: Stage) -> list[WorkerRecord]:
@@ -204,7 +204,7 @@ def test_nothing_else_reads_the_registry() -> None:
 
 def test_a_worker_stays_listed_while_two_beats_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The entry is there until the next beat arrives, though each of the two takes as long as the pause between."""
-    now, takes, lost = 1000.0, registration.EVERY, False
+    now, takes, lost = 1000.0, heartbeat.EVERY, False
     written: list[tuple[float, float]] = []
 
     class Store:
@@ -218,7 +218,7 @@ def test_a_worker_stays_listed_while_two_beats_are_lost(monkeypatch: pytest.Monk
     def store() -> Any:
         return Store()
 
-    monkeypatch.setattr(registration, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(heartbeat, "time", SimpleNamespace(monotonic=lambda: now))
     subject = Subject("holder", "name", ("number",), 1, held=lambda: 0, stopping=lambda: False, begun=now)
     registered = Registration(subject, observers=Observers())
     for outcome in ("written", "lost", "lost", "written", "lost", "lost", "written"):
@@ -229,7 +229,7 @@ def test_a_worker_stays_listed_while_two_beats_are_lost(monkeypatch: pytest.Monk
     assert all(later[0] <= earlier[1] for earlier, later in pairwise(written))
     # One that is refused at once is told again soon.
     lost, takes = True, 0.0
-    assert registered.beat_if_due(store) <= registration.AGAIN
+    assert registered.beat_if_due(store) <= heartbeat.AGAIN
 
 
 async def test_workers_of_two_clients(stage: Stage) -> None:

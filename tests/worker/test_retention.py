@@ -11,7 +11,7 @@ from queuert import Attempt, NewChain, Processors
 from queuert.errors import ConfigurationError
 from queuert.observability.events import AttemptFailed, ChainsRetired
 from queuert.policies import Keep, Retention
-from queuert.worker import sweeper
+from queuert.worker import maintenance
 from tests.worker.support import AT_ONCE, JOB_TYPES, WAIT, Stage, anything, echo, number, relay, text, until
 
 NONE = Keep(count=0)
@@ -20,10 +20,10 @@ NONE = Keep(count=0)
 @pytest.fixture(autouse=True)
 def often() -> Iterator[None]:
     """A worker looks at once again."""
-    before = sweeper.SWEEP_EVERY, sweeper._FIRST
-    sweeper.SWEEP_EVERY, sweeper._FIRST = 0.01, 0.01
+    before = maintenance.SWEEP_EVERY, maintenance._FIRST
+    maintenance.SWEEP_EVERY, maintenance._FIRST = 0.01, 0.01
     yield
-    sweeper.SWEEP_EVERY, sweeper._FIRST = before
+    maintenance.SWEEP_EVERY, maintenance._FIRST = before
 
 
 def left(stage: Stage) -> set[str]:

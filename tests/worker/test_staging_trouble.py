@@ -10,13 +10,13 @@ from queuert.errors import StateError
 from queuert.observability.events import StagingNotTended
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.retention import StagingUpkeep
-from queuert.worker import sweeper
+from queuert.worker import maintenance
 from tests.worker.support import Stage, echo, in_time, number
 
 
 async def test_each_trouble_is_told_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_FIRST", "_BETWEEN_PAGES", "SWEEP_EVERY", "STAGING_EVERY"):
-        monkeypatch.setattr(sweeper, name, 0.0)
+        monkeypatch.setattr(maintenance, name, 0.0)
     looks: Iterator[str | None] = iter(["full", "full", "forbidden", None, "forbidden", "the last"])
 
     async def tend(store: AsyncPostgresStore) -> StagingUpkeep:

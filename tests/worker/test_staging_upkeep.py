@@ -7,9 +7,9 @@ import pytest
 from queuert.observability.events import StagingTended
 from queuert.state.adapter import NewJob
 from queuert.state.postgres.bulk import BulkSettings, bulk_session, copy_rows, make_stage, sweep_staging
-from queuert.state.postgres.sync_steps import fetch
+from queuert.state.postgres.sync_statements import fetch
 from queuert.state.retention import StagingUpkeep
-from queuert.worker import sweeper
+from queuert.worker import maintenance
 from tests.worker.support import Stage, echo, in_time, number
 
 LONG_AGO = "update queuert.bulk_stage set touched_at = touched_at - interval '25 hours' where name = %s"
@@ -28,7 +28,7 @@ def tables(stage: Stage) -> set[str]:
 
 
 async def test_a_worker_drops_what_a_dead_driver_has_staged(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweeper, "_FIRST", 0.0)
+    monkeypatch.setattr(maintenance, "_FIRST", 0.0)
     with bulk_session(BulkSettings(stage.dsn, "queuert")) as session:
         dead, fresh = make_stage(session, "dead"), make_stage(session, "fresh")
         copy_rows(session, dead, ("tag", "place", "id", "input"), [ROW])

@@ -17,7 +17,7 @@ from queuert.observability.events import (
 )
 from queuert.state import AsyncStore
 from queuert.worker.claimer import Claimer
-from queuert.worker.registration import Registration
+from queuert.worker.heartbeat import Registration
 from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, echo, in_time, none_left, number
 
 
@@ -155,7 +155,7 @@ async def test_a_store_out_of_reach_is_a_typed_error(stage: Stage) -> None:
 async def test_an_exception_inside_the_block_passes_after_the_stop(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", WAIT)  # The job is given back, however long it takes.
+    monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT)  # The job is given back, however long it takes.
     gate = Gate()
 
     @stage.processors.handles(number)

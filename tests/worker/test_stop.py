@@ -34,19 +34,19 @@ CLAIMS_THAT_WAIT: LiteralString = (
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that stops waits for handlers that were told to: two seconds may be too short where they do end."""
-    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", WAIT)
+    monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT)
 
 
 @pytest.fixture
 def less_patient(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where they do not, all of it passes; and so much is left to write that their jobs are given back."""
-    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", WAIT / 4)
+    monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT / 4)
 
 
 @pytest.fixture
 def impatient(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing will end: all of it passes, several times."""
-    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", 0.5)
+    monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", 0.5)
 
 
 async def held_leases(stage: Stage) -> int:

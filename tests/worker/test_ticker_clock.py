@@ -12,7 +12,7 @@ import pytest
 from queuert import AsyncClient, InProcessWorker, JobTypes, PostgresState, Processors, Recurring
 from queuert.notify import InProcessNotify
 from queuert.observability.events import ChainStarted
-from queuert.recurrence import TickSpec, earlier_tick, tick_id, tick_of
+from queuert.schedules import TickSpec, earlier_tick, tick_id, tick_of
 from queuert.state.adapter import NewJob, StateAdapter
 from queuert.state.async_store import AsyncStore
 from queuert.state.redis import RedisState
@@ -92,8 +92,8 @@ async def test_a_running_worker_notices_that_the_clock_had_been_ahead(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody else's look was at the wrong time, and nobody starts anew."""
-    monkeypatch.setattr("queuert.worker.ticker.CLOCK_CHECK", 0.0)
-    monkeypatch.setattr("queuert.worker.ticker.LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr("queuert.worker.schedule_runner.CLOCK_CHECK", 0.0)
+    monkeypatch.setattr("queuert.worker.schedule_runner.LONGEST_PAUSE", 0.05)
     async with ground.worker():
         await ground.log.wait_for(ChainStarted)
         ahead = None

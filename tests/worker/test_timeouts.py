@@ -303,7 +303,7 @@ async def test_a_stop_does_not_make_the_attempt_uncounted(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
     # All of it passes where the attempt does not end; and so much is left to write what became of it.
-    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", WAIT / 4)
+    monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT / 4)
     told, go_on = threading.Event(), threading.Event()
 
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:

@@ -10,7 +10,7 @@ import pytest
 
 from queuert import Attempt, RetryPolicy
 from queuert.worker import tracebacks
-from queuert.worker.endings import check_continuation
+from queuert.worker.finishes import check_continuation
 from queuert.worker.tracebacks import text_of
 from tests.worker.support import WAIT, Stage, number
 

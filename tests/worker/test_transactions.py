@@ -31,7 +31,7 @@ LEASE = "select extract(epoch from lease_expires_at)::float8 from queuert.job"
 @pytest.fixture(autouse=True)
 def _patient_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that stops waits for the ends of blocks: two seconds may be too short for them."""
-    monkeypatch.setattr("queuert.worker.parts._AFTER_CANCEL", WAIT)
+    monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT)
 
 
 @pytest.fixture

@@ -5,6 +5,6 @@ nothing while nothing happens. Neither publishers nor subscribers ever wait for 
 """
 
 from queuert.notify.postgres.adapter import PostgresNotify
-from queuert.notify.times import ListenerTimes
+from queuert.notify.timeouts import ListenerTimes
 
 __all__ = ["ListenerTimes", "PostgresNotify"]

@@ -1,4 +1,4 @@
-"""The notify adapter on Postgres; what it shares with others is in :mod:`queuert.notify.listening`."""
+"""The notify adapter on Postgres; what it shares with others is in :mod:`queuert.notify.threaded_adapter`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from queuert.migrations import DEFAULT_SCHEMA
 from queuert.notify.adapter import Announcement, Topic
-from queuert.notify.listener import Listener
-from queuert.notify.listening import ListeningNotify
-from queuert.notify.postgres.announcement import PostgresAnnouncement
-from queuert.notify.postgres.gathering import Gathering
+from queuert.notify.listener_thread import Listener
+from queuert.notify.postgres.connection import Wire
+from queuert.notify.postgres.piggyback import PostgresAnnouncement
 from queuert.notify.postgres.session import Session
-from queuert.notify.postgres.wire import Wire
+from queuert.notify.postgres.throttle import Gathering
 from queuert.notify.subscribers import Subscribers
-from queuert.notify.times import ListenerTimes
+from queuert.notify.threaded_adapter import ListeningNotify
+from queuert.notify.timeouts import ListenerTimes
 from queuert.state.postgres.settings import PostgresSettings
 
 

@@ -11,13 +11,13 @@ from typing import Protocol
 import psycopg
 
 from queuert.notify.adapter import Hint, Topic
-from queuert.notify.payloads import decode, encode
-from queuert.notify.pending import Batch, Pending
-from queuert.notify.postgres.announcement import channel_of
-from queuert.notify.postgres.gathering import Gathering
-from queuert.notify.postgres.wire import QueryRefused, Wire
+from queuert.notify.encoding import decode, encode
+from queuert.notify.outbox import Batch, Pending
+from queuert.notify.postgres.connection import QueryRefused, Wire
+from queuert.notify.postgres.piggyback import channel_of
+from queuert.notify.postgres.throttle import Gathering
 from queuert.notify.subscribers import Subscribers
-from queuert.notify.times import ListenerTimes
+from queuert.notify.timeouts import ListenerTimes
 
 # Nobody needs a hint after a crash, so its commit need not wait for the disk. Set for this one transaction, because a
 # setting of the session would get lost in a pooler.

@@ -4,8 +4,8 @@ One thread with two connections listens and sends. It waits on their sockets and
 while nothing happens. Neither publishers nor subscribers ever wait for the server.
 """
 
-from queuert.extras import needing_extras
-from queuert.notify.times import ListenerTimes
+from queuert.notify.timeouts import ListenerTimes
+from queuert.optional_packages import needing_extras
 
 with needing_extras():
     from queuert.notify.redis.adapter import RedisNotify

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from queuert.notify.adapter import Hint, Topic
-from queuert.notify.payloads import decode, encode
-from queuert.notify.pending import Pending
-from queuert.notify.redis.wire import Lost, Refused, Wire, wait
+from queuert.notify.encoding import decode, encode
+from queuert.notify.outbox import Pending
+from queuert.notify.redis.connection import Lost, Refused, Wire, wait
 from queuert.notify.subscribers import Subscribers
-from queuert.notify.times import ListenerTimes
+from queuert.notify.timeouts import ListenerTimes
 from queuert.notify.waker import Waker
 
 DEAF = (

@@ -15,8 +15,8 @@ from pyspark.sql import functions as f
 
 from queuert.spark.errors import EventsLostError, found_in
 from queuert.spark.history.errors import ArchiveCountError
-from queuert.spark.history.place import Place
 from queuert.spark.history.records import Counts, Manifest
+from queuert.spark.history.source import Place
 from queuert.spark.read.schemas import CHAINS_SCHEMA, EVENTS_SCHEMA, JOBS_SCHEMA
 from queuert.state.postgres.history import ArchivedChain
 

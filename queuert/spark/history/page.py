@@ -8,7 +8,7 @@ from datetime import datetime
 from html import escape
 
 from queuert.spark.history.charts import Points, legend, lines, shown
-from queuert.spark.history.shown import Hour, Percentiles, Shown
+from queuert.spark.history.view_models import Hour, Percentiles, Shown
 
 _MOST_TYPES = 8
 _SHARES = ("p50", "p95", "p99")

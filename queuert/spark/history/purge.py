@@ -27,9 +27,9 @@ from queuert.spark.history.archive import (
     write_run,
     written,
 )
-from queuert.spark.history.place import Place
 from queuert.spark.history.records import Counts, Manifest, Step, new_run, save_manifest, unfinished
 from queuert.spark.history.results import ArchiveResult
+from queuert.spark.history.source import Place
 from queuert.state.postgres.history import ArchivedChain, delete_archived, kept_chains
 
 _WAIT_BATCH = 100

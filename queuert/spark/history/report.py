@@ -12,7 +12,7 @@ from queuert.spark.history.files import Files
 from queuert.spark.history.page import page
 from queuert.spark.history.records import Step, last_watermark, manifests
 from queuert.spark.history.rollups import FAILURES, HOURLY, read_rollup
-from queuert.spark.history.shown import Archived, Failure, Hour, Shown
+from queuert.spark.history.view_models import Archived, Failure, Hour, Shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,9 +15,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import StringType, StructField, StructType
 
 from queuert.spark.history.files import Files
-from queuert.spark.history.place import Place
 from queuert.spark.history.records import Watermark, add_watermark, last_watermark
 from queuert.spark.history.results import RollupResult
+from queuert.spark.history.source import Place
 from queuert.spark.read.sql import ENDINGS
 from queuert.state.postgres.history import HistoryFacts, event_dates
 

@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from queuert.spark.errors import EventsLostError, SnapshotGoneError, SparkOptionError
-from queuert.spark.processes import spare_the_loaded
+from queuert.spark.gc_tuning import spare_the_loaded
 from queuert.spark.read.csv_arrow import DELIMITER, QUOTE, CsvDecoder
 from queuert.spark.read.options import ReadOptions
 from queuert.spark.read.schemas import check_schema
@@ -27,14 +27,14 @@ from queuert.spark.read.sql import (
 )
 from queuert.spark.write.staging import settings_of
 from queuert.state.postgres.bulk import BulkSession
-from queuert.state.postgres.event_cursors import EventCursor, LogState, asked
-from queuert.state.postgres.exporting import (
+from queuert.state.postgres.copy_export import (
     SnapshotReleased,
     TableDropped,
     copy_out,
     export_session,
     fetch_plainly,
 )
+from queuert.state.postgres.event_cursors import EventCursor, LogState, asked
 
 SAMPLED_BLOCKS = 300
 """From how many blocks of a table the ids are taken that cut it into parts."""

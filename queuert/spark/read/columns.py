@@ -1,7 +1,7 @@
 """The columns of the tables that can be read: their names, their types, and the SQL that gives them. Needs no Spark.
 
 Everything comes as the text of COPY. JSON stays text, so that no digit of a number is lost; moments are the bytes that
-the server keeps, as :mod:`queuert.spark.read.moments` has them.
+the server keeps, as :mod:`queuert.spark.read.timestamps` has them.
 """
 
 from __future__ import annotations

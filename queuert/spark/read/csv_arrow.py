@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from queuert.spark.read.columns import Column, Kind
-from queuert.spark.read.moments import moments
+from queuert.spark.read.timestamps import moments
 
 DELIMITER = "\x1f"
 QUOTE = "\x1e"

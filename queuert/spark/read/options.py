@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from queuert._json_faults import text_reason
-from queuert.job_events import EventKind
+from queuert._json_validation import text_reason
+from queuert.event_log import EventKind
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.spark.options import ConnectionOptions, option_name
 from queuert.spark.read.columns import Column, chosen_columns

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from queuert.errors import StateUnavailableError
 from queuert.spark.options import ConnectionOptions, parse_options
 from queuert.spark.write.staging import settings_of
-from queuert.state.postgres.exporting import exported_snapshot
+from queuert.state.postgres.copy_export import exported_snapshot
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from queuert.errors import StateUnavailableError
 from queuert.spark.errors import EventsLostError
-from queuert.spark.processes import spare_the_loaded
+from queuert.spark.gc_tuning import spare_the_loaded
 from queuert.spark.read.batch import Slice, check_dropped, copied, log_state
 from queuert.spark.read.csv_arrow import CsvDecoder
 from queuert.spark.read.offsets import Offset, split
@@ -27,8 +27,8 @@ from queuert.spark.read.schemas import check_schema
 from queuert.spark.read.sql import Query, any_of, stream_query
 from queuert.spark.write.staging import settings_of
 from queuert.state.postgres.bulk import BulkSession
+from queuert.state.postgres.copy_export import export_session, fetch_plainly
 from queuert.state.postgres.event_cursors import EventCursor, LogState, lost_events
-from queuert.state.postgres.exporting import export_session, fetch_plainly
 from queuert.state.postgres.rows import Row
 
 _RESTART = (

@@ -24,10 +24,10 @@ from queuert.spark.errors import (
     shown_offenders,
 )
 from queuert.spark.options import WriteOptions
-from queuert.spark.write.checking import RowChecker
 from queuert.spark.write.columns import Columns, find_columns
 from queuert.spark.write.rejects import Rejects, check_rejects, prefix_of, remove_others, warn_of_left
 from queuert.spark.write.staging import SHOWN, Staged, Staging, settings_of
+from queuert.spark.write.validation import RowChecker
 from queuert.state.postgres.bulk import BulkSession, bulk_session, drop_stage, make_stage, sweep_staging
 from queuert.state.postgres.bulk_commit import (
     BulkResult,
@@ -40,7 +40,7 @@ from queuert.state.postgres.bulk_commit import (
     find_write,
     is_broken,
 )
-from queuert.state.postgres.sync_steps import fetch
+from queuert.state.postgres.sync_statements import fetch
 
 T = TypeVar("T")
 

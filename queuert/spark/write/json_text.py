@@ -1,7 +1,7 @@
 """Columns of Arrow as JSON text, one text a row, without a loop over rows.
 
 What it writes is JSON, but for numbers that are not finite and strings that are not Unicode or hold NUL:
-:mod:`queuert.spark.write.checking` finds those.
+:mod:`queuert.spark.write.validation` finds those.
 """
 
 from __future__ import annotations

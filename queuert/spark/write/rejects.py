@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from queuert.spark.errors import SparkColumnError, SparkOptionError
 from queuert.state.postgres.bulk import BulkSession
-from queuert.state.postgres.sync_steps import fetch
+from queuert.state.postgres.sync_statements import fetch
 
 REASON = "rejected_because"
 

@@ -18,11 +18,11 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from queuert.spark.arrow import pc
 from queuert.spark.errors import StagingLostError
+from queuert.spark.gc_tuning import spare_the_loaded
 from queuert.spark.options import ConnectionOptions
-from queuert.spark.processes import spare_the_loaded
-from queuert.spark.write.checking import Checked, RowChecker
 from queuert.spark.write.copy_text import copy_text
 from queuert.spark.write.rejects import RejectFile, Rejects
+from queuert.spark.write.validation import Checked, RowChecker
 from queuert.state.postgres.bulk import BulkSession, BulkSettings, bulk_session, copy_rows, touch_stage
 
 FLUSH_BYTES = 8 * 1024 * 1024

@@ -14,10 +14,10 @@ from queuert.job_types import JobType
 from queuert.spark.errors import SparkOptionError
 from queuert.spark.options import WriteOptions
 from queuert.spark.write.batch import bulk_start, committed, job_type_of, refuse_bad_rows, winners
-from queuert.spark.write.checking import RowChecker
 from queuert.spark.write.columns import find_columns
 from queuert.spark.write.rejects import Rejects, check_rejects, prefix_of, remove_files, remove_others
 from queuert.spark.write.staging import Staged, Staging, settings_of
+from queuert.spark.write.validation import RowChecker
 from queuert.state.postgres.bulk import STREAM_STAGE, BulkSession, bulk_session
 from queuert.state.postgres.bulk_commit import BulkStart
 from queuert.state.postgres.bulk_streams import commit_batch, forget_staged, last_batch

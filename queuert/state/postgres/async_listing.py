@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from queuert.jobs import ChainRecord, Job
 from queuert.state.adapter import BlockerRecord, TypeCount
-from queuert.state.listing import ChainFilter, JobFilter, Page, PageRequest
+from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.postgres import counting, pages, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
-from queuert.state.postgres.async_steps import fetch
+from queuert.state.postgres.async_statements import fetch
 from queuert.state.postgres.registering import asked_pairs, leaping
 
 

@@ -9,12 +9,12 @@ from psycopg import AsyncConnection, Error
 
 from queuert.jobs import TtlUpdate
 from queuert.policies import checked_ttl
-from queuert.state.postgres import retiring
+from queuert.state.postgres import retention
 from queuert.state.postgres.async_base import AsyncPostgresBase
-from queuert.state.postgres.async_steps import fetch, forget_deleted
+from queuert.state.postgres.async_statements import fetch, forget_deleted
 from queuert.state.postgres.bounds import async_bounded
 from queuert.state.postgres.bulk import DROP_TIMEOUT, is_stage, staged
-from queuert.state.postgres.retiring import Doomed
+from queuert.state.postgres.retention import Doomed
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
 from queuert.state.retention import STAGING_KEPT, WRITES_KEPT, RetireRequest, RetireResult, StagingUpkeep
@@ -27,7 +27,7 @@ class AsyncPostgresRetention(AsyncPostgresBase):
         """Let closed chains expire ``seconds`` from now instead."""
         asked = {"ids": list(ids), "seconds": checked_ttl("result_ttl", seconds)}
         rows = await self._fetch(self._sql.update_result_ttl, asked) if ids else []
-        return retiring.ttl_updates(ids, rows)
+        return retention.ttl_updates(ids, rows)
 
     async def retire(self, request: RetireRequest) -> RetireResult:
         """Delete closed chains that have expired, or that the retention of their type does not keep."""
@@ -37,25 +37,25 @@ class AsyncPostgresRetention(AsyncPostgresBase):
                 return RetireResult((), cursor)
             async with async_bounded(connection):
                 rows = await retire(connection, self._sql, doomed)
-            return RetireResult(retiring.gone(doomed, rows), cursor)
+            return RetireResult(retention.gone(doomed, rows), cursor)
 
     async def _look(self, connection: AsyncConnection[Any], request: RetireRequest) -> tuple[list[Doomed], str | None]:
         """Chains that are to go, of as many as are looked at, and where to go on."""
-        place = retiring.place_of(request)
+        place = retention.place_of(request)
         doomed: list[Doomed] = []
         if place is None or place.type is None:
-            asked = retiring.expired(place, request.limit)
-            doomed = retiring.expired_chains(await fetch(connection, self._sql.find_expired, asked))
+            asked = retention.expired(place, request.limit)
+            doomed = retention.expired_chains(await fetch(connection, self._sql.find_expired, asked))
             if len(doomed) >= request.limit:
-                return doomed, retiring.after_expired(doomed).encode()
+                return doomed, retention.after_expired(doomed).encode()
             place = None
         limit = request.limit - len(doomed)
-        left, unkept = retiring.unkept(request, place, limit)
+        left, unkept = retention.unkept(request, place, limit)
         if not left:
             return doomed, None
         found = await fetch(connection, self._sql.find_unkept, unkept)
-        cursor = retiring.after_unkept(left, found[-1]).encode() if len(found) >= limit else None
-        return doomed + retiring.unkept_chains(found), cursor
+        cursor = retention.after_unkept(left, found[-1]).encode() if len(found) >= limit else None
+        return doomed + retention.unkept_chains(found), cursor
 
     async def tend_staging(self) -> StagingUpkeep:
         """Remove what dead drivers have staged, and forget old bulk writes; each step in a transaction of its own."""
@@ -93,9 +93,9 @@ async def retire(
 
     Rows that others hold are passed over, unless they are to be waited for.
     """
-    lock = retiring.waiting(sql.lock_retiring) if wait else sql.lock_retiring
-    locked = await fetch(connection, lock, retiring.ids(doomed))
-    rows = await fetch(connection, sql.retire, retiring.retired(doomed, locked))
+    lock = retention.waiting(sql.lock_retiring) if wait else sql.lock_retiring
+    locked = await fetch(connection, lock, retention.ids(doomed))
+    rows = await fetch(connection, sql.retire, retention.retired(doomed, locked))
     await forget_deleted(connection, sql, rows)
     return rows
 
@@ -104,4 +104,4 @@ async def delete_expired(connection: AsyncConnection[Any], sql: Statements, ids:
     """Delete those of these chains that have expired, for their ids to be used again; whether any went."""
     async with async_bounded(connection):
         found = await fetch(connection, sql.find_expired_ids, {"ids": list(ids)})
-        return bool(found and await retire(connection, sql, retiring.expired_chains(found), wait=True))
+        return bool(found and await retire(connection, sql, retention.expired_chains(found), wait=True))

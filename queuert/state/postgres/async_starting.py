@@ -12,7 +12,7 @@ from queuert.notify.adapter import Announcement, Topic
 from queuert.state.adapter import NewJob, StartedJob
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_retention import delete_expired
-from queuert.state.postgres.async_steps import (
+from queuert.state.postgres.async_statements import (
     add_blockers,
     begin_callers_transaction,
     fetch,
@@ -22,8 +22,8 @@ from queuert.state.postgres.async_steps import (
     lock_rows,
 )
 from queuert.state.postgres.bounds import async_bounded
-from queuert.state.postgres.callers import async_callers_connection
-from queuert.state.postgres.failures import mapped_errors, was_deadlock
+from queuert.state.postgres.errors import mapped_errors, was_deadlock
+from queuert.state.postgres.external_connections import async_callers_connection
 from queuert.state.postgres.finishing import with_status
 from queuert.state.postgres.repeating import ROUNDS
 from queuert.state.postgres.standing_in import Starts, needs_transaction, refuse_each_other

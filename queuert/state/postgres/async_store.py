@@ -23,20 +23,19 @@ from queuert.state.adapter import (
     ReapResult,
     Renewal,
 )
-from queuert.state.checks import check_endings
-from queuert.state.listing import CLOSED_PORTION
+from queuert.state.paging import CLOSED_PORTION
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_claiming import AsyncPostgresClaiming
-from queuert.state.postgres.async_events import AsyncPostgresEvents
+from queuert.state.postgres.async_event_log import AsyncPostgresEvents
 from queuert.state.postgres.async_listing import AsyncPostgresListing
-from queuert.state.postgres.async_outside import AsyncPostgresOutside
-from queuert.state.postgres.async_recurrence import AsyncPostgresRecurrence
-from queuert.state.postgres.async_registry import AsyncPostgresRegistry
+from queuert.state.postgres.async_management import AsyncPostgresOutside
 from queuert.state.postgres.async_retention import AsyncPostgresRetention
+from queuert.state.postgres.async_schedules import AsyncPostgresRecurrence
 from queuert.state.postgres.async_starting import AsyncPostgresStarting
-from queuert.state.postgres.async_steps import fetch, finish_and_release, lock_rows
+from queuert.state.postgres.async_statements import fetch, finish_and_release, lock_rows
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
+from queuert.state.postgres.async_workers import AsyncPostgresRegistry
 from queuert.state.postgres.bounds import LOCK_SOON, async_bounded
 from queuert.state.postgres.closing import closes_only, closing_results, closing_steps
 from queuert.state.postgres.finishing import (
@@ -47,9 +46,10 @@ from queuert.state.postgres.finishing import (
     finish_results,
     releases_dependents,
 )
-from queuert.state.postgres.kept import AsyncKeptConnection
+from queuert.state.postgres.pooled_connection import AsyncKeptConnection
+from queuert.state.postgres.protocol import Step, async_begin
 from queuert.state.postgres.rows import LeaseState, Row
-from queuert.state.postgres.wire import Step, async_begin
+from queuert.state.validation import check_endings
 
 _FINISH_ROUNDS = 4
 """A finish is asked for again when a chain got its first dependent meanwhile; more than once is already rare."""

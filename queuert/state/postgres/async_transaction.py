@@ -13,18 +13,15 @@ from psycopg.pq import TransactionStatus
 from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
 from queuert.state.adapter import ClaimedJob, Finish, FinishResult, Lease
-from queuert.state.checks import check_endings
 from queuert.state.pauses import async_pauses
 from queuert.state.postgres import parameters, rows
-from queuert.state.postgres.async_steps import fetch, finish_and_release
+from queuert.state.postgres.answer_timeout import cut
+from queuert.state.postgres.async_statements import fetch, finish_and_release
 from queuert.state.postgres.connections import AsyncConnections
-from queuert.state.postgres.failures import BROKEN, mapped
+from queuert.state.postgres.errors import BROKEN, mapped
 from queuert.state.postgres.finishing import are_plain, completed, is_plain
-from queuert.state.postgres.kept import AsyncKeptConnection
-from queuert.state.postgres.rows import LeaseState
-from queuert.state.postgres.statements import Statements
-from queuert.state.postgres.watchdog import cut
-from queuert.state.postgres.wire import (
+from queuert.state.postgres.pooled_connection import AsyncKeptConnection
+from queuert.state.postgres.protocol import (
     COMMIT,
     Step,
     async_begin,
@@ -32,6 +29,9 @@ from queuert.state.postgres.wire import (
     is_plain_connection,
     text_rows,
 )
+from queuert.state.postgres.rows import LeaseState
+from queuert.state.postgres.statements import Statements
+from queuert.state.validation import check_endings
 
 _SWALLOWED = (
     "a statement inside the block failed, and its error was swallowed: all of the block was rolled back. "

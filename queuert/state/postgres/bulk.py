@@ -16,10 +16,10 @@ from typing import Any
 from psycopg import Connection, errors, sql
 
 from queuert.errors import SchemaMissingError, StateError, StateUnavailableError
-from queuert.state.postgres.failures import mapped_errors
+from queuert.state.postgres.errors import mapped_errors
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
 from queuert.state.postgres.statements import Statements
-from queuert.state.postgres.sync_steps import fetch
+from queuert.state.postgres.sync_statements import fetch
 
 _PREFIX = "bulk_stage_"
 _MADE_HERE = re.compile(rf"{_PREFIX}[0-9a-f]{{32}}")

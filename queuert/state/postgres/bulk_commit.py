@@ -13,13 +13,13 @@ from psycopg import Connection
 
 from queuert.deduplication import DeduplicationScope
 from queuert.errors import ChainNotFoundError, JobIdConflictError, StateUnavailableError
-from queuert.notify import payloads
+from queuert.notify import encoding
 from queuert.notify.adapter import Topic
 from queuert.state.adapter import NewJob
 from queuert.state.postgres.bulk import BulkSession, staged
-from queuert.state.postgres.failures import BROKEN, was_deadlock
+from queuert.state.postgres.errors import BROKEN, was_deadlock
 from queuert.state.postgres.sync_retention import delete_expired
-from queuert.state.postgres.sync_steps import add_blockers, fetch
+from queuert.state.postgres.sync_statements import add_blockers, fetch
 
 T = TypeVar("T")
 
@@ -286,7 +286,7 @@ def _lock_awaited(session: BulkSession, connection: Connection[Any], stage: str,
 def finish(session: BulkSession, connection: Connection[Any], start: BulkStart, started: int) -> None:
     """What comes last in the transaction: hints, and the fence, so that its lock is held for a moment only."""
     if start.notify and started:
-        texts = payloads.encode(frozenset({start.type}))
+        texts = encoding.encode(frozenset({start.type}))
         channel = f"{session.settings.schema}_{Topic.JOBS.value}"
         connection.execute(session.sql.notify, {"channel": channel, "payloads": texts})
     hold_fence(session, connection, start)

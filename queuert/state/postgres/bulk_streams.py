@@ -10,7 +10,7 @@ from psycopg import Connection
 
 from queuert.state.postgres.bulk import STREAM_STAGE, BulkSession
 from queuert.state.postgres.bulk_commit import BulkStart, WriteTaken, finish, in_rounds, start_staged
-from queuert.state.postgres.sync_steps import fetch
+from queuert.state.postgres.sync_statements import fetch
 
 
 @dataclass(frozen=True, slots=True)

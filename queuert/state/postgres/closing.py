@@ -9,8 +9,8 @@ from queuert.state.adapter import Finish, FinishResult, Lease
 from queuert.state.postgres import parameters
 from queuert.state.postgres.bounds import LOCK_SOON, Bounds
 from queuert.state.postgres.finishing import DUE, closing_chains, finish_results, started_by, waiting_jobs
+from queuert.state.postgres.protocol import COMMIT, Step, text_rows
 from queuert.state.postgres.statements import Statements
-from queuert.state.postgres.wire import COMMIT, Step, text_rows
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult

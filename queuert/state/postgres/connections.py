@@ -14,13 +14,13 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from queuert.errors import ClosedError
 from queuert.state.endings import to_the_end
+from queuert.state.postgres.answer_timeout import Watchdog, cut
 from queuert.state.postgres.bounds import Bounds
-from queuert.state.postgres.failures import mapped, mapped_errors
-from queuert.state.postgres.kept import AsyncKeptConnection, KeptConnection
+from queuert.state.postgres.errors import mapped, mapped_errors
+from queuert.state.postgres.pooled_connection import AsyncKeptConnection, KeptConnection
+from queuert.state.postgres.protocol import close_if_in_pipeline
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.waits import Refusals, Wait
-from queuert.state.postgres.watchdog import Watchdog, cut
-from queuert.state.postgres.wire import close_if_in_pipeline
 
 _PLAN_ONCE = b"""
     SELECT set_config('queuert.jit', current_setting('jit'), false), set_config('jit', 'off', false),

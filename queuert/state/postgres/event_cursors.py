@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from queuert.errors import InvalidCursorError
-from queuert.job_events import DatabaseMovedError, EventsLostError
-from queuert.state.listing import Position
+from queuert.event_log import DatabaseMovedError, EventsLostError
+from queuert.state.paging import Position
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
 

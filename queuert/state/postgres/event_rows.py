@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import date
 
-from queuert.job_events import EventFilter, EventLevel, EventLog, EventPartition, JobEvent
+from queuert.event_log import EventFilter, EventLevel, EventLog, EventPartition, JobEvent
 from queuert.jobs import JobStatus
-from queuert.state.decoding import job_error
-from queuert.state.listing import Page, PageRequest
+from queuert.state.paging import Page, PageRequest
 from queuert.state.postgres.event_cursors import EventCursor, LogState
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
+from queuert.state.stored_json import job_error
 
 LOOKED_AT = 10_000
 """Entries that are looked at for one page, at most."""

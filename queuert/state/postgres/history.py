@@ -15,13 +15,13 @@ from typing import Any
 from psycopg import Connection, errors
 
 from queuert.errors import StateError, StateUnavailableError
-from queuert.state.postgres import retiring
+from queuert.state.postgres import retention
 from queuert.state.postgres.bulk import BulkSession
+from queuert.state.postgres.errors import was_deadlock
 from queuert.state.postgres.event_cursors import check_owner
-from queuert.state.postgres.failures import was_deadlock
-from queuert.state.postgres.retiring import Doomed
+from queuert.state.postgres.retention import Doomed
 from queuert.state.postgres.sync_retention import retire
-from queuert.state.postgres.sync_steps import fetch
+from queuert.state.postgres.sync_statements import fetch
 
 
 class ArchiveMismatchError(StateError):
@@ -142,7 +142,7 @@ def _delete(session: BulkSession, chains: Sequence[ArchivedChain], wait: bool) -
                 raise ArchiveMismatchError(
                     f"chain {chain.id!r} has {deleted[chain.id]} jobs, of which {chain.jobs} are archived: not deleted"
                 )
-    return retiring.gone(doomed, rows)
+    return retention.gone(doomed, rows)
 
 
 def kept_chains(session: BulkSession, chains: Sequence[ArchivedChain]) -> dict[str, str]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from queuert.state.adapter import NewJob
 from queuert.state.postgres import parameters
+from queuert.state.postgres.protocol import NamedStatement
 from queuert.state.postgres.registering import indexing
 from queuert.state.postgres.statements import Statements
-from queuert.state.postgres.wire import NamedStatement
 
 
 def insertions(

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cache
 
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
-from queuert.state.listing import ChainFilter, JobFilter, Page, PageRequest, Position, page_of
+from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.postgres import rows
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row

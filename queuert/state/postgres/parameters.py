@@ -12,9 +12,9 @@ from typing import Any
 
 from queuert.attributes import attributes_text, pairs_of
 from queuert.jobs import JobError
-from queuert.schedules import Schedule
+from queuert.run_at import Schedule
 from queuert.state.adapter import ClaimRequest, Finish, FinishKind, Lease, NewJob, ReapRequest, Renewal
-from queuert.state.postgres.head_bounds import HEAD, Place
+from queuert.state.postgres.claim_cursors import HEAD, Place
 
 Parameters = dict[str, Any]
 

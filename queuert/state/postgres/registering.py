@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from functools import cache
 
 from queuert.attributes import attributes_of, pairs_of
-from queuert.registry import WorkerBeat, WorkerRecord, WorkerState
-from queuert.state.listing import ChainFilter
+from queuert.state.paging import ChainFilter
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
+from queuert.workers import WorkerBeat, WorkerRecord, WorkerState
 
 _DIRECTED = re.compile(rb"<=|> \(|\b(?:ASC|DESC)\b|%\((?:low|high)(?=_id\)|\))")
 _MIRRORED = {b"<=": b">=", b"> (": b"< (", b"ASC": b"DESC", b"DESC": b"ASC", b"%(low": b"%(high", b"%(high": b"%(low"}

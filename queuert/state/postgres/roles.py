@@ -14,7 +14,7 @@ import psycopg
 
 from queuert.errors import ConfigurationError, MigrationError
 from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn
-from queuert.state.postgres.failures import mapped_errors
+from queuert.state.postgres.errors import mapped_errors
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 

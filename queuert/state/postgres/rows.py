@@ -20,7 +20,7 @@ from queuert.state.adapter import (
     ReapedJob,
     StartedJob,
 )
-from queuert.state.decoding import job_error, job_progress, json_value
+from queuert.state.stored_json import job_error, job_progress, json_value
 
 Row = tuple[Any, ...]
 

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 
 from queuert.migrations import check_schema_name
-from queuert.state.postgres.wire import NamedStatement, named
+from queuert.state.postgres.protocol import NamedStatement, named
 
 EVENTS_A_ROW = 28
 """Events of one statement that share a row of the log: with the usual ids just below 2 kB, from which on Postgres would

@@ -11,21 +11,21 @@ from psycopg import Connection
 from psycopg.errors import InsufficientPrivilege
 
 from queuert.errors import SchemaMissingError
-from queuert.notify import payloads
+from queuert.notify import encoding
 from queuert.notify.adapter import Topic
 from queuert.state.adapter import StoreRisk
 from queuert.state.postgres import parameters
 from queuert.state.postgres.adoption import moved_risks
 from queuert.state.postgres.bounds import sync_bounded
-from queuert.state.postgres.callers import sync_callers_connection
 from queuert.state.postgres.connections import Connections
-from queuert.state.postgres.failures import mapped_errors
+from queuert.state.postgres.errors import mapped_errors
+from queuert.state.postgres.external_connections import sync_callers_connection
+from queuert.state.postgres.protocol import NamedStatement
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
 from queuert.state.postgres.statements import Statements
-from queuert.state.postgres.sync_steps import begin_callers_transaction, fetch
-from queuert.state.postgres.transport import connection_risks
-from queuert.state.postgres.wire import NamedStatement
+from queuert.state.postgres.sync_statements import begin_callers_transaction, fetch
+from queuert.state.postgres.tls import connection_risks
 
 
 class PostgresBase:
@@ -88,7 +88,7 @@ class PostgresBase:
         """Send hints when the caller's transaction on this connection commits."""
         for topic, keys in hints.items():
             if keys:
-                texts = payloads.encode(frozenset(keys))
+                texts = encoding.encode(frozenset(keys))
                 fetch(connection, self._sql.notify, {"channel": self._channel(topic), "payloads": texts})
 
     def _channel(self, topic: Topic) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from queuert.jobs import ChainRecord, Job
 from queuert.state.adapter import BlockerRecord, TypeCount
-from queuert.state.listing import ChainFilter, JobFilter, Page, PageRequest
+from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.postgres import counting, pages, rows
 from queuert.state.postgres.registering import asked_pairs, leaping
 from queuert.state.postgres.sync_base import PostgresBase
-from queuert.state.postgres.sync_steps import fetch
+from queuert.state.postgres.sync_statements import fetch
 
 
 class PostgresListing(PostgresBase):

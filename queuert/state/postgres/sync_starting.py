@@ -12,14 +12,14 @@ from queuert.errors import JobIdConflictError, StateError, StateUnavailableError
 from queuert.notify.adapter import Announcement, Topic
 from queuert.state.adapter import NewJob, StartedJob
 from queuert.state.postgres.bounds import sync_bounded
-from queuert.state.postgres.callers import sync_callers_connection
-from queuert.state.postgres.failures import mapped_errors, was_deadlock
+from queuert.state.postgres.errors import mapped_errors, was_deadlock
+from queuert.state.postgres.external_connections import sync_callers_connection
 from queuert.state.postgres.finishing import with_status
 from queuert.state.postgres.repeating import ROUNDS
 from queuert.state.postgres.standing_in import Starts, needs_transaction, refuse_each_other
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_retention import delete_expired
-from queuert.state.postgres.sync_steps import (
+from queuert.state.postgres.sync_statements import (
     add_blockers,
     begin_callers_transaction,
     fetch,

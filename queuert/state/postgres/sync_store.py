@@ -24,8 +24,7 @@ from queuert.state.adapter import (
     ReapResult,
     Renewal,
 )
-from queuert.state.checks import check_endings
-from queuert.state.listing import CLOSED_PORTION
+from queuert.state.paging import CLOSED_PORTION
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.bounds import LOCK_SOON, sync_bounded
 from queuert.state.postgres.closing import closes_only, closing_results, closing_steps
@@ -37,20 +36,21 @@ from queuert.state.postgres.finishing import (
     finish_results,
     releases_dependents,
 )
-from queuert.state.postgres.kept import KeptConnection
+from queuert.state.postgres.pooled_connection import KeptConnection
+from queuert.state.postgres.protocol import Step, sync_begin
 from queuert.state.postgres.rows import LeaseState, Row
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_claiming import PostgresClaiming
-from queuert.state.postgres.sync_events import PostgresEvents
+from queuert.state.postgres.sync_event_log import PostgresEvents
 from queuert.state.postgres.sync_listing import PostgresListing
-from queuert.state.postgres.sync_outside import PostgresOutside
-from queuert.state.postgres.sync_recurrence import PostgresRecurrence
-from queuert.state.postgres.sync_registry import PostgresRegistry
+from queuert.state.postgres.sync_management import PostgresOutside
 from queuert.state.postgres.sync_retention import PostgresRetention
+from queuert.state.postgres.sync_schedules import PostgresRecurrence
 from queuert.state.postgres.sync_starting import PostgresStarting
-from queuert.state.postgres.sync_steps import fetch, finish_and_release, lock_rows
+from queuert.state.postgres.sync_statements import fetch, finish_and_release, lock_rows
 from queuert.state.postgres.sync_transaction import PostgresTransaction
-from queuert.state.postgres.wire import Step, sync_begin
+from queuert.state.postgres.sync_workers import PostgresRegistry
+from queuert.state.validation import check_endings
 
 _FINISH_ROUNDS = 4
 """A finish is asked for again when a chain got its first dependent meanwhile; more than once is already rare."""

@@ -1,6 +1,6 @@
 """The Redis store."""
 
-from queuert.extras import needing_extras
+from queuert.optional_packages import needing_extras
 
 with needing_extras():
     from queuert.state.redis.adapter import RedisState

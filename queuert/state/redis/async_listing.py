@@ -7,8 +7,8 @@ from typing import Any
 
 from queuert.jobs import ChainRecord, ChainStatus, Job
 from queuert.state.adapter import BlockerRecord, TypeCount
-from queuert.state.listing import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest, Position, page_of
-from queuert.state.redis import requests, rows
+from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest, Position, page_of
+from queuert.state.redis import decode, encode
 from queuert.state.redis.async_base import AsyncRedisBase
 
 _SCAN = 2_000
@@ -22,14 +22,14 @@ class AsyncRedisListing(AsyncRedisBase):
         """Read jobs in the order asked."""
         if not ids:
             return []
-        now, *found = await self._run("get_jobs", requests.plain(list(ids)))
-        return [rows.job(one, int(now)) for one in found]
+        now, *found = await self._run("get_jobs", encode.plain(list(ids)))
+        return [decode.job(one, int(now)) for one in found]
 
     async def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
         """Read chains in the order asked."""
         if not ids:
             return []
-        return [rows.chain(one) for one in await self._run("get_chains", requests.plain({"ids": list(ids)}))]
+        return [decode.chain(one) for one in await self._run("get_chains", encode.plain({"ids": list(ids)}))]
 
     async def closed_chains(
         self, ids: Sequence[str], *, portion: int = CLOSED_PORTION
@@ -37,18 +37,18 @@ class AsyncRedisListing(AsyncRedisBase):
         """Read chains that have closed, as many as fit into a portion; of the others the status."""
         if not ids:
             return []
-        found = await self._run("get_chains", requests.plain({"ids": list(ids), "portion": portion}))
-        return [rows.closed_chain(one) for one in found]
+        found = await self._run("get_chains", encode.plain({"ids": list(ids), "portion": portion}))
+        return [decode.closed_chain(one) for one in found]
 
     async def get_blockers(self, job_id: str) -> list[BlockerRecord]:
         """The chains that a job waits for, in order."""
-        return [rows.blocker(one) for one in await self._run("get_blockers", requests.plain([job_id]))]
+        return [decode.blocker(one) for one in await self._run("get_blockers", encode.plain([job_id]))]
 
     async def counts(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Jobs by type and status: always exact, the numbers are kept."""
         if types is not None and not types:
             return []
-        return [rows.type_count(one) for one in await self._run("counts", requests.plain(list(types or ())))]
+        return [decode.type_count(one) for one in await self._run("counts", encode.plain(list(types or ())))]
 
     async def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
         """Chains by the time they were started."""
@@ -56,7 +56,7 @@ class AsyncRedisListing(AsyncRedisBase):
         if not places:
             return page_of((), page.limit)
         asked = {"ids": [place.id for place in places], "expired": True}
-        records = map(rows.chain, await self._run("get_chains", requests.plain(asked)))
+        records = map(decode.chain, await self._run("get_chains", encode.plain(asked)))
         found = zip(records, places, strict=True)
         return page_of(((chain, place) for chain, place in found if chain is not None), page.limit)
 
@@ -79,16 +79,16 @@ class AsyncRedisListing(AsyncRedisBase):
         after = None
         if page.cursor is not None:
             at, id = Position.decode_time(page.cursor)
-            after = requests.microseconds(at), id
+            after = encode.microseconds(at), id
         found: list[Position] = []
         while True:
             wanted = page.limit + 1 - len(found)
-            asked = requests.page(filter, after=after, oldest_first=page.oldest_first, limit=wanted, scan=_SCAN)
+            asked = encode.page(filter, after=after, oldest_first=page.oldest_first, limit=wanted, scan=_SCAN)
             stopped, places = await self._run("list_by_time", asked)
-            found += [Position.at_time(rows.moment(one[0]), rows.text(one[1])) for one in places]
+            found += [Position.at_time(decode.moment(one[0]), decode.text(one[1])) for one in places]
             if not stopped:
                 return found
-            after = int(stopped[0]), rows.text(stopped[1])
+            after = int(stopped[0]), decode.text(stopped[1])
 
     async def _members(
         self, chain_id: str, page: PageRequest, after: int | str | None, *, blocked: bool = False
@@ -97,8 +97,8 @@ class AsyncRedisListing(AsyncRedisBase):
         asked.update({"blocked": True} if blocked else {})
         asked.update({"oldest_first": True} if page.oldest_first else {})
         asked.update({"after": after} if after is not None else {})
-        answer = await self._run("list_members", requests.plain(asked))
-        return [Position(rows.text(one[0]), rows.text(one[1])) for one in answer]
+        answer = await self._run("list_members", encode.plain(asked))
+        return [Position(decode.text(one[0]), decode.text(one[1])) for one in answer]
 
     async def _jobs(self, places: Sequence[Position], page: PageRequest) -> Page[Job]:
         found = zip(await self.get_jobs([place.id for place in places]), places, strict=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from queuert.jobs import TtlUpdate
 from queuert.policies import checked_ttl
-from queuert.state.redis import requests, rows
+from queuert.state.redis import decode, encode
 from queuert.state.redis.async_base import AsyncRedisBase
 from queuert.state.retention import RetireRequest, RetireResult, StagingUpkeep
 
@@ -16,13 +16,13 @@ class AsyncRedisRetention(AsyncRedisBase):
 
     async def update_result_ttl(self, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
         """Let closed chains expire so many seconds from now."""
-        asked = {"ids": list(ids), "ttl": requests.pause(checked_ttl("seconds", seconds))}
-        return [TtlUpdate(rows.text(one)) for one in await self._commit("update_result_ttl", requests.plain(asked))]
+        asked = {"ids": list(ids), "ttl": encode.pause(checked_ttl("seconds", seconds))}
+        return [TtlUpdate(decode.text(one)) for one in await self._commit("update_result_ttl", encode.plain(asked))]
 
     async def retire(self, request: RetireRequest) -> RetireResult:
         """Delete closed chains that have expired, or that are not kept."""
-        following, retired = await self._run("retire", requests.retire(request))
-        return RetireResult(rows.texts(retired), f"{following[0]}:{following[1]}" if following else None)
+        following, retired = await self._run("retire", encode.retire(request))
+        return RetireResult(decode.texts(retired), f"{following[0]}:{following[1]}" if following else None)
 
     async def tend_staging(self) -> StagingUpkeep:
         """Nothing is staged here: bulk writes are for Postgres."""

@@ -20,14 +20,14 @@ from queuert.state.adapter import (
     StartedJob,
 )
 from queuert.state.async_no_events import AsyncNoEvents
-from queuert.state.redis import requests, rows
+from queuert.state.redis import decode, encode
 from queuert.state.redis.async_base import refuse_connection
 from queuert.state.redis.async_listing import AsyncRedisListing
-from queuert.state.redis.async_outside import AsyncRedisOutside
-from queuert.state.redis.async_recurrence import AsyncRedisRecurrence
-from queuert.state.redis.async_registry import AsyncRedisRegistry
+from queuert.state.redis.async_management import AsyncRedisOutside
 from queuert.state.redis.async_retention import AsyncRedisRetention
+from queuert.state.redis.async_schedules import AsyncRedisRecurrence
 from queuert.state.redis.async_transaction import AsyncRedisTransaction
+from queuert.state.redis.async_workers import AsyncRedisRegistry
 
 
 class AsyncRedisStore(
@@ -47,7 +47,7 @@ class AsyncRedisStore(
         refuse_connection(connection)
         if not jobs:
             return []
-        return [rows.started(one) for one in rows.unpacked(await self._commit("start", requests.start(jobs)))]
+        return [decode.started(one) for one in decode.unpacked(await self._commit("start", encode.start(jobs)))]
 
     async def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
         """Write the first jobs of new chains, once all are made: a script is sent whole."""
@@ -64,25 +64,25 @@ class AsyncRedisStore(
         while more and len(claimed) < request.limit:
             # Dead entries were in the way, more than one script should drop.
             taken = sum(len(one.input) for one in claimed)
-            asked = requests.claim(request, request.limit - len(claimed), taken=taken)
-            more, *found = rows.unpacked(await self._run("claim", asked))
-            claimed += rows.best_first([rows.claimed(one, request) for one in found], request)
+            asked = encode.claim(request, request.limit - len(claimed), taken=taken)
+            more, *found = decode.unpacked(await self._run("claim", asked))
+            claimed += decode.best_first([decode.claimed(one, request) for one in found], request)
         return claimed
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
         """Extend leases that are still held."""
         if not renewals:
             return []
-        return [one == 1 for one in await self._run("renew", requests.renewals(renewals))]
+        return [one == 1 for one in await self._run("renew", encode.renewals(renewals))]
 
     async def release(self, leases: Sequence[Lease]) -> int:
         """Give back jobs that were not started."""
-        return int(await self._run("release", requests.leases(leases))) if leases else 0
+        return int(await self._run("release", encode.leases(leases))) if leases else 0
 
     async def release_claim(self, request: ClaimRequest) -> int:
         """Give back all that a claim took, when its answer was lost."""
         asked = {"holder": request.holder, "token": request.token}
-        return int(await self._run("release_claim", requests.plain(asked)))
+        return int(await self._run("release_claim", encode.plain(asked)))
 
     # --- finish -------------------------------------------------------------------------------------------------------
 
@@ -90,17 +90,17 @@ class AsyncRedisStore(
         """End attempts, each while its token holds the job. There is nothing to wait for."""
         if not finishes:
             return []
-        return [rows.finished(one) for one in rows.unpacked(await self._run("finish", requests.finish(finishes)))]
+        return [decode.finished(one) for one in decode.unpacked(await self._run("finish", encode.finish(finishes)))]
 
     async def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
         """Why each lease does not hold its job."""
         if not leases:
             return []
-        return [rows.lost_reason(one) for one in await self._run("lost_reasons", requests.leases(leases))]
+        return [decode.lost_reason(one) for one in await self._run("lost_reasons", encode.leases(leases))]
 
     async def standing(self, lease: Lease) -> AbortReason | None:
         """Why a lease does not hold its job now: also when it has ended it."""
-        return rows.lost_reason(await self._run("standing", requests.plain([lease.job_id, lease.token])))
+        return decode.lost_reason(await self._run("standing", encode.plain([lease.job_id, lease.token])))
 
     def transaction(self, job: ClaimedJob) -> AsyncRedisTransaction:
         """A block whose ending is written when it ends well, if the lease still holds then."""
@@ -112,8 +112,8 @@ class AsyncRedisStore(
         """Turn expired leases into failed attempts."""
         if not request.policies:
             return ReapResult((), None)
-        return rows.reaped(await self._run("reap", requests.reap(request)))
+        return decode.reaped(await self._run("reap", encode.reap(request)))
 
     async def next_due(self, types: Sequence[str]) -> float | None:
         """Seconds until the next job is due."""
-        return rows.seconds(await self._run("next_due", requests.plain(list(types))))
+        return decode.seconds(await self._run("next_due", encode.plain(list(types))))

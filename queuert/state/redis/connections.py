@@ -15,11 +15,11 @@ from redis.retry import Retry
 
 from queuert.errors import ClosedError
 from queuert.state.endings import to_the_end
-from queuert.state.redis.failures import checked, is_read_only, mapped_errors
-from queuert.state.redis.flushing import confirmed, queued
-from queuert.state.redis.requests import Arguments
+from queuert.state.redis.encode import Arguments
+from queuert.state.redis.errors import checked, is_read_only, mapped_errors
 from queuert.state.redis.scripts import script
 from queuert.state.redis.settings import RedisSettings
+from queuert.state.redis.waitaof import confirmed, queued
 
 _CLOSED = "the store is not open: it was closed, or never opened"
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from queuert.jobs import TtlUpdate
 from queuert.policies import checked_ttl
-from queuert.state.redis import requests, rows
+from queuert.state.redis import decode, encode
 from queuert.state.redis.sync_base import RedisBase
 from queuert.state.retention import RetireRequest, RetireResult, StagingUpkeep
 
@@ -17,13 +17,13 @@ class RedisRetention(RedisBase):
 
     def update_result_ttl(self, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
         """Let closed chains expire so many seconds from now."""
-        asked = {"ids": list(ids), "ttl": requests.pause(checked_ttl("seconds", seconds))}
-        return [TtlUpdate(rows.text(one)) for one in self._commit("update_result_ttl", requests.plain(asked))]
+        asked = {"ids": list(ids), "ttl": encode.pause(checked_ttl("seconds", seconds))}
+        return [TtlUpdate(decode.text(one)) for one in self._commit("update_result_ttl", encode.plain(asked))]
 
     def retire(self, request: RetireRequest) -> RetireResult:
         """Delete closed chains that have expired, or that are not kept."""
-        following, retired = self._run("retire", requests.retire(request))
-        return RetireResult(rows.texts(retired), f"{following[0]}:{following[1]}" if following else None)
+        following, retired = self._run("retire", encode.retire(request))
+        return RetireResult(decode.texts(retired), f"{following[0]}:{following[1]}" if following else None)
 
     def tend_staging(self) -> StagingUpkeep:
         """Nothing is staged here: bulk writes are for Postgres."""

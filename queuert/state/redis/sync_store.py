@@ -20,14 +20,14 @@ from queuert.state.adapter import (
     Renewal,
     StartedJob,
 )
-from queuert.state.redis import requests, rows
+from queuert.state.redis import decode, encode
 from queuert.state.redis.sync_base import refuse_connection
 from queuert.state.redis.sync_listing import RedisListing
-from queuert.state.redis.sync_outside import RedisOutside
-from queuert.state.redis.sync_recurrence import RedisRecurrence
-from queuert.state.redis.sync_registry import RedisRegistry
+from queuert.state.redis.sync_management import RedisOutside
 from queuert.state.redis.sync_retention import RedisRetention
+from queuert.state.redis.sync_schedules import RedisRecurrence
 from queuert.state.redis.sync_transaction import RedisTransaction
+from queuert.state.redis.sync_workers import RedisRegistry
 from queuert.state.sync_no_events import NoEvents
 
 
@@ -46,7 +46,7 @@ class RedisStore(RedisOutside, RedisListing, RedisRecurrence, RedisRetention, Re
         refuse_connection(connection)
         if not jobs:
             return []
-        return [rows.started(one) for one in rows.unpacked(self._commit("start", requests.start(jobs)))]
+        return [decode.started(one) for one in decode.unpacked(self._commit("start", encode.start(jobs)))]
 
     def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
         """Write the first jobs of new chains, once all are made: a script is sent whole."""
@@ -63,25 +63,25 @@ class RedisStore(RedisOutside, RedisListing, RedisRecurrence, RedisRetention, Re
         while more and len(claimed) < request.limit:
             # Dead entries were in the way, more than one script should drop.
             taken = sum(len(one.input) for one in claimed)
-            asked = requests.claim(request, request.limit - len(claimed), taken=taken)
-            more, *found = rows.unpacked(self._run("claim", asked))
-            claimed += rows.best_first([rows.claimed(one, request) for one in found], request)
+            asked = encode.claim(request, request.limit - len(claimed), taken=taken)
+            more, *found = decode.unpacked(self._run("claim", asked))
+            claimed += decode.best_first([decode.claimed(one, request) for one in found], request)
         return claimed
 
     def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
         """Extend leases that are still held."""
         if not renewals:
             return []
-        return [one == 1 for one in self._run("renew", requests.renewals(renewals))]
+        return [one == 1 for one in self._run("renew", encode.renewals(renewals))]
 
     def release(self, leases: Sequence[Lease]) -> int:
         """Give back jobs that were not started."""
-        return int(self._run("release", requests.leases(leases))) if leases else 0
+        return int(self._run("release", encode.leases(leases))) if leases else 0
 
     def release_claim(self, request: ClaimRequest) -> int:
         """Give back all that a claim took, when its answer was lost."""
         asked = {"holder": request.holder, "token": request.token}
-        return int(self._run("release_claim", requests.plain(asked)))
+        return int(self._run("release_claim", encode.plain(asked)))
 
     # --- finish -------------------------------------------------------------------------------------------------------
 
@@ -89,17 +89,17 @@ class RedisStore(RedisOutside, RedisListing, RedisRecurrence, RedisRetention, Re
         """End attempts, each while its token holds the job. There is nothing to wait for."""
         if not finishes:
             return []
-        return [rows.finished(one) for one in rows.unpacked(self._run("finish", requests.finish(finishes)))]
+        return [decode.finished(one) for one in decode.unpacked(self._run("finish", encode.finish(finishes)))]
 
     def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
         """Why each lease does not hold its job."""
         if not leases:
             return []
-        return [rows.lost_reason(one) for one in self._run("lost_reasons", requests.leases(leases))]
+        return [decode.lost_reason(one) for one in self._run("lost_reasons", encode.leases(leases))]
 
     def standing(self, lease: Lease) -> AbortReason | None:
         """Why a lease does not hold its job now: also when it has ended it."""
-        return rows.lost_reason(self._run("standing", requests.plain([lease.job_id, lease.token])))
+        return decode.lost_reason(self._run("standing", encode.plain([lease.job_id, lease.token])))
 
     def transaction(self, job: ClaimedJob) -> RedisTransaction:
         """A block whose ending is written when it ends well, if the lease still holds then."""
@@ -111,8 +111,8 @@ class RedisStore(RedisOutside, RedisListing, RedisRecurrence, RedisRetention, Re
         """Turn expired leases into failed attempts."""
         if not request.policies:
             return ReapResult((), None)
-        return rows.reaped(self._run("reap", requests.reap(request)))
+        return decode.reaped(self._run("reap", encode.reap(request)))
 
     def next_due(self, types: Sequence[str]) -> float | None:
         """Seconds until the next job is due."""
-        return rows.seconds(self._run("next_due", requests.plain(list(types))))
+        return decode.seconds(self._run("next_due", encode.plain(list(types))))

@@ -9,13 +9,13 @@ from weakref import finalize
 
 from queuert.errors import ConfigurationError, StateError
 from queuert.notify.adapter import Topic
-from queuert.notify.forks import begin_anew_in_children
+from queuert.notify.fork_safety import begin_anew_in_children
 from queuert.notify.in_process import InProcessNotify
 from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
-from queuert.state.sqlite import hints
-from queuert.state.sqlite.link import Link, run
-from queuert.state.sqlite.places import MEMORY, checked
+from queuert.state.sqlite import notifications
+from queuert.state.sqlite.connection import Link, run
+from queuert.state.sqlite.paths import MEMORY, checked
 from queuert.state.sqlite.pool import Links, SharedLinks
 from queuert.state.sqlite.schema import prepare
 from queuert.state.sqlite.store import SQLiteStore
@@ -127,7 +127,7 @@ class SQLiteState:
             found = run(connection, "read_hints", after=0)
             run(connection, "trim_hints", kept=0)
         for row in found:
-            self.default_notify().publish(Topic(row[2]), hints.keys_of(row) or ())
+            self.default_notify().publish(Topic(row[2]), notifications.keys_of(row) or ())
 
     def close(self) -> None:
         """Forget a database in memory. A file needs no closing."""

@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 from queuert.state.adapter import StoreRisk
-from queuert.state.hints import Hints
-from queuert.state.sqlite import hints
-from queuert.state.sqlite.admitting import Rounds
-from queuert.state.sqlite.callers import callers_connection, savepoint
-from queuert.state.sqlite.places import MEMORY
+from queuert.state.notifications import Hints
+from queuert.state.sqlite import notifications
+from queuert.state.sqlite.external_connections import callers_connection, savepoint
+from queuert.state.sqlite.limits import Rounds
+from queuert.state.sqlite.paths import MEMORY
 from queuert.state.sqlite.pool import Links
 
 Connection = sqlite3.Connection
@@ -67,5 +67,5 @@ class SQLiteBase:
         with self._writing(callers) as connection:
             result = work(connection)
             if callers is not None:
-                hints.write(connection, told(result))
+                notifications.write(connection, told(result))
             return result

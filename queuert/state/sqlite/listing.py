@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
 from queuert.state.adapter import TypeCount
-from queuert.state.listing import ChainFilter, JobFilter, Page, PageRequest, Position, page_of
+from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.link import Row, now_us, run
+from queuert.state.sqlite.connection import Row, now_us, run
 from queuert.state.sqlite.registering import rarest_first
 
 Connection = sqlite3.Connection

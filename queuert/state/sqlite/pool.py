@@ -6,10 +6,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from queuert.notify.forks import begin_anew_in_children
-from queuert.state.sqlite.failures import not_open, too_long
-from queuert.state.sqlite.link import Link
-from queuert.state.sqlite.places import check_writable
+from queuert.notify.fork_safety import begin_anew_in_children
+from queuert.state.sqlite.connection import Link
+from queuert.state.sqlite.errors import not_open, too_long
+from queuert.state.sqlite.paths import check_writable
 from queuert.state.sqlite.schema import prepare, write_ahead
 
 # A child's copies of its parent's connections. Kept: to close one that is open would meddle with the parent's file.

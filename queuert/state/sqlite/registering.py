@@ -7,9 +7,9 @@ import sqlite3
 from collections.abc import Sequence
 
 from queuert.attributes import Attributes, attributes_of, pairs_of
-from queuert.registry import WorkerBeat, WorkerRecord, WorkerState
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.link import Row, first, now_us, run
+from queuert.state.sqlite.connection import Row, first, now_us, run
+from queuert.workers import WorkerBeat, WorkerRecord, WorkerState
 
 Connection = sqlite3.Connection
 

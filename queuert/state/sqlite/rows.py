@@ -8,11 +8,11 @@ from typing import Any
 
 from queuert.attributes import attributes_of
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobError, JobStatus
-from queuert.recurrence import MissedRuns
-from queuert.schedules import Schedule
+from queuert.run_at import Schedule
+from queuert.schedules import MissedRuns
 from queuert.state.adapter import BlockerRecord, ClaimedJob, FinishKind, StartedJob
-from queuert.state.decoding import job_error, job_progress, json_value
 from queuert.state.recurrence import PausedType, ScheduleRecord
+from queuert.state.stored_json import job_error, job_progress, json_value
 
 Row = tuple[Any, ...]
 

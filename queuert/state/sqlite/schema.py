@@ -6,8 +6,8 @@ import sqlite3
 import time
 
 from queuert.errors import SchemaMissingError, StateError
-from queuert.state.sqlite.failures import primary_code
-from queuert.state.sqlite.link import Link
+from queuert.state.sqlite.connection import Link
+from queuert.state.sqlite.errors import primary_code
 from queuert.state.sqlite.statements import statements
 
 SCHEMA_VERSION = 2

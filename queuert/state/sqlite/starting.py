@@ -9,9 +9,9 @@ from dataclasses import replace
 from queuert.errors import ChainNotFoundError, JobIdConflictError, JobTypeMismatchError
 from queuert.state.adapter import NewJob, StartedJob
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.link import Row, first, now_us, run
-from queuert.state.sqlite.retiring import make_room
-from queuert.state.sqlite.steps import created_next, write_job
+from queuert.state.sqlite.connection import Row, first, now_us, run
+from queuert.state.sqlite.retention import make_room
+from queuert.state.sqlite.writes import created_next, write_job
 
 Connection = sqlite3.Connection
 

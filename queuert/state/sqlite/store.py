@@ -22,15 +22,15 @@ from queuert.state.adapter import (
     Renewal,
     StartedJob,
 )
-from queuert.state.checks import check_endings
-from queuert.state.hints import start_hints
-from queuert.state.listing import CLOSED_PORTION
+from queuert.state.notifications import start_hints
+from queuert.state.paging import CLOSED_PORTION
 from queuert.state.sqlite import finishing, rows
 from queuert.state.sqlite.claiming import claim
-from queuert.state.sqlite.link import changed, first, now_us, run
-from queuert.state.sqlite.operating import SQLiteOperating
+from queuert.state.sqlite.connection import changed, first, now_us, run
+from queuert.state.sqlite.operations import SQLiteOperating
 from queuert.state.sqlite.starting import start
 from queuert.state.sqlite.transaction import SQLiteTransaction
+from queuert.state.validation import check_endings
 
 Connection = sqlite3.Connection
 

@@ -12,11 +12,11 @@ from typing import Self
 from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
 from queuert.state.adapter import ClaimedJob, Finish, FinishResult
-from queuert.state.checks import check_endings
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.failures import mapped_errors
+from queuert.state.sqlite.connection import Link, first, plain, roll_back
+from queuert.state.sqlite.errors import mapped_errors
 from queuert.state.sqlite.finishing import finish_one
-from queuert.state.sqlite.link import Link, first, plain, roll_back
+from queuert.state.validation import check_endings
 
 _UNDONE = (
     "a statement inside the block failed in a way that made SQLite roll back all of it, and its error was swallowed"

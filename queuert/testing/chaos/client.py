@@ -19,7 +19,7 @@ from queuert.client import Client, NewChain
 from queuert.client.sync_chain import Chain
 from queuert.deduplication import Deduplicate
 from queuert.errors import QueuertError, StateUnavailableError
-from queuert.schedules import after
+from queuert.run_at import after
 from queuert.testing.chaos.plan import Op
 from queuert.testing.chaos.records import Records, read
 from queuert.testing.chaos.worker import EventRecords, state_for

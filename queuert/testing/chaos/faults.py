@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from queuert.testing.chaos.fleet import Fleet, Missed, Place
 from queuert.testing.chaos.handlers import EVERY
-from queuert.testing.chaos.outsider import Outsider
+from queuert.testing.chaos.operator_client import Outsider
 from queuert.testing.chaos.plan import Fault
 from queuert.testing.chaos.records import Records, Tail
 from queuert.testing.chaos.stores import OwnedStore

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from queuert.errors import QueuertError
-from queuert.testing.chaos import zygote
+from queuert.testing.chaos import fork_server
 
 _SECONDS = 30.0
 _ALONE = "import sys; from queuert.testing.chaos import children; sys.exit(children.main())"
@@ -67,7 +67,7 @@ class Nursery:
 
     def __init__(self) -> None:
         self._zygote = subprocess.Popen(
-            zygote.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=zygote.environment()
+            fork_server.command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=fork_server.environment()
         )
         self._numbers = itertools.count(1)
         self._changed = threading.Condition()
@@ -107,7 +107,7 @@ class Nursery:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**zygote.environment(), **environment},
+                env={**fork_server.environment(), **environment},
             )
         self._apart.append(process)
         child = Child(process.pid)

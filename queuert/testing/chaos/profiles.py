@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from queuert.errors import ConfigurationError
-from queuert.testing.chaos import growth
+from queuert.testing.chaos import memory_growth
 from queuert.testing.chaos.catalogue import kinds_of
 from queuert.testing.chaos.resources import can_be_measured
 
@@ -55,13 +55,13 @@ _FULL = {
     "listeners restored": 30, "jobs found by polling alone": 50, "kinds of poison buried": 5,
     "attempts of types with limits": 1_000, "endings that the store refused": 30, "big outputs": 10,
     "claims of limited types while a worker stood still in one": 10, "running jobs held by a caller's transaction": 3,
-    "retries under a flood of fresh work": 2, "poisonous jobs buried": 40, growth.WITNESSES: 2,
+    "retries under a flood of fresh work": 2, "poisonous jobs buried": 40, memory_growth.WITNESSES: 2,
 }  # fmt: skip
 _LIMITS = {
     "take-over of the first in line while somebody could, 99 of 100": 1.0,
     "first completion after the server serves again, 95 of 100": 2.0,
     "drain": 60.0,
-    growth.RESIDENT: 5.0, growth.FILES: 0.0, growth.BEYOND: 0.0, growth.SESSIONS: 0.0,
+    memory_growth.RESIDENT: 5.0, memory_growth.FILES: 0.0, memory_growth.BEYOND: 0.0, memory_growth.SESSIONS: 0.0,
 }  # fmt: skip
 """The first three are seconds. Smoke has none, since it runs wherever tests do."""
 _OF_POSTGRES_ALONE = (
@@ -81,7 +81,7 @@ _CRASHES_OF_REDIS = 0.4
 _OF_TRANSACTIONS = ("commits in doubt that stood", "commits in doubt that did not")
 _OF_OUTPUTS = ("big outputs",)
 """The history of Redis has none."""
-_LIMITS_OF_SERVERS = ("first completion after the server serves again, 95 of 100", growth.SESSIONS)
+_LIMITS_OF_SERVERS = ("first completion after the server serves again, 95 of 100", memory_growth.SESSIONS)
 
 PROFILES: Mapping[str, Profile] = {
     profile.name: profile
@@ -161,7 +161,7 @@ class ChaosSettings:
         }
         known = {name: number for name, number in self.profile.gates.items() if name not in absent[self.store]}
         if not can_be_measured():
-            known.pop(growth.WITNESSES, None)
+            known.pop(memory_growth.WITNESSES, None)
         if self.store == "redis":
             known["server crashes"] = math.ceil(known["server crashes"] * _CRASHES_OF_REDIS)
         known["kinds of fault"] = min(known["kinds of fault"], len(kinds_of(self.store)))
@@ -172,11 +172,11 @@ class ChaosSettings:
         """What may take how long at most, where there is anything to be measured."""
         absent = {*(_LIMITS_OF_SERVERS if self.store == "sqlite" else ())}
         if not can_be_measured():
-            absent.update(growth.OF_PROCESSES)
+            absent.update(memory_growth.OF_PROCESSES)
         return {name: most for name, most in self.profile.limits.items() if name not in absent}
 
     def _scaled(self, name: str, number: int) -> int:
-        if name in ("kinds of fault", "kinds of poison buried", growth.WITNESSES):
+        if name in ("kinds of fault", "kinds of poison buried", memory_growth.WITNESSES):
             return min(number, self.fault_count) if name == "kinds of fault" else number
         share = self.job_count / self.profile.jobs if name in _BY_JOBS else self.fault_count / self.profile.faults
         return math.floor(number * share) if share < 1 else number

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from queuert.testing.chaos import growth
+from queuert.testing.chaos import memory_growth
 from queuert.testing.chaos.evidence import Hang, shown
 from queuert.testing.chaos.history import History
 from queuert.testing.chaos.invariants import NOT_APPLICABLE, TITLES
@@ -126,7 +126,7 @@ class ChaosReport:
     def _limit(self, name: str) -> str:
         if name not in self.limits:
             return ""
-        broken = "" if name not in self.slow else ": TOO MUCH" if name in growth.ALL else ": TOO LONG"
+        broken = "" if name not in self.slow else ": TOO MUCH" if name in memory_growth.ALL else ": TOO LONG"
         return f" (at most {self.limits[name]:g}{broken})"
 
     def _verdict(self) -> list[str]:

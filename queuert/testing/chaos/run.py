@@ -12,33 +12,33 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import queuert.testing.chaos.chain_invariants
 import queuert.testing.chaos.holds
-import queuert.testing.chaos.invariants_of_chains
 import queuert.testing.chaos.invariants_of_sharing
 import queuert.testing.chaos.zombies  # noqa: F401  (they register what they hold)
 from queuert.errors import QueuertError
 from queuert.job_types import JobTypes
 from queuert.testing.chaos import files
 from queuert.testing.chaos.display import Display
+from queuert.testing.chaos.dry_run import Rehearsal, rehearse
 from queuert.testing.chaos.faults import INJECTORS, Scene
-from queuert.testing.chaos.figures import figures, measures, probes
 from queuert.testing.chaos.fleet import Fleet, Missed
-from queuert.testing.chaos.gates import asked_of
-from queuert.testing.chaos.growth import unmeasured
 from queuert.testing.chaos.handlers import EVERY
 from queuert.testing.chaos.history import History
 from queuert.testing.chaos.invariants import check_all
+from queuert.testing.chaos.leak_probes import Witnesses
 from queuert.testing.chaos.loading import load_records
-from queuert.testing.chaos.outsider import Outsider
+from queuert.testing.chaos.memory_growth import unmeasured
+from queuert.testing.chaos.metrics import figures, measures, probes
+from queuert.testing.chaos.operator_client import Outsider
 from queuert.testing.chaos.plan import Fault, Plan, make_plan
 from queuert.testing.chaos.profiles import ChaosSettings
 from queuert.testing.chaos.records import Records, Tail
-from queuert.testing.chaos.rehearsal import Rehearsal, rehearse
 from queuert.testing.chaos.report import ChaosReport, hangs, measured
 from queuert.testing.chaos.stops import see_to_its_end
 from queuert.testing.chaos.stores import OwnedStore, owned_store
+from queuert.testing.chaos.thresholds import asked_of
 from queuert.testing.chaos.timeline import timeline
-from queuert.testing.chaos.witnesses import Witnesses
 from queuert.testing.chaos.worker import state_for
 from queuert.testing.chaos.workload import job_types_of, load
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from queuert.client.starts import NewChain
 from queuert.errors import ConfigurationError
 from queuert.job_types import JobType, JobTypes
 from queuert.limits import Limits, Rate
+from queuert.new_chain import NewChain
 from queuert.policies import LeasePolicy, RetryPolicy
 from queuert.worker.processors import Processors
 

@@ -3,7 +3,7 @@
 A case is a coroutine function that is given :class:`Stores` and raises when the adapter breaks the promise in the
 case's docstring. :func:`all_cases` lists them; any test runner can run them with :func:`run_case`. With pytest::
 
-    from queuert.testing.conformance.pytest_glue import conformance_tests
+    from queuert.testing.conformance.pytest_plugin import conformance_tests
 
     @pytest.fixture
     def state():

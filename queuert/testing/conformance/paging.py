@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from queuert.jobs import ChainRecord, Job
-from queuert.state.listing import Page, PageRequest
+from queuert.state.paging import Page, PageRequest
 
 _MOST_PAGES = 100
 

@@ -15,13 +15,13 @@ from queuert.worker import lease_keeper
 from queuert.worker.completer import Completer
 from queuert.worker.lease_book import HeldLease, LeaseBook
 from queuert.worker.lease_keeper import LeaseKeeper
-from queuert.worker.parts import WorkerParts
 from queuert.worker.prefetch import Prefetch
 from queuert.worker.reaper import Reaper
-from queuert.worker.reports import Reports
-from queuert.worker.returns import Returns
+from queuert.worker.releases import Returns
 from queuert.worker.runner import AttemptRunner
+from queuert.worker.runtime import WorkerParts
 from queuert.worker.supervisor import SupervisedLoop
+from queuert.worker.telemetry import Reports
 
 
 def _now() -> float:

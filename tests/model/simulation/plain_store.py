@@ -18,7 +18,7 @@ from queuert.errors import (
 )
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, JobError, JobStatus
 from queuert.policies import RetryPolicy
-from queuert.schedules import Schedule
+from queuert.run_at import Schedule
 from queuert.state.adapter import (
     BlockerRecord,
     ClaimedJob,

@@ -11,7 +11,7 @@ from typing import Any
 from queuert import AsyncClient, InProcessWorker
 from queuert.errors import JobIdConflictError, QueuertError, StateError
 from queuert.observability.events import Event
-from queuert.schedules import after
+from queuert.run_at import after
 from tests.model.simulation.handlers import JOB_TYPES, Desk, Sitting, plain, processors, work
 from tests.model.simulation.network import Hints, SimulatedNotify, SimulatedState
 from tests.model.simulation.plain_store import Entry

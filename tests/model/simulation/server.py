@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, NamedTuple, cast
 
 from queuert.errors import LeaseLostError, QueuertError, StateError, StateUnavailableError
-from queuert.job_events import EventUpkeep
+from queuert.event_log import EventUpkeep
 from queuert.jobs import AbortReason
 from queuert.state.adapter import ClaimedJob, Finish, FinishResult
 from queuert.state.outside import OutsideCompletion

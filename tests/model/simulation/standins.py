@@ -17,9 +17,9 @@ from unittest.mock import patch
 
 import queuert.worker.abort
 import queuert.worker.claim_order
-import queuert.worker.endings
+import queuert.worker.finishes
 import queuert.worker.lease_keeper
-import queuert.worker.parts
+import queuert.worker.runtime
 import queuert.worker.threads
 from tests.model.simulation.world import Thread, Waiter, World
 
@@ -149,8 +149,8 @@ def simulated(world: World, seed: int) -> Iterator[None]:
             stack.enter_context(patch.object(module, "threading", Threading(world)))
         stack.enter_context(patch.object(queuert.worker.threads, "SimpleQueue", lambda: Queue(world)))
         stack.enter_context(patch.object(queuert.worker.claim_order, "new_token", token))
-        stack.enter_context(patch.object(queuert.worker.parts, "new_id", token))
-        stack.enter_context(patch.object(queuert.worker.endings, "new_id", token))
+        stack.enter_context(patch.object(queuert.worker.runtime, "new_id", token))
+        stack.enter_context(patch.object(queuert.worker.finishes, "new_id", token))
         try:
             yield
         finally:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from queuert import Client
 from queuert.errors import ClosedError, QueuertError, StateError
 from queuert.state.sqlite import SQLiteState
-from queuert.testing.conformance.building import ask, complete, job
+from queuert.testing.conformance.builders import ask, complete, job
 from tests.state.sqlite.application import JOB_TYPES, single
 
 

@@ -16,7 +16,7 @@ from queuert.state.adapter import ClaimedJob
 from queuert.state.async_store import AsyncStore
 from queuert.state.sqlite import SQLiteState
 from queuert.state.sqlite.transaction import SQLiteTransaction
-from queuert.testing.conformance.building import claim_one, complete, job, read, start
+from queuert.testing.conformance.builders import claim_one, complete, job, read, start
 from tests.state.sqlite.ground import WAIT
 
 

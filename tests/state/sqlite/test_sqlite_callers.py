@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from queuert import AsyncClient, Client, InProcessWorker
 from queuert.errors import ChainNotFoundError, StateError, StateUnavailableError, UnsupportedConnectionError
 from queuert.state.sqlite import SQLiteState
-from queuert.testing.conformance.building import ask, complete, go_on, job
+from queuert.testing.conformance.builders import ask, complete, go_on, job
 from tests.state.sqlite.application import JOB_TYPES, single
 from tests.state.sqlite.ground import WAIT
 from tests.state.sqlite.test_sqlite_end_to_end import SLOWLY, handlers

@@ -28,7 +28,7 @@ from queuert.state.adapter import ClaimRequest
 from queuert.state.sqlite import SQLiteState, schema
 from queuert.state.sqlite.schema import SCHEMA_VERSION
 from queuert.state.sqlite.store import SQLiteStore
-from queuert.testing.conformance.building import ask, complete, job
+from queuert.testing.conformance.builders import ask, complete, job
 from tests.state.sqlite.application import JOB_TYPES, single
 
 _ROOT = Path(__file__).parents[3]

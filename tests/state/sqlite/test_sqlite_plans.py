@@ -13,15 +13,15 @@ from queuert.deduplication import Deduplicate
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.limits import Limits, Rate
 from queuert.policies import Keep, Retention
-from queuert.schedules import Schedule
+from queuert.run_at import Schedule
 from queuert.state.adapter import ClaimRequest, ReapRequest, Renewal
-from queuert.state.listing import ChainFilter, JobFilter, PageRequest
 from queuert.state.outside import OutsideCompletion
+from queuert.state.paging import ChainFilter, JobFilter, PageRequest
 from queuert.state.retention import RetireRequest
 from queuert.state.sqlite import SQLiteState
 from queuert.state.sqlite.statements import statements
 from queuert.state.sqlite.store import SQLiteStore
-from queuert.testing.conformance.building import AT_ONCE, ask, complete, go_on, job, retry
+from queuert.testing.conformance.builders import AT_ONCE, ask, complete, go_on, job, retry
 
 pytestmark = pytest.mark.timeout(300)
 

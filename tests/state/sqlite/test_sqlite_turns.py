@@ -12,7 +12,7 @@ from queuert.errors import ClosedError, LeaseLostError, StateUnavailableError
 from queuert.state.adapter import ClaimedJob
 from queuert.state.sqlite import SQLiteState
 from queuert.state.sqlite.store import SQLiteStore
-from queuert.testing.conformance.building import ask, complete, job
+from queuert.testing.conformance.builders import ask, complete, job
 from tests.state.sqlite.ground import WAIT
 
 _KEEN = 50

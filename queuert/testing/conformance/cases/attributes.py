@@ -12,9 +12,9 @@ from queuert.errors import InvalidCursorError, JobIdConflictError, StateError
 from queuert.jobs import ChainStatus
 from queuert.state import AsyncStore, Capability
 from queuert.state.adapter import Finish, FinishKind
-from queuert.state.listing import ChainFilter, PageRequest, Position
+from queuert.state.paging import ChainFilter, PageRequest, Position
 from queuert.state.retention import RetireRequest
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     ask,
     claim_one,
     complete,

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from queuert.errors import ChainNotFoundError, JobIdConflictError
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
-from queuert.schedules import after
+from queuert.run_at import after
 from queuert.state import AsyncStore
 from queuert.state.adapter import ClaimedJob, Finish
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     ask,
     cancel,
     claim_one,

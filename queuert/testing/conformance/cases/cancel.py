@@ -10,7 +10,7 @@ from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.state import AsyncStore, Capability
 from queuert.state.adapter import ReapRequest, Renewal
 from queuert.state.outside import Intervention
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     AT_ONCE,
     LAST_ATTEMPT,
     ask,

@@ -11,10 +11,10 @@ from typing import Any
 
 from queuert.jobs import JobStatus
 from queuert.limits import Limits, Rate
-from queuert.schedules import after
+from queuert.run_at import after
 from queuert.state import AsyncStore, Capability
 from queuert.state.adapter import ClaimedJob, ClaimRequest, NewJob
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     ask,
     claim_one,
     due_later,

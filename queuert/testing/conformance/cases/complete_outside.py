@@ -10,7 +10,7 @@ from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.state import AsyncStore, Capability
 from queuert.state.adapter import NewJob, Renewal
 from queuert.state.outside import Intervention, OutsideCompletion
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     ask,
     claim_one,
     complete,

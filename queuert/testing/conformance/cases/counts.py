@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from queuert.jobs import JobStatus
-from queuert.schedules import after
+from queuert.run_at import after
 from queuert.state.adapter import TypeCount
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     complete,
     due_later,
     eventually,

@@ -13,7 +13,7 @@ from queuert.errors import ChainNotFoundError, JobIdConflictError, JobTypeMismat
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state import AsyncStore, Capability
 from queuert.state.adapter import NewJob, StartedJob
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     ask,
     cancel,
     claim_one,

@@ -10,7 +10,7 @@ from queuert.errors import BlockerReferenceError, ChainNotFoundError, LeaseLostE
 from queuert.jobs import AbortReason, JobStatus
 from queuert.state import AsyncStore, Capability
 from queuert.state.adapter import FinishResult, ReapRequest, Renewal
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     AT_ONCE,
     ask,
     claim_one,

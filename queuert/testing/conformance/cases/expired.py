@@ -11,7 +11,7 @@ from queuert.jobs import ChainStatus, JobStatus
 from queuert.state import AsyncStore, Capability
 from queuert.state.adapter import ClaimedJob, NewJob
 from queuert.state.retention import RetireRequest
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     claim_one,
     complete,
     error_of,
@@ -22,7 +22,7 @@ from queuert.testing.conformance.building import (
     start,
     started_and_claimed,
 )
-from queuert.testing.conformance.expiring import LONG, SOON, closed_chain, expired
+from queuert.testing.conformance.expiry import LONG, SOON, closed_chain, expired
 from queuert.testing.conformance.registry import case
 from queuert.testing.conformance.stores import Stores
 

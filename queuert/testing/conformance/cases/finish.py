@@ -6,9 +6,9 @@ from dataclasses import replace
 from datetime import timedelta
 
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
-from queuert.schedules import after
+from queuert.run_at import after
 from queuert.state.adapter import ClaimedJob, Finish, FinishKind, FinishResult
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     LAST_ATTEMPT,
     ask,
     cancel,

@@ -8,7 +8,7 @@ from queuert.errors import StateError
 from queuert.jobs import JobStatus
 from queuert.state import Capability
 from queuert.state.adapter import ClaimedJob, Finish
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     cancel,
     claim_one,
     complete,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from queuert.limits import Limits, Rate
 from queuert.state.adapter import Renewal
-from queuert.testing.conformance.building import ask, claim_one, job, start
+from queuert.testing.conformance.builders import ask, claim_one, job, start
 from queuert.testing.conformance.registry import case
 from queuert.testing.conformance.stores import Stores
 

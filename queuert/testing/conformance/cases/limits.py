@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from queuert.limits import Limits, Rate
-from queuert.schedules import after
+from queuert.run_at import after
 from queuert.state import AsyncStore
 from queuert.state.adapter import ClaimedJob, Finish, NewJob
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     ask,
     cancel,
     complete,

@@ -8,8 +8,8 @@ from datetime import timedelta
 from queuert.errors import InvalidCursorError
 from queuert.jobs import ChainRecord, ChainStatus
 from queuert.state import AsyncStore
-from queuert.state.listing import ChainFilter, PageRequest, Position
-from queuert.testing.conformance.building import (
+from queuert.state.paging import ChainFilter, PageRequest, Position
+from queuert.testing.conformance.builders import (
     cancel,
     claim_one,
     complete,

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 from queuert.errors import InvalidCursorError
 from queuert.jobs import Job, JobStatus
-from queuert.schedules import after
+from queuert.run_at import after
 from queuert.state import AsyncStore
-from queuert.state.listing import JobFilter, PageRequest, Position
-from queuert.testing.conformance.building import (
+from queuert.state.paging import JobFilter, PageRequest, Position
+from queuert.testing.conformance.builders import (
     cancel,
     claim_one,
     complete,

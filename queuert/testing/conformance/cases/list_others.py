@@ -8,8 +8,8 @@ from queuert.errors import InvalidCursorError
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state import AsyncStore, Capability
 from queuert.state.adapter import BlockerRecord
-from queuert.state.listing import ChainFilter, JobFilter, PageRequest, Position
-from queuert.testing.conformance.building import (
+from queuert.state.paging import ChainFilter, JobFilter, PageRequest, Position
+from queuert.testing.conformance.builders import (
     cancel,
     claim_one,
     complete,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from queuert.errors import ClosedError
 from queuert.jobs import ChainRecord, ChainStatus, JobStatus
-from queuert.schedules import after
-from queuert.testing.conformance.building import (
+from queuert.run_at import after
+from queuert.testing.conformance.builders import (
     complete,
     due_later,
     error_of,

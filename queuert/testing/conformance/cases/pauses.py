@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from queuert.jobs import JobStatus
 from queuert.limits import Limits, Rate
-from queuert.schedules import after
+from queuert.run_at import after
 from queuert.state.adapter import ClaimedJob, Renewal
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     ask,
     claim_one,
     complete,

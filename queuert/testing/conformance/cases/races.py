@@ -9,7 +9,7 @@ from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.policies import RetryPolicy
 from queuert.state import AsyncStore, Capability
 from queuert.state.adapter import ClaimedJob, ReapedJob, ReapRequest, Renewal
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     AT_ONCE,
     LAST_ATTEMPT,
     ask,

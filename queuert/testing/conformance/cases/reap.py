@@ -9,7 +9,7 @@ from queuert.jobs import ChainStatus, JobStatus
 from queuert.policies import RetryPolicy
 from queuert.state import Capability
 from queuert.state.adapter import ReapedJob, ReapRequest
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     AT_ONCE,
     LAST_ATTEMPT,
     ask,

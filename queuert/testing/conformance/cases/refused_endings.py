@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from queuert.errors import JobIdConflictError
 from queuert.jobs import JobStatus
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     ask,
     complete,
     error_of,

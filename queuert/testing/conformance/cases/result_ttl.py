@@ -11,7 +11,7 @@ from queuert.jobs import TtlUpdate
 from queuert.state import AsyncStore
 from queuert.state.adapter import Finish, FinishKind
 from queuert.state.outside import OutsideCompletion
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     LAST_ATTEMPT,
     claim_one,
     complete,
@@ -27,8 +27,8 @@ from queuert.testing.conformance.building import (
     start,
     started_and_claimed,
 )
-from queuert.testing.conformance.building import cancel as cancelled
-from queuert.testing.conformance.expiring import LONG, SOON, closed_chain, expired
+from queuert.testing.conformance.builders import cancel as cancelled
+from queuert.testing.conformance.expiry import LONG, SOON, closed_chain, expired
 from queuert.testing.conformance.registry import case
 from queuert.testing.conformance.stores import Stores
 

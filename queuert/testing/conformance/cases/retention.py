@@ -8,7 +8,7 @@ from queuert.jobs import JobStatus
 from queuert.policies import Keep, Retention
 from queuert.state.adapter import Finish, FinishKind
 from queuert.state.retention import RetireRequest
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     cancel,
     claim_one,
     complete,
@@ -23,7 +23,7 @@ from queuert.testing.conformance.building import (
     start,
     started_and_claimed,
 )
-from queuert.testing.conformance.expiring import ALL_GO, LONG, SOON, closed_chains, retired, there
+from queuert.testing.conformance.expiry import ALL_GO, LONG, SOON, closed_chains, retired, there
 from queuert.testing.conformance.registry import case
 from queuert.testing.conformance.stores import Stores
 

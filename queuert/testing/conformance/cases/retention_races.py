@@ -8,7 +8,7 @@ from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
 from queuert.state import Capability
 from queuert.state.retention import RetireRequest
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     claim_one,
     complete,
     fail,
@@ -16,7 +16,7 @@ from queuert.testing.conformance.building import (
     read,
     start,
 )
-from queuert.testing.conformance.expiring import ALL_GO, closed_chains, retired, there
+from queuert.testing.conformance.expiry import ALL_GO, closed_chains, retired, there
 from queuert.testing.conformance.registry import case
 from queuert.testing.conformance.stores import Stores
 

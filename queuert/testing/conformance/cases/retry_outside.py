@@ -10,7 +10,7 @@ from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.policies import RetryPolicy
 from queuert.state import AsyncStore, Capability
 from queuert.state.adapter import ClaimedJob, ReapRequest
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     ask,
     cancel,
     claim_one,

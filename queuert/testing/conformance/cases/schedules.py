@@ -12,11 +12,11 @@ from typing import Any
 
 from queuert.errors import ConfigurationError
 from queuert.jobs import JobStatus
-from queuert.recurrence import MissedRuns, tick_id
+from queuert.schedules import MissedRuns, tick_id
 from queuert.state import AsyncStore
 from queuert.state.adapter import NewJob
 from queuert.state.recurrence import ScheduleRecord
-from queuert.testing.conformance.building import claim_one, complete, error_of, eventually, job, read, start
+from queuert.testing.conformance.builders import claim_one, complete, error_of, eventually, job, read, start
 from queuert.testing.conformance.registry import case
 from queuert.testing.conformance.stores import Stores
 

@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 
 from queuert.errors import ChainNotFoundError, JobIdConflictError, UnsupportedConnectionError
 from queuert.jobs import ChainStatus, JobStatus
-from queuert.schedules import after, at
+from queuert.run_at import after, at
 from queuert.state import AsyncStore
 from queuert.state.adapter import NewJob, StartedJob
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     ask,
     claim_one,
     due_later,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from queuert.jobs import JobStatus
-from queuert.testing.conformance.building import complete, job, read, start, started_and_claimed
+from queuert.testing.conformance.builders import complete, job, read, start, started_and_claimed
 from queuert.testing.conformance.registry import case
 from queuert.testing.conformance.stores import Stores
 

@@ -10,7 +10,7 @@ from queuert.errors import JobIdConflictError, LeaseLostError, StateError
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.state import AsyncStore, Capability
 from queuert.state.adapter import ClaimedJob, Finish, ReapRequest
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     AT_ONCE,
     LAST_ATTEMPT,
     ask,

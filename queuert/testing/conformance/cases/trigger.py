@@ -8,7 +8,7 @@ from contextlib import suppress
 from queuert.errors import JobNotFoundError, JobNotTriggerableError
 from queuert.jobs import JobStatus
 from queuert.state import Capability
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     ask,
     cancel,
     claim_one,

@@ -8,7 +8,7 @@ from random import Random
 
 from queuert.jobs import ChainStatus, JobError, JobStatus
 from queuert.state.adapter import Finish, FinishKind
-from queuert.testing.conformance.building import (
+from queuert.testing.conformance.builders import (
     ask,
     claim_one,
     complete,

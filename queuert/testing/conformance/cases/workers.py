@@ -6,11 +6,11 @@ import asyncio
 from dataclasses import fields, replace
 from typing import Any
 
-from queuert.registry import WorkerBeat, WorkerRecord, WorkerState
 from queuert.state import AsyncStore
-from queuert.testing.conformance.building import claim_one, complete, eventually, job, read, start
+from queuert.testing.conformance.builders import claim_one, complete, eventually, job, read, start
 from queuert.testing.conformance.registry import case
 from queuert.testing.conformance.stores import Stores
+from queuert.workers import WorkerBeat, WorkerRecord, WorkerState
 
 _LONG = 3600.0
 

@@ -1,0 +1,61 @@
+"""``queuert types``: pause job types and let them go on."""
+
+from __future__ import annotations
+
+import argparse
+
+from queuert.cli.exit_codes import Exit
+from queuert.cli.list_options import command_with_actions, operator
+from queuert.cli.options import Commands
+from queuert.cli.output import fields, print_json, print_page
+
+_DESCRIPTION = """Pause job types: no worker claims jobs of them until they are resumed.
+
+Running jobs go on, and chains can be started.
+"""
+
+_COLUMNS = ("type", "paused_at", "reason")
+
+
+def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
+    """Add the command and its actions."""
+    actions = command_with_actions(
+        commands, debug, "types", help="pause and resume job types", description=_DESCRIPTION
+    )
+    actions.add("list", run_list, "list the paused job types")
+    pause = actions.add("pause", run_pause, "claim no more jobs of these types")
+    pause.add_argument("names", nargs="+", metavar="NAME")
+    pause.add_argument("--reason", help="for those who wonder")
+    resume = actions.add("resume", run_resume, "claim jobs of these types again")
+    resume.add_argument("names", nargs="+", metavar="NAME")
+
+
+def run_list(args: argparse.Namespace) -> int:
+    """Print the paused types."""
+    with operator(args) as client:
+        found = client.paused_types()
+    print_page(map(fields, found), _COLUMNS, as_json=args.json)
+    return Exit.DONE
+
+
+def run_pause(args: argparse.Namespace) -> int:
+    """Pause."""
+    names = list(dict.fromkeys(args.names))
+    with operator(args) as client:
+        client.pause_types(names, reason=args.reason)
+    return _say(args, "paused", names)
+
+
+def run_resume(args: argparse.Namespace) -> int:
+    """Resume, and say which were paused."""
+    with operator(args) as client:
+        resumed = client.resume_types(args.names)
+    return _say(args, "resumed", resumed)
+
+
+def _say(args: argparse.Namespace, verb: str, names: list[str]) -> int:
+    if args.json:
+        print_json({verb: names})
+    else:
+        print(f"{verb} {len(names)}{': ' if names else ''}{', '.join(names)}")
+    return Exit.DONE

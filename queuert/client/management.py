@@ -1,0 +1,70 @@
+"""What a client is asked to do to chains from outside, checked before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from queuert.errors import ConfigurationError, InvalidIdentifierError, JobTypeMismatchError, UndeclaredContinuationError
+from queuert.job_types import JobType, JobTypes
+from queuert.jobs import ChainRecord
+from queuert.new_chain import ChainReference, NewChain, checked_priority, new_job
+from queuert.payloads import check_text
+from queuert.run_at import Schedule
+from queuert.state.adapter import NewJob
+
+
+def expected_tail(job_types: JobTypes, record: ChainRecord, expecting: JobType[Any, Any] | None) -> JobType[Any, Any]:
+    """The job type of a chain's last job.
+
+    Raises:
+        JobTypeMismatchError: it is not the one that was expected.
+        UnknownJobTypeError: it is not registered with the client.
+    """
+    if expecting is not None and expecting.name != record.tail_type:
+        raise JobTypeMismatchError(record.id, expecting.name, record.tail_type)
+    return job_types[record.tail_type]
+
+
+def job_ids(ids: Iterable[str]) -> tuple[str, ...]:
+    """The ids of jobs, each once, in order."""
+    if isinstance(ids, str):
+        raise InvalidIdentifierError("job ids are given as a sequence, not as one string")
+    return tuple(dict.fromkeys(check_text(one, what="job id") for one in ids))
+
+
+class OutsideContinuation:
+    """The next job of a chain, checked and encoded once, whatever job it will follow."""
+
+    def __init__(
+        self,
+        job_types: JobTypes,
+        job_type: JobType[Any, Any],
+        input: Any,
+        *,
+        id: str | None,
+        schedule: Schedule | None,
+        priority: int | None,
+        blockers: Iterable[ChainReference],
+        limit_key: str | None,
+    ) -> None:
+        start = NewChain(job_type, input, id=id, schedule=schedule, blockers=blockers, limit_key=limit_key)
+        self._job = new_job(job_types, start)
+        self._priority = None if priority is None else checked_priority(priority)
+
+    def after(self, chain_id: str, last: JobType[Any, Any], priority: int) -> NewJob:
+        """The job that follows one of this type and priority.
+
+        Raises:
+            UndeclaredContinuationError: that type does not declare to continue so.
+            ConfigurationError: the job would wait for its own chain.
+        """
+        if chain_id in self._job.blockers:
+            raise ConfigurationError(f"a job of chain {chain_id!r} cannot wait for that chain: it would never run")
+        if self._job.type not in last.continuations:
+            allowed = ", ".join(map(repr, last.continuations)) or "nothing"
+            raise UndeclaredContinuationError(
+                f"job type {last.name!r} declares to continue with {allowed}, not with {self._job.type!r}"
+            )
+        return replace(self._job, priority=priority if self._priority is None else self._priority)

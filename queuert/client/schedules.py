@@ -1,0 +1,72 @@
+"""What a client is asked to schedule or to pause, checked before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from queuert.errors import ConfigurationError, InvalidIdentifierError, UnknownJobTypeError
+from queuert.job_types import JobType, JobTypes
+from queuert.new_chain import checked_priority
+from queuert.payloads import check_text
+from queuert.schedules import Recurring
+from queuert.state.recurrence import ScheduleRecord
+
+JobTypeReference: TypeAlias = str | JobType[Any, Any]
+"""A job type, or its name."""
+
+
+def schedule_records(job_types: JobTypes, schedules: Iterable[Recurring]) -> list[ScheduleRecord]:
+    """The schedules as a store keeps them.
+
+    Raises:
+        UnknownJobTypeError: a job type is not registered with the client.
+        ConfigurationError: one is no ``Recurring``, two have one name, or a priority is out of range.
+    """
+    found: dict[str, ScheduleRecord] = {}
+    for schedule in schedules:
+        if not isinstance(schedule, Recurring):
+            raise ConfigurationError(f"schedules are Recurring(name, job_type, input, ...), not {schedule!r}")
+        if schedule.job_type not in job_types:
+            raise UnknownJobTypeError(schedule.job_type.name, job_types.names)
+        if schedule.name in found:
+            raise ConfigurationError(f"two schedules have the name {schedule.name!r}")
+        found[schedule.name] = _record(schedule)
+    return list(found.values())
+
+
+def _record(schedule: Recurring) -> ScheduleRecord:
+    return ScheduleRecord(
+        name=schedule.name,
+        type=schedule.job_type.name,
+        input=schedule.input_text,
+        cron=schedule.spec.cron,
+        every=schedule.spec.every,
+        time_zone=schedule.spec.time_zone,
+        missed=schedule.missed,
+        priority=checked_priority(schedule.priority),
+        limit_key=schedule.limit_key,
+    )
+
+
+def type_names(types: Iterable[JobTypeReference]) -> list[str]:
+    """The names of job types, each once.
+
+    Raises:
+        InvalidIdentifierError: no job type can have such a name, or they are not a sequence.
+    """
+    if isinstance(types, str):
+        raise InvalidIdentifierError("job types are given as a sequence, not as one string")
+    names = (one.name if isinstance(one, JobType) else check_text(one, what="job type") for one in types)
+    return list(dict.fromkeys(names))
+
+
+def schedule_names(names: Iterable[str]) -> list[str]:
+    """The names of schedules, each once.
+
+    Raises:
+        InvalidIdentifierError: no schedule can have such a name, or they are not a sequence.
+    """
+    if isinstance(names, str):
+        raise InvalidIdentifierError("schedules are given as a sequence of names, not as one string")
+    return list(dict.fromkeys(check_text(name, what="schedule name") for name in names))

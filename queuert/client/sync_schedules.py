@@ -1,0 +1,112 @@
+# Generated from queuert/client/async_schedules.py, do not edit: see scripts/unasync.py
+"""Recurring schedules and pauses, synchronously. ``sync_recurrence.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from queuert.client.schedules import JobTypeReference, schedule_names, schedule_records, type_names
+from queuert.client.sync_base import ClientBase
+from queuert.notify.adapter import Topic
+from queuert.payloads import safe_text
+from queuert.schedules import Recurring, hint_key
+from queuert.state.recurrence import PausedType, ScheduleRecord
+
+_MAX_REASON = 2_000
+
+
+class ClientRecurrence(ClientBase):
+    """Recurring schedules and pauses."""
+
+    # --- schedules ----------------------------------------------------------------------------------------------------
+
+    def put_schedules(self, schedules: Sequence[Recurring]) -> None:
+        """Write recurring schedules: new ones, and those that replace another of their name.
+
+        One that is replaced stays paused if it is, and, if its times are the same, keeps its next tick. The first tick
+        of a new one is the first after now. Workers of its job type start its chains; without any, its ticks are
+        missed. Schedules that are not named stay as they are.
+
+        Raises:
+            UnknownJobTypeError: a job type is not registered with this client.
+            ConfigurationError: two have one name, or a priority is out of range.
+            StateUnavailableError: the store cannot be reached; whether they were written is unknown. Put them again.
+
+        Example::
+
+            nightly = Recurring("nightly", report, "all", cron="0 3 * * *", time_zone="Europe/Berlin")
+            client.put_schedules([nightly])
+        """
+        records = schedule_records(self.job_types, schedules)
+        store = self._opened()
+        store.put_schedules(records)
+        self.notify.publish(Topic.JOBS, {hint_key(record.type) for record in records})
+
+    def delete_schedules(self, names: Iterable[str]) -> int:
+        """Delete schedules by name; how many there were. Chains that they started stay.
+
+        A worker that was given one with ``schedules=`` puts it again when it starts.
+
+        Raises:
+            InvalidIdentifierError: no schedule can have such a name.
+        """
+        return (self._opened()).delete_schedules(schedule_names(names))
+
+    def list_schedules(self) -> list[ScheduleRecord]:
+        """All schedules, by name, each with its next tick and the last one that got a chain."""
+        return (self._opened()).list_schedules()
+
+    def pause_schedules(self, names: Iterable[str]) -> int:
+        """Start no more chains of these schedules until they are resumed; how many there are of these names.
+
+        Raises:
+            InvalidIdentifierError: no schedule can have such a name.
+        """
+        return (self._opened()).set_schedules_paused(schedule_names(names), True)
+
+    def resume_schedules(self, names: Iterable[str]) -> int:
+        """Let paused schedules go on; how many there are of these names. Ticks that came meanwhile count as missed.
+
+        Raises:
+            InvalidIdentifierError: no schedule can have such a name.
+        """
+        given = schedule_names(names)
+        store = self._opened()
+        count = store.set_schedules_paused(given, False)
+        if count:
+            types = {one.type for one in store.list_schedules() if one.name in given}
+            self.notify.publish(Topic.JOBS, {hint_key(type) for type in types})
+        return count
+
+    # --- pauses -------------------------------------------------------------------------------------------------------
+
+    def pause_types(self, types: Iterable[JobTypeReference], *, reason: str | None = None) -> None:
+        """Let no worker claim jobs of these types any more, until they are resumed. Running jobs go on, starts too.
+
+        A claim that is under way at this moment may still take some. To pause again what is paused changes nothing but
+        the reason, if there is one.
+
+        Args:
+            types: job types, or their names; of all types, also such as this client does not know.
+            reason: for those who wonder, the first 2,000 characters of it.
+
+        Raises:
+            InvalidIdentifierError: no job type can have such a name.
+        """
+        names = type_names(types)
+        text = None if reason is None else safe_text(reason, _MAX_REASON)
+        (self._opened()).pause_types(names, reason=text)
+
+    def resume_types(self, types: Iterable[JobTypeReference]) -> list[str]:
+        """Let workers claim jobs of these types again; the names of those that were paused.
+
+        Raises:
+            InvalidIdentifierError: no job type can have such a name.
+        """
+        resumed = (self._opened()).resume_types(type_names(types))
+        self.notify.publish(Topic.JOBS, resumed)
+        return resumed
+
+    def paused_types(self) -> list[PausedType]:
+        """The paused job types, by name: since when, and why."""
+        return (self._opened()).paused_types()

@@ -1,0 +1,56 @@
+"""When a job may run first: after a pause, or at a time. Measured by the clock of the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from queuert.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The first moment at which a job may run: exactly one of ``delay`` (seconds) and ``moment`` (UTC) is set.
+
+    A moment that has passed means now. Made by :func:`after` and :func:`at`.
+    """
+
+    delay: float | None = None
+    moment: datetime | None = None
+
+
+_LONGEST = timedelta(days=365 * 100)
+
+
+def after(
+    delay: timedelta | None = None, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
+) -> Schedule:
+    """Run the job this long after the start is written, by the clock of the store.
+
+    Raises:
+        ConfigurationError: the pause is negative or longer than a hundred years.
+
+    Example:
+        >>> after(minutes=5).delay
+        300.0
+    """
+    total = (delay or timedelta()) + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+    if not timedelta() <= total <= _LONGEST:
+        raise ConfigurationError(f"a job cannot be scheduled {total} from now: between 0 and a hundred years")
+    return Schedule(delay=total.total_seconds())
+
+
+def at(moment: datetime) -> Schedule:
+    """Run the job at a moment, or at once if it has passed.
+
+    Raises:
+        ConfigurationError: the moment has no time zone, so it would mean another time on another machine.
+
+    Example:
+        >>> from datetime import UTC, datetime
+        >>> at(datetime(2030, 1, 1, tzinfo=UTC)).moment
+        datetime.datetime(2030, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)
+    """
+    if moment.tzinfo is None:
+        raise ConfigurationError(f"{moment.isoformat()} has no time zone: use datetime(..., tzinfo=UTC)")
+    return Schedule(moment=moment.astimezone(UTC))

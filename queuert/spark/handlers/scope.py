@@ -1,0 +1,364 @@
+"""A handler and its Spark work: what stops the one stops the other, and tells how far it is."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+
+from queuert.errors import ConfigurationError, DefinitionError, LeaseLostError
+from queuert.jobs import AbortReason
+from queuert.observability.adapter import ObservabilityAdapter, Observers, observers
+from queuert.observability.events import Identity, SparkProgressed, SparkUnreachable
+from queuert.spark.errors import FenceLostError, found_in
+from queuert.spark.handlers.progress import SparkProgress, TaskCounts
+from queuert.spark.options import Fence
+from queuert.worker import Attempt
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.readwriter import DataFrameWriter
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from queuert.spark.handlers.classic import ClassicWork
+    from queuert.spark.handlers.connect import ConnectWork
+
+T = TypeVar("T")
+
+OnProgress = Callable[[SparkProgress], None]
+"""Hears of progress, in a thread of the scope's own: be quick."""
+
+_AGAIN = 0.2
+"""Seconds between two cancellations, while a handler that was told to stop is still there."""
+
+_LAST_LOOKS = 20
+_BETWEEN_LAST_LOOKS = 0.05
+"""Seconds."""
+
+_LAST_CANCELLATIONS = 10
+_BETWEEN_LAST_CANCELLATIONS = 0.1
+"""Seconds: what cancelled tasks in Python have to end by themselves."""
+
+_PATIENCE = 10.0
+"""Seconds for which leaving a scope waits for a call to Spark that is under way in its thread."""
+
+
+@contextmanager
+def spark_scope(
+    attempt: Attempt[Any, Any],
+    spark: SparkSession,
+    *,
+    pool: str | None = None,
+    on_progress: OnProgress | None = None,
+    every: float = 1.0,
+    observability: ObservabilityAdapter | Iterable[ObservabilityAdapter] | None = None,
+) -> Iterator[SparkScope]:
+    """Tie the Spark work of a ``with`` block to an attempt.
+
+    When the attempt must stop (its lease is lost, its chain cancelled, its time over, its worker stops), the Spark jobs
+    and streaming queries that were started inside are cancelled, and later ones are refused. What Spark raises then
+    becomes :class:`~queuert.errors.LeaseLostError`, as from everywhere else: let it pass. Whatever still runs when the
+    block ends, however it ends, is cancelled as well.
+
+    Use it in a plain function, which the worker runs in a thread; in a coroutine use :func:`run_in_scope`. Any number
+    of handlers can share one session; let that be of ``spark.scheduler.mode=FAIR``, so that the short ones do not queue
+    up behind the long ones.
+
+    Args:
+        attempt: what the handler was given.
+        spark: a session, classic or Spark Connect.
+        pool: the scheduler pool of its jobs; by default that of the thread. Not with Spark Connect.
+        on_progress: called when the progress has changed.
+        every: seconds between two looks at the progress.
+        observability: who hears of progress, as :class:`~queuert.observability.events.SparkProgressed`: give
+            ``client.observers``; by default the standard log.
+
+    Raises:
+        LeaseLostError: the attempt must stop.
+        DefinitionError: it is entered in an event loop, which it would block.
+        ConfigurationError: ``every`` is not above 0, or there is a pool with Spark Connect.
+
+    Example::
+
+        @processors.handles(summarise)
+        def run(attempt: Attempt[Day, int]) -> Outcome[int]:
+            with spark_scope(attempt, spark):
+                return spark.read.parquet(attempt.input.path).distinct().count()
+    """
+    _refuse_event_loop()
+    attempt.abort.raise_if_set()
+    scope = SparkScope(attempt, spark, _work(attempt, spark, pool), on_progress, every, observers(observability))
+    with scope._watched(), _mapped(attempt), scope.bound():
+        yield scope
+
+
+async def run_in_scope(
+    attempt: Attempt[Any, Any], spark: SparkSession, work: Callable[[SparkScope], T], **options: Any
+) -> T:
+    """For coroutines: run a function in a thread, inside a :func:`spark_scope`, and return what it returns.
+
+    When the coroutine is cancelled, so is its Spark work, and this ends when that has ended. Options and errors are
+    those of :func:`spark_scope`.
+
+    Example::
+
+        @processors.handles(summarise)
+        async def run(attempt: Attempt[Day, int]) -> Outcome[int]:
+            return await run_in_scope(attempt, spark, lambda scope: spark.read.parquet(attempt.input.path).count())
+    """
+    entered: list[SparkScope] = []
+    cancelled = threading.Event()
+
+    def inside() -> T:
+        with spark_scope(attempt, spark, **options) as scope:
+            entered.append(scope)
+            if cancelled.is_set():
+                raise LeaseLostError(attempt.job_id, "the coroutine was cancelled")
+            return work(scope)
+
+    running = asyncio.create_task(asyncio.to_thread(inside))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        cancelled.set()
+        for scope in entered:
+            scope.cancel("the coroutine was cancelled")
+        await asyncio.wait([running])
+        running.exception()  # It has been seen: whoever cancelled does not want it.
+        raise
+
+
+class SparkScope:
+    """The Spark work of one attempt, inside a :func:`spark_scope`.
+
+    Attributes:
+        tag: the job tag, and the job group, of all that belongs to it, as Spark's own pages show it.
+        fence: what the data source ``queuert`` checks in the transaction that commits a write; see :meth:`fenced`.
+        progress: the newest one that is known.
+    """
+
+    def __init__(
+        self,
+        attempt: Attempt[Any, Any],
+        spark: SparkSession,
+        work: ClassicWork | ConnectWork,
+        on_progress: OnProgress | None,
+        every: float,
+        heard_by: Observers,
+    ) -> None:
+        if not every > 0:
+            raise ConfigurationError(f"every is {every}: above 0 seconds")
+        self.tag = tag_of(attempt)
+        self.fence = fence_of(attempt)
+        self.progress = SparkProgress()
+        self._attempt = attempt
+        self._work = work
+        self._on_progress = on_progress
+        self._every = every
+        self._observers = heard_by
+        self._cancelled: str | None = None
+        self._left = False
+        self._wake = threading.Event()
+        self._failing: set[str] = set()
+
+    # --- for handlers -------------------------------------------------------------------------------------------------
+
+    def bound(self) -> Any:
+        """A context manager for threads that the handler starts: what they do in Spark belongs to the scope too.
+
+        Example::
+
+            def load(name: str) -> int:
+                with scope.bound():
+                    return spark.table(name).count()
+
+            with ThreadPoolExecutor() as threads:
+                counts = list(threads.map(load, names))
+        """
+        return self._work.bound()
+
+    def fenced(self, writer: DataFrameWriter) -> DataFrameWriter:
+        """A ``df.write`` of the data source ``queuert`` that commits only while this attempt holds its job.
+
+        Spark cannot cancel a commit that has begun, so the lease is checked inside it. Without the fence, a worker that
+        has lost its lease could still write what its successor writes again.
+        """
+        return writer.option("fence", self.fence)
+
+    def track(self, query: StreamingQuery) -> None:
+        """This streaming query is to be stopped with the scope. Only Spark Connect needs to be told."""
+        self._work.track(query)
+
+    def check(self) -> None:
+        """Raise LeaseLostError if the attempt must stop: for long steps between two uses of Spark."""
+        self._attempt.abort.raise_if_set()
+
+    def cancel(self, reason: str) -> None:
+        """Cancel what runs, and refuse what comes later. From any thread."""
+        self._cancelled = self._cancelled or reason
+        self._wake.set()
+
+    # --- the thread that looks after it -------------------------------------------------------------------------------
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        self._work.open()
+        thread = threading.Thread(target=self._watch, name=f"queuert-spark-{self._attempt.job_id}", daemon=True)
+        thread.start()
+        self._attempt.abort.on_abort(self._on_abort)
+        try:
+            yield
+        except BaseException:
+            self.cancel("the handler raised")
+            raise
+        finally:
+            self._left = True
+            self._wake.set()
+            thread.join(_PATIENCE)
+            self._work.close()
+
+    def _on_abort(self) -> None:
+        # In the event loop, or in the thread that renews leases: neither may wait for Spark.
+        self.cancel(str(self._attempt.abort.reason))
+
+    def _watch(self) -> None:
+        while not self._left:
+            self._wake.wait(_AGAIN if self._cancelled else self._every)
+            self._wake.clear()
+            if self._cancelled:
+                self._try("cancellation", self._cancel)
+            elif not self._left:
+                self._try("progress", self._look)
+        if not self._cancelled:
+            self._try("progress", self._look_last)
+        self._try("cancellation", self._cancel_last)
+
+    def _try(self, operation: str, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except Exception as error:
+            if operation not in self._failing:
+                self._failing.add(operation)
+                self._observers.emit(SparkUnreachable(**self._identity(), operation=operation, error=repr(error)))
+        else:
+            self._failing.discard(operation)
+
+    def _cancel(self) -> bool:
+        return self._work.cancel(self._cancelled or "its handler has ended")
+
+    def _cancel_last(self) -> None:
+        # The handler has left as soon as its job was cancelled; the tasks of it have not.
+        for _ in range(_LAST_CANCELLATIONS):
+            if not self._cancel():
+                return
+            time.sleep(_BETWEEN_LAST_CANCELLATIONS)
+
+    def _look_last(self) -> None:
+        # Spark's own record of a job is written a moment after its result is there.
+        for _ in range(_LAST_LOOKS):
+            if not self._look().open:
+                return
+            time.sleep(_BETWEEN_LAST_LOOKS)
+
+    def _look(self) -> TaskCounts:
+        counts = self._work.counts()
+        progress = self.progress.advanced(counts)
+        if progress != self.progress:
+            self._tell(progress)
+        return counts
+
+    def _tell(self, progress: SparkProgress) -> None:
+        self.progress = progress
+        self._attempt.record_progress(
+            progress.done, progress.known, fraction=progress.fraction, message="tasks of Spark"
+        )
+        if self._on_progress is not None:
+            self._on_progress(progress)
+        if self._observers.want(SparkProgressed):
+            event = SparkProgressed(
+                **self._identity(),
+                done=progress.done,
+                known=progress.known,
+                active=progress.active,
+                fraction=progress.fraction,
+            )
+            self._observers.emit(event)
+
+    def _identity(self) -> Identity:
+        attempt = self._attempt
+        return {
+            "worker": attempt.worker,
+            "job_id": attempt.job_id,
+            "chain_id": attempt.chain_id,
+            "type": attempt.type,
+            "attempt": attempt.number,
+        }
+
+
+def tag_of(attempt: Attempt[Any, Any]) -> str:
+    """The job tag of an attempt: ``queuert:{job id}:{attempt}:{beginning of the lease token}``.
+
+    Spark keeps refusing a group that was cancelled, and a job that is started anew under its old id begins with attempt
+    1 again: the token keeps the two apart. Commas, which a tag cannot have, are escaped as in a URL.
+    """
+    return f"queuert:{quote(attempt.job_id, safe=':/-_.~')}:{attempt.number}:{attempt.claimed.token[:8]}"
+
+
+def fence_of(attempt: Attempt[Any, Any]) -> str:
+    """What a write must show to be committed, as the option ``fence`` has it."""
+    return str(Fence(attempt.job_id, attempt.number, attempt.claimed.token))
+
+
+def _work(attempt: Attempt[Any, Any], spark: SparkSession, pool: str | None) -> ClassicWork | ConnectWork:
+    tag = tag_of(attempt)
+    if hasattr(spark, "_jsparkSession"):
+        from queuert.spark.handlers.classic import ClassicWork
+
+        return ClassicWork(spark, tag, f"{attempt.type}, attempt {attempt.number} of job {attempt.job_id}", pool)
+    if pool is not None:
+        raise ConfigurationError("pool: a Spark Connect session has no scheduler pools to choose from")
+    from queuert.spark.handlers.connect import ConnectWork
+
+    return ConnectWork(spark, tag)
+
+
+def _refuse_event_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise DefinitionError("spark_scope would block the event loop: use `await run_in_scope(...)` in a coroutine")
+
+
+@contextmanager
+def _mapped(attempt: Attempt[Any, Any]) -> Iterator[None]:
+    """What Spark raises after the attempt was told to stop, or for its fence, is that it must stop."""
+    try:
+        yield
+    except Exception as error:
+        reason = attempt.abort.reason
+        if reason is None and _is_of_fence(error):
+            reason = AbortReason.TAKEN_BY_ANOTHER_WORKER
+        if reason is not None and _is_of_spark(error):
+            raise LeaseLostError(attempt.job_id, reason) from error
+        raise
+    attempt.abort.raise_if_set()
+
+
+def _is_of_fence(error: Exception) -> bool:
+    return isinstance(error, FenceLostError) or isinstance(found_in(error), FenceLostError)
+
+
+def _is_of_spark(error: BaseException | None) -> bool:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    while error is not None:
+        if isinstance(error, Py4JError | PySparkException | FenceLostError):
+            return True
+        error = error.__cause__
+    return False

@@ -1,0 +1,101 @@
+"""The event log on Postgres. ``sync_events.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+
+from psycopg import AsyncConnection
+from psycopg.errors import CheckViolation, LockNotAvailable
+
+from queuert.event_log import EventFilter, EventLevel, EventLog, EventUpkeep, JobEvent, checked_keep
+from queuert.state.paging import Page, PageRequest
+from queuert.state.postgres import event_cursors, event_days, event_rows, pages
+from queuert.state.postgres.async_base import AsyncPostgresBase
+from queuert.state.postgres.async_statements import fetch
+from queuert.state.postgres.bounds import async_bounded
+from queuert.state.postgres.event_cursors import LogState
+from queuert.state.postgres.event_days import Step, Task
+
+
+class AsyncPostgresEvents(AsyncPostgresBase):
+    """What happened to jobs, and how long that is remembered."""
+
+    async def list_events(self, filter: EventFilter, page: PageRequest) -> Page[JobEvent]:
+        """Events by ``(tx, seq)``; the oldest first only those before which no other can come in any more."""
+        statement, asked = pages.in_order(self._sql.list_events, page.oldest_first), event_rows.page(filter, page)
+        cursor = event_rows.read_on(page)
+        async with self._connections.connection() as connection:
+            found = await fetch(connection, statement, asked)
+            # Last, since retention may have come, or a standby been promoted, while the page was read.
+            log = LogState.of((await fetch(connection, self._sql.read_log, event_cursors.asked(cursor)))[0])
+        log.check_owner()
+        if cursor is not None:
+            cursor.check(log, follows=page.oldest_first)
+        return event_rows.events(found, page.limit, log)
+
+    async def event_log(self) -> EventLog:
+        """What is written to the log, and how long it is kept."""
+        levels = await self._fetch(self._sql.event_levels)
+        return event_rows.log(levels, await self._fetch(self._sql.event_days))
+
+    async def set_event_level(self, level: EventLevel | None, types: Sequence[str] | None = None) -> None:
+        """Set the level of types, or that of all others; None takes away that of the types."""
+        if types is None:
+            await self._fetch(self._sql.set_event_default, {"level": level, "days": None})
+        elif level is None:
+            await self._fetch(self._sql.forget_event_levels, {"types": list(types)})
+        else:
+            await self._fetch(self._sql.set_event_levels, {"level": level, "types": sorted(set(types))})
+
+    async def keep_events(self, days: int) -> None:
+        """Set for how many days events are kept."""
+        await self._fetch(self._sql.set_event_default, {"level": None, "days": checked_keep(days)})
+
+    async def tend_events(self) -> EventUpkeep:
+        """Make the days to come and drop those that are too old; each step in a transaction of its own."""
+        done: dict[Task, list[date]] = {task: [] for task in Task}
+        postponed: list[date] = []
+        more = True
+        async with self._connections.connection() as connection:
+            for _ in range(event_days.STEPS):
+                try:
+                    step = await self._tend(connection, postponed)
+                except (LockNotAvailable, CheckViolation):
+                    # The one that was next: somebody's transaction holds it, or the default partition has some of it.
+                    step = event_days.next_step(await fetch(connection, self._sql.event_days), postponed)
+                    postponed += [step.day] if step else []
+                    continue
+                if step is None:
+                    more = False
+                    break
+                done[step.task].append(step.day)
+            deleted, more_strays = await self._forget_strays(connection)
+        made, dropped = tuple(done[Task.MAKE]), tuple(done[Task.DROP])
+        # Where all was postponed, another look would find the same in its way.
+        return EventUpkeep(made, dropped, tuple(postponed), deleted, more_strays or (more and any(done.values())))
+
+    async def _tend(self, connection: AsyncConnection[Any], postponed: Sequence[date]) -> Step | None:
+        """Do the next step; None if there is none, or if somebody else is at it."""
+        async with async_bounded(connection):
+            [(mine, _)] = await fetch(connection, self._sql.try_event_upkeep)
+            step = event_days.next_step(await fetch(connection, self._sql.event_days), postponed) if mine else None
+            for statement in step.statements(self._settings.schema) if step else ():
+                await connection.execute(statement)
+            return step
+
+    async def _forget_strays(self, connection: AsyncConnection[Any]) -> tuple[int, bool]:
+        """Delete old events that have no day, if somebody else is not at it; how many, and whether some may be left."""
+        if not event_days.has_strays(await fetch(connection, self._sql.event_days)):
+            return 0, False
+        deleted = 0
+        for _ in range(event_days.STEPS):
+            async with async_bounded(connection):
+                [(mine, _)] = await fetch(connection, self._sql.try_event_upkeep)
+                asked = {"limit": event_days.CHUNK}
+                found = await fetch(connection, self._sql.forget_events, asked) if mine else []
+            deleted += len(found)
+            if len(found) < event_days.CHUNK:
+                return deleted, False
+        return deleted, True

@@ -1,0 +1,360 @@
+"""Statements past psycopg's cursors: one, or a few in one round trip, for what every start, claim and ending does.
+
+A cursor looks at each parameter, and decides anew whether to prepare: a seventh of the time of a start. psycopg's own
+pipeline mode saves the same round trips as ours, and costs a worker twice the processor time that they cost. Here the
+statements are prepared under names of their own, parameters are text, and results are read as they come.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from hashlib import blake2s
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from psycopg import DataError, Error, OperationalError, errors, generators
+from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus
+from psycopg.waiting import Ready, Wait
+
+from queuert.state.postgres.pooled_connection import AsyncKeptConnection, Keeper, KeptConnection
+
+if TYPE_CHECKING:
+    from psycopg.abc import PQGen
+    from psycopg.pq.abc import PGconn, PGresult
+
+_PLACEHOLDER = re.compile(rb"%\((\w+)\)s|%%")
+
+Value: TypeAlias = str | int | float | None
+"""What a parameter can be: arrays and JSON are text already."""
+
+
+class NamedStatement(NamedTuple):
+    """A statement as the server has it: ``$1`` for each parameter, and which one that is."""
+
+    name: bytes
+    text: bytes
+    parameters: tuple[str, ...]
+
+
+class Step(NamedTuple):
+    """A statement to run, with its values as text."""
+
+    statement: NamedStatement
+    values: Mapping[str, Value]
+
+
+@lru_cache(512)
+def named(name: str, text: bytes) -> NamedStatement:
+    """A statement with psycopg's named placeholders, under a name for the server.
+
+    The name tells texts apart: a connection of one schema's store may be given to a client of another.
+    """
+    digest = blake2s(text, digest_size=6).hexdigest()
+    return NamedStatement(f"queuert_{name}_{digest}".encode(), *numbered(text))
+
+
+def unnamed(text: bytes) -> NamedStatement:
+    """A statement without parameters that is not worth preparing."""
+    return NamedStatement(b"", text, ())
+
+
+@lru_cache(512)  # Of bulk writes each has statements of its own.
+def numbered(text: bytes) -> tuple[bytes, tuple[str, ...]]:
+    """A statement with psycopg's named placeholders as the server takes it, and the names of its parameters."""
+    names: dict[str, int] = {}
+
+    def number(found: re.Match[bytes]) -> bytes:
+        if found[1] is None:
+            return b"%"
+        return b"$%d" % names.setdefault(found[1].decode(), len(names) + 1)
+
+    return _PLACEHOLDER.sub(number, text), tuple(names)
+
+
+BEGIN = unnamed(b"BEGIN")
+COMMIT = unnamed(b"COMMIT")
+
+_TRIES = 3
+"""Of a statement that is not prepared though we knew it as such, and then is though we had learned better."""
+
+MISPREPARED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
+"""A statement of ours was deallocated, or stands that we took for gone: from now on we know. Nothing was done."""
+
+
+async def async_exchange(connection: AsyncKeptConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
+    """Run all steps in one round trip; the result of each, or the error of the first that failed, as psycopg has it."""
+    async with connection.lock:
+        with _whole(connection.pgconn):
+            return await connection.wait(_exchange(connection.pgconn, connection.prepared, steps, prepare))
+
+
+def sync_exchange(connection: KeptConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
+    """The same, for a synchronous connection."""
+    with connection.lock, _whole(connection.pgconn):
+        return connection.wait(_exchange(connection.pgconn, connection.prepared, steps, prepare))
+
+
+async def async_ask(
+    connection: AsyncKeptConnection, statement: NamedStatement, values: Mapping[str, Value]
+) -> list[tuple[Any, ...]]:
+    """Run one statement, prepared, and return its rows as tuples; the error is psycopg's own."""
+    async with connection.lock:
+        given = _given(statement, values)
+        if statement.name in connection.prepared:
+            try:
+                return connection.read(await connection.wait(_asked(connection, statement, given)))
+            except MISPREPARED:
+                if not connection.idle:
+                    raise
+        try:
+            with _whole(connection.pgconn):
+                return connection.read(await connection.wait(_first_asked(connection, statement, values)))
+        except MISPREPARED:
+            if not connection.idle:
+                raise
+        return connection.read(await connection.wait(_asked(connection, statement, given)))
+
+
+def sync_ask(
+    connection: KeptConnection, statement: NamedStatement, values: Mapping[str, Value]
+) -> list[tuple[Any, ...]]:
+    """The same, for a synchronous connection."""
+    with connection.lock:
+        given = _given(statement, values)
+        if statement.name in connection.prepared:
+            try:
+                return connection.read(connection.wait(_asked(connection, statement, given)))
+            except MISPREPARED:
+                if not connection.idle:
+                    raise
+        try:
+            with _whole(connection.pgconn):
+                return connection.read(connection.wait(_first_asked(connection, statement, values)))
+        except MISPREPARED:
+            if not connection.idle:
+                raise
+        return connection.read(connection.wait(_asked(connection, statement, given)))
+
+
+async def async_ask_and_tell(
+    connection: AsyncKeptConnection, asked: Step, told: Step
+) -> tuple[list[tuple[Any, ...]], bool]:
+    """Run one statement, and behind it another in a transaction of its own, in one round trip: nobody is to be woken
+    between them. The rows of the first, whose error is psycopg's own, and whether the second was done."""
+    async with connection.lock:
+        for left in reversed(range(_TRIES)):
+            try:
+                with _whole(connection.pgconn):
+                    result, done = await connection.wait(_asked_and_told(connection, asked, told))
+                    return connection.read(result), done
+            except MISPREPARED:
+                if not left:
+                    raise
+    raise AssertionError("the last try returns or raises")
+
+
+def sync_ask_and_tell(connection: KeptConnection, asked: Step, told: Step) -> tuple[list[tuple[Any, ...]], bool]:
+    """The same, for a synchronous connection."""
+    with connection.lock:
+        for left in reversed(range(_TRIES)):
+            try:
+                with _whole(connection.pgconn):
+                    result, done = connection.wait(_asked_and_told(connection, asked, told))
+                    return connection.read(result), done
+            except MISPREPARED:
+                if not left:
+                    raise
+    raise AssertionError("the last try returns or raises")
+
+
+async def async_begin(connection: AsyncKeptConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
+    """Begin a transaction with these steps; anew, if what is prepared was not as we knew it. Answers to the steps."""
+    for _ in steps:
+        try:
+            return (await async_exchange(connection, [Step(BEGIN, {}), *steps], prepare=prepare))[1:]
+        except MISPREPARED:
+            await connection.rollback()
+    return (await async_exchange(connection, [Step(BEGIN, {}), *steps], prepare=prepare))[1:]
+
+
+def sync_begin(connection: KeptConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
+    """The same, for a synchronous connection."""
+    for _ in steps:
+        try:
+            return sync_exchange(connection, [Step(BEGIN, {}), *steps], prepare=prepare)[1:]
+        except MISPREPARED:
+            connection.rollback()
+    return sync_exchange(connection, [Step(BEGIN, {}), *steps], prepare=prepare)[1:]
+
+
+@contextmanager
+def _whole(pgconn: PGconn) -> Iterator[None]:
+    """An exchange that was left in its middle leaves answers behind that nobody asked for: the connection is closed."""
+    try:
+        yield
+    finally:
+        close_if_in_pipeline(pgconn)
+
+
+def close_if_in_pipeline(pgconn: PGconn) -> None:
+    """Close a connection that was left in pipeline mode, as psycopg leaves it where its ``pipeline()`` is interrupted.
+
+    What the next user sends would wait there unanswered, and not be committed.
+    """
+    if not is_plain_connection(pgconn):
+        pgconn.finish()
+
+
+def text_rows(result: PGresult) -> list[tuple[str | None, ...]]:
+    """The rows of a result, as text."""
+    columns = range(result.nfields)
+    return [tuple(_text(result.get_value(row, column)) for column in columns) for row in range(result.ntuples)]
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else bytes(value).decode()
+
+
+def _exchange(
+    pgconn: PGconn, known: set[bytes], steps: Sequence[Step], prepare: bool, format: Format = Format.TEXT
+) -> PQGen[list[PGresult]]:
+    # What cannot be sent fails before the connection is in a state that it would have to be closed for.
+    given = [_given(*step) for step in steps]
+    new = [step.statement for step in steps if prepare and step.statement.name and step.statement.name not in known]
+    pgconn.enter_pipeline_mode()
+    _send(pgconn, new, steps, given, prepare, format)
+    results = yield from _received(pgconn)
+    pgconn.exit_pipeline_mode()
+    return _answers(known, new, steps, results)
+
+
+def _answers(
+    known: set[bytes], new: Sequence[NamedStatement], steps: Sequence[Step], results: Sequence[PGresult]
+) -> list[PGresult]:
+    """Of what was received: the results of the steps, or the error of the first that failed."""
+    about = [*(statement.name for statement in new), *(step.statement.name for step in steps)]
+    for place, (name, result) in enumerate(zip(about, results, strict=False)):
+        if result.status == ExecStatus.FATAL_ERROR:
+            raise _learned(known, name, result)
+        if place < len(new):
+            # It stands, whatever fails after it.
+            known.add(name)
+    for result in results[len(about) :]:
+        if result.status == ExecStatus.FATAL_ERROR:
+            raise errors.error_from_result(result)
+    return list(results[len(new) : len(about)])
+
+
+def _learned(known: set[bytes], name: bytes, result: PGresult) -> Error:
+    """The error of a statement, or of its preparation, after what it tells about the name."""
+    error = errors.error_from_result(result)
+    if isinstance(error, errors.InvalidSqlStatementName):
+        known.discard(name)
+    elif isinstance(error, errors.DuplicatePreparedStatement):
+        # Of the same text: the name has a digest of it.
+        known.add(name)
+    return error
+
+
+def _asked(connection: Keeper, statement: NamedStatement, given: Sequence[bytes | None]) -> PQGen[PGresult]:
+    connection.pgconn.send_query_prepared(statement.name, given, result_format=Format.BINARY)
+    result: PGresult = (yield from generators.execute(connection.pgconn))[-1]
+    if result.status == ExecStatus.FATAL_ERROR:
+        raise _learned(connection.prepared, statement.name, result)
+    return result
+
+
+def _first_asked(connection: Keeper, statement: NamedStatement, values: Mapping[str, Value]) -> PQGen[PGresult]:
+    """With its preparation, in one round trip."""
+    step = Step(statement, values)
+    results = yield from _exchange(connection.pgconn, connection.prepared, [step], True, Format.BINARY)
+    return results[0]
+
+
+def _asked_and_told(connection: Keeper, asked: Step, told: Step) -> PQGen[tuple[PGresult, bool]]:
+    """Two transactions, each with the preparation that it lacks."""
+    pgconn, known = connection.pgconn, connection.prepared
+    given = [_given(*asked), _given(*told)]
+    new = [[] if step.statement.name in known else [step.statement] for step in (asked, told)]
+    pgconn.enter_pipeline_mode()
+    for step, missing, values in zip((asked, told), new, given, strict=True):
+        _send(pgconn, missing, [step], [values], True, Format.BINARY)
+    answer = yield from _received(pgconn)
+    try:
+        receipt = yield from _received(pgconn)
+    except OperationalError:
+        # The connection was lost after the first was answered, and stays in its pipeline: it will be closed.
+        receipt = None
+    else:
+        pgconn.exit_pipeline_mode()
+    [result] = _answers(known, new[0], [asked], answer)
+    return result, receipt is not None and _was_done(known, new[1], told, receipt)
+
+
+def _was_done(known: set[bytes], new: Sequence[NamedStatement], told: Step, receipt: Sequence[PGresult]) -> bool:
+    try:
+        _answers(known, new, [told], receipt)
+    except Error:
+        return False
+    return True
+
+
+def _send(
+    pgconn: PGconn,
+    new: Sequence[NamedStatement],
+    steps: Sequence[Step],
+    given: Sequence[Sequence[bytes | None]],
+    prepare: bool,
+    format: Format,
+) -> None:
+    for statement in new:
+        pgconn.send_prepare(statement.name, statement.text)
+    for (statement, _), values in zip(steps, given, strict=True):
+        if prepare and statement.name:
+            pgconn.send_query_prepared(statement.name, values, result_format=format)
+        else:
+            pgconn.send_query_params(statement.text, values, result_format=format)
+    pgconn.pipeline_sync()
+
+
+def _given(statement: NamedStatement, values: Mapping[str, Value]) -> list[bytes | None]:
+    return [_bytes(values[name]) for name in statement.parameters]
+
+
+def _bytes(value: Value) -> bytes | None:
+    if value is None:
+        return None
+    # Of a member of an enumeration of texts, str() would make its name.
+    text = (value if isinstance(value, str) else str(value)).encode()
+    if b"\0" in text:
+        # The library below would end it there.
+        raise DataError("a text for Postgres cannot contain NUL (0x00)")
+    return text
+
+
+def _received(pgconn: PGconn) -> PQGen[list[PGresult]]:
+    """All results up to the mark that ends a pipeline; an error is followed by results that say no more than that."""
+    results: list[PGresult] = []
+    while pgconn.flush():
+        # Nothing comes with a look after a cancellation.
+        if (ready := (yield Wait.RW)) and ready & Ready.R:
+            pgconn.consume_input()
+    while True:
+        while pgconn.is_busy():
+            yield Wait.R
+            pgconn.consume_input()
+        result = pgconn.get_result()
+        if result is None:
+            if pgconn.status == ConnStatus.BAD:
+                raise OperationalError(pgconn.get_error_message() or "the connection is lost")
+            continue
+        results.append(result)
+        if result.status == ExecStatus.PIPELINE_SYNC:
+            return results
+
+
+def is_plain_connection(pgconn: PGconn) -> bool:
+    """Whether nobody has left it in pipeline mode."""
+    return pgconn.pipeline_status == PipelineStatus.OFF

@@ -1,0 +1,213 @@
+# Generated from queuert/state/postgres/async_management.py, do not edit: see scripts/unasync.py
+"""Interventions from outside on Postgres. ``sync_outside.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from psycopg import Connection
+
+from queuert.errors import BlockerReferenceError, ChainNotRetriableError, StateError, StateUnavailableError
+from queuert.jobs import ChainStatus, JobStatus
+from queuert.state.adapter import NewJob
+from queuert.state.notifications import Hints, delete_hints, intervention_hints, trigger_hints
+from queuert.state.outside import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
+from queuert.state.postgres import management, parameters
+from queuert.state.postgres.errors import was_deadlock
+from queuert.state.postgres.management import FAILED_OR_CANCELLED, MetChain
+from queuert.state.postgres.repeating import ROUNDS, Work
+from queuert.state.postgres.rows import Row
+from queuert.state.postgres.sync_base import PostgresBase
+from queuert.state.postgres.sync_statements import add_blockers, fetch, forget_deleted
+from queuert.state.validation import check_completions
+
+T = TypeVar("T")
+
+_LOCK_ROUNDS = 20
+"""A chain can go on while its last job is waited for; with its first job locked, more than once is already rare."""
+
+
+class PostgresOutside(PostgresBase):
+    """Interventions from outside."""
+
+    # --- complete -----------------------------------------------------------------------------------------------------
+
+    def complete_chains(
+        self, completions: Sequence[OutsideCompletion], *, connection: Any = None
+    ) -> list[Intervention]:
+        """End the last job of each chain with an output or a continuation, whatever it was waiting for."""
+        check_completions(completions)
+        if not completions:
+            return []
+        return self._repeated(connection, lambda given: self._complete(given, completions), intervention_hints)
+
+    def _complete(self, connection: Connection[Any], completions: Sequence[OutsideCompletion]) -> list[Intervention]:
+        waiting = management.completion_blockers(completions)
+        met, _ = self._lock_chains(connection, [one.chain_id for one in completions], waiting)
+        if not all(management.can_complete(one, met[one.chain_id]) for one in completions):
+            return [met[one.chain_id].intervention() for one in completions]
+        fetch(connection, self._sql.complete_outside, management.completions(completions))
+        statuses = add_blockers(connection, self._sql, waiting) if waiting else {}
+        blocked = frozenset(id for id, status in statuses.items() if status == JobStatus.BLOCKED)
+        closing = [one.chain_id for one in completions if one.continuation is None]
+        released = self._release_dependents(connection, closing)
+        return management.completed(completions, met, blocked, released)
+
+    # --- cancel -------------------------------------------------------------------------------------------------------
+
+    def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[Intervention]:
+        """Close open chains as cancelled, with an error of kind ``cancel``; closed ones stay as they are."""
+        if not ids:
+            return []
+        results = self._repeated(connection, lambda given: self._cancel(given, ids, reason), intervention_hints)
+        return management.for_each(ids, results)
+
+    def _cancel(self, connection: Connection[Any], ids: Sequence[str], reason: str) -> list[Intervention]:
+        met, _ = self._lock_chains(connection, ids)
+        open_chains = [chain for chain in met.values() if chain.status is ChainStatus.OPEN]
+        if not open_chains:
+            return [chain.intervention() for chain in met.values()]
+        tails = [chain.tail_id for chain in open_chains]
+        fetch(connection, self._sql.cancel, {"tails": tails, "reason": reason})
+        released = self._release_dependents(connection, [chain.id for chain in open_chains])
+        results = [
+            chain.intervention(status=ChainStatus.CANCELLED if chain.status is ChainStatus.OPEN else None)
+            for chain in met.values()
+        ]
+        return management.with_released(results, released)
+
+    # --- retry --------------------------------------------------------------------------------------------------------
+
+    def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[Intervention]:
+        """Open failed and cancelled chains again: their last job is due at once, with all its attempts before it."""
+        if not ids:
+            return []
+        results = self._repeated(connection, lambda given: self._retry(given, ids), intervention_hints)
+        return management.for_each(ids, results)
+
+    def _retry(self, connection: Connection[Any], ids: Sequence[str]) -> list[Intervention]:
+        met, locked = self._lock_chains(connection, ids, again=True)
+        for chain in met.values():
+            if chain.status not in FAILED_OR_CANCELLED:
+                raise ChainNotRetriableError(chain.id, chain.status)
+        tails = [chain.tail_id for chain in met.values()]
+        with_blockers = fetch(connection, self._sql.retry, {"tails": tails})
+        blocked: set[str] = set()
+        if with_blockers:
+            asked = {"tails": [row[0] for row in with_blockers], "locked": sorted(locked)}
+            blocked = {row[0] for row in fetch(connection, self._sql.wait_again, asked)}
+        fetch(connection, self._sql.block_again, {"chains": list(met)})
+        return [
+            chain.intervention(status=ChainStatus.OPEN, readied=() if chain.tail_id in blocked else (chain.tail_type,))
+            for chain in met.values()
+        ]
+
+    # --- trigger ------------------------------------------------------------------------------------------------------
+
+    def trigger_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[TriggeredJob]:
+        """Make scheduled jobs due now, results in the order asked. Ready ones stay as they are."""
+        if not ids:
+            return []
+        return self._repeated(connection, lambda given: self._trigger(given, ids), trigger_hints)
+
+    def _trigger(self, connection: Connection[Any], ids: Sequence[str]) -> list[TriggeredJob]:
+        asked = {"ids": list(ids)}
+        jobs = management.triggered(ids, fetch(connection, self._sql.lock_jobs, asked))
+        fetch(connection, self._sql.trigger, asked)
+        return jobs
+
+    # --- delete -------------------------------------------------------------------------------------------------------
+
+    def delete_chains(self, ids: Sequence[str], *, cascade: bool = False, connection: Any = None) -> DeleteResult:
+        """Delete chains with all their jobs, whatever their status; those that do not exist are passed over."""
+        if not ids:
+            return DeleteResult((), ())
+        return self._repeated(connection, lambda given: self._delete(given, ids, cascade=cascade), delete_hints)
+
+    def _delete(self, connection: Connection[Any], ids: Sequence[str], *, cascade: bool) -> DeleteResult:
+        doomed = self._lock_doomed(connection, ids, cascade=cascade)
+        if not doomed:
+            return DeleteResult((), ())
+        chains = sorted(set(doomed.values()))
+        references = fetch(connection, self._sql.outside_references, {"chains": chains})
+        if references:
+            raise BlockerReferenceError([(row[0], row[1]) for row in references])
+        rows = fetch(connection, self._sql.delete, {"jobs": list(doomed)})
+        forget_deleted(connection, self._sql, rows)
+        return management.deleted(ids, rows)
+
+    def _lock_doomed(self, connection: Connection[Any], ids: Sequence[str], *, cascade: bool) -> dict[str, str]:
+        """Lock all jobs that are to be deleted, until a look finds no more of them; each with its chain."""
+        asked = {"ids": list(ids), "cascade": cascade}
+        locked: dict[str, str] = {}
+        for _ in range(_LOCK_ROUNDS):
+            found = {row[0]: row[1] for row in fetch(connection, self._sql.lock_doomed, asked)}
+            if found.keys() == locked.keys():
+                return locked
+            locked = found
+        raise StateError(f"chains {sorted(ids)!r} grow faster than their jobs can be locked")
+
+    # --- sweep --------------------------------------------------------------------------------------------------------
+
+    def sweep(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
+        """Release blocked jobs all of whose blockers have closed: what a bug or a statement by hand left behind."""
+        page = self._fetch(self._sql.sweep, {"cursor": cursor, "limit": limit})
+        stranded = [row[0] for row in page if row[1]]
+        released: list[Row] = []
+        if stranded:
+            released = self._repeated(None, lambda given: self._release_stranded(given, stranded), None)
+        following = page[-1][0] if len(page) >= limit else None
+        return SweepResult([TriggeredJob(row[0], row[1]) for row in sorted(released)], following)
+
+    def _release_stranded(self, connection: Connection[Any], ids: Sequence[str]) -> list[Row]:
+        held = [row[0] for row in fetch(connection, self._sql.hold_stranded, {"ids": list(ids)})]
+        return fetch(connection, self._sql.release_stranded, {"ids": held}) if held else []
+
+    # --- what they share ----------------------------------------------------------------------------------------------
+
+    def _repeated(self, callers: Any, work: Work[T], hints: Callable[[T], Hints] | None) -> T:
+        """Do work in a transaction, or a savepoint in the caller's, again if it was the victim of a deadlock.
+
+        Its hints go with the caller's transaction; without one they are for the caller to send.
+        """
+        for left in reversed(range(ROUNDS)):
+            try:
+                with self._transaction(callers) as connection:
+                    result = work(connection)
+                    if callers is not None and hints is not None:
+                        self._hint(connection, hints(result))
+                    return result
+            except StateUnavailableError as error:
+                if not left or not was_deadlock(error):
+                    raise
+        raise AssertionError("the last round returns or raises")
+
+    def _lock_chains(
+        self,
+        connection: Connection[Any],
+        ids: Sequence[str],
+        waiting: Sequence[NewJob] = (),
+        *,
+        again: bool = False,
+    ) -> tuple[dict[str, MetChain], set[str]]:
+        """Lock chains at both ends, and what will be waited for; how the chains stand now, and all that is locked.
+
+        Raises:
+            ChainNotFoundError: one of them, or of those that ``waiting`` jobs name, does not exist.
+        """
+        awaited = sorted({chain_id for job in waiting for chain_id in job.blockers})
+        asked = {"ids": list(ids), "awaited": awaited, "again": again}
+        locked: set[str] = set()
+        for _ in range(_LOCK_ROUNDS):
+            rows = fetch(connection, self._sql.lock_chains, asked)
+            locked.update(row[0] for row in rows)
+            found = management.met_chains(rows)
+            management.all_found(awaited, found)
+            met = management.all_found(ids, found)
+            if all(chain.tail_status is not JobStatus.CONTINUED for chain in met.values()):
+                return met, locked
+        raise StateError(f"chains {sorted(ids)!r} go on faster than their last jobs can be locked")
+
+    def _release_dependents(self, connection: Connection[Any], closed: Sequence[str]) -> list[Row]:
+        return fetch(connection, self._sql.unblock, parameters.closed_chains(closed)) if closed else []

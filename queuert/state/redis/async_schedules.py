@@ -1,0 +1,63 @@
+"""Recurring schedules and pauses on Redis. ``sync_recurrence.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from queuert.schedules import tick_of
+from queuert.state.adapter import NewJob, StartedJob
+from queuert.state.recurrence import DueSchedules, PausedType, ScheduleRecord
+from queuert.state.redis import decode, encode
+from queuert.state.redis.async_base import AsyncRedisBase
+
+
+class AsyncRedisRecurrence(AsyncRedisBase):
+    """Recurring schedules and pauses."""
+
+    async def put_schedules(self, schedules: Sequence[ScheduleRecord]) -> None:
+        """Write schedules by name."""
+        if schedules:
+            now, *_ = await self._run("list_schedules", [])
+            await self._commit("put_schedules", encode.schedules(schedules, decode.moment(now)))
+
+    async def delete_schedules(self, names: Sequence[str]) -> int:
+        """Delete schedules; how many there were."""
+        return int(await self._commit("delete_schedules", encode.plain(list(names))))
+
+    async def list_schedules(self) -> list[ScheduleRecord]:
+        """All schedules, by name."""
+        _, *found = await self._run("list_schedules", [])
+        return sorted(map(decode.schedule, found), key=lambda one: one.name)
+
+    async def set_schedules_paused(self, names: Sequence[str], paused: bool) -> int:
+        """Pause schedules, or let them go on."""
+        asked = {"names": list(dict.fromkeys(names)), "paused": paused}
+        return int(await self._commit("pause_schedules", encode.plain(asked)))
+
+    async def due_schedules(self, types: Sequence[str], *, limit: int = 100) -> DueSchedules:
+        """The schedules whose next tick has come."""
+        return decode.due_schedules(await self._run("list_schedules", []), types, limit)
+
+    async def fire_schedule(
+        self, name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]
+    ) -> list[StartedJob] | None:
+        """Start the chains of a due schedule and move it on."""
+        last_at = max((tick_of(job.id) for job in jobs), default=None)
+        answer = await self._run("fire_schedule", encode.fire(name, tick, next_at, last_at, jobs))
+        return None if answer == 0 else [decode.started(one) for one in decode.unpacked(answer)]
+
+    async def pause_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
+        """Claim no more jobs of these types."""
+        why = [] if reason is None else [reason]
+        await self._commit("pause_types", [*encode.plain(list(types)), *why])
+
+    async def resume_types(self, types: Sequence[str]) -> list[str]:
+        """Claim jobs of these types again; those that were paused."""
+        return sorted(map(decode.text, await self._commit("resume_types", encode.plain(list(types)))))
+
+    async def paused_types(self) -> list[PausedType]:
+        """The paused types, by name."""
+        flat = await self._run("paused_types", [])
+        found = [decode.paused_type(flat[at], flat[at + 1]) for at in range(0, len(flat), 2)]
+        return sorted(found, key=lambda one: one.type)

@@ -1,0 +1,303 @@
+"""What scripts answer, as the contract's values: pure functions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from queuert.attributes import attributes_of
+from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
+from queuert.schedules import MissedRuns
+from queuert.state.adapter import (
+    BlockerRecord,
+    ClaimedJob,
+    ClaimRequest,
+    FinishResult,
+    ReapedJob,
+    ReapResult,
+    StartedJob,
+    TypeCount,
+)
+from queuert.state.outside import Intervention, TriggeredJob
+from queuert.state.recurrence import DueSchedules, PausedType, ScheduleRecord
+from queuert.state.redis.encode import EPOCH
+from queuert.state.stored_json import job_error, job_progress, json_value
+from queuert.workers import WorkerRecord, WorkerState
+
+Answer = Sequence[Any]
+
+
+def text(value: bytes) -> str:
+    """Text, whatever hands may have stored."""
+    return value.decode("utf-8", "replace")
+
+
+def unpacked(answer: bytes) -> list[Any]:
+    """An answer that came as one text of JSON."""
+    found: list[Any] = json.loads(text(answer))
+    return found
+
+
+def maybe_text(value: bytes | None) -> str | None:
+    """Text, if there is any."""
+    return None if value is None else text(value)
+
+
+def moment(microseconds: bytes | str) -> datetime:
+    """A stored time."""
+    return EPOCH + timedelta(microseconds=int(microseconds))
+
+
+def maybe_moment(microseconds: bytes | None) -> datetime | None:
+    """A stored time, if there is one."""
+    return None if microseconds is None else moment(microseconds)
+
+
+def seconds(microseconds: bytes) -> float | None:
+    """A pause; a negative one stands for none."""
+    return None if int(microseconds) < 0 else int(microseconds) / 1_000_000
+
+
+def texts(values: Sequence[bytes]) -> tuple[str, ...]:
+    """Several texts."""
+    return tuple(map(text, values))
+
+
+def started(one: Answer) -> StartedJob:
+    """Of ``start`` and ``fire_schedule``."""
+    chain_status = ChainStatus(one[5])
+    return StartedJob(
+        one[0], one[1], JobStatus(one[2]), moment(one[3]), existing=bool(one[4]), chain_status=chain_status
+    )
+
+
+_TIMES = (12, 13, 14)
+_TTL = 16
+
+
+def claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
+    """Of ``claim``. A job whose hash somebody has damaged is one failed attempt, and costs its neighbours nothing."""
+    try:
+        return _claimed(one, request)
+    except (TypeError, ValueError, OverflowError) as error:
+        stand_ins = {**dict.fromkeys(_TIMES, "0"), _TTL: None}
+        readable = [stand_ins.get(at, value) for at, value in enumerate(one)]
+        return replace(_claimed(readable, request), fault=f"{type(error).__name__}: {error}")
+
+
+def _claimed(one: Answer, request: ClaimRequest) -> ClaimedJob:
+    type = one[1]
+    return ClaimedJob(
+        id=one[0],
+        type=type,
+        chain_id=one[2],
+        chain_type=one[3],
+        chain_index=one[4],
+        priority=one[5],
+        attempt=one[6],
+        uncounted=one[7],
+        lease_expirations=one[8],
+        blocker_count=one[9],
+        has_dependents=bool(one[10]),
+        # A payload that somebody deleted is one failed attempt: no JSON text is empty.
+        input=one[11] or "",
+        created_at=moment(one[12]),
+        scheduled_at=moment(one[13]),
+        started_at=moment(one[14]),
+        lease_seconds=request.leases[type],
+        token=request.token,
+        trace_context=one[15] or None,
+        result_ttl=int(one[16]) / 1_000_000 if one[16] else None,
+    )
+
+
+def best_first(jobs: list[ClaimedJob], request: ClaimRequest) -> list[ClaimedJob]:
+    """Claimed jobs in the order in which they should run; several types were taken in turn."""
+    if len(request.leases) > 1:
+        after = request.after_rank
+        jobs.sort(key=lambda job: (after is not None and job.rank <= after, job.rank, job.scheduled_at))
+    return jobs
+
+
+def finished(one: Answer) -> FinishResult:
+    """Of ``finish``."""
+    # Lua knows no empty list: it comes as an object.
+    return FinishResult(one[0], AbortReason(one[1]) if one[1] else None, tuple(one[2]))
+
+
+def reaped(answer: Answer) -> ReapResult:
+    """Of ``reap``."""
+    jobs = [
+        ReapedJob(
+            text(one[0]), text(one[1]), text(one[2]), JobStatus(text(one[3])), one[4], maybe_text(one[5]), texts(one[6])
+        )
+        for one in answer[1]
+    ]
+    return ReapResult(jobs, seconds(answer[0]))
+
+
+def lost_reason(value: bytes) -> AbortReason | None:
+    """Of ``lost_reasons``."""
+    return AbortReason(text(value)) if value else None
+
+
+def job(one: Any, now: int) -> Job | None:
+    """Of ``get_jobs``."""
+    if not one:
+        return None
+    flat = one[1]
+    fields: Mapping[str, str] = {text(flat[at]): text(flat[at + 1]) for at in range(0, len(flat), 2)}
+
+    def number(name: str) -> int:
+        return int(fields.get(name, 0))
+
+    def when(name: str) -> datetime | None:
+        return moment(fields[name]) if name in fields else None
+
+    id, status = text(one[0]), JobStatus(fields["status"])
+    if status is JobStatus.SCHEDULED and number("due") <= now:
+        status = JobStatus.READY
+    return Job(
+        id=id,
+        type=fields["type"],
+        chain_id=fields.get("chain", id),
+        chain_index=number("index"),
+        status=status,
+        priority=number("priority"),
+        attempt=number("attempt"),
+        uncounted=number("uncounted"),
+        lease_expirations=number("expired"),
+        open_blockers=number("open"),
+        input=json_value(maybe_text(one[2])),
+        output=json_value(maybe_text(one[3])),
+        last_error=job_error(maybe_text(one[4])),
+        created_at=moment(fields["created"]),
+        scheduled_at=moment(fields["due"]),
+        started_at=when("started"),
+        finished_at=when("finished"),
+        holder=fields.get("holder"),
+        lease_expires_at=when("leased"),
+        continued_by=fields.get("next"),
+        deduplication_key=fields.get("dedup"),
+        limit_key=fields.get("limit"),
+        progress=job_progress(fields.get("progress"), number("attempt")),
+    )
+
+
+def chain(one: Any) -> ChainRecord | None:
+    """Of ``get_chains``."""
+    if not one:
+        return None
+    return ChainRecord(
+        id=text(one[0]),
+        type=text(one[1]),
+        status=ChainStatus(text(one[2])),
+        input="" if one[3] is None else text(one[3]),
+        output=maybe_text(one[4]),
+        error=job_error(maybe_text(one[5])),
+        tail_type=text(one[6]),
+        created_at=moment(one[7]),
+        closed_at=maybe_moment(one[8]),
+        tail_id=text(one[9]),
+        expires_at=maybe_moment(one[10]),
+        attributes=attributes_of(maybe_text(one[11])),
+    )
+
+
+def closed_chain(one: Any) -> ChainRecord | ChainStatus | None:
+    """Of ``get_chains`` with a portion: a status, where the chain is open or its turn has not come."""
+    if isinstance(one, bytes | str):
+        return ChainStatus(one if isinstance(one, str) else text(one))
+    return chain(one)
+
+
+def blocker(one: Answer) -> BlockerRecord:
+    """Of ``get_blockers``."""
+    return BlockerRecord(
+        text(one[0]),
+        text(one[1]),
+        ChainStatus(text(one[2])),
+        text(one[3]),
+        maybe_text(one[4]),
+        job_error(maybe_text(one[5])),
+    )
+
+
+def type_count(one: Answer) -> TypeCount:
+    """Of ``counts``."""
+    return TypeCount(text(one[0]), JobStatus(text(one[1])), one[2], seconds(one[3]))
+
+
+def intervention(one: Answer) -> Intervention:
+    """Of ``complete_chains``, ``cancel_chains`` and ``retry_chains``."""
+    return Intervention(
+        chain_id=text(one[0]),
+        chain_type=text(one[1]),
+        status=ChainStatus(text(one[2])),
+        job_id=text(one[3]),
+        job_type=text(one[4]),
+        met=JobStatus(text(one[5])),
+        written=bool(one[6]),
+        readied=texts(one[7]),
+    )
+
+
+def triggered(one: Answer) -> TriggeredJob:
+    """Of ``trigger_jobs`` and ``sweep``."""
+    return TriggeredJob(text(one[0]), text(one[1]))
+
+
+def schedule(stored: bytes) -> ScheduleRecord:
+    """Of ``list_schedules``."""
+    fields = json.loads(stored)
+    return ScheduleRecord(
+        name=fields["name"],
+        type=fields["type"],
+        input=fields["input"],
+        cron=fields.get("cron"),
+        every=None if fields.get("every") is None else float(fields["every"]),
+        time_zone=fields["time_zone"],
+        missed=MissedRuns(fields["missed"]),
+        priority=int(fields["priority"]),
+        limit_key=fields.get("limit_key"),
+        paused=bool(fields.get("paused")),
+        next_at=maybe_moment(fields.get("next_at")),
+        last_at=maybe_moment(fields.get("last_at")),
+    )
+
+
+def due_schedules(answer: Answer, types: Sequence[str], limit: int) -> DueSchedules:
+    """The due ones among those of ``list_schedules``."""
+    now = moment(answer[0])
+    waiting = [(one.next_at, one) for one in map(schedule, answer[1:]) if one.type in types and not one.paused]
+    ticks = sorted(((at, one) for at, one in waiting if at is not None), key=lambda each: (each[0], each[1].name))
+    due = [one for at, one in ticks if at <= now]
+    later = [(at - now).total_seconds() for at, _ in ticks if at > now]
+    return DueSchedules(now, due[:limit], 0.0 if len(due) >= limit else min(later, default=None))
+
+
+def worker(stored: bytes) -> WorkerRecord:
+    """Of ``list_workers``."""
+    fields = json.loads(stored)
+    return WorkerRecord(
+        id=fields["id"],
+        name=fields["name"],
+        host=fields["host"],
+        pid=fields["pid"],
+        version=fields["version"],
+        job_types=tuple(fields["job_types"]),
+        concurrency=fields["concurrency"],
+        running=fields["running"],
+        state=WorkerState(fields["state"]),
+        started_at=moment(fields["started_at"]),
+        seen_at=moment(fields["seen_at"]),
+    )
+
+
+def paused_type(name: bytes, stored: bytes) -> PausedType:
+    """Of ``paused_types``."""
+    fields = json.loads(stored)
+    return PausedType(text(name), moment(fields["at"]), fields.get("reason"))

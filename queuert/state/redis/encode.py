@@ -1,0 +1,304 @@
+"""What scripts are given: one argument of JSON, and payloads behind it. Pure functions.
+
+Times and pauses are whole microseconds. A payload is an argument of its own, and the JSON names its position, so that
+Lua neither parses nor rounds anything that a handler wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from random import randrange
+from typing import Any, TypeAlias
+
+from queuert.attributes import attributes_text
+from queuert.errors import InvalidCursorError
+from queuert.ids import new_id
+from queuert.jobs import JobError
+from queuert.limits import Limits
+from queuert.policies import RetryPolicy
+from queuert.run_at import Schedule
+from queuert.state.adapter import ClaimRequest, Finish, Lease, NewJob, ReapRequest, Renewal
+from queuert.state.outside import OutsideCompletion
+from queuert.state.paging import ChainFilter, JobFilter
+from queuert.state.recurrence import ScheduleRecord
+from queuert.state.retention import RetireRequest
+
+Arguments: TypeAlias = list[str]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_CURSOR = re.compile(r"(\d{1,9}):(\d{1,15})", re.ASCII)
+
+
+def microseconds(value: datetime) -> int:
+    """A time, as stored."""
+    return (value - EPOCH) // timedelta(microseconds=1)
+
+
+def pause(seconds: float) -> int:
+    """Seconds, as whole microseconds."""
+    return round(seconds * 1_000_000)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def plain(value: Any) -> Arguments:
+    """A request without payloads."""
+    return [_text(value)]
+
+
+def _set(**fields: Any) -> dict[str, Any]:
+    """The fields that have a value: an absent one is nil in Lua, a null is not."""
+    return {name: value for name, value in fields.items() if value is not None and value != ()}
+
+
+class _Payloads:
+    """Arguments behind the first."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def put(self, text: str | None) -> int | None:
+        """The position of a payload."""
+        if text is None:
+            return None
+        self.texts.append(text)
+        return len(self.texts) + 1
+
+    def behind(self, request: Any) -> Arguments:
+        return [_text(request), *self.texts]
+
+
+def error_text(error: JobError | None) -> str | None:
+    """A job error as stored."""
+    if error is None:
+        return None
+    return _text(_set(kind=error.kind, message=error.message, type=error.type, traceback=error.traceback))
+
+
+def _when(schedule: Schedule | None) -> dict[str, Any]:
+    if schedule is None:
+        return {}
+    if schedule.moment is not None:
+        return {"moment": str(microseconds(schedule.moment))}
+    return {"delay": pause(schedule.delay or 0.0)}
+
+
+def _new_job(job: NewJob, payloads: _Payloads) -> dict[str, Any]:
+    key = job.deduplication
+    deduplication = None
+    if key is not None:
+        deduplication = _set(
+            key=key.key,
+            any=key.scope == "any" or None,
+            window=None if key.window is None else pause(float(key.window)),  # type: ignore[arg-type]
+            excluding=list(key.excluding),
+        )
+    return _set(
+        id=job.id,
+        type=job.type,
+        input=payloads.put(job.input),
+        priority=job.priority or None,
+        blockers=job.blockers,
+        chosen=job.id_chosen or None,
+        attach=job.attach or None,
+        trace=job.trace_context,
+        deduplication=deduplication,
+        limit_key=job.limit_key,
+        ttl=None if job.result_ttl is None else pause(job.result_ttl),
+        attributes=attributes_text(job.attributes or {}),
+        **_when(job.schedule),
+    )
+
+
+def start(jobs: Sequence[NewJob]) -> Arguments:
+    """Of ``start``."""
+    payloads = _Payloads()
+    return payloads.behind([_new_job(job, payloads) for job in jobs])
+
+
+def _limits(limits: Limits) -> dict[str, Any]:
+    rate = limits.rate
+    return _set(
+        concurrency=limits.concurrency,
+        per_key=limits.per_key,
+        rate=None if rate is None else rate.count,
+        window=None if rate is None else pause(rate.seconds),
+    )
+
+
+def claim(request: ClaimRequest, limit: int, *, taken: int = 0) -> Arguments:
+    """Of ``claim``; ``taken`` is the size of inputs that were claimed before, for the same request."""
+    return plain(
+        {
+            "types": list(request.leases),
+            "leases": {type: pause(seconds) for type, seconds in request.leases.items()},
+            "limit": limit,
+            "max_bytes": max(0, request.max_bytes - taken),
+            **_set(after=request.after_rank),
+            "holder": request.holder,
+            "token": request.token,
+            "limits": {type: _limits(limits) for type, limits in request.limits.items()},
+            "seed": randrange(1 << 31),
+        }
+    )
+
+
+def leases(asked: Iterable[Lease]) -> Arguments:
+    """Of ``release`` and ``lost_reasons``."""
+    return plain([[one.job_id, one.token] for one in asked])
+
+
+def renewals(asked: Iterable[Renewal]) -> Arguments:
+    """Of ``renew``."""
+    return plain([
+        [one.lease.job_id, one.lease.token, pause(one.seconds), *([] if one.progress is None else [one.progress])]
+        for one in asked
+    ])  # fmt: skip
+
+
+def _ending(finish: Finish, payloads: _Payloads) -> dict[str, Any]:
+    output = finish.output
+    if output is None and finish.kind == "complete":
+        output = "null"
+    following = finish.continuation
+    return _set(
+        id=finish.job.id,
+        token=finish.job.token,
+        kind=finish.kind.value,
+        output=payloads.put(output),
+        error=payloads.put(error_text(finish.error)),
+        delay=pause(finish.delay) or None,
+        crashed=finish.crashed or None,
+        ttl=None if finish.result_ttl is None else pause(finish.result_ttl),
+        continuation=None if following is None else _new_job(following, payloads),
+        starts=[_new_job(job, payloads) for job in finish.starts],
+        blockers=finish.blockers,
+    )
+
+
+def finish(finishes: Sequence[Finish]) -> Arguments:
+    """Of ``finish``."""
+    payloads = _Payloads()
+    return payloads.behind([_ending(one, payloads) for one in finishes])
+
+
+def _policy(type: str, policy: RetryPolicy) -> dict[str, Any]:
+    return {
+        "type": type,
+        "max_attempts": policy.max_attempts,
+        "max_crashes": policy.max_crashes,
+        "initial": policy.initial,
+        "multiplier": policy.multiplier,
+        "maximum": policy.maximum,
+        "jitter": policy.jitter,
+    }
+
+
+def reap(request: ReapRequest) -> Arguments:
+    """Of ``reap``."""
+    policies = [_policy(type, policy) for type, policy in request.policies.items()]
+    return plain({"policies": policies, "limit": request.limit, "seed": randrange(1 << 31)})
+
+
+def completions(asked: Sequence[OutsideCompletion]) -> Arguments:
+    """Of ``complete_chains``."""
+    payloads = _Payloads()
+    return payloads.behind(
+        [
+            _set(
+                chain=one.chain_id,
+                tail=one.tail_id,
+                output=payloads.put(one.output if one.continuation or one.output else "null"),
+                continuation=None if one.continuation is None else _new_job(one.continuation, payloads),
+            )
+            for one in asked
+        ]
+    )
+
+
+_OUTCOMES = ("completed", "failed", "cancelled")
+
+
+def retire(request: RetireRequest) -> Arguments:
+    """Of ``retire``.
+
+    Raises:
+        InvalidCursorError: the cursor is not one of this operation.
+    """
+    phase, stayed = 0, 0
+    if request.cursor is not None:
+        place = _CURSOR.fullmatch(request.cursor)
+        if place is None:
+            raise InvalidCursorError(request.cursor)
+        phase, stayed = int(place[1]), int(place[2])
+    policies = [
+        _set(type=type, status=outcome, age=None if keep.seconds is None else pause(keep.seconds), count=keep.count)
+        for type, retention in sorted(request.policies.items())
+        for outcome in _OUTCOMES
+        if (keep := getattr(retention, outcome)) is not None
+    ]
+    return plain({"policies": policies, "limit": request.limit, "phase": phase, "stayed": stayed})
+
+
+def page(
+    filter: ChainFilter | JobFilter, *, after: tuple[int, str] | None, oldest_first: bool, limit: int, scan: int
+) -> Arguments:
+    """Of ``list_by_time``."""
+    return plain(
+        _set(
+            types=None if filter.types is None else list(filter.types),
+            statuses=None if filter.statuses is None else [one.value for one in filter.statuses],
+            since=None if filter.since is None else str(microseconds(filter.since)),
+            before=None if filter.before is None else str(microseconds(filter.before)),
+            after=None if after is None else [str(after[0]), after[1]],
+            oldest_first=oldest_first or None,
+            chains=isinstance(filter, ChainFilter) or None,
+            attributes=filter.attributes if isinstance(filter, ChainFilter) else None,
+            limit=limit,
+            scan=scan,
+        )
+    )
+
+
+def _schedule(schedule: ScheduleRecord, now: datetime) -> Mapping[str, Any]:
+    next_at = schedule.spec.next_after(now)
+    return {
+        "name": schedule.name,
+        "type": schedule.type,
+        "input": schedule.input,
+        "cron": schedule.cron,
+        "every": None if schedule.every is None else repr(schedule.every),
+        "time_zone": schedule.time_zone,
+        "missed": schedule.missed.value,
+        "priority": schedule.priority,
+        "limit_key": schedule.limit_key,
+        "paused": schedule.paused,
+        "next_at": None if next_at is None else str(microseconds(next_at)),
+        "last_at": None,
+    }
+
+
+def schedules(records: Sequence[ScheduleRecord], now: datetime) -> Arguments:
+    """Of ``put_schedules``: the first tick of each is the next after ``now``."""
+    return plain([_schedule(one, now) for one in records])
+
+
+def fire(
+    name: str, tick: datetime, next_at: datetime | None, last_at: datetime | None, jobs: Sequence[NewJob]
+) -> Arguments:
+    """Of ``fire_schedule``."""
+    payloads = _Payloads()
+    return payloads.behind(
+        _set(
+            name=name,
+            tick=str(microseconds(tick)),
+            next_at=None if next_at is None else str(microseconds(next_at)),
+            last_at=None if last_at is None else str(microseconds(last_at)),
+            jobs=[{**_new_job(job, payloads), "beside": new_id()} for job in jobs],
+        )
+    )

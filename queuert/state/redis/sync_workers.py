@@ -1,0 +1,29 @@
+# Generated from queuert/state/redis/async_workers.py, do not edit: see scripts/unasync.py
+"""The worker registry on Redis. ``sync_registry.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from queuert.state.redis import decode, encode
+from queuert.state.redis.sync_base import RedisBase
+from queuert.workers import WorkerBeat, WorkerRecord
+
+
+class RedisRegistry(RedisBase):
+    """Who is at work."""
+
+    def beat_worker(self, beat: WorkerBeat, ttl: float) -> None:
+        """Note that a worker is alive."""
+        record = asdict(beat)
+        uptime = encode.pause(record.pop("uptime"))
+        self._run("beat_worker", encode.plain({"ttl": encode.pause(ttl), "uptime": uptime, "record": record}))
+
+    def forget_worker(self, worker_id: str) -> None:
+        """Forget a worker that has stopped."""
+        self._run("forget_worker", encode.plain([worker_id]))
+
+    def list_workers(self) -> list[WorkerRecord]:
+        """The live workers."""
+        found = [decode.worker(one) for one in self._run("list_workers", [])]
+        return sorted(found, key=lambda one: (one.started_at, one.id))

@@ -1,0 +1,30 @@
+"""What an address of Redis says of the connection's safety."""
+
+from __future__ import annotations
+
+import ssl
+
+import redis
+from redis.retry import Retry
+
+from queuert.state.adapter import StoreRisk
+from queuert.state.redis.settings import RedisSettings
+from queuert.state.tls import transport_risks
+
+
+def address_risks(settings: RedisSettings) -> tuple[StoreRisk, ...]:
+    """The risks of connections as these settings make them."""
+    pool = settings.pool(redis.BlockingConnectionPool, redis.Connection, Retry, 1)
+    connection = pool.connection_class(**pool.connection_kwargs)
+    encrypted = isinstance(connection, redis.SSLConnection)
+    verified = encrypted and connection.cert_reqs == ssl.CERT_REQUIRED and bool(connection.check_hostname)
+    return transport_risks(
+        str(connection.host) if isinstance(connection, redis.Connection) else "",
+        encrypted=encrypted,
+        verified=verified,
+        advice=(
+            "use rediss://, with ssl_check_hostname=true and without ssl_cert_reqs"
+            if encrypted
+            else "use rediss://, and ssl_ca_certs where the authority is your own"
+        ),
+    )

@@ -1,0 +1,209 @@
+"""A connection to SQLite: one user at a time, transactions that begin by taking the write lock."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from queuert.state.sqlite import fork_safety
+from queuert.state.sqlite.errors import BUSY, mapped_errors, not_open, primary_code, too_long
+from queuert.state.sqlite.paths import MEMORY, uri_of
+from queuert.state.sqlite.statements import statements
+
+Row = tuple[Any, ...]
+
+_LOOK = 0.05
+"""Seconds that SQLite waits for the write lock at a time, where the wait is to be keen. The longer it waits the longer
+are its pauses, up to a tenth of a second, and who looks more often comes first: it begins anew with the short ones."""
+
+
+def now_us() -> int:
+    """The store's clock: microseconds since 1970, the same for all processes of the machine."""
+    return time.time_ns() // 1000
+
+
+def run(connection: sqlite3.Connection, name: str, /, **values: Any) -> list[Row]:
+    """Run one statement of ours and return its rows."""
+    return connection.execute(statements()[name], values).fetchall()
+
+
+def first(connection: sqlite3.Connection, name: str, /, **values: Any) -> Row | None:
+    """Run one statement of ours and return its first row, if there is any."""
+    return next(iter(run(connection, name, **values)), None)
+
+
+def changed(connection: sqlite3.Connection, name: str, /, **values: Any) -> int:
+    """Run one statement of ours that writes; how many rows it wrote."""
+    return connection.execute(statements()[name], values).rowcount
+
+
+@contextmanager
+def plain(connection: sqlite3.Connection) -> Iterator[None]:
+    """Rows are tuples and texts strings meanwhile, whatever a caller has set for the connection."""
+    row_factory, text_factory = connection.row_factory, connection.text_factory
+    connection.row_factory, connection.text_factory = None, str
+    try:
+        yield
+    finally:
+        connection.row_factory, connection.text_factory = row_factory, text_factory
+
+
+def _wait_at_most(connection: sqlite3.Connection, seconds: float) -> None:
+    connection.execute(f"PRAGMA busy_timeout = {round(seconds * 1000)}")
+
+
+def roll_back(connection: sqlite3.Connection) -> None:
+    """End the transaction; after some errors SQLite has done so by itself."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+class Link:
+    """One connection and its lock. Whoever uses it holds the lock; a transaction holds it to its end."""
+
+    def __init__(self, path: str, *, timeout: float, synchronous: str = "FULL", patience: float | None = None) -> None:
+        """``timeout`` is what it waits for other processes; ``patience``, by default the same, for other threads."""
+        self.path = path
+        self._timeout = timeout
+        self._patience = timeout if patience is None else patience
+        self._synchronous = synchronous
+        self._keen = False
+        self._lock = threading.Lock()
+        self._closed = False
+        self._suspended = False
+        self.generation = 0
+        """How often it was connected."""
+        with mapped_errors(), fork_safety.connecting:
+            fork_safety.check_usable(path)
+            self.connection = self._connect()
+            if path != MEMORY:
+                fork_safety.keep_from_children(self)
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            uri_of(self.path), uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False
+        )
+        try:
+            connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+        except BaseException:
+            connection.close()
+            raise
+        self.generation += 1
+        return connection
+
+    def be_keen(self) -> None:
+        """Look often whether the write lock is free: what is short comes before the transactions of handlers."""
+        self._keen = True
+        with self.held() as connection:
+            _wait_at_most(connection, min(_LOOK, self._timeout))
+
+    def wait_until(self, until: float) -> None:
+        """Wait for others until this moment of the monotonic clock, at most."""
+        with self.held() as connection:
+            _wait_at_most(connection, max(0.0, until - time.monotonic()))
+
+    def suspend(self, timeout: float) -> bool:
+        """Close it for now, before a fork, and let nobody use it; False if it was in use all the time."""
+        if not self._lock.acquire(timeout=timeout):
+            return False
+        self.connection.close()
+        self._suspended = True
+        return True
+
+    def resume(self) -> None:
+        """Let it be used again; it connects when it is."""
+        self._lock.release()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was let go of; whoever still uses it is to end."""
+        return self._closed
+
+    def close(self) -> None:
+        """Let go of the connection; what is under way on it fails. Idempotent, from any thread."""
+        self._closed = True
+        # SQLite must not be closed while another thread is in it: that one is cut short, and closes it when it is out.
+        if not self._close_if_free():
+            with suppress(sqlite3.ProgrammingError):
+                self.connection.interrupt()
+
+    def _close_if_free(self) -> bool:
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self.connection.close()
+        finally:
+            self._lock.release()
+        return True
+
+    @contextmanager
+    def held(self) -> Iterator[sqlite3.Connection]:
+        """The connection, for nobody else meanwhile; errors are mapped."""
+        self.take()
+        try:
+            with mapped_errors():
+                yield self.connection
+        finally:
+            self.give_back()
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that reads: all its statements see the same moment."""
+        with self._transaction("BEGIN") as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that holds the database's write lock from its beginning."""
+        with self._transaction("BEGIN IMMEDIATE") as connection:
+            yield connection
+
+    def _begin(self, begin: str) -> None:
+        until = time.monotonic() + self._timeout
+        while True:
+            try:
+                self.connection.execute(begin)
+            except sqlite3.OperationalError as error:
+                if not self._keen or primary_code(error) not in BUSY or time.monotonic() >= until or self._closed:
+                    raise
+            else:
+                return
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        with self.held() as connection:
+            self._begin(begin)
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                roll_back(connection)
+                raise
+
+    def take(self) -> None:
+        """Wait for the lock, at most as long as for an answer of the database."""
+        if not self._lock.acquire(timeout=self._patience):
+            raise too_long()
+        try:
+            if self._closed:
+                raise not_open()
+            if self._suspended:
+                with mapped_errors(), fork_safety.connecting:
+                    self.connection = self._connect()
+                    if self._keen:
+                        _wait_at_most(self.connection, min(_LOOK, self._timeout))
+                self._suspended = False
+        except BaseException:
+            self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """Let others use the connection. From any thread."""
+        self._lock.release()
+        if self._closed:
+            self._close_if_free()

@@ -1,0 +1,103 @@
+"""The sqlite3 connection in what a caller gave as ``connection=``.
+
+SQLAlchemy and Django are never imported: their objects are known by the modules that their classes come from.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from queuert.errors import UnsupportedConnectionError
+from queuert.state.sqlite.connection import plain
+from queuert.state.sqlite.errors import mapped_errors
+
+_TAKES = (
+    "a sqlite3.Connection, its cursor, an SQLAlchemy Connection or Session, or Django's connection, on the same file"
+)
+
+
+def callers_connection(given: Any, path: str) -> sqlite3.Connection:
+    """The connection in what a caller gave.
+
+    Raises:
+        UnsupportedConnectionError: there is none in it, or it is one to another file, or of another thread, or closed.
+    """
+    found = _driver_connection(given)
+    if not isinstance(found, sqlite3.Connection):
+        kind = f"{type(given).__module__}.{type(given).__name__}"
+        raise UnsupportedConnectionError(f"connection= takes {_TAKES}, not {kind}")
+    try:
+        with plain(found):
+            place = found.execute("PRAGMA database_list").fetchone()[2]
+    except sqlite3.ProgrammingError as error:
+        raise UnsupportedConnectionError(
+            f"the connection cannot be used here: {error}. Open it with check_same_thread=False for an AsyncClient"
+        ) from error
+    if not _is_same(place, path):
+        raise UnsupportedConnectionError(f"the connection is to {place or 'a database in memory'}, the jobs in {path}")
+    return found
+
+
+@contextmanager
+def savepoint(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """The caller's transaction, begun if its library would begin one; what fails in the block leaves nothing in it."""
+    with mapped_errors(), plain(connection):
+        if not connection.in_transaction and _begins_transactions(connection):
+            connection.execute("BEGIN IMMEDIATE")
+        connection.execute("SAVEPOINT queuert")
+        try:
+            yield connection
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK TO queuert")
+                connection.execute("RELEASE queuert")
+            raise
+        connection.execute("RELEASE queuert")
+
+
+def _begins_transactions(connection: sqlite3.Connection) -> bool:
+    """Whether the driver begins a transaction before the first statement that writes; otherwise each is its own."""
+    return connection.isolation_level is not None and getattr(connection, "autocommit", False) is not True
+
+
+def _is_same(place: str, path: str) -> bool:
+    try:
+        return Path(place).samefile(path)
+    except OSError:
+        return False
+
+
+def _driver_connection(given: Any) -> Any:
+    if isinstance(given, sqlite3.Cursor):
+        return given.connection
+    modules = {cls.__module__.partition(".")[0] for cls in type(given).__mro__}
+    if "sqlalchemy" in modules:
+        return _of_sqlalchemy(given)
+    if "django" in modules:
+        return _of_django(given)
+    return given
+
+
+def _of_sqlalchemy(given: Any) -> Any:
+    if hasattr(type(given), "get_bind"):  # A session; it begins a transaction if there is none.
+        given = given.connection()
+    elif not hasattr(type(given), "exec_driver_sql"):
+        return None
+    elif not given.in_transaction():
+        # As its first statement would have: its commit() has something to commit then.
+        given.begin()
+    return given.connection.driver_connection
+
+
+def _of_django(given: Any) -> Any:
+    wrapper = getattr(given, "db", given)  # A cursor's.
+    if getattr(wrapper, "vendor", None) != "sqlite":
+        return None
+    wrapper.ensure_connection()
+    # After an error in an atomic block Django allows no statement: what is written would be rolled back in silence.
+    wrapper.validate_no_broken_transaction()
+    return wrapper.connection

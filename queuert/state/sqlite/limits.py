@@ -1,0 +1,105 @@
+"""Limits that count by key: the best jobs of all keys together, of each no more than it has left."""
+
+from __future__ import annotations
+
+import heapq
+import sqlite3
+from collections.abc import Iterator
+
+from queuert.limits import Limits
+from queuert.state.sqlite import rows
+from queuert.state.sqlite.connection import Row, run
+
+Connection = sqlite3.Connection
+
+MAX_KEYS = 1_000
+"""So many keys of a type are looked at by one claim."""
+
+MAX_PROMOTED = 1_000
+"""So many scheduled jobs of a type whose time has come are looked at by one claim."""
+
+_NO_LIMIT = 1 << 30
+
+
+class Rounds:
+    """Where the claims of one store begin among the keys of types that have more of them than one claim looks at."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, str] = {}
+
+    def place(self, type: str) -> str:
+        """The key after which to begin."""
+        return self._places.get(type, "")
+
+    def ended(self, type: str, last: str | None) -> None:
+        """The look went as far as this key, or to the end."""
+        if last is None:
+            self._places.pop(type, None)
+        else:
+            self._places[type] = last
+
+
+def admitted(
+    connection: Connection, type: str, limits: Limits, count: int, now: int, rounds: Rounds, *, first_rank: int
+) -> Iterator[Row]:
+    """The rows of the best ready jobs from a rank on, best first, at most ``count``."""
+    asked = {"type": type, "first_rank": first_rank}
+    run(connection, "promote_due", type=type, now=now, limit=MAX_PROMOTED)
+    queues = [
+        (_order(row), key, capacity)
+        for key, capacity in _capacities(connection, type, limits, now, rounds)
+        if capacity > 0
+        for row in run(connection, "head_of_key", key=key, limit=1, **asked)
+    ]
+    # Of each key only the best job was read. The others are, when it is its key's turn.
+    heapq.heapify(queues)
+    following: list[tuple[tuple[int, int, int], Row]] = []
+    while count > 0 and (queues or following):
+        if queues and (not following or queues[0][0] <= following[0][0]):
+            _, key, capacity = heapq.heappop(queues)
+            for row in run(connection, "head_of_key", key=key, limit=min(count, capacity), **asked):
+                heapq.heappush(following, (_order(row), row))
+        count -= 1
+        yield heapq.heappop(following)[1]
+
+
+def _order(row: Row) -> tuple[int, int, int]:
+    return row[1], row[2], row[3]
+
+
+def _capacities(
+    connection: Connection, type: str, limits: Limits, now: int, rounds: Rounds
+) -> Iterator[tuple[str | None, int]]:
+    """The keys, None among them, and how many more attempts of each may begin now."""
+    rate = limits.rate
+    since = 0 if rate is None else now - rows.microseconds_of(rate.seconds)
+    begun = 0
+    if rate is not None:
+        [(begun,)] = run(connection, "count_keyless_starts", type=type, since=since)
+    yield None, _left(limits, 0, begun, keyless=True)
+    asked = {"per_key": limits.per_key is not None, "rated": rate is not None, "since": since}
+    for key, running, begun in _keys(connection, type, rounds, **asked):
+        yield key, _left(limits, running, begun)
+
+
+def _left(limits: Limits, running: int, begun: int, *, keyless: bool = False) -> int:
+    left = _NO_LIMIT
+    if limits.per_key is not None and not keyless:
+        left = limits.per_key - running
+    if limits.rate is not None:
+        left = min(left, limits.rate.count - begun)
+    return left
+
+
+def _keys(connection: Connection, type: str, rounds: Rounds, **asked: object) -> list[Row]:
+    """The keys with ready jobs, or the next of them where they are too many for one claim: so none starves."""
+    begin = rounds.place(type)
+    found = run(connection, "ready_keys", type=type, limit=MAX_KEYS, **{"from": begin}, **asked)
+    last = found[-1][0] if len(found) == MAX_KEYS else None
+    if begin and last is None:
+        again = run(connection, "ready_keys", type=type, limit=MAX_KEYS - len(found), **{"from": ""}, **asked)
+        others = [row for row in again if row[0] <= begin]
+        last = others[-1][0] if len(found) + len(others) == MAX_KEYS else None
+        found += others
+    rounds.ended(type, last)
+    return found

@@ -1,0 +1,178 @@
+"""Complete, cancel, retry, trigger, delete and sweep, inside one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+
+from queuert.errors import (
+    BlockerReferenceError,
+    ChainNotFoundError,
+    ChainNotRetriableError,
+    JobNotFoundError,
+    JobNotTriggerableError,
+)
+from queuert.jobs import ChainStatus, JobError, JobStatus
+from queuert.state.outside import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
+from queuert.state.sqlite import rows
+from queuert.state.sqlite.connection import Row, first, now_us, run
+from queuert.state.sqlite.registering import erase
+from queuert.state.sqlite.writes import close_chain, created_next, first_status, write_job
+
+Connection = sqlite3.Connection
+
+_RETRIABLE = (ChainStatus.FAILED, ChainStatus.CANCELLED)
+
+
+def _tail(connection: Connection, chain_id: str) -> Row:
+    row = first(connection, "tail", id=chain_id)
+    if row is None:
+        raise ChainNotFoundError(chain_id)
+    return row
+
+
+def _met(chain_id: str, tail: Row, status: ChainStatus, *, written: bool, readied: Sequence[str] = ()) -> Intervention:
+    return Intervention(chain_id, tail[7], status, tail[0], tail[1], JobStatus(tail[2]), written, tuple(readied))
+
+
+def _told_once(results: Sequence[Intervention]) -> list[Intervention]:
+    """The same, and each type is named by the first of them only."""
+    told: set[str] = set()
+    once = []
+    for one in results:
+        once.append(replace(one, readied=tuple(type for type in one.readied if type not in told)))
+        told.update(one.readied)
+    return once
+
+
+def complete(connection: Connection, completions: Sequence[OutsideCompletion]) -> list[Intervention]:
+    """End the last jobs of chains over their heads, all or none."""
+    met = [(one, _tail(connection, one.chain_id)) for one in completions]
+    fit = all(tail[0] == one.tail_id and tail[6] == ChainStatus.OPEN for one, tail in met)
+    if not fit:
+        return [_met(one.chain_id, tail, ChainStatus(tail[6]), written=False) for one, tail in met]
+    return _told_once([_complete_one(connection, one, tail) for one, tail in met])
+
+
+def _complete_one(connection: Connection, one: OutsideCompletion, tail: Row) -> Intervention:
+    following = one.continuation
+    status = JobStatus.COMPLETED if following is None else JobStatus.CONTINUED
+    output = (one.output or "null") if following is None else one.output
+    now = now_us()
+    next_id = None if following is None else following.id
+    asked = {"status": status.value, "now": now, "output": output, "error": None, "continued_by": next_id}
+    run(connection, "end_outside", id=tail[0], **asked)
+    if following is None:
+        readied = close_chain(connection, one.chain_id, ChainStatus.COMPLETED.value)
+        return _met(one.chain_id, tail, ChainStatus.COMPLETED, written=True, readied=readied)
+    created = created_next(connection, now)
+    started = write_job(connection, following, now, created, after=(one.chain_id, tail[7], tail[3]))
+    readied = [] if started.status is JobStatus.BLOCKED else [started.type]
+    return _met(one.chain_id, tail, ChainStatus.OPEN, written=True, readied=readied)
+
+
+def cancel(connection: Connection, ids: Sequence[str], reason: str) -> list[Intervention]:
+    """Close open chains as cancelled."""
+    met = [(chain_id, _tail(connection, chain_id)) for chain_id in ids]
+    done: dict[str, Intervention] = {}
+    for chain_id, tail in met:
+        if chain_id not in done:
+            done[chain_id] = _cancel_one(connection, chain_id, tail, reason)
+    return _told_once([done[chain_id] for chain_id in ids])
+
+
+def _cancel_one(connection: Connection, chain_id: str, tail: Row, reason: str) -> Intervention:
+    if tail[6] != ChainStatus.OPEN:
+        return _met(chain_id, tail, ChainStatus(tail[6]), written=False)
+    error = rows.error_json(JobError("cancel", reason))
+    asked = {"status": "cancelled", "now": now_us(), "output": None, "error": error, "continued_by": None}
+    run(connection, "end_outside", id=tail[0], **asked)
+    readied = close_chain(connection, chain_id, ChainStatus.CANCELLED.value)
+    return _met(chain_id, tail, ChainStatus.CANCELLED, written=True, readied=readied)
+
+
+def retry(connection: Connection, ids: Sequence[str]) -> list[Intervention]:
+    """Open failed and cancelled chains again."""
+    met = [(chain_id, _tail(connection, chain_id)) for chain_id in dict.fromkeys(ids)]
+    for chain_id, tail in met:
+        if tail[6] not in _RETRIABLE:
+            raise ChainNotRetriableError(chain_id, tail[6])
+    for chain_id, _ in met:
+        run(connection, "reopen_chain", id=chain_id)
+        for job_id, still_open in run(connection, "blocked_by_closed", id=chain_id):
+            run(connection, "wait_again", job_id=job_id, id=chain_id)
+            run(connection, "retry_wait", job_id=job_id, open=still_open + 1)
+    done = {chain_id: _retry_one(connection, chain_id, tail) for chain_id, tail in met}
+    return [done[chain_id] for chain_id in ids]
+
+
+def _retry_one(connection: Connection, chain_id: str, tail: Row) -> Intervention:
+    run(connection, "reopen_blockers", id=tail[0])
+    [(still_open,)] = run(connection, "count_open_blockers", id=tail[0])
+    now = now_us()
+    status = first_status(now, now, still_open)
+    run(connection, "retry_job", id=tail[0], status=status.value, now=now, open=still_open)
+    readied = [] if still_open else [tail[1]]
+    return _met(chain_id, tail, ChainStatus.OPEN, written=True, readied=readied)
+
+
+def trigger(connection: Connection, ids: Sequence[str]) -> list[TriggeredJob]:
+    """Make scheduled jobs due now."""
+    found = []
+    for job_id in ids:
+        row = first(connection, "find_first_job", id=job_id)
+        if row is None:
+            raise JobNotFoundError(job_id)
+        if row[3] not in (JobStatus.SCHEDULED, JobStatus.READY):
+            raise JobNotTriggerableError(job_id, row[3])
+        found.append(TriggeredJob(job_id, row[1]))
+    for job_id in ids:
+        run(connection, "trigger", id=job_id, now=now_us())
+    return found
+
+
+def delete(connection: Connection, ids: Sequence[str], cascade: bool) -> DeleteResult:
+    """Delete chains with all their jobs."""
+    doomed = _doomed(connection, ids, cascade)
+    references = [
+        (chain_id, job_id)
+        for chain_id in doomed
+        for job_id, of_chain, _ in run(connection, "references", id=chain_id)
+        if of_chain not in doomed
+    ]
+    if references:
+        raise BlockerReferenceError(references)
+    running = []
+    for chain_id in doomed:
+        running += [row[0] for row in run(connection, "chain_jobs", id=chain_id) if row[1] == JobStatus.RUNNING]
+        run(connection, "delete_blockers", id=chain_id)
+    for chain_id in doomed:
+        erase(connection, chain_id)
+    return DeleteResult(tuple(doomed), tuple(running))
+
+
+def _doomed(connection: Connection, ids: Sequence[str], cascade: bool) -> dict[str, None]:
+    asked = [one for one in dict.fromkeys(ids) if any(row[2] == 0 for row in run(connection, "find_first_job", id=one))]
+    found: set[str] = set()
+    left = list(asked)
+    while left:
+        chain_id = left.pop()
+        if chain_id not in found:
+            found.add(chain_id)
+            left += [row[0] for row in run(connection, "blockers_of_chain", id=chain_id)] if cascade else []
+    return dict.fromkeys([*asked, *sorted(found.difference(asked))])
+
+
+def sweep(connection: Connection, cursor: str | None, limit: int) -> SweepResult:
+    """Release blocked jobs that wait for nothing any more."""
+    found = run(connection, "stranded", cursor=cursor or "", limit=limit)
+    released = []
+    now = now_us()
+    for job_id, job_type, scheduled_at, waits in found:
+        if not waits:
+            run(connection, "reopen_blockers", id=job_id)
+            status = first_status(scheduled_at, now, 0)
+            run(connection, "release_stranded", id=job_id, status=status.value, now=now)
+            released.append(TriggeredJob(job_id, job_type))
+    return SweepResult(tuple(released), found[-1][0] if len(found) == limit else None)

@@ -1,0 +1,32 @@
+"""Hints in the file itself: what other processes are to look at when a transaction has committed."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+
+from queuert.notify.adapter import Topic
+from queuert.state.sqlite.connection import Row, run
+
+KEPT = 2_000
+"""Of the latest hints. Who misses one that is gone looks at everything."""
+
+
+def write(connection: sqlite3.Connection, hints: Mapping[Topic, Iterable[str] | None], *, sender: str = "") -> None:
+    """Write hints in the connection's transaction; a topic whose keys are None is to be looked at as a whole."""
+    for topic, given in hints.items():
+        keys = None if given is None else list(given)
+        if keys is None or keys:
+            text = None if keys is None else json.dumps(keys)
+            run(connection, "insert_hint", sender=sender, topic=topic.value, keys=text)
+
+
+def trim(connection: sqlite3.Connection) -> None:
+    """Delete all but the latest hints."""
+    run(connection, "trim_hints", kept=KEPT)
+
+
+def keys_of(row: Row) -> frozenset[str] | None:
+    """The keys of a row of ``read_hints``; None for all."""
+    return None if row[3] is None else frozenset(json.loads(row[3]))

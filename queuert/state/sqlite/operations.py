@@ -1,0 +1,180 @@
+"""Lists, interventions, schedules and pauses on SQLite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from queuert.jobs import ChainRecord, Job, TtlUpdate
+from queuert.state.adapter import BlockerRecord, NewJob, StartedJob, TypeCount
+from queuert.state.notifications import delete_hints, intervention_hints, trigger_hints
+from queuert.state.outside import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
+from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
+from queuert.state.recurrence import DueSchedules, PausedType, ScheduleRecord
+from queuert.state.retention import RetireRequest, RetireResult, StagingUpkeep
+from queuert.state.sqlite import listing, management, registering, retention, rows
+from queuert.state.sqlite import schedules as schedule_rows
+from queuert.state.sqlite.base import SQLiteBase
+from queuert.state.sqlite.connection import run
+from queuert.state.sync_no_events import NoEvents
+from queuert.state.validation import check_completions
+from queuert.workers import WorkerBeat, WorkerRecord
+
+
+class SQLiteOperating(NoEvents, SQLiteBase):
+    """What operators and schedulers do."""
+
+    # --- lists --------------------------------------------------------------------------------------------------------
+
+    def get_blockers(self, job_id: str) -> list[BlockerRecord]:
+        """The chains that a job waits for, in order."""
+        with self._reading() as connection:
+            return [rows.blocker(row) for row in run(connection, "get_blockers", id=job_id)]
+
+    def counts(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
+        """Jobs by type and status; always counted."""
+        with self._reading() as connection:
+            return listing.counts(connection, types)
+
+    def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
+        """Chains by the time they were started."""
+        with self._reading() as connection:
+            return listing.list_chains(connection, filter, page)
+
+    def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
+        """Jobs by the time they were created."""
+        with self._reading() as connection:
+            return listing.list_jobs(connection, filter, page)
+
+    def list_chain_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
+        """The jobs of one chain in their order."""
+        with self._reading() as connection:
+            return listing.list_chain_jobs(connection, chain_id, page)
+
+    def list_blocked_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
+        """The jobs that have a chain among their blockers."""
+        with self._reading() as connection:
+            return listing.list_blocked_jobs(connection, chain_id, page)
+
+    # --- from outside -------------------------------------------------------------------------------------------------
+
+    def complete_chains(
+        self, completions: Sequence[OutsideCompletion], *, connection: Any = None
+    ) -> list[Intervention]:
+        """End the last job of each chain over its head."""
+        check_completions(completions)
+        if not completions:
+            return []
+        return self._outside(connection, lambda given: management.complete(given, completions), intervention_hints)
+
+    def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[Intervention]:
+        """Close open chains as cancelled."""
+        if not ids:
+            return []
+        return self._outside(connection, lambda given: management.cancel(given, ids, reason), intervention_hints)
+
+    def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[Intervention]:
+        """Open failed and cancelled chains again."""
+        if not ids:
+            return []
+        return self._outside(connection, lambda given: management.retry(given, ids), intervention_hints)
+
+    def trigger_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[TriggeredJob]:
+        """Make scheduled jobs due now."""
+        if not ids:
+            return []
+        return self._outside(connection, lambda given: management.trigger(given, ids), trigger_hints)
+
+    def delete_chains(self, ids: Sequence[str], *, cascade: bool = False, connection: Any = None) -> DeleteResult:
+        """Delete chains with all their jobs."""
+        if not ids:
+            return DeleteResult((), ())
+        return self._outside(connection, lambda given: management.delete(given, ids, cascade), delete_hints)
+
+    def sweep(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
+        """Release blocked jobs that wait for nothing any more."""
+        with self._writing() as connection:
+            return management.sweep(connection, cursor, limit)
+
+    # --- what is kept -------------------------------------------------------------------------------------------------
+
+    def update_result_ttl(self, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
+        """Let closed chains expire ``seconds`` from now instead."""
+        with self._writing() as connection:
+            return retention.update_ttl(connection, ids, seconds)
+
+    def tend_staging(self) -> StagingUpkeep:
+        """Nothing is staged here: bulk writes are for Postgres."""
+        return StagingUpkeep()
+
+    def retire(self, request: RetireRequest) -> RetireResult:
+        """Delete closed chains that have expired, or that the retention of their type does not keep."""
+        with self._writing() as connection:
+            return retention.retire(connection, request)
+
+    # --- workers ------------------------------------------------------------------------------------------------------
+
+    def beat_worker(self, beat: WorkerBeat, ttl: float) -> None:
+        """Note that a worker is alive, and what it is at."""
+        with self._writing() as connection:
+            registering.beat(connection, beat, ttl)
+
+    def forget_worker(self, worker_id: str) -> None:
+        """Forget a worker that has stopped."""
+        with self._writing() as connection:
+            run(connection, "forget_worker", id=worker_id)
+
+    def list_workers(self) -> list[WorkerRecord]:
+        """The workers whose time is not over, the longest running first."""
+        with self._reading() as connection:
+            return registering.workers(connection)
+
+    # --- schedules and pauses -----------------------------------------------------------------------------------------
+
+    def put_schedules(self, schedules: Sequence[ScheduleRecord]) -> None:
+        """Write schedules by name."""
+        with self._writing() as connection:
+            schedule_rows.put(connection, schedules)
+
+    def delete_schedules(self, names: Sequence[str]) -> int:
+        """Delete schedules; how many there were."""
+        with self._writing() as connection:
+            return schedule_rows.delete(connection, names)
+
+    def list_schedules(self) -> list[ScheduleRecord]:
+        """All schedules, by name."""
+        with self._reading() as connection:
+            return schedule_rows.listed(connection)
+
+    def set_schedules_paused(self, names: Sequence[str], paused: bool) -> int:
+        """Pause schedules, or let them go on."""
+        with self._writing() as connection:
+            return schedule_rows.set_paused(connection, names, paused)
+
+    def due_schedules(self, types: Sequence[str], *, limit: int = 100) -> DueSchedules:
+        """The schedules whose next tick has come."""
+        with self._reading() as connection:
+            return schedule_rows.due(connection, types, limit)
+
+    def fire_schedule(
+        self, name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]
+    ) -> list[StartedJob] | None:
+        """Start the chains of a due schedule and move it on."""
+        with self._writing() as connection:
+            return schedule_rows.fire(connection, name, tick, next_at, jobs)
+
+    def pause_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
+        """Claim no more jobs of these types."""
+        with self._writing() as connection:
+            schedule_rows.pause(connection, types, reason)
+
+    def resume_types(self, types: Sequence[str]) -> list[str]:
+        """Claim jobs of these types again; those that were paused."""
+        with self._writing() as connection:
+            return schedule_rows.resume(connection, types)
+
+    def paused_types(self) -> list[PausedType]:
+        """The paused types, by name."""
+        with self._reading() as connection:
+            return schedule_rows.paused(connection)

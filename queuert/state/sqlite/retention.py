@@ -1,0 +1,134 @@
+"""Closed chains that go: by their own end, or by the retention of their type."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from queuert.errors import InvalidCursorError
+from queuert.jobs import ChainStatus, JobStatus, TtlUpdate
+from queuert.policies import Keep, checked_ttl
+from queuert.state.retention import RetireRequest, RetireResult
+from queuert.state.sqlite import rows
+from queuert.state.sqlite.connection import first, now_us, run
+from queuert.state.sqlite.registering import erase
+
+Connection = sqlite3.Connection
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a look ended: behind an expired chain (without a type), or behind one of a type and outcome."""
+
+    at: int
+    id: str
+    type: str | None = None
+    status: str | None = None
+
+    def encode(self) -> str:
+        return json.dumps([self.at, self.id, self.type, self.status])
+
+    @staticmethod
+    def decode(cursor: str) -> _Place:
+        try:
+            at, id, type, status = json.loads(cursor)
+        except (TypeError, ValueError, RecursionError):
+            raise InvalidCursorError(cursor) from None
+        texts = isinstance(id, str) and isinstance(type, str | None) and isinstance(status, str | None)
+        if not texts or not isinstance(at, int) or abs(at) >= 1 << 63 or (type is None) != (status is None):
+            raise InvalidCursorError(cursor)
+        return _Place(at, id, type, status)
+
+
+def update_ttl(connection: Connection, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
+    """Let closed chains expire ``seconds`` from now instead."""
+    lasting = rows.microseconds_of(checked_ttl("result_ttl", seconds))
+    return [_update_one(connection, chain_id, now_us(), lasting) for chain_id in ids]
+
+
+def _update_one(connection: Connection, chain_id: str, now: int, lasting: int) -> TtlUpdate:
+    found = first(connection, "find_first_job", id=chain_id)
+    if found is None or found[2] != 0 or (found[6] is not None and found[6] <= now):
+        return TtlUpdate.NOT_FOUND
+    if found[4] == ChainStatus.OPEN:
+        return TtlUpdate.OPEN
+    run(connection, "update_result_ttl", id=chain_id, expires=now + lasting)
+    return TtlUpdate.UPDATED
+
+
+def retire(connection: Connection, request: RetireRequest) -> RetireResult:
+    """Delete closed chains that have expired, or that the retention of their type does not keep."""
+    now = now_us()
+    place = None if request.cursor is None else _Place.decode(request.cursor)
+    gone: list[str] = []
+    left = request.limit
+    if place is None or place.type is None:
+        begun = place or _Place(0, "")
+        found = run(connection, "find_expired", now=now, after=begun.at, after_id=begun.id, limit=left)
+        gone += _deleted(connection, (row[0] for row in found))
+        left -= len(found)
+        if left <= 0:
+            return RetireResult(gone, _Place(found[-1][1], found[-1][0]).encode())
+        place = None
+    for type, status, keep in _stretches(request):
+        if place is not None and (type, status) < (place.type or "", place.status or ""):
+            continue
+        begun = place if place is not None and (type, status) == (place.type, place.status) else _Place(0, "")
+        looked, behind = _look(connection, replace(begun, type=type, status=status), keep, now, left)
+        gone += _deleted(connection, looked)
+        left -= behind[0]
+        if left <= 0:
+            return RetireResult(gone, behind[1].encode())
+    return RetireResult(gone, None)
+
+
+def _stretches(request: RetireRequest) -> list[tuple[str, str, Keep]]:
+    """The types and outcomes of which not all is kept, in order."""
+    statuses = (ChainStatus.CANCELLED, ChainStatus.COMPLETED, ChainStatus.FAILED)
+    found = [
+        (type, status.value, keep)
+        for type, policy in request.policies.items()
+        for status in statuses
+        if (keep := getattr(policy, status.value)) is not None
+    ]
+    return sorted(found, key=lambda stretch: stretch[:2])
+
+
+def _look(
+    connection: Connection, place: _Place, keep: Keep, now: int, limit: int
+) -> tuple[list[str], tuple[int, _Place]]:
+    """Chains of a type and outcome that are to go, and of how many that were looked at the last one is where."""
+    about = {"type": place.type, "status": place.status}
+    cut = None if keep.seconds is None else now - rows.microseconds_of(keep.seconds)
+    mark = None if keep.count is None else first(connection, "find_mark", count=keep.count, **about)
+    high = max((one for one in (cut, mark and mark[0]) if one is not None), default=None)
+    if high is None:
+        return [], (0, place)
+    at, id = mark or (None, None)
+    bounds = {"cut": cut, "mark": at, "mark_id": id, "high": high, "low": place.at, "low_id": place.id}
+    found = run(connection, "find_unkept", limit=limit, **bounds, **about)
+    if not found:
+        return [], (0, place)
+    return [row[0] for row in found if row[2]], (len(found), replace(place, at=found[-1][1], id=found[-1][0]))
+
+
+def make_room(connection: Connection, chain_id: str) -> bool:
+    """Delete a chain that has expired, for its id to be used again; whether it could go."""
+    return bool(_deleted(connection, [chain_id]))
+
+
+def _deleted(connection: Connection, chain_ids: Iterable[str]) -> list[str]:
+    """Delete closed chains, and their entries as blockers of jobs that have ended; those that went.
+
+    One that a job which has not ended has as a blocker stays.
+    """
+    gone = []
+    for chain_id in chain_ids:
+        if all(JobStatus(status).final for _, _, status in run(connection, "references", id=chain_id)):
+            for step in ("delete_references", "delete_blockers"):
+                run(connection, step, id=chain_id)
+            erase(connection, chain_id)
+            gone.append(chain_id)
+    return gone

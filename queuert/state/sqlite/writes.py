@@ -1,0 +1,124 @@
+"""The steps that operations are made of, each inside a transaction that holds the write lock."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from queuert.attributes import attributes_text
+from queuert.errors import ChainNotFoundError, JobIdConflictError
+from queuert.jobs import ChainStatus, JobStatus
+from queuert.state.adapter import ClaimedJob, NewJob, StartedJob
+from queuert.state.sqlite import rows
+from queuert.state.sqlite.connection import changed, first, now_us, run
+from queuert.state.sqlite.registering import add_entries
+
+Connection = sqlite3.Connection
+
+
+def first_status(scheduled_at: int, now: int, open_blockers: int) -> JobStatus:
+    """How a job stands that is written, or released, now."""
+    if open_blockers:
+        return JobStatus.BLOCKED
+    return JobStatus.SCHEDULED if scheduled_at > now else JobStatus.READY
+
+
+def open_among(connection: Connection, chains: Sequence[str]) -> list[bool]:
+    """Whether each of these chains is open.
+
+    Raises:
+        ChainNotFoundError: one of them does not exist.
+    """
+    found = []
+    for chain_id in chains:
+        row = first(connection, "find_first_job", id=chain_id)
+        if row is None or row[2] != 0:
+            raise ChainNotFoundError(chain_id)
+        found.append(row[4] == ChainStatus.OPEN)
+    return found
+
+
+def created_next(connection: Connection, now: int) -> int:
+    """When a job is created that is written now: later than all others, though the clock may have been set back."""
+    [(last,)] = run(connection, "last_created")
+    return now if last is None else max(now, last + 1)
+
+
+def write_job(
+    connection: Connection, job: NewJob, now: int, created: int, *, after: tuple[str, str, int] | None = None
+) -> StartedJob:
+    """Write a job: the first of a chain, or ``after`` (chain id, chain type, chain index) the next of one.
+
+    Raises:
+        JobIdConflictError: its id exists.
+        ChainNotFoundError: a blocker does not exist.
+    """
+    opens = open_among(connection, job.blockers)
+    scheduled_at = rows.due_at(job.schedule, now)
+    status = first_status(scheduled_at, now, sum(opens))
+    chain_id, chain_type, index = (job.id, job.type, 0) if after is None else (after[0], after[1], after[2] + 1)
+    values: dict[str, Any] = {
+        "id": job.id,
+        "type": job.type,
+        "chain_id": chain_id,
+        "chain_type": chain_type,
+        "chain_index": index,
+        "status": status.value,
+        "chain_status": ChainStatus.OPEN.value if after is None else None,
+        "priority": job.priority,
+        "created_at": created,
+        "scheduled_at": scheduled_at,
+        "open_blockers": sum(opens),
+        "blocker_count": len(opens),
+        "input": job.input,
+        "trace_context": job.trace_context,
+        "deduplication_key": None if job.deduplication is None else job.deduplication.key,
+        "limit_key": job.limit_key,
+        "attributes": attributes_text(job.attributes or {}) if after is None else None,
+        "result_ttl": job.result_ttl,
+    }
+    if run(connection, "find_first_job", id=job.id):
+        raise JobIdConflictError([job.id])
+    run(connection, "insert_job", **values)
+    if after is None:
+        add_entries(connection, job.id, created, job.attributes)
+    add_blockers(connection, job.id, 0, list(zip(job.blockers, opens, strict=True)))
+    return StartedJob(job.id, job.type, status, rows.moment(created))
+
+
+def add_blockers(
+    connection: Connection, job_id: str, position: int, blockers: Sequence[tuple[str, bool]]
+) -> tuple[int, int]:
+    """Let a job wait for chains, each with whether it is open; how many were new, and for how many it waits anew."""
+    added = waited_for = 0
+    for chain_id, is_open in blockers:
+        asked = {"job_id": job_id, "chain_id": chain_id}
+        if changed(connection, "insert_blocker", position=position + added, closed=int(not is_open), **asked):
+            added, waited_for = added + 1, waited_for + is_open
+            run(connection, "note_dependents", id=chain_id)
+        elif is_open:
+            # It has waited for it before, and the chain was opened again since.
+            waited_for += changed(connection, "wait_again", job_id=job_id, id=chain_id)
+    return added, waited_for
+
+
+def close_chain(connection: Connection, chain_id: str, status: str, ttl: float | None = None) -> list[str]:
+    """Close a chain and release the jobs that waited for it; the types of those that became due."""
+    now = now_us()
+    run(connection, "close_chain", id=chain_id, status=status, now=now, ttl=ttl)
+    readied = set()
+    for job_id, job_type, held_as, open_blockers, scheduled_at in run(connection, "open_dependents", id=chain_id):
+        last = open_blockers == 1
+        due = max(scheduled_at, now) if last else scheduled_at
+        after = first_status(due, now, 0).value if last and held_as == JobStatus.BLOCKED else held_as
+        run(connection, "unblock_job", id=job_id, status=after, scheduled_at=due)
+        if after != held_as:
+            readied.add(job_type)
+    run(connection, "close_blockers", id=chain_id)
+    return sorted(readied)
+
+
+def tail_of(job: ClaimedJob) -> tuple[str, str, int]:
+    """Where a continuation of this job goes."""
+    return job.chain_id, job.chain_type, job.chain_index

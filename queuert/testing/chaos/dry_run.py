@@ -1,0 +1,65 @@
+"""Whether a workload can take part at all: everything of it is made once, before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from queuert.errors import ConfigurationError, QueuertError
+from queuert.job_types import JobTypes
+from queuert.new_chain import NewChain, new_job
+from queuert.testing.chaos.plan import Plan
+from queuert.testing.chaos.workload import Workload, custom_start, failed, job_types_of
+from queuert.worker.processors import Processor, merged
+
+_LONGEST = 600.0
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What there is to know of a workload before it is run."""
+
+    patience: float = 0.0
+    """Seconds in which nothing of it need end although all is well: a lease and the longest pause before a retry, or
+    ten minutes."""
+    repeats: int = 0
+    """Of its starts, those that may begin no chain, as a chain of the same deduplication key stands in for them."""
+
+
+def rehearse(workload: Workload, plan: Plan) -> Rehearsal:
+    """Make the handlers, and every start that the plan asks for.
+
+    Raises:
+        ConfigurationError: one of them cannot be made, or makes no sense; the message says why.
+    """
+    try:
+        handled, job_types = merged(workload.processors()), job_types_of(workload)
+    except QueuertError as error:
+        raise ConfigurationError(f"the workload's processors: {error}") from error
+    except Exception as error:
+        raise failed("calling the workload's processors", error) from error
+    keys: list[tuple[str, str]] = []
+    for op in (op for ops in plan.ops for op in ops if op.how == "custom"):
+        made = _made(workload, op.ids[0], op.number, handled, job_types)
+        if made.deduplication is not None:
+            keys.append((made.job_type.name, made.deduplication.key))
+    patience = max(one.lease.seconds + one.retry.maximum for one in handled.values())
+    return Rehearsal(min(patience, _LONGEST), len(keys) - len(set(keys)))
+
+
+def _made(
+    workload: Workload, id: str, number: int, handled: Mapping[str, Processor], job_types: JobTypes
+) -> NewChain[Any]:
+    try:
+        made = custom_start(workload, id, number)
+        new_job(job_types, made)
+    except QueuertError as error:
+        raise ConfigurationError(f"start {number} of the workload cannot be made: {error}") from error
+    except Exception as error:
+        raise failed(f"calling the workload's start, number {number},", error) from error
+    if made.job_type.name not in handled:
+        raise ConfigurationError(
+            f"start {number} of the workload is of type {made.job_type.name!r}, which its processors do not handle"
+        )
+    return made

@@ -1,0 +1,56 @@
+"""Chains that close and expire, for cases about how long chains are kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from queuert.policies import Keep, Retention
+from queuert.state import AsyncStore
+from queuert.state.retention import RetireRequest
+from queuert.testing.conformance.builders import complete, eventually, started_and_claimed
+
+SOON = 0.001
+LONG = 3_600.0
+"""Seconds."""
+ALL_GO = Retention(Keep(count=0), Keep(count=0), Keep(count=0))
+
+
+async def expired(store: AsyncStore, *ids: str) -> None:
+    """Wait until closed chains have expired, which they do soon."""
+
+    async def all_gone() -> bool:
+        return not any(await store.get_chains(ids))
+
+    await eventually(all_gone)
+
+
+async def closed_chain(store: AsyncStore, *, id: str | None = None, ttl: float | None = SOON, **more: Any) -> str:
+    """A chain that was completed."""
+    [held] = await started_and_claimed(store, id=id, result_ttl=ttl, **more)
+    await store.finish([complete(held)])
+    return held.id
+
+
+async def retired(store: AsyncStore, policies: dict[str, Retention] | None = None, *, limit: int = 1_000) -> list[str]:
+    """What is deleted from one end to the other."""
+    gone: list[str] = []
+    cursor = None
+    for _ in range(1_000):
+        result = await store.retire(RetireRequest(policies or {}, limit, cursor))
+        gone += result.chain_ids
+        cursor = result.cursor
+        if cursor is None:
+            return gone
+    raise AssertionError("there is no end to it")
+
+
+async def there(store: AsyncStore, *ids: str) -> list[str]:
+    """The jobs among these that are stored."""
+    return [one.id for one in await store.get_jobs(ids) if one is not None]
+
+
+async def closed_chains(store: AsyncStore, *endings: Any, type: str = "work", **more: Any) -> list[str]:
+    """Chains that were started one after the other, and closed in these ways; their ids in this order."""
+    claims = [(await started_and_claimed(store, type=type, **more))[0] for _ in endings]
+    await store.finish([ending(held) for ending, held in zip(endings, claims, strict=True)])
+    return [held.id for held in claims]

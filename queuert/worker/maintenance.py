@@ -1,0 +1,146 @@
+"""Looks for blocked jobs that wait for nothing (a bug, a statement by hand), and for chains that need not be kept.
+
+And looks after the days of the event log, and what bulk writes have left.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+
+from queuert.errors import StateError, StateUnavailableError
+from queuert.event_log import EventUpkeep
+from queuert.notify.adapter import NotifyAdapter, Topic
+from queuert.observability.adapter import Observers
+from queuert.observability.events import (
+    ChainsRetired,
+    EventLogNotTended,
+    EventLogPostponed,
+    EventLogTended,
+    JobsSwept,
+    StagingNotTended,
+    StagingTended,
+)
+from queuert.policies import Retention
+from queuert.state.async_store import AsyncStore
+from queuert.state.retention import RetireRequest
+from queuert.worker.supervisor import SupervisedLoop
+
+SWEEP_EVERY = 60.0
+"""Seconds from the end of one sweep to the next, give or take a half: workers should not come all at once."""
+
+STAGING_EVERY = 3600.0
+"""Seconds from one look at what bulk writes have left to the next, at least."""
+
+_BETWEEN_PAGES = 0.1
+_FIRST = 2.0
+_NAMED = 10
+
+
+class Sweeper:
+    """Walks through the blocked jobs and then the closed chains, a page at a time, with pauses between.
+
+    Then it looks after the event log of a store that has one.
+    """
+
+    def __init__(
+        self,
+        store: AsyncStore,
+        notify: NotifyAdapter,
+        policies: Mapping[str, Retention],
+        *,
+        has_events: bool,
+        worker: str,
+        observers: Observers,
+    ) -> None:
+        self._store = store
+        self._notify = notify
+        self._policies = policies
+        self._has_events = has_events
+        self._log_trouble: str | None = None
+        """What was told of the event log last: it is told once, until it goes well again."""
+        self._staging_at = time.monotonic()
+        self._staging_trouble: str | None = None
+        self._worker = worker
+        self._observers = observers
+        self._cursor: str | None = None
+        self._retiring = False
+        self._tending = False
+        self._begun = False
+        self.loop = SupervisedLoop("sweeper", self._step, worker=worker, observers=observers)
+
+    async def _step(self) -> float:
+        if not self._begun:
+            self._begun = True
+            return random.uniform(0.0, _FIRST)
+        if not self._retiring and not self._tending:
+            self._cursor = await self._sweep()
+            self._retiring = self._cursor is None
+            return _BETWEEN_PAGES
+        if self._retiring:
+            self._cursor = await self._retire()
+            if self._cursor is not None:
+                return _BETWEEN_PAGES
+            self._retiring = False
+        if self._has_events and await self._tend_events():
+            # What is left of the log is as much as a day's, or more than comes meanwhile: it is gone on with at once.
+            self._tending = True
+            return _BETWEEN_PAGES
+        self._tending = False
+        if time.monotonic() >= self._staging_at:
+            await self._tend_staging()
+            self._staging_at = time.monotonic() + STAGING_EVERY * random.uniform(0.5, 1.5)
+        return SWEEP_EVERY * random.uniform(0.5, 1.5)
+
+    async def _sweep(self) -> str | None:
+        result = await self._store.sweep(cursor=self._cursor)
+        if result.released:
+            self._notify.publish(Topic.JOBS, {job.type for job in result.released})
+            named = tuple(job.id for job in result.released[:_NAMED])
+            self._observers.emit(JobsSwept(worker=self._worker, count=len(result.released), job_ids=named))
+        return result.cursor
+
+    async def _retire(self) -> str | None:
+        result = await self._store.retire(RetireRequest(self._policies, cursor=self._cursor))
+        if result.chain_ids:
+            named = tuple(result.chain_ids[:_NAMED])
+            self._observers.emit(ChainsRetired(worker=self._worker, count=len(result.chain_ids), chain_ids=named))
+        return result.cursor
+
+    async def _tend_staging(self) -> None:
+        try:
+            done = await self._store.tend_staging()
+        except StateUnavailableError:
+            raise
+        except StateError as error:
+            if str(error) != self._staging_trouble:
+                self._staging_trouble = str(error)
+                self._observers.emit(StagingNotTended(worker=self._worker, error=str(error)))
+            return
+        self._staging_trouble = None
+        if done.dropped or done.forgotten:
+            self._observers.emit(StagingTended(worker=self._worker, dropped=done.dropped, forgotten=done.forgotten))
+
+    async def _tend_events(self) -> bool:
+        """Whether something is left that is to be done at once."""
+        try:
+            done = await self._store.tend_events()
+        except StateUnavailableError:
+            raise
+        except StateError as error:
+            # A role that may not do it can do all else: chains are swept and retired as ever.
+            if str(error) != self._log_trouble:
+                self._log_trouble = str(error)
+                self._observers.emit(EventLogNotTended(worker=self._worker, error=str(error)))
+            return False
+        self._log_trouble = None
+        self._tell_tended(done)
+        return done.more
+
+    def _tell_tended(self, done: EventUpkeep) -> None:
+        made, dropped, postponed = (tuple(map(str, days)) for days in (done.made, done.dropped, done.postponed))
+        if made or dropped or done.deleted:
+            self._observers.emit(EventLogTended(worker=self._worker, made=made, dropped=dropped, deleted=done.deleted))
+        if postponed:
+            self._observers.emit(EventLogPostponed(worker=self._worker, days=postponed))

@@ -1,0 +1,194 @@
+"""The child process of a handler: what runs in it. Not imported by the worker."""
+
+from __future__ import annotations
+
+import io
+import logging
+import logging.handlers
+import multiprocessing.spawn
+import pickle
+import signal
+import socket
+import sys
+import threading
+from contextlib import suppress
+from inspect import isawaitable, iscoroutine
+from queue import SimpleQueue
+from typing import Any
+
+from queuert.job_types import JobType
+from queuert.observability import context
+from queuert.policies import RetryPolicy
+from queuert.worker import executors, finishes
+from queuert.worker.attempt import Attempt
+from queuert.worker.django_connections import close_old_connections
+from queuert.worker.processes import messages
+from queuert.worker.processes.child_attempt import ChildRuntime, ChildStore, Connection
+from queuert.worker.processes.guard import die_with, kill_group
+
+
+def main(fd: int, parent: int) -> None:
+    """Serve the worker with this process id over this socket, until it hangs up."""
+    die_with(parent, fd)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # The worker decides when it ends. Not SIG_IGN, which programs that the handler starts would inherit.
+        signal.signal(number, lambda *_: None)
+    connection = Connection(socket.socket(fileno=fd))
+    setup = connection.receive()
+    if isinstance(setup, messages.Setup):
+        _Child(connection, setup).serve()
+
+
+class _Child:
+    """Runs one attempt after the other in the main thread; a second thread listens."""
+
+    def __init__(self, connection: Connection, setup: messages.Setup) -> None:
+        self._connection = connection
+        self._setup = setup
+        self._store = ChildStore(setup.state)
+        self._work: SimpleQueue[ChildRuntime | None] = SimpleQueue()
+        self._current: ChildRuntime | None = None
+        self._specs: dict[bytes, tuple[Any, JobType[Any, Any], RetryPolicy]] = {}
+        self._main_is_known = False
+
+    def serve(self) -> None:
+        """Work until the worker hangs up."""
+        sys.path[:] = self._setup.search_path
+        sys.argv[:] = self._setup.arguments
+        _send_logs(self._connection, self._setup.levels)
+        threading.Thread(target=self._listen, name="queuert-listener", daemon=True).start()
+        while (runtime := self._work.get()) is not None:
+            close_old_connections()
+            answer = self._answer(runtime)
+            for stream in (sys.stdout, sys.stderr):
+                with suppress(Exception):  # The handler may have closed it.
+                    stream.flush()
+            runtime.over = True
+            self._connection.send(answer)
+            close_old_connections()
+        self._store.close()
+
+    def _listen(self) -> None:
+        while (message := self._connection.receive()) is not None:
+            match message:
+                case messages.Run():
+                    self._current = ChildRuntime(message, self._connection, self._store, self._setup.types)
+                    self._work.put(self._current)
+                case messages.Abort() if self._current is not None:
+                    self._current.abort.set(message.reason)
+                case messages.Cut() if self._current is not None:
+                    self._current.cut()
+                case messages.Amended() if self._current is not None:
+                    self._current.answers.put(message.finish)
+                case messages.Stopping() if self._current is not None:
+                    self._current.stopping = True
+                case _:
+                    pass
+        if self._current is not None and not self._current.over:
+            # Nobody would hear of what it does, and its lease is not renewed any more.
+            kill_group()
+        self._work.put(None)
+
+    # --- one attempt --------------------------------------------------------------------------------------------------
+
+    def _answer(self, runtime: ChildRuntime) -> messages.Returned | messages.Raised:
+        retry = RetryPolicy()
+        try:
+            handler, job_type, retry = self._spec(runtime.run.spec)
+            try:
+                return messages.Returned(_sent_back(self._outcome(runtime, handler, job_type, retry)))
+            except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+                raise RuntimeError(f"the handler raised {type(error).__name__}: {error}") from error
+        except BaseException as error:
+            return messages.Raised(_sendable(error), finishes.error_of(error), retry.allows_after(error))
+
+    def _outcome(self, runtime: ChildRuntime, handler: Any, job_type: JobType[Any, Any], retry: RetryPolicy) -> Any:
+        job = runtime.run.job
+        runtime.job_type, runtime.retry = job_type, retry
+        attempt = Attempt(
+            job_type=job_type,
+            claimed=job,
+            input=job_type.decode_input(job.input),
+            worker=self._setup.worker,
+            abort=runtime.abort,
+            blockers=self._loads(runtime.run.blockers),
+            runtime=runtime,
+        )
+        with context.bind(
+            worker=self._setup.worker, job_id=job.id, chain_id=job.chain_id, type=job.type, attempt=job.attempt
+        ):
+            self._connection.send(messages.Began())
+            outcome = handler(attempt)
+        if isawaitable(outcome):
+            if iscoroutine(outcome):
+                outcome.close()
+            raise TypeError("the handler returned an awaitable: executor='process' runs plain functions")
+        return outcome
+
+    def _spec(self, spec: bytes) -> tuple[Any, JobType[Any, Any], RetryPolicy]:
+        if spec not in self._specs:
+            self._specs[spec] = self._loads(spec)
+        return self._specs[spec]
+
+    def _loads(self, data: bytes) -> Any:
+        return _Unpickler(data, self._import_main).load()
+
+    def _import_main(self) -> None:
+        """Import the worker's script: only if something that is needed lives in it."""
+        if not self._main_is_known:
+            self._main_is_known = True
+            executors.importing_main(True)
+            try:
+                multiprocessing.spawn.prepare(dict(self._setup.main))
+            finally:
+                executors.importing_main(False)
+
+
+def _sent_back(outcome: Any) -> bytes:
+    try:
+        return pickle.dumps(outcome)
+    except Exception as error:
+        told = f"what the handler returned cannot be pickled, to be sent back from its process: {error}"
+        raise TypeError(told) from error
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, import_main: Any) -> None:
+        super().__init__(io.BytesIO(data))
+        self._import_main = import_main
+
+    def find_class(self, module_name: str, global_name: str) -> Any:
+        if module_name == "__main__":
+            self._import_main()
+        return super().find_class(module_name, global_name)
+
+
+def _sendable(error: BaseException) -> bytes | None:
+    """An exception that arrives as it left, or None."""
+    try:
+        data = pickle.dumps(error)
+        return data if type(pickle.loads(data)) is type(error) else None
+    except Exception:
+        return None
+
+
+# --- logging ----------------------------------------------------------------------------------------------------------
+
+
+class _ToTheWorker(logging.handlers.QueueHandler):
+    """Sends records to the worker's loggers, with the fields of the attempt."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(SimpleQueue())  # Not used: the socket is the queue.
+        self._connection = connection
+        self.addFilter(context.ContextFilter())
+
+    def enqueue(self, record: logging.LogRecord) -> None:
+        """Send one record."""
+        self._connection.send(messages.Logged(pickle.dumps(record)))
+
+
+def _send_logs(connection: Connection, levels: dict[str, int]) -> None:
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+    logging.getLogger().addHandler(_ToTheWorker(connection))

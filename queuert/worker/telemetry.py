@@ -1,0 +1,175 @@
+"""Tells what became of an attempt: events for observers, hints for whoever waits. Only after it is durable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from queuert.jobs import AbortReason, ChainStatus, JobError
+from queuert.notify.adapter import NotifyAdapter, Topic
+from queuert.observability import events
+from queuert.observability.adapter import Observers
+from queuert.state.adapter import ClaimedJob, Finish, FinishKind, FinishResult
+from queuert.worker.finishes import error_of
+
+_CHAIN_STATUS = {
+    FinishKind.COMPLETE: ChainStatus.COMPLETED,
+    FinishKind.FAIL: ChainStatus.FAILED,
+    FinishKind.CANCEL: ChainStatus.CANCELLED,
+}
+
+_ENDING_EVENTS: dict[FinishKind, type[events.Event]] = {
+    FinishKind.COMPLETE: events.AttemptCompleted,
+    FinishKind.CONTINUE: events.AttemptContinued,
+    FinishKind.RETRY: events.AttemptRetried,
+    FinishKind.FAIL: events.AttemptFailed,
+    FinishKind.CANCEL: events.AttemptCancelled,
+    FinishKind.INTERRUPT: events.AttemptInterrupted,
+    FinishKind.WAIT: events.AttemptWaiting,
+}
+
+_UNKNOWN = JobError("unknown", "no reason was given")
+
+
+class Ended(NamedTuple):
+    """An ending that was written, or refused."""
+
+    finish: Finish
+    result: FinishResult
+    duration: float
+    """Seconds from the beginning of the handler to its end."""
+
+
+class Reports:
+    """The reports of the attempts of one worker.
+
+    ``wake_claimer`` is told of types whose jobs became due here. Of those in ``limited`` one may be when one ends.
+    """
+
+    def __init__(
+        self,
+        worker: str,
+        observers: Observers,
+        notify: NotifyAdapter,
+        wake_claimer: Callable[[Iterable[str]], None],
+        limited: frozenset[str] = frozenset(),
+    ) -> None:
+        self._worker = worker
+        self._observers = observers
+        self._notify = notify
+        self._wake_claimer = wake_claimer
+        self._limited = limited
+        self._tells_starts = True
+
+    def _identity(self, job: ClaimedJob) -> events.Identity:
+        return {
+            "worker": self._worker,
+            "job_id": job.id,
+            "chain_id": job.chain_id,
+            "type": job.type,
+            "attempt": job.attempt,
+        }
+
+    def claimed(self) -> None:
+        """Jobs will begin: whether anybody wants to hear of that is asked once for all that a claim brought."""
+        self._tells_starts = self._observers.want(events.AttemptStarted)
+
+    def started(self, job: ClaimedJob) -> None:
+        """The handler begins."""
+        if self._tells_starts:
+            waited = (job.started_at - job.scheduled_at).total_seconds()
+            self._observers.emit(events.AttemptStarted(**self._identity(job), waited=max(0.0, waited)))
+
+    def aborted(self, job: ClaimedJob, reason: AbortReason) -> None:
+        """The handler was told to stop."""
+        self._observers.emit(events.AttemptAborted(**self._identity(job), reason=reason))
+
+    def killed(self, job: ClaimedJob, reason: AbortReason) -> None:
+        """The process of the handler was killed."""
+        self._observers.emit(events.HandlerKilled(**self._identity(job), reason=reason))
+
+    def refused(self, job: ClaimedJob, reason: AbortReason) -> None:
+        """An ending was not written."""
+        self._observers.emit(events.CommitRefused(**self._identity(job), reason=reason))
+
+    def ignored(self, job: ClaimedJob, error: BaseException) -> None:
+        """The handler raised after its job was completed."""
+        self._observers.emit(events.ErrorAfterCompletion(**self._identity(job), error=error_of(error)))
+
+    def unheeded(self, job: ClaimedJob, error: BaseException) -> None:
+        """The hook after the attempt raised, or left what cannot be written."""
+        self._observers.emit(events.AfterAttemptFailed(**self._identity(job), error=error_of(error)))
+
+    def broken(self, job: ClaimedJob, error: Exception) -> None:
+        """The ending could not be written."""
+        self._observers.emit(events.AttemptBroken(**self._identity(job), error=error_of(error, "store")))
+
+    def ended(self, endings: Sequence[Ended]) -> None:
+        """Endings were written, or refused: one hint for all, and events for each."""
+        written = [one for one in endings if one.result.lost is None]
+        self._hint(written)
+        told = {kind for kind, event in _ENDING_EVENTS.items() if self._observers.want(event)}
+        chains = self._observers.want(events.ChainClosed)
+        if told or chains:
+            for finish, _, duration in written:
+                if finish.kind in told:
+                    self._observers.emit(self._ending_event(finish, duration))
+                if chains and finish.kind.closes_chain:
+                    self._observers.emit(self._chain_event(finish))
+        if len(written) < len(endings):
+            for finish, result, _ in endings:
+                if result.lost is not None:
+                    self.refused(finish.job, result.lost)
+
+    def _hint(self, written: Sequence[Ended]) -> None:
+        readied: set[str] = set()
+        closed: list[str] = []
+        for finish, result, _ in written:
+            if result.readied:
+                readied.update(result.readied)
+            if finish.kind.closes_chain:
+                closed.append(finish.job.chain_id)
+        if self._limited:
+            readied.update(self._limited.intersection(one.finish.job.type for one in written))
+        if readied:
+            self._wake_claimer(readied)
+            self._notify.publish(Topic.JOBS, readied)
+        if closed:
+            self._notify.publish(Topic.CHAINS, closed)
+
+    def _ending_event(self, finish: Finish, duration: float) -> events.Event:
+        job = finish.job
+        if finish.kind is FinishKind.COMPLETE:
+            return events.AttemptCompleted(
+                worker=self._worker,
+                job_id=job.id,
+                chain_id=job.chain_id,
+                type=job.type,
+                attempt=job.attempt,
+                duration=duration,
+            )
+        identity, error = self._identity(job), finish.error or _UNKNOWN
+        match finish.kind:
+            case FinishKind.CONTINUE:
+                following = finish.continuation
+                next_type, next_id = (following.type, following.id) if following else ("", "")
+                return events.AttemptContinued(**identity, duration=duration, next_type=next_type, next_job_id=next_id)
+            case FinishKind.RETRY:
+                return events.AttemptRetried(**identity, duration=duration, error=error, retry_in=finish.delay)
+            case FinishKind.FAIL:
+                return events.AttemptFailed(**identity, duration=duration, error=error)
+            case FinishKind.CANCEL:
+                return events.AttemptCancelled(**identity, duration=duration, error=error)
+            case FinishKind.INTERRUPT:
+                return events.AttemptInterrupted(**identity, duration=duration)
+            case FinishKind.WAIT:
+                return events.AttemptWaiting(**identity, duration=duration, blockers=len(finish.blockers))
+
+    def _chain_event(self, finish: Finish) -> events.Event:
+        job = finish.job
+        # Only of a chain of one job is the beginning known here.
+        lasted = (datetime.now(UTC) - job.created_at).total_seconds() if job.chain_index == 0 else None
+        return events.ChainClosed(
+            chain_id=job.chain_id, type=job.chain_type, status=_CHAIN_STATUS[finish.kind], duration=lasted
+        )
