@@ -16,7 +16,7 @@ from queuert.job_types import JobType
 from queuert.payloads import check_text
 from queuert.policies import checked_ttl
 from queuert.run_at import Schedule
-from queuert.state.adapter import NewJob
+from queuert.state.types import NewJob
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R", covariant=True)

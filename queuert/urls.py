@@ -177,7 +177,7 @@ _POSTGRES_READERS = {"answer_timeout": _seconds, "prepare_threshold": _number_or
 
 def _postgres_dsn(address: _Address) -> tuple[str, str]:
     from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn
-    from queuert.state.postgres.addresses import known_options, with_options
+    from queuert.state.postgres.settings import known_options, with_options
 
     theirs = {name: value for name, value in address.options.items() if name not in _POSTGRES_OPTIONS}
     address.only(_POSTGRES_OPTIONS, known_options(), " and those of libpq")

@@ -32,7 +32,7 @@ ARGUED = {
         ),
     },
     "B608": dict.fromkeys(
-        ("queuert/spark/read/sql.py", "queuert/state/postgres/event_days.py", "queuert/state/sqlite/listing.py"), _NAMES
+        ("queuert/spark/read/sql.py", "queuert/state/postgres/event_log.py", "queuert/state/sqlite/listing.py"), _NAMES
     ),
 }
 

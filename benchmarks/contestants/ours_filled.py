@@ -7,8 +7,8 @@ from benchmarks.contestants.bare_statements import FILL_FINISHED, OWN
 from benchmarks.contestants.filling import CLAIM, fill, portions, rows_to_fill, times_of, without_flushes
 from queuert import PostgresState
 from queuert.ids import new_token
-from queuert.state.adapter import ClaimedJob, ClaimRequest, Finish, FinishKind
 from queuert.state.sync_store import Store
+from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind
 
 _LEASE = 60.0
 

@@ -34,7 +34,7 @@ from queuert.notify.adapter import Announcement, Topic, announcement
 from queuert.observability.events import ChainStarted
 from queuert.payloads import check_text
 from queuert.run_at import Schedule
-from queuert.state.adapter import NewJob, StartedJob
+from queuert.state.types import NewJob, StartedJob
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")

@@ -14,8 +14,8 @@ from queuert.client.schedules import JobTypeReference
 from queuert.jobs import Blocker, ChainStatus, Job, JobStatus
 from queuert.new_chain import ChainReference, chain_ids
 from queuert.payloads import check_text
-from queuert.state.adapter import TypeCount
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
+from queuert.state.types import TypeCount
 from queuert.workers import WorkerRecord
 
 if TYPE_CHECKING:

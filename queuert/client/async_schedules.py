@@ -9,7 +9,7 @@ from queuert.client.schedules import JobTypeReference, schedule_names, schedule_
 from queuert.notify.adapter import Topic
 from queuert.payloads import safe_text
 from queuert.schedules import Recurring, hint_key
-from queuert.state.recurrence import PausedType, ScheduleRecord
+from queuert.state.types import PausedType, ScheduleRecord
 
 _MAX_REASON = 2_000
 

@@ -12,7 +12,7 @@ from queuert.jobs import ChainRecord
 from queuert.new_chain import ChainReference, NewChain, checked_priority, new_job
 from queuert.payloads import check_text
 from queuert.run_at import Schedule
-from queuert.state.adapter import NewJob
+from queuert.state.types import NewJob
 
 
 def expected_tail(job_types: JobTypes, record: ChainRecord, expecting: JobType[Any, Any] | None) -> JobType[Any, Any]:

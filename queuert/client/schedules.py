@@ -10,7 +10,7 @@ from queuert.job_types import JobType, JobTypes
 from queuert.new_chain import checked_priority
 from queuert.payloads import check_text
 from queuert.schedules import Recurring
-from queuert.state.recurrence import ScheduleRecord
+from queuert.state.types import ScheduleRecord
 
 JobTypeReference: TypeAlias = str | JobType[Any, Any]
 """A job type, or its name."""

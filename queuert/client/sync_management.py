@@ -19,7 +19,7 @@ from queuert.payloads import safe_text
 from queuert.policies import checked_ttl
 from queuert.run_at import Schedule
 from queuert.state.notifications import Hints, delete_hints, intervention_hints, trigger_hints
-from queuert.state.outside import Intervention, OutsideCompletion
+from queuert.state.types import Intervention, OutsideCompletion
 
 I = TypeVar("I")  # noqa: E741
 

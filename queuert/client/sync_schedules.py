@@ -10,7 +10,7 @@ from queuert.client.sync_base import ClientBase
 from queuert.notify.adapter import Topic
 from queuert.payloads import safe_text
 from queuert.schedules import Recurring, hint_key
-from queuert.state.recurrence import PausedType, ScheduleRecord
+from queuert.state.types import PausedType, ScheduleRecord
 
 _MAX_REASON = 2_000
 

@@ -9,7 +9,7 @@ from typing import Any, LiteralString, Self
 from queuert import migrations
 from queuert.demo import tables
 from queuert.demo.settings import SCHEMA, DemoError
-from queuert.state.postgres.connections import Connections
+from queuert.state.postgres.pool import Connections
 from queuert.state.postgres.settings import PostgresSettings
 
 _EXISTS = "SELECT count(*) FROM pg_namespace WHERE nspname = %s"

@@ -1,33 +1,294 @@
-"""The operations of a store. ``sync_store.py`` is generated from this module."""
+"""The contract of a store: what each operation promises. ``sync_store.py`` is generated from this module.
+
+Operations take and return arrays, are atomic, and use the clock of the store."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from datetime import datetime
+from typing import Any, NoReturn, Protocol
 
-from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job
+from queuert.errors import CapabilityMissingError
+from queuert.event_log import EventFilter, EventLevel, EventLog, EventUpkeep, JobEvent
+from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, TtlUpdate
 from queuert.notify.adapter import Announcement
-from queuert.state.adapter import (
+from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest
+from queuert.state.types import (
+    BlockerRecord,
     ClaimedJob,
     ClaimRequest,
+    DeleteResult,
+    DueSchedules,
     Finish,
     FinishResult,
+    Intervention,
     Lease,
     NewJob,
+    OutsideCompletion,
+    PausedType,
     ReapRequest,
     ReapResult,
     Renewal,
+    RetireRequest,
+    RetireResult,
+    ScheduleRecord,
+    StagingUpkeep,
     StartedJob,
     StoreRisk,
+    SweepResult,
+    TriggeredJob,
+    TypeCount,
 )
-from queuert.state.async_events import AsyncEventStore
-from queuert.state.async_listing import AsyncListingStore
-from queuert.state.async_outside import AsyncOutsideStore
-from queuert.state.async_recurrence import AsyncRecurrenceStore
-from queuert.state.async_registry import AsyncRegistryStore
-from queuert.state.async_retention import AsyncRetentionStore
-from queuert.state.paging import CLOSED_PORTION
+from queuert.workers import WorkerBeat, WorkerRecord
+
+
+class AsyncListingStore(Protocol):
+    """Read pages. A page costs as much as its entries and the types it looks through, not as much as the table.
+
+    All raise InvalidCursorError for a cursor that is not of this listing.
+    """
+
+    async def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
+        """Chains by the time they were started."""
+        ...
+
+    async def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
+        """Jobs by the time they were created."""
+        ...
+
+    async def list_chain_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
+        """The jobs of one chain in their order; the last first unless ``oldest_first``."""
+        ...
+
+    async def list_blocked_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
+        """The jobs that have this chain among their blockers, by id, whatever their status."""
+        ...
+
+    async def get_blockers(self, job_id: str) -> list[BlockerRecord]:
+        """The chains that a job waits for or waited for, in the order in which they were given."""
+        ...
+
+    async def counts(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
+        """Jobs by type and status, of all types or of some; numbers above ``exact_up_to`` may be estimates."""
+        ...
+
+
+class AsyncOutsideStore(Protocol):
+    """Complete, cancel, retry, trigger and delete, many at a time.
+
+    All are all-or-nothing. With ``connection`` they are part of the caller's transaction, and the store sends the hints
+    (jobs that became due, chains that closed, leases that were taken away) when it commits; otherwise the caller sends
+    them from the results. Rows that others have locked are waited for. A running job loses its lease with its status:
+    its holder's ending is refused.
+    """
+
+    async def complete_chains(
+        self, completions: Sequence[OutsideCompletion], *, connection: Any = None
+    ) -> list[Intervention]:
+        """End the last job of each chain with an output or a continuation, whatever it was waiting for.
+
+        If one of the chains has closed, or has gone on to another last job than ``tail_id``, nothing is written for any
+        of them: the results say how each was met, ``written`` false.
+
+        Raises:
+            ChainNotFoundError: one of them, or a continuation's blocker, does not exist.
+            JobIdConflictError: the chosen id of a continuation exists.
+        """
+        ...
+
+    async def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[Intervention]:
+        """Close open chains as cancelled, with an error of kind ``cancel``; closed ones stay as they are.
+
+        Jobs that waited for them are released.
+
+        Raises:
+            ChainNotFoundError: one of them does not exist.
+        """
+        ...
+
+    async def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[Intervention]:
+        """Open failed and cancelled chains again: their last job is due at once, with all its attempts before it.
+
+        Its attempts so far do not count any more. Where chains that it waited for are open again, it waits again.
+
+        Raises:
+            ChainNotFoundError: one of them does not exist.
+            ChainNotRetriableError: one of them is open or completed.
+        """
+        ...
+
+    async def trigger_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[TriggeredJob]:
+        """Make scheduled jobs due now, results in the order asked. Ready ones stay as they are.
+
+        Raises:
+            JobNotFoundError: one of them does not exist.
+            JobNotTriggerableError: one of them is blocked, running, or has ended.
+        """
+        ...
+
+    async def delete_chains(self, ids: Sequence[str], *, cascade: bool = False, connection: Any = None) -> DeleteResult:
+        """Delete chains with all their jobs, whatever their status; those that do not exist are passed over.
+
+        With ``cascade`` the chains that any of their jobs waited for go with them, and so on down.
+
+        Raises:
+            BlockerReferenceError: a job that is not deleted with them has one of them as its blocker.
+        """
+        ...
+
+    async def sweep(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
+        """Release blocked jobs all of whose blockers have closed: what a bug or a statement by hand left behind.
+
+        Looks at up to ``limit`` blocked jobs, from ``cursor`` on; passes over rows that others have locked.
+        """
+        ...
+
+
+class AsyncRecurrenceStore(Protocol):
+    """Schedules have no leader: whoever sees a tick first writes its chain, and the others find it written."""
+
+    async def put_schedules(self, schedules: Sequence[ScheduleRecord]) -> None:
+        """Write schedules by name. One that is there keeps its pause; if its times are the same, also its next tick."""
+        ...
+
+    async def delete_schedules(self, names: Sequence[str]) -> int:
+        """Delete schedules; how many there were. Their chains stay."""
+        ...
+
+    async def list_schedules(self) -> list[ScheduleRecord]:
+        """All schedules, by name."""
+        ...
+
+    async def set_schedules_paused(self, names: Sequence[str], paused: bool) -> int:
+        """Pause schedules, or let them go on; how many there are of these names. Ticks meanwhile count as missed."""
+        ...
+
+    async def due_schedules(self, types: Sequence[str], *, limit: int = 100) -> DueSchedules:
+        """The schedules of these job types whose next tick has come, and is not paused, the longest due first."""
+        ...
+
+    async def fire_schedule(
+        self, name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]
+    ) -> list[StartedJob] | None:
+        """Start the chains of a due schedule and move it on, if its next tick still is ``tick``.
+
+        Chains that exist (their ids are those of their ticks) are left as they are. But a job of another type that has
+        the id does not stand for the tick: its chain is started under a new id. One answer for each of the jobs, in
+        their order. None: somebody else fired it, it was changed or deleted; nothing was written.
+        """
+        ...
+
+    async def pause_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
+        """Claim no more jobs of these types, anywhere. Running ones go on. Idempotent."""
+        ...
+
+    async def resume_types(self, types: Sequence[str]) -> list[str]:
+        """Claim jobs of these types again; those that were paused."""
+        ...
+
+    async def paused_types(self) -> list[PausedType]:
+        """The paused types, by name."""
+        ...
+
+
+class AsyncRegistryStore(Protocol):
+    """Who is at work. For eyes only: no other operation may depend on what is here."""
+
+    async def beat_worker(self, beat: WorkerBeat, ttl: float) -> None:
+        """Note that a worker is alive, and what it is at: it is listed for ``ttl`` seconds from now.
+
+        Its ``started_at`` is set by the first beat, ``uptime`` seconds before now, and kept by those that follow; its
+        ``seen_at`` is now. Workers whose time is over are forgotten by the way; one of them that beats again is there
+        again.
+        """
+        ...
+
+    async def forget_worker(self, worker_id: str) -> None:
+        """Forget a worker that has stopped. One that is not there is no error."""
+        ...
+
+    async def list_workers(self) -> list[WorkerRecord]:
+        """The workers whose last beat is not older than its ttl, the longest running first, then by id."""
+        ...
+
+
+class AsyncRetentionStore(Protocol):
+    """Ends of closed chains, many at a time.
+
+    A chain that closes with a ``result_ttl`` expires so many seconds later, by the store's clock. From then on it is
+    gone for ``get_chains``, for ``update_result_ttl`` and for starts, whether its rows are there or not.
+    """
+
+    async def update_result_ttl(self, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
+        """Let closed chains expire ``seconds`` from now instead, results in the order asked.
+
+        Open chains keep the TTL that they were started with, and so does a closed one for when it is retried.
+
+        Raises:
+            ConfigurationError: ``seconds`` is not above 0, or more than a hundred years.
+        """
+        ...
+
+    async def retire(self, request: RetireRequest) -> RetireResult:
+        """Delete closed chains that have expired, or that the retention of their type does not keep.
+
+        With a chain go all its jobs, and its entries among the blockers of jobs that have ended. One that a job which
+        has not ended has as a blocker stays until that job has. Chains that others hold are passed over, never waited
+        for.
+
+        Raises:
+            InvalidCursorError: the cursor is not one of this operation.
+        """
+        ...
+
+    async def tend_staging(self) -> StagingUpkeep:
+        """Remove what bulk writes have staged whose drivers died, and forget those that nobody can ask for any more.
+
+        A staging table that is being loaded stays, and so does one that another role made.
+        """
+        ...
+
+
+class AsyncEventStore(Protocol):
+    """What happened to jobs, for stores with the capability ``events``.
+
+    Other stores raise :class:`~queuert.errors.CapabilityMissingError` from all of these.
+    """
+
+    async def list_events(self, filter: EventFilter, page: PageRequest) -> Page[JobEvent]:
+        """Events by ``(tx, seq)``. With ``oldest_first`` only those before which no other can come in any more.
+
+        A page may hold fewer than were asked for, or none, and still name where the next begins: that is how far was
+        looked.
+
+        Raises:
+            InvalidCursorError: the cursor is not one of this listing.
+            EventsLostError: the log does not go on from the cursor: retention, or a failover, took events.
+            DatabaseMovedError: the log has numbers of another cluster: run ``queuert migrate adopt``.
+        """
+        ...
+
+    async def event_log(self) -> EventLog:
+        """What is written to the log, and how long it is kept."""
+        ...
+
+    async def set_event_level(self, level: EventLevel | None, types: Sequence[str] | None = None) -> None:
+        """Set the level of these types, or of all that have none of their own; None takes away that of the types."""
+        ...
+
+    async def keep_events(self, days: int) -> None:
+        """Set for how many days events are kept."""
+        ...
+
+    async def tend_events(self) -> EventUpkeep:
+        """Make room for the days to come and drop what is too old, a bounded amount of it; wait for nobody for long.
+
+        If the result says ``more``, something is left: call it again.
+
+        Whoever comes while another is at it does nothing.
+        """
+        ...
 
 
 class AsyncStoreTransaction(Protocol):
@@ -217,3 +478,31 @@ class AsyncStore(
             LeaseLostError: the lease does not hold the job any more; nothing was begun.
         """
         ...
+
+
+def _refuse() -> NoReturn:
+    raise CapabilityMissingError("events", "keep the jobs in Postgres, which has an event log")
+
+
+class AsyncNoEvents:
+    """The operations on the event log, each of which says that there is none."""
+
+    async def list_events(self, filter: EventFilter, page: PageRequest) -> NoReturn:
+        """Refused."""
+        _refuse()
+
+    async def event_log(self) -> NoReturn:
+        """Refused."""
+        _refuse()
+
+    async def set_event_level(self, level: EventLevel | None, types: Sequence[str] | None = None) -> NoReturn:
+        """Refused."""
+        _refuse()
+
+    async def keep_events(self, days: int) -> NoReturn:
+        """Refused."""
+        _refuse()
+
+    async def tend_events(self) -> NoReturn:
+        """Refused."""
+        _refuse()

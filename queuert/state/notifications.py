@@ -7,8 +7,7 @@ from typing import TypeAlias
 
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.notify.adapter import Topic
-from queuert.state.adapter import StartedJob
-from queuert.state.outside import DeleteResult, Intervention, TriggeredJob
+from queuert.state.types import DeleteResult, Intervention, StartedJob, TriggeredJob
 
 Hints: TypeAlias = Mapping[Topic, Sequence[str]]
 """What others are to be told."""

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from queuert.observability.adapter import Observers
 from queuert.observability.events import StoreAtRisk
-from queuert.state.adapter import StateAdapter, StoreRisk
+from queuert.state.adapter import StateAdapter
+from queuert.state.types import StoreRisk
 
 
 def tell_risks(state: StateAdapter, risks: Sequence[StoreRisk], observers: Observers) -> None:

@@ -10,10 +10,10 @@ from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
-from queuert.state.adapter import ClaimedJob, Finish, FinishResult, NewJob, StartedJob, StoreRisk
+from queuert.state._asyncio import to_the_end
 from queuert.state.async_store import AsyncStore, AsyncStoreTransaction
-from queuert.state.endings import to_the_end
 from queuert.state.sync_store import Store, StoreTransaction
+from queuert.state.types import ClaimedJob, Finish, FinishResult, NewJob, StartedJob, StoreRisk
 
 _T = TypeVar("_T")
 

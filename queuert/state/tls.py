@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from queuert.state.adapter import StoreRisk
+from queuert.state.types import StoreRisk
 
 NOT_ENCRYPTED = "not encrypted"
 NOT_VERIFIED = "server not verified"

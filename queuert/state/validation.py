@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from queuert.errors import InvalidIdentifierError, JobIdConflictError
-from queuert.state.adapter import Finish
-from queuert.state.outside import OutsideCompletion
+from queuert.state.types import Finish, OutsideCompletion
 
 
 def check_endings(finishes: Sequence[Finish]) -> None:

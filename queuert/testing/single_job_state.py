@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from queuert.notify.adapter import NotifyAdapter
 from queuert.state import AsyncStore, StateAdapter, Store
-from queuert.state.adapter import Capability, ClaimedJob, ClaimRequest, ReapRequest, ReapResult
-from queuert.state.recurrence import DueSchedules
+from queuert.state.adapter import Capability
+from queuert.state.types import ClaimedJob, ClaimRequest, DueSchedules, ReapRequest, ReapResult
 
 _ALL = 100_000
 

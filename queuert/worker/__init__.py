@@ -3,11 +3,10 @@
 from queuert.worker.abort import AbortSignal
 from queuert.worker.attempt import Attempt
 from queuert.worker.attempt_context import AttemptContext, ContextKey
-from queuert.worker.blocks import GuardedBlock, GuardedTransaction
-from queuert.worker.completion import Completion, Transaction
 from queuert.worker.health import Health
 from queuert.worker.middleware import AttemptMiddleware, CallNext, Middleware, MiddlewareFunction
 from queuert.worker.processors import Handler, Processor, Processors
+from queuert.worker.transaction_blocks import Completion, GuardedBlock, GuardedTransaction, Transaction
 from queuert.worker.worker import InProcessWorker
 
 __all__ = [

@@ -13,7 +13,7 @@ from queuert.job_types import JobType
 from queuert.jobs import JobError, JobStatus
 from queuert.payloads import safe_text
 from queuert.policies import checked_ttl
-from queuert.state.adapter import ClaimedJob, Finish, FinishKind
+from queuert.state.types import ClaimedJob, Finish, FinishKind
 from queuert.worker.finishes import MAX_MESSAGE, MAX_TRACEBACK
 
 _STATUS = {FinishKind.COMPLETE: JobStatus.COMPLETED, FinishKind.FAIL: JobStatus.FAILED}

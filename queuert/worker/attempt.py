@@ -14,14 +14,13 @@ from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, WaitFor, pause
 from queuert.payloads import check_text
 from queuert.progress import checked_progress, stored_progress
 from queuert.run_at import Schedule
-from queuert.state.adapter import ClaimedJob
+from queuert.state.types import ClaimedJob
 from queuert.worker import blocker_outputs as joining
 from queuert.worker.abort import AbortSignal
 from queuert.worker.attempt_context import AttemptContext
-from queuert.worker.blocks import AttemptBlocks, BlockRuntime, GuardedBlock, GuardedTransaction
-from queuert.worker.completion import Completion
 from queuert.worker.finishes import check_continuation
 from queuert.worker.middleware import Phase, PhaseMiddlewares
+from queuert.worker.transaction_blocks import AttemptBlocks, BlockRuntime, Completion, GuardedBlock, GuardedTransaction
 
 if TYPE_CHECKING:
     from queuert.worker.middleware import Middleware

@@ -13,14 +13,14 @@ from queuert.job_types import JobTypes
 from queuert.jobs import AbortReason
 from queuert.observability.events import StateFailed
 from queuert.policies import Backoff
-from queuert.state.adapter import ClaimedJob, Finish, FinishResult
 from queuert.state.async_store import AsyncStoreTransaction
 from queuert.state.sync_store import StoreTransaction
+from queuert.state.types import ClaimedJob, Finish, FinishResult
 from queuert.worker import after_attempt, finishes
 from queuert.worker.abort import AbortSignal
 from queuert.worker.context import Services
-from queuert.worker.lease_book import HeldLease
 from queuert.worker.lease_clock import lease_time
+from queuert.worker.leases import HeldLease
 from queuert.worker.processors import Processor
 from queuert.worker.telemetry import Ended
 

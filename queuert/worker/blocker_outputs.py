@@ -10,7 +10,7 @@ from queuert.job_types import JobType, JobTypes
 from queuert.jobs import Blocker, ChainStatus
 from queuert.new_chain import ChainReference, KnownTypes, NewChain, chain_ids, new_job, type_told_by
 from queuert.outcomes import ChainStart, WaitFor
-from queuert.state.adapter import BlockerRecord, ClaimedJob
+from queuert.state.types import BlockerRecord, ClaimedJob
 
 R = TypeVar("R")
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 from queuert.ids import new_token
 from queuert.limits import Limits
-from queuert.state.adapter import ClaimedJob, ClaimRequest
+from queuert.state.types import ClaimedJob, ClaimRequest
 
 ROUND = 8
 """Of so many claims that take something, one begins with worse ranks."""

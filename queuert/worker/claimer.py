@@ -11,8 +11,8 @@ from queuert.limits import Limits
 from queuert.notify.adapter import Hint, NotifyAdapter, Subscription, Topic
 from queuert.observability.adapter import Observers
 from queuert.policies import Backoff
-from queuert.state.adapter import ClaimedJob, ClaimRequest
 from queuert.state.async_store import AsyncStore
+from queuert.state.types import ClaimedJob, ClaimRequest
 from queuert.worker.claim_order import ClaimOrder
 from queuert.worker.lease_clock import lease_time
 from queuert.worker.prefetch import Prefetch

@@ -11,8 +11,8 @@ from queuert.errors import StateError, StateUnavailableError
 from queuert.observability.adapter import Observers
 from queuert.observability.events import StateFailed
 from queuert.policies import Backoff
-from queuert.state.adapter import Finish, FinishResult, payload_characters
 from queuert.state.async_store import AsyncStore
+from queuert.state.types import Finish, FinishResult, payload_characters
 from queuert.worker.finishes import presumed
 from queuert.worker.supervisor import SupervisedLoop
 

@@ -12,11 +12,12 @@ from queuert.errors import ClosedError
 from queuert.job_types import JobTypes
 from queuert.notify.adapter import NotifyAdapter
 from queuert.observability.adapter import Observers
-from queuert.state.adapter import Finish, StateAdapter
+from queuert.state.adapter import StateAdapter
 from queuert.state.async_store import AsyncStore
 from queuert.state.sync_store import Store
+from queuert.state.types import Finish
 from queuert.worker.batches import Batches
-from queuert.worker.lease_book import LeaseBook
+from queuert.worker.leases import LeaseBook
 from queuert.worker.processes.executor import HandlerProcesses
 from queuert.worker.telemetry import Reports
 from queuert.worker.threads import HandlerThreads

@@ -21,7 +21,7 @@ from queuert.jobs import JobError
 from queuert.outcomes import Cancel, ChainStart, ContinueWith, Fail, Finished, Retry, WaitFor, pause
 from queuert.payloads import safe_text
 from queuert.policies import RetryPolicy
-from queuert.state.adapter import ClaimedJob, Finish, FinishKind, FinishResult, NewJob
+from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult, NewJob
 from queuert.worker.executors import HandlerCrashedError, remote_cause
 from queuert.worker.tracebacks import text_of
 

@@ -24,7 +24,7 @@ from queuert.observability.events import (
 )
 from queuert.policies import Retention
 from queuert.state.async_store import AsyncStore
-from queuert.state.retention import RetireRequest
+from queuert.state.types import RetireRequest
 from queuert.worker.supervisor import SupervisedLoop
 
 SWEEP_EVERY = 60.0

@@ -8,12 +8,12 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, null
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from queuert.errors import DefinitionError
-from queuert.worker.blocks import GuardedTransaction
 from queuert.worker.executors import Executor
+from queuert.worker.transaction_blocks import GuardedTransaction
 
 if TYPE_CHECKING:
     from queuert.worker.attempt import Attempt
-    from queuert.worker.completion import Transaction
+    from queuert.worker.transaction_blocks import Transaction
 
 CallNext: TypeAlias = Callable[[], Awaitable[Any]]
 """Runs the rest of the onion; returns the handler's outcome or raises what it raised."""

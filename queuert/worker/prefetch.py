@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from queuert.state.adapter import CLAIM_BYTES
+from queuert.state.types import CLAIM_BYTES
 from queuert.worker.slots import Slots
 
 T = TypeVar("T")

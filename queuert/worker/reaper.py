@@ -11,8 +11,8 @@ from queuert.notify.adapter import NotifyAdapter, Topic
 from queuert.observability.adapter import Observers
 from queuert.observability.events import JobReaped
 from queuert.policies import RetryPolicy
-from queuert.state.adapter import ReapedJob, ReapRequest
 from queuert.state.async_store import AsyncStore
+from queuert.state.types import ReapedJob, ReapRequest
 from queuert.worker.supervisor import SupervisedLoop
 
 _BATCH = 100

@@ -14,8 +14,8 @@ from queuert.errors import StateUnavailableError
 from queuert.observability.adapter import Observers
 from queuert.observability.events import JobsReleased, StateFailed
 from queuert.policies import Backoff
-from queuert.state.adapter import ClaimRequest, Lease
 from queuert.state.async_store import AsyncStore
+from queuert.state.types import ClaimRequest, Lease
 from queuert.worker.lease_clock import lease_time
 
 PATIENCE = 1.0

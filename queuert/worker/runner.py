@@ -12,14 +12,14 @@ from typing import Any
 from queuert.errors import LeaseLostError, PayloadDecodeError, StateUnavailableError
 from queuert.jobs import AbortReason, Blocker
 from queuert.observability import context
-from queuert.state.adapter import ClaimedJob, Finish
+from queuert.state.types import ClaimedJob, Finish
 from queuert.worker import blocker_outputs, finishes
 from queuert.worker.attempt import Attempt
 from queuert.worker.attempt_state import AttemptRuntime
 from queuert.worker.context import Services
 from queuert.worker.executors import Executor, HandlerCrashedError, HandlerKilledError
-from queuert.worker.lease_book import HeldLease
 from queuert.worker.lease_clock import lease_time
+from queuert.worker.leases import HeldLease
 from queuert.worker.middleware import wrapped
 from queuert.worker.prefetch import SMALL
 from queuert.worker.processors import Processor

@@ -14,8 +14,9 @@ from queuert.ids import new_id
 from queuert.jobs import AbortReason
 from queuert.notify.adapter import Hint, Subscription, Topic
 from queuert.observability.events import StateFailed, WorkerStarted, WorkerStopped, WorkerStopping
-from queuert.state.adapter import Capability, ClaimedJob
+from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
+from queuert.state.types import ClaimedJob
 from queuert.worker.batches import Batches
 from queuert.worker.bounded import called_within, ended_within, left_behind, run_within
 from queuert.worker.claimer import Claimer
@@ -23,8 +24,7 @@ from queuert.worker.completer import Completer, Written
 from queuert.worker.context import Services
 from queuert.worker.health import Health
 from queuert.worker.heartbeat import Registration, Subject
-from queuert.worker.lease_book import LeaseBook
-from queuert.worker.lease_keeper import LeaseKeeper
+from queuert.worker.leases import LeaseBook, LeaseKeeper
 from queuert.worker.maintenance import Sweeper
 from queuert.worker.prefetch import InputBytes, Prefetch
 from queuert.worker.processes.executor import HandlerProcesses

@@ -12,9 +12,8 @@ from queuert.notify.adapter import Hint, NotifyAdapter, Subscription, Topic
 from queuert.observability.adapter import Observers
 from queuert.observability.events import ChainStarted, TickIdTaken
 from queuert.schedules import earlier_tick, hint_key, tick_id, ticks_to_run
-from queuert.state.adapter import NewJob, StartedJob
 from queuert.state.async_store import AsyncStore
-from queuert.state.recurrence import ScheduleRecord
+from queuert.state.types import NewJob, ScheduleRecord, StartedJob
 from queuert.worker.supervisor import SupervisedLoop
 
 LONGEST_PAUSE = 30.0

@@ -10,7 +10,7 @@ from queuert.jobs import AbortReason, ChainStatus, JobError
 from queuert.notify.adapter import NotifyAdapter, Topic
 from queuert.observability import events
 from queuert.observability.adapter import Observers
-from queuert.state.adapter import ClaimedJob, Finish, FinishKind, FinishResult
+from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult
 from queuert.worker.finishes import error_of
 
 _CHAIN_STATUS = {

@@ -53,7 +53,7 @@ def _looks(monkeypatch: pytest.MonkeyPatch) -> None:
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that stops gives up what is slow. Here nothing hangs: all that it does last is done, however long."""
     monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT)
-    monkeypatch.setattr("queuert.worker.lease_keeper._STOP_TIMEOUT", WAIT)
+    monkeypatch.setattr("queuert.worker.leases._STOP_TIMEOUT", WAIT)
 
 
 @pytest.fixture(params=STORES)

@@ -17,7 +17,8 @@ from queuert import (
     RetryPolicy,
 )
 from queuert.ids import new_token
-from queuert.state.adapter import ClaimedJob, ClaimRequest, Finish, FinishKind, StateAdapter
+from queuert.state.adapter import StateAdapter
+from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind
 from queuert.testing.events import EventLog
 from tests.worker.support import AT_ONCE, WAIT, Gate, echo, in_time, until
 

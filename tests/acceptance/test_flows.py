@@ -16,7 +16,7 @@ from queuert import AsyncChain, Attempt, ChainStatus, JobStatus, JobType, JobTyp
 from queuert.errors import ConfigurationError, JobFailedError, RetryLater
 from queuert.ids import new_id
 from queuert.observability.events import AttemptContinued, AttemptRetried, AttemptStarted, AttemptWaiting
-from queuert.state.adapter import NewJob
+from queuert.state.types import NewJob
 from queuert.worker import CallNext
 from tests.acceptance.support import WAIT, Gate, Ground, in_time
 

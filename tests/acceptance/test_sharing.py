@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from queuert import Attempt, Limits, NewChain, RetryPolicy
-from queuert.state.adapter import NewJob
+from queuert.state.types import NewJob
 from queuert.worker.claim_order import ROUND, ClaimOrder
 from tests.acceptance.support import WAIT, Ground, number, text
 

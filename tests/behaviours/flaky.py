@@ -11,7 +11,8 @@ from typing import Any, cast
 
 from queuert.errors import StateUnavailableError
 from queuert.state import AsyncStore, AsyncStoreTransaction, Store, StoreTransaction
-from queuert.state.adapter import Capability, ClaimedJob, StateAdapter
+from queuert.state.adapter import Capability, StateAdapter
+from queuert.state.types import ClaimedJob
 
 SPARED = frozenset({"open", "close", "aclose", "risks"})
 """Without these there is no worker at all."""

@@ -15,7 +15,7 @@ from queuert.errors import StateUnavailableError
 from queuert.ids import new_token
 from queuert.observability.events import AttemptAborted, AttemptCompleted, AttemptStarted, CommitRefused, JobReaped
 from queuert.policies import Backoff
-from queuert.state.adapter import ClaimRequest
+from queuert.state.types import ClaimRequest
 from tests.behaviours.flaky import FlakyState, nth, seeded
 from tests.behaviours.support import QUICK, WATCHED, World, echo, last, middle, number, text, total
 from tests.worker.support import Gate, until

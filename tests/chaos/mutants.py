@@ -21,13 +21,13 @@ from queuert import PostgresState
 from queuert.errors import StateUnavailableError
 from queuert.notify.adapter import Topic
 from queuert.notify.postgres.session import Session
-from queuert.state.adapter import ClaimedJob, ClaimRequest, NewJob, StartedJob
 from queuert.state.postgres.async_claiming import AsyncPostgresClaiming
 from queuert.state.postgres.async_starting import AsyncPostgresStarting
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
 from queuert.state.redis import scripts
+from queuert.state.types import ClaimedJob, ClaimRequest, NewJob, StartedJob
 from queuert.worker.claimer import Claimer
-from queuert.worker.lease_keeper import LeaseKeeper
+from queuert.worker.leases import LeaseKeeper
 from queuert.worker.runtime import WorkerParts
 
 

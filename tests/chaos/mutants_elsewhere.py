@@ -13,10 +13,10 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from queuert.state.adapter import ClaimedJob, ClaimRequest
 from queuert.state.redis.async_store import AsyncRedisStore
 from queuert.state.sqlite import claiming, connection, finishing
 from queuert.state.sqlite.statements import statements
+from queuert.state.types import ClaimedJob, ClaimRequest
 from tests.chaos.mutants import Edit, Mutant, broken_script
 
 

@@ -30,7 +30,7 @@ from queuert.jobs import JobStatus
 from queuert.notify import InProcessNotify
 from queuert.observability.events import AttemptCompleted, ListenerLost, ListenerRestored, StateFailed
 from queuert.state import AsyncStore
-from queuert.state.adapter import ClaimedJob, ReapedJob, ReapRequest
+from queuert.state.types import ClaimedJob, ReapedJob, ReapRequest
 from queuert.testing.conformance.builders import claim_one, complete, job, read, start
 from queuert.testing.events import EventLog
 from queuert.testing.fault_proxy import FaultProxy

@@ -11,7 +11,7 @@ import pytest
 
 from queuert import Client, JobType, JobTypes, PostgresState
 from queuert.cli import events, main
-from queuert.state.postgres import event_days
+from queuert.state.postgres import event_log
 
 number = JobType("number", input=int, output=int)
 other = JobType("other", input=int, output=int)
@@ -103,8 +103,8 @@ def test_upkeep_deletes_all_old_events_however_many(
     run: Run, dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One call of the store deletes so many; what runs once a day must not fall behind what a day brings."""
-    monkeypatch.setattr(event_days, "CHUNK", 2)
-    monkeypatch.setattr(event_days, "STEPS", 3)
+    monkeypatch.setattr(event_log, "CHUNK", 2)
+    monkeypatch.setattr(event_log, "STEPS", 3)
     with psycopg.connect(dsn, autocommit=True) as sql:
         sql.execute(
             "INSERT INTO queuert.job_event "

@@ -280,7 +280,7 @@ def test_counts(run: Run, client: Client, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def _estimates() -> list[Any]:
-    from queuert.state.adapter import TypeCount
+    from queuert.state.types import TypeCount
 
     return [TypeCount("number", JobStatus.READY, 20_000, None, estimated=True)]
 

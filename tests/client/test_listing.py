@@ -28,9 +28,9 @@ from queuert.errors import (
     PayloadDecodeError,
 )
 from queuert.notify.in_process import InProcessNotify
-from queuert.state.adapter import TypeCount
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest, Position
-from queuert.state.postgres.counting import Counted, type_counts
+from queuert.state.postgres.listing import Counted, type_counts
+from queuert.state.types import TypeCount
 
 number = JobType("number", input=int, output=int)
 word = JobType("word", input=str, output=str)

@@ -45,7 +45,7 @@ from queuert.observability.events import (
     ChainsDeleted,
     JobsTriggered,
 )
-from queuert.state.outside import Intervention
+from queuert.state.types import Intervention
 from queuert.testing.events import EventLog
 from tests.worker.support import WAIT, in_time, number, until
 

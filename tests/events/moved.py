@@ -10,7 +10,7 @@ import psycopg
 
 from queuert.embedded.binaries import find_postgres
 from queuert.state import Store
-from queuert.state.adapter import Finish, FinishKind, NewJob
+from queuert.state.types import Finish, FinishKind, NewJob
 from tests.events.support import Scene, opened
 
 AHEAD = 500_000_000

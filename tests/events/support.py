@@ -10,8 +10,8 @@ from psycopg.types.json import Jsonb
 
 from queuert.ids import new_token
 from queuert.state import Store
-from queuert.state.adapter import ClaimedJob, ClaimRequest, NewJob
 from queuert.state.postgres import PostgresState
+from queuert.state.types import ClaimedJob, ClaimRequest, NewJob
 
 _EVENTS = """
 SELECT job_id, kind, status, attempt, worker FROM queuert.event WHERE seq > %s ORDER BY seq

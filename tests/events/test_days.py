@@ -13,9 +13,9 @@ from psycopg.conninfo import make_conninfo
 
 from queuert.errors import StateError
 from queuert.event_log import EventUpkeep
-from queuert.state.adapter import NewJob
-from queuert.state.postgres import PostgresState, event_days
-from queuert.state.postgres.event_days import Step, Task
+from queuert.state.postgres import PostgresState, event_log
+from queuert.state.postgres.event_log import Step, Task
+from queuert.state.types import NewJob
 from tests.addresses import password_of
 from tests.events.support import Scene, opened
 
@@ -104,7 +104,7 @@ def test_old_days_go(scene: Scene, today: date) -> None:
 
 def test_old_events_without_a_day_go(scene: Scene, today: date, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bounded number at a time, the oldest first; what is younger stays."""
-    monkeypatch.setattr(event_days, "CHUNK", 2)
+    monkeypatch.setattr(event_log, "CHUNK", 2)
     for number in range(5):
         scene.write_event(f"{today - (KEEP + 2 + number) * DAY} 12:00:00+00")
     scene.write_event(f"{today - (KEEP - 2) * DAY} 12:00:00+00", job_id="younger")
@@ -115,8 +115,8 @@ def test_old_events_without_a_day_go(scene: Scene, today: date, monkeypatch: pyt
 
 def test_upkeep_says_whether_old_events_without_a_day_are_left(scene: Scene, today: date, monkeypatch: Patch) -> None:
     """What one call does is bounded; whoever wants all of it done calls again."""
-    monkeypatch.setattr(event_days, "CHUNK", 2)
-    monkeypatch.setattr(event_days, "STEPS", 4)
+    monkeypatch.setattr(event_log, "CHUNK", 2)
+    monkeypatch.setattr(event_log, "STEPS", 4)
     for _ in range(9):
         scene.write_event(f"{today - (KEEP + 2) * DAY} 12:00:00+00")
     done = scene.store.tend_events()
@@ -128,7 +128,7 @@ def test_upkeep_says_whether_old_events_without_a_day_are_left(scene: Scene, tod
 def test_upkeep_says_whether_old_days_are_left(scene: Scene, today: date, monkeypatch: Patch) -> None:
     """Each old day is emptied, and then dropped."""
     scene.store.tend_events()
-    monkeypatch.setattr(event_days, "STEPS", 2)
+    monkeypatch.setattr(event_log, "STEPS", 2)
     old = [today - (KEEP + 2 + number) * DAY for number in range(2)]
     for day in old:
         make(scene, day)

@@ -7,8 +7,7 @@ import pytest
 from queuert.errors import ConfigurationError
 from queuert.event_log import EventLevel
 from queuert.policies import RetryPolicy
-from queuert.state.adapter import Finish, FinishKind, NewJob, ReapRequest
-from queuert.state.outside import OutsideCompletion
+from queuert.state.types import Finish, FinishKind, NewJob, OutsideCompletion, ReapRequest
 from tests.events.support import Scene, opened
 
 

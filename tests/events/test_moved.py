@@ -13,10 +13,10 @@ from queuert.cli import main
 from queuert.errors import MigrationError
 from queuert.event_log import DatabaseMovedError, EventFilter, EventsLostError, JobEvent
 from queuert.observability.events import StoreAtRisk
-from queuert.state.adapter import NewJob
 from queuert.state.paging import PageRequest
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.adoption import adopt, how_moved, plan_adoption
+from queuert.state.types import NewJob
 from queuert.testing.events import EventLog
 from tests.conftest import StartPostgres
 from tests.events.moved import Moved, advance, moved, work

@@ -8,9 +8,9 @@ import pytest
 
 from queuert.event_log import EventFilter, EventKind, JobEvent
 from queuert.jobs import JobError
-from queuert.state.adapter import ClaimedJob, Finish, FinishKind, FinishResult, NewJob
 from queuert.state.paging import PageRequest
 from queuert.state.postgres.statements import EVENTS_A_ROW
+from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult, NewJob
 from tests.events.support import Scene
 
 COUNT = 100

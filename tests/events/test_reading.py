@@ -13,11 +13,12 @@ from queuert.errors import CapabilityMissingError, ConfigurationError, InvalidCu
 from queuert.event_log import EventFilter, EventKind, EventLevel
 from queuert.jobs import JobError, JobStatus
 from queuert.state import StateAdapter
-from queuert.state.adapter import Capability, Finish, FinishKind, NewJob
+from queuert.state.adapter import Capability
 from queuert.state.paging import PageRequest
-from queuert.state.postgres import PostgresState, event_rows
+from queuert.state.postgres import PostgresState, event_log
 from queuert.state.redis import RedisState
 from queuert.state.sqlite import SQLiteState
+from queuert.state.types import Finish, FinishKind, NewJob
 from tests.events.support import Scene
 
 EVERYTHING = EventFilter()
@@ -79,7 +80,7 @@ def test_filters(scene: Scene) -> None:
 @pytest.mark.parametrize("oldest_first", [False, True])
 def test_a_page_looks_at_so_many_and_no_more(scene: Scene, monkeypatch: pytest.MonkeyPatch, oldest_first: bool) -> None:
     """It may be empty and still say where to go on."""
-    monkeypatch.setattr(event_rows, "LOOKED_AT", 4)
+    monkeypatch.setattr(event_log, "LOOKED_AT", 4)
     scene.start(*"abcdefghij")
     filter = EventFilter(chain_id="j" if oldest_first else "a")
     page = scene.store.list_events(filter, PageRequest(oldest_first=oldest_first))

@@ -15,9 +15,16 @@ from queuert.limits import Limits
 from queuert.policies import RetryPolicy
 from queuert.run_at import Schedule
 from queuert.schedules import MissedRuns, tick_id
-from queuert.state.adapter import ClaimRequest, Finish, FinishKind, NewJob, ReapRequest, Renewal
-from queuert.state.outside import OutsideCompletion
-from queuert.state.recurrence import ScheduleRecord
+from queuert.state.types import (
+    ClaimRequest,
+    Finish,
+    FinishKind,
+    NewJob,
+    OutsideCompletion,
+    ReapRequest,
+    Renewal,
+    ScheduleRecord,
+)
 from tests.events.support import Scene
 
 LATER = Schedule(delay=3600.0)

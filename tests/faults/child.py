@@ -11,7 +11,7 @@ import threading
 
 from queuert import AsyncClient, InProcessWorker, LeasePolicy, PostgresState
 from queuert.observability.events import Event
-from queuert.worker import lease_book, slots
+from queuert.worker import leases, slots
 from tests.faults.application import JOB_TYPES, RECORDS, processors_for
 
 
@@ -31,7 +31,7 @@ class EventPipe:
 def main() -> int:
     """Run a worker until it is told to stop."""
     # A minute would be long for a test.
-    lease_book.ENDING_SECONDS = 0.0
+    leases.ENDING_SECONDS = 0.0
     # What follows upon a handler that never waits does so in the same turn of the event loop, on a slow machine too.
     slots._TURN_SECONDS = 3600.0
     settings = json.loads(sys.argv[1])

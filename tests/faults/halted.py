@@ -20,14 +20,20 @@ from queuert.limits import Limits
 from queuert.policies import RetryPolicy
 from queuert.run_at import after
 from queuert.schedules import MissedRuns
-from queuert.state.adapter import ClaimRequest, Finish, FinishKind, NewJob, ReapRequest
-from queuert.state.outside import OutsideCompletion
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.bulk import BulkSettings, bulk_session, copy_rows, make_stage
 from queuert.state.postgres.bulk_commit import BulkStart, Part, commit_write
-from queuert.state.recurrence import ScheduleRecord
-from queuert.state.retention import RetireRequest
 from queuert.state.sync_store import Store
+from queuert.state.types import (
+    ClaimRequest,
+    Finish,
+    FinishKind,
+    NewJob,
+    OutsideCompletion,
+    ReapRequest,
+    RetireRequest,
+    ScheduleRecord,
+)
 
 PATIENCE = 3.0
 """What the process's store waits for an answer, in seconds; the server ends its transaction after a third of it."""

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, PostgresState, Processors
-from queuert.worker import lease_book
+from queuert.worker import leases
 from tests.faults.application import AT_ONCE, LEASE, TWICE
 from tests.faults.child import EventPipe
 
@@ -80,7 +80,7 @@ def processors(*, elsewhere: bool) -> Processors:
 def main() -> int:
     """Run a worker until it is told to stop."""
     # A minute would be long for a test.
-    lease_book.ENDING_SECONDS = 0.0
+    leases.ENDING_SECONDS = 0.0
     client = AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), JOB_TYPES, observability=EventPipe())
     return InProcessWorker(client, processors(elsewhere=False), name="hoarder", concurrency=2).run()
 

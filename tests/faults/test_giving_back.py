@@ -15,9 +15,9 @@ from queuert.errors import StateUnavailableError
 from queuert.ids import new_token
 from queuert.observability.adapter import Observers
 from queuert.observability.events import JobReaped, StateFailed, WorkerStopped, WorkerStopping
-from queuert.state.adapter import ClaimRequest, Lease
 from queuert.state.async_store import AsyncStore
 from queuert.state.postgres.async_store import AsyncPostgresStore
+from queuert.state.types import ClaimRequest, Lease
 from queuert.testing.events import EventLog
 from queuert.testing.fault_proxy import FaultProxy
 from queuert.worker.releases import Returns

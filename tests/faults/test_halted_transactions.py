@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from queuert.errors import StateUnavailableError
-from queuert.state.adapter import NewJob
 from queuert.state.postgres import PostgresState
 from queuert.state.sync_store import Store
+from queuert.state.types import NewJob
 from tests.faults.ground import START, WAIT, WorkerProcess, until
 from tests.faults.halted import CASES, job, request
 

@@ -28,10 +28,10 @@ from queuert.ids import new_token
 from queuert.observability.adapter import Observers
 from queuert.observability.events import JobReaped, StateFailed
 from queuert.policies import Backoff
-from queuert.state.adapter import ClaimedJob, ClaimRequest, Lease
 from queuert.state.async_store import AsyncStore
+from queuert.state.types import ClaimedJob, ClaimRequest, Lease
 from queuert.testing.events import EventLog
-from queuert.worker.lease_book import HeldLease, LeaseBook
+from queuert.worker.leases import HeldLease, LeaseBook
 from queuert.worker.releases import Returns
 from queuert.worker.runner import AttemptRunner
 from tests.faults.ground import WAIT, until

@@ -11,9 +11,9 @@ from queuert import migrations
 from queuert.embedded import EmbeddedServerError
 from queuert.event_log import EventFilter, EventsLostError
 from queuert.state import Store
-from queuert.state.adapter import NewJob
 from queuert.state.paging import PageRequest
 from queuert.state.postgres import PostgresState
+from queuert.state.types import NewJob
 from tests.conftest import server_is_missing
 from tests.faults.standby import Pair
 

@@ -70,7 +70,7 @@ async def test_a_black_hole_inside_complete(
 ) -> None:
     """The server ends the transaction; the handler does not wait for ever for an answer on its connection."""
     # What became of the commit is asked twice: each time costs as long as an answer may take.
-    monkeypatch.setattr("queuert.state.pauses._PAUSES", (0.0, 0.1))
+    monkeypatch.setattr("queuert.state._asyncio._PAUSES", (0.0, 0.1))
     cut_off = EventLog()
     state = PostgresState(proxy.address_in(ground.dsn), answer_timeout=3.0)
     plan = Plan(completes=True, inside=[1], queries=queries)

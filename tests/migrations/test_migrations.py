@@ -17,8 +17,8 @@ from psycopg.conninfo import make_conninfo
 
 from queuert import migrations
 from queuert.errors import ConfigurationError, MigrationError, StateUnavailableError
-from queuert.state.adapter import NewJob
 from queuert.state.postgres import PostgresState
+from queuert.state.types import NewJob
 
 CATALOG = {
     "columns": """

@@ -29,20 +29,20 @@ from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.policies import RetryPolicy
 from queuert.run_at import Schedule
 from queuert.state import Store
-from queuert.state.adapter import (
+from queuert.state.adapter import StateAdapter
+from queuert.state.postgres import PostgresState
+from queuert.state.redis import RedisState
+from queuert.state.sqlite import SQLiteState
+from queuert.state.types import (
     ClaimedJob,
     ClaimRequest,
     Finish,
     FinishKind,
     NewJob,
+    OutsideCompletion,
     ReapRequest,
     Renewal,
-    StateAdapter,
 )
-from queuert.state.outside import OutsideCompletion
-from queuert.state.postgres import PostgresState
-from queuert.state.redis import RedisState
-from queuert.state.sqlite import SQLiteState
 from queuert.testing.redis_scan import scan
 from tests.model.sequences import try_sequences
 from tests.model.simulation.outside import WholeStore

@@ -32,10 +32,10 @@ from queuert.notify import InProcessNotify, NotifyAdapter, Topic
 from queuert.notify.adapter import announcement
 from queuert.notify.postgres import PostgresNotify
 from queuert.notify.redis import RedisNotify
-from queuert.state.adapter import NewJob
 from queuert.state.async_store import AsyncStore
 from queuert.state.postgres import PostgresState, protocol
 from queuert.state.postgres.settings import Place
+from queuert.state.types import NewJob
 from queuert.testing.conformance import Colour, Stores
 from queuert.testing.conformance.builders import started_and_claimed
 from tests.conftest import StartPostgres

@@ -14,10 +14,10 @@ from queuert import AsyncClient, InProcessWorker
 from queuert.embedded import EmbeddedRedis
 from queuert.errors import ConfigurationError, JobIdConflictError, StateError, StateUnavailableError
 from queuert.ids import new_id
-from queuert.state.adapter import NewJob, StartedJob
 from queuert.state.redis import RedisState
 from queuert.state.redis.scripts import script
 from queuert.state.redis.waitaof import queued
+from queuert.state.types import NewJob, StartedJob
 from queuert.testing.conformance import Colour
 from queuert.testing.conformance.registry import Case, run_case
 from queuert.testing.fault_proxy import FaultProxy

@@ -17,14 +17,22 @@ from queuert.jobs import ChainStatus, JobStatus
 from queuert.limits import Limits, Rate
 from queuert.policies import Keep, Retention
 from queuert.schedules import MissedRuns
-from queuert.state.adapter import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, ReapRequest, Renewal
-from queuert.state.outside import OutsideCompletion
 from queuert.state.paging import ChainFilter, JobFilter, PageRequest
-from queuert.state.recurrence import ScheduleRecord
 from queuert.state.redis import RedisState
 from queuert.state.redis.scripts import all_names
 from queuert.state.redis.sync_store import RedisStore
-from queuert.state.retention import RetireRequest
+from queuert.state.types import (
+    ClaimedJob,
+    ClaimRequest,
+    Finish,
+    FinishKind,
+    NewJob,
+    OutsideCompletion,
+    ReapRequest,
+    Renewal,
+    RetireRequest,
+    ScheduleRecord,
+)
 from queuert.testing.conformance.builders import LAST_ATTEMPT, complete, due_later, go_on, retry
 from queuert.testing.redis_scan import scan
 from queuert.workers import WorkerBeat

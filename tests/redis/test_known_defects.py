@@ -22,8 +22,8 @@ from queuert.jobs import JobStatus
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import AttemptCompleted, JobReaped, LeasesRenewed
 from queuert.policies import RetryPolicy
-from queuert.state.adapter import ClaimedJob, ClaimRequest, NewJob, ReapRequest, Renewal
 from queuert.state.redis import RedisState
+from queuert.state.types import ClaimedJob, ClaimRequest, NewJob, ReapRequest, Renewal
 from queuert.testing.conformance.builders import complete
 from queuert.testing.events import EventLog
 from queuert.testing.redis_scan import scan

@@ -6,8 +6,8 @@ import pytest
 
 from queuert.ids import new_id, new_token
 from queuert.limits import Limits, Rate
-from queuert.state.adapter import ClaimRequest, NewJob
 from queuert.state.redis import RedisState
+from queuert.state.types import ClaimRequest, NewJob
 from tests.redis.ground import Ground
 
 

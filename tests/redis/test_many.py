@@ -10,9 +10,9 @@ import redis
 
 from queuert.errors import JobIdConflictError, StateUnavailableError
 from queuert.ids import new_id, new_token
-from queuert.state.adapter import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, ReapRequest, Renewal
 from queuert.state.redis import RedisState
 from queuert.state.redis.sync_store import RedisStore
+from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, ReapRequest, Renewal
 from queuert.testing.conformance.builders import AT_ONCE
 from queuert.testing.redis_scan import scan
 from tests.conftest import StartRedis

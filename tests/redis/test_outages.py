@@ -14,8 +14,8 @@ from queuert import AsyncClient, NewChain
 from queuert.embedded import EmbeddedRedis
 from queuert.errors import ChainNotFoundError, StateUnavailableError
 from queuert.observability.events import AttemptAborted, LoopFailed, StateFailed, WorkerStopped
-from queuert.state.adapter import ClaimRequest, Lease, NewJob, ReapRequest, Renewal
 from queuert.state.redis import RedisState, encode
+from queuert.state.types import ClaimRequest, Lease, NewJob, ReapRequest, Renewal
 from queuert.testing.fault_proxy import FaultProxy
 from tests.conftest import StartRedis
 from tests.faults.ground import WAIT, WorkerProcess, until

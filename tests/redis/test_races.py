@@ -12,10 +12,9 @@ import redis
 from queuert.errors import ChainNotFoundError, JobNotFoundError, JobNotTriggerableError, QueuertError
 from queuert.ids import new_id
 from queuert.jobs import JobStatus
-from queuert.state.adapter import ClaimedJob, ReapRequest, Renewal
-from queuert.state.outside import OutsideCompletion
 from queuert.state.redis import RedisState
 from queuert.state.redis.async_store import AsyncRedisStore
+from queuert.state.types import ClaimedJob, OutsideCompletion, ReapRequest, Renewal
 from queuert.testing.conformance.builders import (
     AT_ONCE,
     ask,

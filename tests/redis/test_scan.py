@@ -13,11 +13,10 @@ from queuert.deduplication import Deduplicate
 from queuert.errors import QueuertError
 from queuert.ids import new_token
 from queuert.limits import Limits
-from queuert.state.adapter import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, ReapRequest
 from queuert.state.paging import JobFilter, PageRequest
 from queuert.state.redis import RedisState
 from queuert.state.redis.sync_store import RedisStore
-from queuert.state.retention import RetireRequest
+from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, ReapRequest, RetireRequest
 from queuert.testing.conformance.builders import LAST_ATTEMPT, complete, due_later, fail, go_on
 from queuert.testing.redis_scan import scan
 from queuert.workers import WorkerBeat

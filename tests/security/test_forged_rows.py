@@ -14,10 +14,9 @@ from psycopg.errors import InsufficientPrivilege
 from queuert import PostgresState, migrations
 from queuert.schedules import MissedRuns, tick_id
 from queuert.state import Store
-from queuert.state.adapter import NewJob, StartedJob
-from queuert.state.postgres.event_days import Step, Task
+from queuert.state.postgres.event_log import Step, Task
 from queuert.state.postgres.roles import Role
-from queuert.state.recurrence import ScheduleRecord
+from queuert.state.types import NewJob, ScheduleRecord, StartedJob
 from tests.security.conftest import LoginOf
 
 LAST = 2**64 - 2

@@ -45,7 +45,7 @@ COMPOSED = {
     # Channels: the schema's name and a topic's.
     "queuert/notify/postgres/session.py",
     # The names of schemas, and of days, which come from dates.
-    "queuert/state/postgres/event_days.py",
+    "queuert/state/postgres/event_log.py",
     "queuert/state/postgres/copy_export.py",
     # Columns, conditions and orders out of fixed lists; values are bound.
     "queuert/spark/read/sql.py",

@@ -11,11 +11,11 @@ from psycopg.errors import CheckViolation
 
 from queuert import PostgresState, migrations
 from queuert.errors import StateError
-from queuert.state.adapter import NewJob
 from queuert.state.async_store import AsyncStore
 from queuert.state.postgres import bulk
 from queuert.state.postgres.bulk import BulkSettings, bulk_session
 from queuert.state.postgres.roles import Role
+from queuert.state.types import NewJob
 from queuert.testing.conformance import Colour, Stores
 from tests.security.conftest import LoginOf
 

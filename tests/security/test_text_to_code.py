@@ -28,9 +28,9 @@ from queuert.spark.read.columns import EVENTS
 from queuert.spark.read.options import ReadOptions
 from queuert.spark.read.sql import Day, event_queries
 from queuert.spark.write.rejects import remove_others
-from queuert.state.adapter import NewJob
 from queuert.state.postgres import bulk
 from queuert.state.sqlite import SQLiteState
+from queuert.state.types import NewJob
 
 HOSTILE = [
     'x"; drop table queuert.job; --',

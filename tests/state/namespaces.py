@@ -15,9 +15,8 @@ from queuert.observability.events import AttemptStarted
 from queuert.policies import RetryPolicy
 from queuert.schedules import Recurring
 from queuert.state import AsyncStore, StateAdapter
-from queuert.state.adapter import ClaimRequest, NewJob, ReapRequest
 from queuert.state.paging import ChainFilter, JobFilter, PageRequest
-from queuert.state.retention import RetireRequest
+from queuert.state.types import ClaimRequest, NewJob, ReapRequest, RetireRequest
 from queuert.testing.conformance.builders import claim_one, complete, error_of, eventually, job
 from queuert.testing.events import EventLog
 from queuert.workers import WorkerBeat

@@ -21,11 +21,19 @@ from queuert.jobs import JobError
 from queuert.policies import Keep, Retention, RetryPolicy
 from queuert.run_at import after
 from queuert.schedules import MissedRuns
-from queuert.state.adapter import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, ReapRequest, Renewal
-from queuert.state.outside import OutsideCompletion
 from queuert.state.postgres.sync_store import PostgresStore
-from queuert.state.recurrence import ScheduleRecord
-from queuert.state.retention import RetireRequest
+from queuert.state.types import (
+    ClaimedJob,
+    ClaimRequest,
+    Finish,
+    FinishKind,
+    NewJob,
+    OutsideCompletion,
+    ReapRequest,
+    Renewal,
+    RetireRequest,
+    ScheduleRecord,
+)
 from tests.state.interleaving import Operation
 
 Tables = tuple[tuple[Any, ...], ...]

@@ -11,10 +11,10 @@ from psycopg_pool import ConnectionPool
 
 from queuert import migrations
 from queuert.deduplication import Deduplicate
-from queuert.state.adapter import NewJob
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.bounds import Bounds
 from queuert.state.postgres.sync_store import PostgresStore
+from queuert.state.types import NewJob
 
 _NOTED = """
 create table noted (idle text, lock text);

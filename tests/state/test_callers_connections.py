@@ -14,8 +14,8 @@ from queuert.errors import ChainNotFoundError, JobIdConflictError, UnsupportedCo
 from queuert.jobs import JobStatus
 from queuert.notify import encoding
 from queuert.state import Store
-from queuert.state.adapter import NewJob
 from queuert.state.postgres import PostgresState
+from queuert.state.types import NewJob
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import redis.asyncio
 
 from queuert.state.postgres import PostgresState
-from queuert.state.postgres.connections import AsyncConnections, Connections
+from queuert.state.postgres.pool import AsyncConnections, Connections
 from queuert.state.postgres.pooled_connection import AsyncKeptConnection
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.redis import RedisState

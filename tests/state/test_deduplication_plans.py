@@ -10,10 +10,10 @@ import pytest
 
 from queuert.deduplication import Deduplicate
 from queuert.ids import new_id
-from queuert.state.adapter import NewJob
 from queuert.state.postgres import PostgresState
-from queuert.state.postgres.standing_in import Starts
+from queuert.state.postgres.starting import Starts
 from queuert.state.postgres.statements import Statements
+from queuert.state.types import NewJob
 from queuert.testing.databases import TemplateDatabases
 from tests.state.plans import Plan, explain
 

@@ -11,8 +11,8 @@ from psycopg.conninfo import make_conninfo
 
 from queuert.ids import new_token
 from queuert.state import Store
-from queuert.state.adapter import ClaimRequest, Finish, FinishKind, NewJob
 from queuert.state.postgres import PostgresState
+from queuert.state.types import ClaimRequest, Finish, FinishKind, NewJob
 
 TABLES = ("job", "job_blocker", "deduplication", "chain_attribute")
 

@@ -17,8 +17,8 @@ from queuert.errors import ConfigurationError, SchemaMissingError, StateError, S
 from queuert.jobs import JobStatus
 from queuert.policies import RetryPolicy
 from queuert.state import AsyncStore
-from queuert.state.adapter import ReapRequest, Renewal
 from queuert.state.postgres import PostgresState, pooled_connection
+from queuert.state.types import ReapRequest, Renewal
 from queuert.testing.conformance import Colour, Stores
 from queuert.testing.conformance.builders import ask, claim_one, complete, eventually, job, read, started_and_claimed
 from queuert.testing.fault_proxy import FaultProxy

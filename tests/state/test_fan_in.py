@@ -10,10 +10,10 @@ import pytest
 
 from queuert.ids import new_token
 from queuert.jobs import JobStatus
-from queuert.state.adapter import ClaimedJob, ClaimRequest, Finish, FinishKind, FinishResult, NewJob
 from queuert.state.postgres import PostgresState, parameters
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_store import PostgresStore
+from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, FinishResult, NewJob
 from queuert.testing.databases import TemplateDatabases
 from tests.state.plans import Plan, explain
 

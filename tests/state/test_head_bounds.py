@@ -9,11 +9,11 @@ import psycopg
 import pytest
 
 from queuert.ids import new_id, new_token
-from queuert.state.adapter import ClaimedJob, ClaimRequest, NewJob
 from queuert.state.postgres import PostgresState, claim_cursors, parameters
 from queuert.state.postgres.claim_cursors import HEAD, HeadBounds
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_store import PostgresStore
+from queuert.state.types import ClaimedJob, ClaimRequest, NewJob
 from tests.state.plans import explain
 
 LOOKS = 4

@@ -12,7 +12,9 @@ from queuert.errors import LeaseLostError
 from queuert.ids import new_token
 from queuert.jobs import JobError
 from queuert.policies import RetryPolicy
-from queuert.state.adapter import (
+from queuert.state.postgres import PostgresState
+from queuert.state.postgres.sync_store import PostgresStore
+from queuert.state.types import (
     ClaimedJob,
     ClaimRequest,
     Finish,
@@ -24,8 +26,6 @@ from queuert.state.adapter import (
     Renewal,
     StartedJob,
 )
-from queuert.state.postgres import PostgresState
-from queuert.state.postgres.sync_store import PostgresStore
 from tests.state.interleaving import Explorer, Operation, Run
 from tests.state.scenes import IMPOSSIBLE
 

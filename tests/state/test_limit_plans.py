@@ -11,9 +11,9 @@ import pytest
 
 from queuert.ids import new_token
 from queuert.limits import Limits, Rate
-from queuert.state.adapter import ClaimRequest
 from queuert.state.postgres import limits, parameters
 from queuert.state.postgres.statements import Statements
+from queuert.state.types import ClaimRequest
 from queuert.testing.databases import TemplateDatabases
 from tests.state.plans import Plan, explain
 

@@ -13,7 +13,7 @@ import pytest
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state import AsyncStore
 from queuert.state.paging import ChainFilter, JobFilter, PageRequest, Position
-from queuert.state.postgres import PostgresState, counting, pages
+from queuert.state.postgres import PostgresState, listing
 from queuert.state.postgres.statements import Statements
 from queuert.testing.databases import TemplateDatabases
 from tests.state.plans import Plan, explain
@@ -135,7 +135,7 @@ JOB_FILTERS: dict[str, tuple[JobFilter, int]] = {
 @pytest.mark.parametrize("asked", JOB_FILTERS.values(), ids=JOB_FILTERS)
 def test_list_jobs(explained: Callable[..., Plan], asked: tuple[JobFilter, int], page: PageRequest) -> None:
     filter, stretches = asked
-    plan = explained(pages.in_order(SQL.list_jobs, page.oldest_first), pages.by_time(filter, page))
+    plan = explained(listing.in_order(SQL.list_jobs, page.oldest_first), listing.by_time(filter, page))
     types = 0 if filter.types else len(TYPES) + 1
     buffers = 2500 if page.limit == LIMIT else 8000
     check_page(plan, stretches=stretches, limit=page.limit, types=types, buffers=buffers)
@@ -152,8 +152,8 @@ def test_list_chains(
     statuses: tuple[ChainStatus, ...] | None,
     page: PageRequest,
 ) -> None:
-    values = pages.by_time(ChainFilter(types=types, statuses=statuses), page)
-    plan = explained(pages.in_order(SQL.list_chains, page.oldest_first), values)
+    values = listing.by_time(ChainFilter(types=types, statuses=statuses), page)
+    plan = explained(listing.in_order(SQL.list_chains, page.oldest_first), values)
     stretches = len(types or TYPES) * len(statuses or ChainStatus)
     # The view looks for the last job of each chain.
     found = len(TYPES) + 1 + 3 * (page.limit + 1)
@@ -166,8 +166,8 @@ def test_list_chains(
 @pytest.mark.parametrize("place", [None, 500])
 def test_list_chain_jobs(explained: Callable[..., Plan], place: int | None, oldest_first: bool) -> None:
     cursor = None if place is None else Position(str(place), "job").encode()
-    values = pages.by_index(f"job{LAST}", PageRequest(LIMIT, cursor, oldest_first))
-    plan = explained(pages.in_order(SQL.list_chain_jobs, oldest_first), values)
+    values = listing.by_index(f"job{LAST}", PageRequest(LIMIT, cursor, oldest_first))
+    plan = explained(listing.in_order(SQL.list_chain_jobs, oldest_first), values)
     check_page(plan, stretches=1, types=2, buffers=500)
 
 
@@ -175,8 +175,8 @@ def test_list_chain_jobs(explained: Callable[..., Plan], place: int | None, olde
 @pytest.mark.parametrize("place", [None, "job2"])
 def test_list_blocked_jobs(explained: Callable[..., Plan], place: str | None, oldest_first: bool) -> None:
     cursor = None if place is None else Position("", place).encode()
-    values = pages.by_id("job1", PageRequest(LIMIT, cursor, oldest_first))
-    plan = explained(pages.in_order(SQL.list_blocked_jobs, oldest_first), values)
+    values = listing.by_id("job1", PageRequest(LIMIT, cursor, oldest_first))
+    plan = explained(listing.in_order(SQL.list_blocked_jobs, oldest_first), values)
     check_page(plan, stretches=1, buffers=500)
     assert plan.scanned() == set()
     assert plan.rows_of("job_blocker") <= LIMIT + 1
@@ -191,7 +191,7 @@ def test_get_blockers(explained: Callable[..., Plan], id: str) -> None:
 @pytest.mark.parametrize("cap", [0, 10, 100])
 @pytest.mark.parametrize("types", [None, ["type0", "type7", "unknown"]], ids=["all types", "some"])
 def test_counts(explained: Callable[..., Plan], types: list[str] | None, cap: int) -> None:
-    plan = explained(SQL.counts, counting.parameters(types, cap))
+    plan = explained(SQL.counts, listing.count_parameters(types, cap))
     stretches = len(types or TYPES) * (len(JobStatus) + 1)
     assert plan.scanned() == set()
     # The entries that are counted; the rows of small numbers, for their age; the ranks of ready jobs.

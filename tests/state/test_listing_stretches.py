@@ -9,9 +9,9 @@ import pytest
 from queuert.ids import new_token
 from queuert.jobs import ChainStatus, JobError, JobStatus
 from queuert.state import Store
-from queuert.state.adapter import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob
 from queuert.state.paging import ChainFilter, JobFilter, PageRequest
 from queuert.state.postgres import PostgresState
+from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob
 
 CHAINS = {
     "running": ChainStatus.OPEN,

@@ -17,9 +17,9 @@ import pytest
 
 from queuert.deduplication import Deduplicate
 from queuert.ids import new_id, new_token
-from queuert.state.adapter import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, StartedJob
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.sync_store import PostgresStore
+from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, StartedJob
 from tests.state.interleaving import Explorer, Operation, Run, SteppedStore
 from tests.state.scenes import IMPOSSIBLE
 

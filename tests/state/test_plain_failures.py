@@ -12,8 +12,8 @@ import pytest
 from queuert.ids import new_token
 from queuert.jobs import AbortReason, JobError, JobStatus
 from queuert.state import Store
-from queuert.state.adapter import ClaimedJob, ClaimRequest, Finish, FinishKind, FinishResult, NewJob
 from queuert.state.postgres import PostgresState, finishing, sync_store
+from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, FinishResult, NewJob
 from tests.state.test_round_trips import steps
 
 ODD = JobError("handler", 'no "way"\n\\ {},ä\U0001f600', "app.Broken", "File x\n\tboom")

@@ -14,8 +14,8 @@ from queuert.ids import new_token
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.run_at import after
 from queuert.state import Store
-from queuert.state.adapter import ClaimedJob, ClaimRequest, Finish, FinishKind, FinishResult, NewJob
 from queuert.state.postgres import PostgresState, finishing, parameters
+from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, FinishResult, NewJob
 from tests.state.test_round_trips import steps
 
 TEXTS = ["null", '"null"', '"a\\"b\\\\c,{}"', '{"a": [1, null, "ä"]}', "[]", "1e400", '""', "NULL".lower()]

@@ -12,18 +12,9 @@ import pytest
 from queuert.ids import new_id, new_token
 from queuert.jobs import JobError
 from queuert.policies import RetryPolicy
-from queuert.state.adapter import (
-    ClaimedJob,
-    ClaimRequest,
-    Finish,
-    FinishKind,
-    Lease,
-    NewJob,
-    ReapRequest,
-    Renewal,
-)
 from queuert.state.postgres import parameters
 from queuert.state.postgres.statements import Statements
+from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, Lease, NewJob, ReapRequest, Renewal
 from queuert.testing.databases import TemplateDatabases
 from tests.state.plans import Plan, explain
 

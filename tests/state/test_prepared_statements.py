@@ -14,8 +14,8 @@ from psycopg.conninfo import make_conninfo
 from queuert import migrations
 from queuert.errors import StateError
 from queuert.jobs import AbortReason, JobStatus
-from queuert.state.adapter import NewJob
 from queuert.state.postgres import PostgresState
+from queuert.state.types import NewJob
 from queuert.testing.conformance import Stores
 from queuert.testing.conformance.builders import (
     AT_ONCE,

@@ -8,8 +8,8 @@ import pytest
 from queuert.deduplication import Deduplicate
 from queuert.errors import StateUnavailableError
 from queuert.ids import new_id
-from queuert.state.adapter import NewJob
 from queuert.state.postgres import PostgresState
+from queuert.state.types import NewJob
 
 
 def test_a_key_is_refused_rather_than_doubled(dsn: str) -> None:

@@ -10,10 +10,9 @@ import pytest
 
 from queuert.deduplication import Deduplicate
 from queuert.policies import Keep, Retention
-from queuert.state.adapter import NewJob
 from queuert.state.postgres import PostgresState
-from queuert.state.retention import RetireRequest
 from queuert.state.sync_store import Store
+from queuert.state.types import NewJob, RetireRequest
 
 HOUR = Retention(completed=Keep(age=3_600))
 

@@ -13,7 +13,7 @@ from queuert.policies import Keep, Retention
 from queuert.state.postgres import retention
 from queuert.state.postgres.retention import Doomed, Place
 from queuert.state.postgres.statements import Statements
-from queuert.state.retention import RetireRequest
+from queuert.state.types import RetireRequest
 from queuert.testing.databases import TemplateDatabases
 from tests.state.plans import Plan, explain
 

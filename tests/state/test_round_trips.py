@@ -10,8 +10,8 @@ import pytest
 from queuert.deduplication import Deduplicate
 from queuert.ids import new_token
 from queuert.run_at import after
-from queuert.state.adapter import ClaimRequest, Finish, FinishKind, NewJob
 from queuert.state.postgres import PostgresState
+from queuert.state.types import ClaimRequest, Finish, FinishKind, NewJob
 from tests.state.interleaving import Explorer, Operation
 
 

@@ -14,9 +14,9 @@ from psycopg import errors, sql
 from queuert import migrations
 from queuert.errors import ConfigurationError
 from queuert.ids import new_token
-from queuert.state.adapter import ClaimRequest, NewJob, Renewal
 from queuert.state.postgres import PostgresState, parameters
 from queuert.state.postgres.statements import Statements
+from queuert.state.types import ClaimRequest, NewJob, Renewal
 
 SQL_FILES = sorted(
     (entry for entry in (files("queuert.state.postgres") / "sql").iterdir() if entry.name.endswith(".sql")),

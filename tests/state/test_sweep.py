@@ -10,9 +10,9 @@ import pytest
 
 from queuert.jobs import JobStatus
 from queuert.run_at import after
-from queuert.state.adapter import NewJob
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.sync_store import PostgresStore
+from queuert.state.types import NewJob
 
 
 @pytest.fixture

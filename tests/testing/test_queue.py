@@ -28,8 +28,8 @@ from queuert import (
 from queuert.deduplication import Deduplicate
 from queuert.errors import ClosedError, ConfigurationError, JobNotFoundError
 from queuert.ids import new_token
-from queuert.state.adapter import ClaimRequest
 from queuert.state.postgres.async_store import AsyncPostgresStore
+from queuert.state.types import ClaimRequest
 from queuert.testing import AsyncJobQueue, JobQueue, UnexpectedFailureError
 from queuert.testing.events import EventLog
 from queuert.testing.idle import is_idle

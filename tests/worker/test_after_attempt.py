@@ -16,7 +16,7 @@ from queuert.errors import ClosedError, DefinitionError
 from queuert.jobs import JobError
 from queuert.observability.context import current
 from queuert.observability.events import AfterAttemptFailed, AttemptCompleted, AttemptFailed
-from queuert.state.adapter import Finish, FinishKind, FinishResult
+from queuert.state.types import Finish, FinishKind, FinishResult
 from queuert.worker.after_attempt import AfterAttempt, EndedAttempt
 from queuert.worker.completer import Completer
 from tests.worker import staged

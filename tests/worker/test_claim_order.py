@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from queuert.state.adapter import ClaimedJob
+from queuert.state.types import ClaimedJob
 from queuert.worker.claim_order import LONGEST_ROUND, ROUND, ClaimOrder
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

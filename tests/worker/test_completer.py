@@ -19,8 +19,8 @@ from queuert.observability.events import (
     LoopFailed,
 )
 from queuert.outcomes import ContinueWith, Retry
-from queuert.state.adapter import Finish, FinishResult
 from queuert.state.postgres.async_store import AsyncPostgresStore
+from queuert.state.types import Finish, FinishResult
 from queuert.worker.completer import Completer
 from tests.worker.support import WAIT, Gate, Stage, echo, in_time, number, relay, text, until
 

@@ -14,8 +14,8 @@ from queuert.errors import StateError, StateUnavailableError
 from queuert.jobs import AbortReason
 from queuert.observability.adapter import Observers
 from queuert.policies import Backoff
-from queuert.state.adapter import ClaimedJob, Finish, FinishKind, FinishResult, Lease
 from queuert.state.async_store import AsyncStore
+from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult, Lease
 from queuert.testing.events import EventLog
 from queuert.worker.completer import Completer, Written
 from tests.worker.support import in_time

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from queuert.jobs import AbortReason
-from queuert.worker.lease_book import HeldLease, LeaseBook
+from queuert.worker.leases import HeldLease, LeaseBook
 
 
 class Nobody:

@@ -12,12 +12,11 @@ import pytest
 
 from queuert.jobs import AbortReason
 from queuert.observability.adapter import observers
-from queuert.state.adapter import ClaimedJob, ClaimRequest
 from queuert.state.postgres.async_store import AsyncPostgresStore
+from queuert.state.types import ClaimedJob, ClaimRequest
 from queuert.testing.events import EventLog
-from queuert.worker.lease_book import HeldLease, LeaseBook
 from queuert.worker.lease_clock import lease_time
-from queuert.worker.lease_keeper import LeaseKeeper
+from queuert.worker.leases import HeldLease, LeaseBook, LeaseKeeper
 from tests.worker.support import WAIT, Stage, echo, number
 
 LEASE = 60.0

@@ -10,9 +10,8 @@ import pytest
 
 from queuert.jobs import AbortReason
 from queuert.observability.adapter import Observers
-from queuert.state.adapter import Lease, Renewal
-from queuert.worker.lease_book import HeldLease, LeaseBook
-from queuert.worker.lease_keeper import LeaseKeeper
+from queuert.state.types import Lease, Renewal
+from queuert.worker.leases import HeldLease, LeaseBook, LeaseKeeper
 
 LEASE = 60.0
 SLOW = 9.0

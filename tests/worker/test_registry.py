@@ -18,7 +18,7 @@ from queuert.notify.in_process import InProcessNotify
 from queuert.observability.adapter import Observers
 from queuert.observability.events import StateFailed, WorkerStarted, WorkerStopping
 from queuert.state.postgres.statements import Statements
-from queuert.worker import heartbeat, lease_keeper
+from queuert.worker import heartbeat, leases
 from queuert.worker.heartbeat import Registration, Subject
 from queuert.workers import WorkerBeat, WorkerRecord, WorkerState
 from tests.worker.support import WAIT, Gate, Stage, echo, in_time, number, text, until
@@ -27,7 +27,7 @@ from tests.worker.support import WAIT, Gate, Stage, echo, in_time, number, text,
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker waits for a second, at its end, for its entry to be taken away: too short for a busy machine."""
-    monkeypatch.setattr(lease_keeper, "_STOP_TIMEOUT", WAIT)
+    monkeypatch.setattr(leases, "_STOP_TIMEOUT", WAIT)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from queuert.errors import StateError
 from queuert.observability.events import StagingNotTended
 from queuert.state.postgres.async_store import AsyncPostgresStore
-from queuert.state.retention import StagingUpkeep
+from queuert.state.types import StagingUpkeep
 from queuert.worker import maintenance
 from tests.worker.support import Stage, echo, in_time, number
 

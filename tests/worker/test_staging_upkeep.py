@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from queuert.observability.events import StagingTended
-from queuert.state.adapter import NewJob
 from queuert.state.postgres.bulk import BulkSettings, bulk_session, copy_rows, make_stage, sweep_staging
 from queuert.state.postgres.sync_statements import fetch
-from queuert.state.retention import StagingUpkeep
+from queuert.state.types import NewJob, StagingUpkeep
 from queuert.worker import maintenance
 from tests.worker.support import Stage, echo, in_time, number
 

@@ -19,7 +19,7 @@ from queuert.errors import (
 from queuert.notify import InProcessNotify
 from queuert.observability.events import AttemptCompleted, ChainStarted, LoopFailed, TickIdTaken
 from queuert.schedules import MissedRuns, Recurring, tick_id, tick_of
-from queuert.state.adapter import NewJob
+from queuert.state.types import NewJob
 from queuert.worker import InProcessWorker
 from tests.worker.support import JOB_TYPES, WAIT, Stage, echo, in_time, number, text, until
 

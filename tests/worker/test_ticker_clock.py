@@ -13,10 +13,11 @@ from queuert import AsyncClient, InProcessWorker, JobTypes, PostgresState, Proce
 from queuert.notify import InProcessNotify
 from queuert.observability.events import ChainStarted
 from queuert.schedules import TickSpec, earlier_tick, tick_id, tick_of
-from queuert.state.adapter import NewJob, StateAdapter
+from queuert.state.adapter import StateAdapter
 from queuert.state.async_store import AsyncStore
 from queuert.state.redis import RedisState
 from queuert.state.sqlite import SQLiteState
+from queuert.state.types import NewJob
 from queuert.testing.events import EventLog
 from tests.worker.support import echo, number
 

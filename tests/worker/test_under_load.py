@@ -10,7 +10,7 @@ from queuert.ids import new_token
 from queuert.observability.adapter import Observers
 from queuert.observability.events import Event, JobReaped, LoopFailed, LoopRecovered
 from queuert.policies import Backoff
-from queuert.state.adapter import ClaimRequest
+from queuert.state.types import ClaimRequest
 from queuert.testing.events import EventLog
 from queuert.worker.supervisor import SupervisedLoop
 from tests.worker.support import SHORT, Gate, Stage, in_time, number, text

@@ -17,12 +17,12 @@ import psycopg
 
 from queuert.errors import MigrationError, SchemaMissingError
 from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn, only_migrator
-from queuert.state.adapter import StoreRisk
 from queuert.state.postgres.errors import mapped_errors
 from queuert.state.postgres.event_cursors import moved_text
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_statements import fetch
+from queuert.state.types import StoreRisk
 
 MOVED = "database moved"
 """The name of the risk that a store tells of."""

@@ -10,7 +10,6 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.errors import LockNotAvailable
 
-from queuert.state.adapter import ClaimedJob, ClaimRequest
 from queuert.state.postgres import limits, parameters, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
@@ -19,6 +18,7 @@ from queuert.state.postgres.expansion import Expansion
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
+from queuert.state.types import ClaimedJob, ClaimRequest
 
 _ADMISSIONS = 3
 """A choice is made again without the jobs of it that somebody else has locked; twice is already rare."""

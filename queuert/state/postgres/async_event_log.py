@@ -11,12 +11,12 @@ from psycopg.errors import CheckViolation, LockNotAvailable
 
 from queuert.event_log import EventFilter, EventLevel, EventLog, EventUpkeep, JobEvent, checked_keep
 from queuert.state.paging import Page, PageRequest
-from queuert.state.postgres import event_cursors, event_days, event_rows, pages
+from queuert.state.postgres import event_cursors, event_log, listing
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
 from queuert.state.postgres.bounds import async_bounded
 from queuert.state.postgres.event_cursors import LogState
-from queuert.state.postgres.event_days import Step, Task
+from queuert.state.postgres.event_log import Step, Task
 
 
 class AsyncPostgresEvents(AsyncPostgresBase):
@@ -24,8 +24,8 @@ class AsyncPostgresEvents(AsyncPostgresBase):
 
     async def list_events(self, filter: EventFilter, page: PageRequest) -> Page[JobEvent]:
         """Events by ``(tx, seq)``; the oldest first only those before which no other can come in any more."""
-        statement, asked = pages.in_order(self._sql.list_events, page.oldest_first), event_rows.page(filter, page)
-        cursor = event_rows.read_on(page)
+        statement, asked = listing.in_order(self._sql.list_events, page.oldest_first), event_log.page(filter, page)
+        cursor = event_log.read_on(page)
         async with self._connections.connection() as connection:
             found = await fetch(connection, statement, asked)
             # Last, since retention may have come, or a standby been promoted, while the page was read.
@@ -33,12 +33,12 @@ class AsyncPostgresEvents(AsyncPostgresBase):
         log.check_owner()
         if cursor is not None:
             cursor.check(log, follows=page.oldest_first)
-        return event_rows.events(found, page.limit, log)
+        return event_log.events(found, page.limit, log)
 
     async def event_log(self) -> EventLog:
         """What is written to the log, and how long it is kept."""
         levels = await self._fetch(self._sql.event_levels)
-        return event_rows.log(levels, await self._fetch(self._sql.event_days))
+        return event_log.log(levels, await self._fetch(self._sql.event_days))
 
     async def set_event_level(self, level: EventLevel | None, types: Sequence[str] | None = None) -> None:
         """Set the level of types, or that of all others; None takes away that of the types."""
@@ -59,12 +59,12 @@ class AsyncPostgresEvents(AsyncPostgresBase):
         postponed: list[date] = []
         more = True
         async with self._connections.connection() as connection:
-            for _ in range(event_days.STEPS):
+            for _ in range(event_log.STEPS):
                 try:
                     step = await self._tend(connection, postponed)
                 except (LockNotAvailable, CheckViolation):
                     # The one that was next: somebody's transaction holds it, or the default partition has some of it.
-                    step = event_days.next_step(await fetch(connection, self._sql.event_days), postponed)
+                    step = event_log.next_step(await fetch(connection, self._sql.event_days), postponed)
                     postponed += [step.day] if step else []
                     continue
                 if step is None:
@@ -80,22 +80,22 @@ class AsyncPostgresEvents(AsyncPostgresBase):
         """Do the next step; None if there is none, or if somebody else is at it."""
         async with async_bounded(connection):
             [(mine, _)] = await fetch(connection, self._sql.try_event_upkeep)
-            step = event_days.next_step(await fetch(connection, self._sql.event_days), postponed) if mine else None
+            step = event_log.next_step(await fetch(connection, self._sql.event_days), postponed) if mine else None
             for statement in step.statements(self._settings.schema) if step else ():
                 await connection.execute(statement)
             return step
 
     async def _forget_strays(self, connection: AsyncConnection[Any]) -> tuple[int, bool]:
         """Delete old events that have no day, if somebody else is not at it; how many, and whether some may be left."""
-        if not event_days.has_strays(await fetch(connection, self._sql.event_days)):
+        if not event_log.has_strays(await fetch(connection, self._sql.event_days)):
             return 0, False
         deleted = 0
-        for _ in range(event_days.STEPS):
+        for _ in range(event_log.STEPS):
             async with async_bounded(connection):
                 [(mine, _)] = await fetch(connection, self._sql.try_event_upkeep)
-                asked = {"limit": event_days.CHUNK}
+                asked = {"limit": event_log.CHUNK}
                 found = await fetch(connection, self._sql.forget_events, asked) if mine else []
             deleted += len(found)
-            if len(found) < event_days.CHUNK:
+            if len(found) < event_log.CHUNK:
                 return deleted, False
         return deleted, True

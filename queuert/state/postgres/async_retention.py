@@ -17,7 +17,7 @@ from queuert.state.postgres.bulk import DROP_TIMEOUT, is_stage, staged
 from queuert.state.postgres.retention import Doomed
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
-from queuert.state.retention import STAGING_KEPT, WRITES_KEPT, RetireRequest, RetireResult, StagingUpkeep
+from queuert.state.types import STAGING_KEPT, WRITES_KEPT, RetireRequest, RetireResult, StagingUpkeep
 
 
 class AsyncPostgresRetention(AsyncPostgresBase):

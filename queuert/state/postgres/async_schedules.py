@@ -8,11 +8,10 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from queuert.state.adapter import NewJob, StartedJob
 from queuert.state.postgres import schedules as schedule_rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
-from queuert.state.recurrence import DueSchedules, PausedType, ScheduleRecord
+from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleRecord, StartedJob
 
 
 class AsyncPostgresRecurrence(AsyncPostgresBase):

@@ -13,8 +13,8 @@ from psycopg.rows import tuple_row
 from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
 from queuert.notify.adapter import Announcement
-from queuert.state.adapter import Finish, FinishResult, Lease, NewJob, StartedJob
 from queuert.state.postgres import parameters, rows
+from queuert.state.postgres.attributes import freed_entries
 from queuert.state.postgres.finishing import (
     DUE,
     closing_chains,
@@ -23,7 +23,6 @@ from queuert.state.postgres.finishing import (
     waiting_jobs,
     written_leases,
 )
-from queuert.state.postgres.inserting import insertions
 from queuert.state.postgres.management import freed_keys
 from queuert.state.postgres.pooled_connection import AsyncKeptConnection
 from queuert.state.postgres.protocol import (
@@ -34,11 +33,12 @@ from queuert.state.postgres.protocol import (
     is_plain_connection,
     numbered,
 )
-from queuert.state.postgres.registering import freed_entries
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import Place
+from queuert.state.postgres.starting import insertions
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.unreadable import UNREADABLE, rows_one_by_one
+from queuert.state.types import Finish, FinishResult, Lease, NewJob, StartedJob
 
 _AT_ONCE = (0, 1)
 

@@ -12,17 +12,6 @@ from psycopg.pq.abc import PGresult
 
 from queuert.errors import StateError
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
-from queuert.state.adapter import (
-    ClaimedJob,
-    ClaimRequest,
-    Finish,
-    FinishResult,
-    Lease,
-    ReapedJob,
-    ReapRequest,
-    ReapResult,
-    Renewal,
-)
 from queuert.state.paging import CLOSED_PORTION
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
@@ -37,11 +26,13 @@ from queuert.state.postgres.async_statements import fetch, finish_and_release, l
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
 from queuert.state.postgres.async_workers import AsyncPostgresRegistry
 from queuert.state.postgres.bounds import LOCK_SOON, async_bounded
-from queuert.state.postgres.closing import closes_only, closing_results, closing_steps
 from queuert.state.postgres.finishing import (
     DUE,
     are_plain,
     are_plain_or_failed,
+    closes_only,
+    closing_results,
+    closing_steps,
     completed,
     finish_results,
     releases_dependents,
@@ -49,6 +40,17 @@ from queuert.state.postgres.finishing import (
 from queuert.state.postgres.pooled_connection import AsyncKeptConnection
 from queuert.state.postgres.protocol import Step, async_begin
 from queuert.state.postgres.rows import LeaseState, Row
+from queuert.state.types import (
+    ClaimedJob,
+    ClaimRequest,
+    Finish,
+    FinishResult,
+    Lease,
+    ReapedJob,
+    ReapRequest,
+    ReapResult,
+    Renewal,
+)
 from queuert.state.validation import check_endings
 
 _FINISH_ROUNDS = 4

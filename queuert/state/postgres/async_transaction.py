@@ -12,14 +12,13 @@ from psycopg.pq import TransactionStatus
 
 from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
-from queuert.state.adapter import ClaimedJob, Finish, FinishResult, Lease
-from queuert.state.pauses import async_pauses
+from queuert.state._asyncio import async_pauses
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.answer_timeout import cut
 from queuert.state.postgres.async_statements import fetch, finish_and_release
-from queuert.state.postgres.connections import AsyncConnections
 from queuert.state.postgres.errors import BROKEN, mapped
 from queuert.state.postgres.finishing import are_plain, completed, is_plain
+from queuert.state.postgres.pool import AsyncConnections
 from queuert.state.postgres.pooled_connection import AsyncKeptConnection
 from queuert.state.postgres.protocol import (
     COMMIT,
@@ -31,6 +30,7 @@ from queuert.state.postgres.protocol import (
 )
 from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
+from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease
 from queuert.state.validation import check_endings
 
 _SWALLOWED = (

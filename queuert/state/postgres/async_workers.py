@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queuert.state.postgres import registering
+from queuert.state.postgres import workers
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.workers import WorkerBeat, WorkerRecord
 
@@ -12,7 +12,7 @@ class AsyncPostgresRegistry(AsyncPostgresBase):
 
     async def beat_worker(self, beat: WorkerBeat, ttl: float) -> None:
         """Note that a worker is alive, and what it is at."""
-        [(others_are_over,)] = await self._fetch(self._sql.beat_worker, registering.beat(beat, ttl))
+        [(others_are_over,)] = await self._fetch(self._sql.beat_worker, workers.beat(beat, ttl))
         if others_are_over:
             await self._fetch(self._sql.sweep_workers)
 
@@ -22,4 +22,4 @@ class AsyncPostgresRegistry(AsyncPostgresBase):
 
     async def list_workers(self) -> list[WorkerRecord]:
         """The workers whose last beat is not older than its ttl, the longest running first."""
-        return [registering.worker(row) for row in await self._fetch(self._sql.list_workers)]
+        return [workers.worker(row) for row in await self._fetch(self._sql.list_workers)]

@@ -15,11 +15,11 @@ from queuert.deduplication import DeduplicationScope
 from queuert.errors import ChainNotFoundError, JobIdConflictError, StateUnavailableError
 from queuert.notify import encoding
 from queuert.notify.adapter import Topic
-from queuert.state.adapter import NewJob
 from queuert.state.postgres.bulk import BulkSession, staged
 from queuert.state.postgres.errors import BROKEN, was_deadlock
 from queuert.state.postgres.sync_retention import delete_expired
 from queuert.state.postgres.sync_statements import add_blockers, fetch
+from queuert.state.types import NewJob
 
 T = TypeVar("T")
 

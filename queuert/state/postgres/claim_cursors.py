@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from queuert.state.adapter import ClaimedJob
+from queuert.state.types import ClaimedJob
 
 Place = tuple[int, datetime]
 """A rank and a time: where an entry of the index stands within its type."""

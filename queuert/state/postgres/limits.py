@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from queuert.limits import Limits
-from queuert.state.adapter import ClaimRequest
 from queuert.state.postgres.claim_cursors import HEAD
 from queuert.state.postgres.expansion import INPUT
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
+from queuert.state.types import ClaimRequest
 
 _MOST_KEYS = 500
 """Of one type, that one claim looks at; the next one goes on behind them."""

@@ -11,11 +11,10 @@ from queuert.errors import (
     JobNotTriggerableError,
 )
 from queuert.jobs import ChainStatus, JobStatus
-from queuert.state.adapter import NewJob
-from queuert.state.outside import DeleteResult, Intervention, OutsideCompletion, TriggeredJob
 from queuert.state.postgres.finishing import DUE
 from queuert.state.postgres.parameters import Parameters, array, new_job, quoted
 from queuert.state.postgres.rows import Row
+from queuert.state.types import DeleteResult, Intervention, NewJob, OutsideCompletion, TriggeredJob
 
 FAILED_OR_CANCELLED = frozenset({ChainStatus.FAILED, ChainStatus.CANCELLED})
 """How a chain stands that can be retried."""

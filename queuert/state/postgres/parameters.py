@@ -13,8 +13,8 @@ from typing import Any
 from queuert.attributes import attributes_text, pairs_of
 from queuert.jobs import JobError
 from queuert.run_at import Schedule
-from queuert.state.adapter import ClaimRequest, Finish, FinishKind, Lease, NewJob, ReapRequest, Renewal
 from queuert.state.postgres.claim_cursors import HEAD, Place
+from queuert.state.types import ClaimRequest, Finish, FinishKind, Lease, NewJob, ReapRequest, Renewal
 
 Parameters = dict[str, Any]
 

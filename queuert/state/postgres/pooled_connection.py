@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from psycopg.abc import PQGen
     from psycopg.pq.abc import PGconn, PGresult
 
-    from queuert.state.postgres.waits import Refusals
+    from queuert.state.postgres.pool import Refusals
 
 _AT_REST = 0.1
 """Seconds after which a connection that is taken from the pool is looked at first: two system calls."""

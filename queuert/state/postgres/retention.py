@@ -13,7 +13,7 @@ from queuert.jobs import ChainStatus, TtlUpdate
 from queuert.policies import Keep, Retention
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
-from queuert.state.retention import RetireRequest
+from queuert.state.types import RetireRequest
 
 
 @dataclass(frozen=True, slots=True)

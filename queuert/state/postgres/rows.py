@@ -10,7 +10,8 @@ from typing import Any
 
 from queuert.attributes import attributes_of
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
-from queuert.state.adapter import (
+from queuert.state.stored_json import job_error, job_progress, json_value
+from queuert.state.types import (
     BlockerRecord,
     ClaimedJob,
     Finish,
@@ -20,7 +21,6 @@ from queuert.state.adapter import (
     ReapedJob,
     StartedJob,
 )
-from queuert.state.stored_json import job_error, job_progress, json_value
 
 Row = tuple[Any, ...]
 

@@ -10,10 +10,9 @@ from datetime import datetime
 from queuert.ids import new_id
 from queuert.jobs import JobStatus
 from queuert.schedules import MissedRuns, tick_of
-from queuert.state.adapter import NewJob, StartedJob
 from queuert.state.postgres.parameters import Parameters, array, quoted
 from queuert.state.postgres.rows import Row
-from queuert.state.recurrence import DueSchedules, PausedType, ScheduleRecord
+from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleRecord, StartedJob
 
 
 def put(schedules: Sequence[ScheduleRecord], now: datetime) -> Parameters:

@@ -1,9 +1,13 @@
-"""How a store connects: checked once, shared by both colours."""
+"""How a store connects to Postgres: checked once, shared by the sync and the async code."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import Conninfo
 
 from queuert.errors import ConfigurationError
 from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn
@@ -56,3 +60,17 @@ class PostgresSettings:
         # What goes past psycopg's cursors is UTF-8, whatever the connection string, the environment, the database say.
         fixed = {"client_encoding": "utf8", "autocommit": True, "prepare_threshold": self.prepare_threshold}
         return {**chosen, **fixed}
+
+
+def known_options() -> frozenset[str]:
+    """The names that a connection string may have. ``ssl`` is understood in addresses alone."""
+    return frozenset({"ssl", *(option.keyword.decode() for option in Conninfo.get_defaults())})
+
+
+def with_options(text: str, options: Mapping[str, str]) -> str:
+    """A connection string of the form ``host=... dbname=...`` with more options.
+
+    Raises:
+        ConfigurationError: libpq does not understand it.
+    """
+    return make_conninfo(**{**checked_dsn(text), **options}) if options else text

@@ -13,19 +13,19 @@ from psycopg.errors import InsufficientPrivilege
 from queuert.errors import SchemaMissingError
 from queuert.notify import encoding
 from queuert.notify.adapter import Topic
-from queuert.state.adapter import StoreRisk
 from queuert.state.postgres import parameters
 from queuert.state.postgres.adoption import moved_risks
 from queuert.state.postgres.bounds import sync_bounded
-from queuert.state.postgres.connections import Connections
 from queuert.state.postgres.errors import mapped_errors
 from queuert.state.postgres.external_connections import sync_callers_connection
+from queuert.state.postgres.pool import Connections
 from queuert.state.postgres.protocol import NamedStatement
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_statements import begin_callers_transaction, fetch
 from queuert.state.postgres.tls import connection_risks
+from queuert.state.types import StoreRisk
 
 
 class PostgresBase:

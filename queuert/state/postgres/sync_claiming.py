@@ -11,7 +11,6 @@ from typing import Any
 from psycopg import Connection
 from psycopg.errors import LockNotAvailable
 
-from queuert.state.adapter import ClaimedJob, ClaimRequest
 from queuert.state.postgres import limits, parameters, rows
 from queuert.state.postgres.claim_cursors import HeadBounds, Place
 from queuert.state.postgres.expansion import Expansion
@@ -20,6 +19,7 @@ from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch
+from queuert.state.types import ClaimedJob, ClaimRequest
 
 _ADMISSIONS = 3
 """A choice is made again without the jobs of it that somebody else has locked; twice is already rare."""

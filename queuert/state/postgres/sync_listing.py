@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from queuert.jobs import ChainRecord, Job
-from queuert.state.adapter import BlockerRecord, TypeCount
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
-from queuert.state.postgres import counting, pages, rows
-from queuert.state.postgres.registering import asked_pairs, leaping
+from queuert.state.postgres import listing, rows
+from queuert.state.postgres.attributes import asked_pairs, leaping
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch
+from queuert.state.types import BlockerRecord, TypeCount
 
 
 class PostgresListing(PostgresBase):
@@ -19,28 +19,28 @@ class PostgresListing(PostgresBase):
 
     def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
         """Chains by the time they were started."""
-        asked = pages.by_time(filter, page)
+        asked = listing.by_time(filter, page)
         if filter.attributes:
             asked |= asked_pairs(filter)
             statement = leaping(self._sql.list_chains_by_attributes, page.oldest_first)
         else:
-            statement = pages.in_order(self._sql.list_chains, page.oldest_first)
-        return pages.chains(self._fetch(statement, asked), page.limit)
+            statement = listing.in_order(self._sql.list_chains, page.oldest_first)
+        return listing.chains(self._fetch(statement, asked), page.limit)
 
     def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
         """Jobs by the time they were created."""
-        statement = pages.in_order(self._sql.list_jobs, page.oldest_first)
-        return pages.jobs(self._fetch(statement, pages.by_time(filter, page)), page.limit)
+        statement = listing.in_order(self._sql.list_jobs, page.oldest_first)
+        return listing.jobs(self._fetch(statement, listing.by_time(filter, page)), page.limit)
 
     def list_chain_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
         """The jobs of one chain in their order; the last first unless ``oldest_first``."""
-        statement = pages.in_order(self._sql.list_chain_jobs, page.oldest_first)
-        return pages.chain_jobs(self._fetch(statement, pages.by_index(chain_id, page)), page.limit)
+        statement = listing.in_order(self._sql.list_chain_jobs, page.oldest_first)
+        return listing.chain_jobs(self._fetch(statement, listing.by_index(chain_id, page)), page.limit)
 
     def list_blocked_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
         """The jobs that have this chain among their blockers, by id, whatever their status."""
-        statement = pages.in_order(self._sql.list_blocked_jobs, page.oldest_first)
-        return pages.blocked_jobs(self._fetch(statement, pages.by_id(chain_id, page)), page.limit)
+        statement = listing.in_order(self._sql.list_blocked_jobs, page.oldest_first)
+        return listing.blocked_jobs(self._fetch(statement, listing.by_id(chain_id, page)), page.limit)
 
     def get_blockers(self, job_id: str) -> list[BlockerRecord]:
         """The chains that a job waits for, in order."""
@@ -49,10 +49,10 @@ class PostgresListing(PostgresBase):
     def counts(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Jobs by type and status."""
         with self._connections.connection() as connection:
-            found = fetch(connection, self._sql.counts, counting.parameters(types, exact_up_to))
-            counted = [counting.counted(row) for row in found]
+            found = fetch(connection, self._sql.counts, listing.count_parameters(types, exact_up_to))
+            counted = [listing.counted(row) for row in found]
             estimates = {}
-            for type, status in counting.too_many(counted, exact_up_to):
+            for type, status in listing.too_many(counted, exact_up_to):
                 [row] = fetch(connection, self._sql.estimate, {"type": type, "status": status.value})
-                estimates[type, status] = counting.estimated_rows(row)
-        return counting.type_counts(counted, estimates, exact_up_to)
+                estimates[type, status] = listing.estimated_rows(row)
+        return listing.type_counts(counted, estimates, exact_up_to)

@@ -10,16 +10,15 @@ from psycopg import Connection
 
 from queuert.errors import BlockerReferenceError, ChainNotRetriableError, StateError, StateUnavailableError
 from queuert.jobs import ChainStatus, JobStatus
-from queuert.state.adapter import NewJob
 from queuert.state.notifications import Hints, delete_hints, intervention_hints, trigger_hints
-from queuert.state.outside import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
 from queuert.state.postgres import management, parameters
 from queuert.state.postgres.errors import was_deadlock
 from queuert.state.postgres.management import FAILED_OR_CANCELLED, MetChain
-from queuert.state.postgres.repeating import ROUNDS, Work
+from queuert.state.postgres.pool import ROUNDS, Work
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import add_blockers, fetch, forget_deleted
+from queuert.state.types import DeleteResult, Intervention, NewJob, OutsideCompletion, SweepResult, TriggeredJob
 from queuert.state.validation import check_completions
 
 T = TypeVar("T")

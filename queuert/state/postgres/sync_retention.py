@@ -18,7 +18,7 @@ from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch, forget_deleted
-from queuert.state.retention import STAGING_KEPT, WRITES_KEPT, RetireRequest, RetireResult, StagingUpkeep
+from queuert.state.types import STAGING_KEPT, WRITES_KEPT, RetireRequest, RetireResult, StagingUpkeep
 
 
 class PostgresRetention(PostgresBase):

@@ -9,11 +9,10 @@ from typing import Any
 
 from psycopg import Connection
 
-from queuert.state.adapter import NewJob, StartedJob
 from queuert.state.postgres import schedules as schedule_rows
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch
-from queuert.state.recurrence import DueSchedules, PausedType, ScheduleRecord
+from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleRecord, StartedJob
 
 
 class PostgresRecurrence(PostgresBase):

@@ -10,13 +10,12 @@ from psycopg import Connection
 
 from queuert.errors import JobIdConflictError, StateError, StateUnavailableError
 from queuert.notify.adapter import Announcement, Topic
-from queuert.state.adapter import NewJob, StartedJob
 from queuert.state.postgres.bounds import sync_bounded
 from queuert.state.postgres.errors import mapped_errors, was_deadlock
 from queuert.state.postgres.external_connections import sync_callers_connection
 from queuert.state.postgres.finishing import with_status
-from queuert.state.postgres.repeating import ROUNDS
-from queuert.state.postgres.standing_in import Starts, needs_transaction, refuse_each_other
+from queuert.state.postgres.pool import ROUNDS
+from queuert.state.postgres.starting import Starts, needs_transaction, refuse_each_other
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_retention import delete_expired
 from queuert.state.postgres.sync_statements import (
@@ -28,6 +27,7 @@ from queuert.state.postgres.sync_statements import (
     insert_parts,
     lock_rows,
 )
+from queuert.state.types import NewJob, StartedJob
 
 _ATTACH_ROUNDS = 5
 """A chain can be deleted between the failure to write its id and the look at it; more than once is already rare."""

@@ -13,25 +13,16 @@ from psycopg.pq.abc import PGresult
 
 from queuert.errors import StateError
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
-from queuert.state.adapter import (
-    ClaimedJob,
-    ClaimRequest,
-    Finish,
-    FinishResult,
-    Lease,
-    ReapedJob,
-    ReapRequest,
-    ReapResult,
-    Renewal,
-)
 from queuert.state.paging import CLOSED_PORTION
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.bounds import LOCK_SOON, sync_bounded
-from queuert.state.postgres.closing import closes_only, closing_results, closing_steps
 from queuert.state.postgres.finishing import (
     DUE,
     are_plain,
     are_plain_or_failed,
+    closes_only,
+    closing_results,
+    closing_steps,
     completed,
     finish_results,
     releases_dependents,
@@ -50,6 +41,17 @@ from queuert.state.postgres.sync_starting import PostgresStarting
 from queuert.state.postgres.sync_statements import fetch, finish_and_release, lock_rows
 from queuert.state.postgres.sync_transaction import PostgresTransaction
 from queuert.state.postgres.sync_workers import PostgresRegistry
+from queuert.state.types import (
+    ClaimedJob,
+    ClaimRequest,
+    Finish,
+    FinishResult,
+    Lease,
+    ReapedJob,
+    ReapRequest,
+    ReapResult,
+    Renewal,
+)
 from queuert.state.validation import check_endings
 
 _FINISH_ROUNDS = 4

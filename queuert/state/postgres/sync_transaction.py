@@ -13,13 +13,12 @@ from psycopg.pq import TransactionStatus
 
 from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
-from queuert.state.adapter import ClaimedJob, Finish, FinishResult, Lease
-from queuert.state.pauses import sync_pauses
+from queuert.state._asyncio import sync_pauses
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.answer_timeout import cut
-from queuert.state.postgres.connections import Connections
 from queuert.state.postgres.errors import BROKEN, mapped
 from queuert.state.postgres.finishing import are_plain, completed, is_plain
+from queuert.state.postgres.pool import Connections
 from queuert.state.postgres.pooled_connection import KeptConnection
 from queuert.state.postgres.protocol import (
     COMMIT,
@@ -32,6 +31,7 @@ from queuert.state.postgres.protocol import (
 from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_statements import fetch, finish_and_release
+from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease
 from queuert.state.validation import check_endings
 
 _SWALLOWED = (

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from queuert.state.postgres import registering
+from queuert.state.postgres import workers
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.workers import WorkerBeat, WorkerRecord
 
@@ -13,7 +13,7 @@ class PostgresRegistry(PostgresBase):
 
     def beat_worker(self, beat: WorkerBeat, ttl: float) -> None:
         """Note that a worker is alive, and what it is at."""
-        [(others_are_over,)] = self._fetch(self._sql.beat_worker, registering.beat(beat, ttl))
+        [(others_are_over,)] = self._fetch(self._sql.beat_worker, workers.beat(beat, ttl))
         if others_are_over:
             self._fetch(self._sql.sweep_workers)
 
@@ -23,4 +23,4 @@ class PostgresRegistry(PostgresBase):
 
     def list_workers(self) -> list[WorkerRecord]:
         """The workers whose last beat is not older than its ttl, the longest running first."""
-        return [registering.worker(row) for row in self._fetch(self._sql.list_workers)]
+        return [workers.worker(row) for row in self._fetch(self._sql.list_workers)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from psycopg import ConnectionInfo
 from psycopg.pq.abc import PGconn
 
-from queuert.state.adapter import StoreRisk
 from queuert.state.tls import transport_risks
+from queuert.state.types import StoreRisk
 
 _VERIFIED = "verify-full"
 

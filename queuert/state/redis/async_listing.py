@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from queuert.jobs import ChainRecord, ChainStatus, Job
-from queuert.state.adapter import BlockerRecord, TypeCount
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.redis import decode, encode
 from queuert.state.redis.async_base import AsyncRedisBase
+from queuert.state.types import BlockerRecord, TypeCount
 
 _SCAN = 2_000
 """Entries that one call looks at: other clients wait meanwhile."""

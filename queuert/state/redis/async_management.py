@@ -7,9 +7,9 @@ from random import randrange
 from typing import Any
 
 from queuert.jobs import JobError
-from queuert.state.outside import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
 from queuert.state.redis import decode, encode
 from queuert.state.redis.async_base import AsyncRedisBase, refuse_connection
+from queuert.state.types import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
 from queuert.state.validation import check_completions
 
 

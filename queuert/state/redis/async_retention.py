@@ -8,7 +8,7 @@ from queuert.jobs import TtlUpdate
 from queuert.policies import checked_ttl
 from queuert.state.redis import decode, encode
 from queuert.state.redis.async_base import AsyncRedisBase
-from queuert.state.retention import RetireRequest, RetireResult, StagingUpkeep
+from queuert.state.types import RetireRequest, RetireResult, StagingUpkeep
 
 
 class AsyncRedisRetention(AsyncRedisBase):

@@ -7,7 +7,16 @@ from typing import Any
 
 from queuert.jobs import AbortReason
 from queuert.notify.adapter import Announcement
-from queuert.state.adapter import (
+from queuert.state.async_store import AsyncNoEvents
+from queuert.state.redis import decode, encode
+from queuert.state.redis.async_base import refuse_connection
+from queuert.state.redis.async_listing import AsyncRedisListing
+from queuert.state.redis.async_management import AsyncRedisOutside
+from queuert.state.redis.async_retention import AsyncRedisRetention
+from queuert.state.redis.async_schedules import AsyncRedisRecurrence
+from queuert.state.redis.async_transaction import AsyncRedisTransaction
+from queuert.state.redis.async_workers import AsyncRedisRegistry
+from queuert.state.types import (
     ClaimedJob,
     ClaimRequest,
     Finish,
@@ -19,15 +28,6 @@ from queuert.state.adapter import (
     Renewal,
     StartedJob,
 )
-from queuert.state.async_no_events import AsyncNoEvents
-from queuert.state.redis import decode, encode
-from queuert.state.redis.async_base import refuse_connection
-from queuert.state.redis.async_listing import AsyncRedisListing
-from queuert.state.redis.async_management import AsyncRedisOutside
-from queuert.state.redis.async_retention import AsyncRedisRetention
-from queuert.state.redis.async_schedules import AsyncRedisRecurrence
-from queuert.state.redis.async_transaction import AsyncRedisTransaction
-from queuert.state.redis.async_workers import AsyncRedisRegistry
 
 
 class AsyncRedisStore(

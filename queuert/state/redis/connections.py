@@ -14,7 +14,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from redis.retry import Retry
 
 from queuert.errors import ClosedError
-from queuert.state.endings import to_the_end
+from queuert.state._asyncio import to_the_end
 from queuert.state.redis.encode import Arguments
 from queuert.state.redis.errors import checked, is_read_only, mapped_errors
 from queuert.state.redis.scripts import script

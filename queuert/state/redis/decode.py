@@ -11,20 +11,23 @@ from typing import Any
 from queuert.attributes import attributes_of
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
 from queuert.schedules import MissedRuns
-from queuert.state.adapter import (
+from queuert.state.redis.encode import EPOCH
+from queuert.state.stored_json import job_error, job_progress, json_value
+from queuert.state.types import (
     BlockerRecord,
     ClaimedJob,
     ClaimRequest,
+    DueSchedules,
     FinishResult,
+    Intervention,
+    PausedType,
     ReapedJob,
     ReapResult,
+    ScheduleRecord,
     StartedJob,
+    TriggeredJob,
     TypeCount,
 )
-from queuert.state.outside import Intervention, TriggeredJob
-from queuert.state.recurrence import DueSchedules, PausedType, ScheduleRecord
-from queuert.state.redis.encode import EPOCH
-from queuert.state.stored_json import job_error, job_progress, json_value
 from queuert.workers import WorkerRecord, WorkerState
 
 Answer = Sequence[Any]

@@ -20,11 +20,18 @@ from queuert.jobs import JobError
 from queuert.limits import Limits
 from queuert.policies import RetryPolicy
 from queuert.run_at import Schedule
-from queuert.state.adapter import ClaimRequest, Finish, Lease, NewJob, ReapRequest, Renewal
-from queuert.state.outside import OutsideCompletion
 from queuert.state.paging import ChainFilter, JobFilter
-from queuert.state.recurrence import ScheduleRecord
-from queuert.state.retention import RetireRequest
+from queuert.state.types import (
+    ClaimRequest,
+    Finish,
+    Lease,
+    NewJob,
+    OutsideCompletion,
+    ReapRequest,
+    Renewal,
+    RetireRequest,
+    ScheduleRecord,
+)
 
 Arguments: TypeAlias = list[str]
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 from typing import Any
 
 from queuert.errors import UnsupportedConnectionError
-from queuert.state.adapter import StoreRisk
 from queuert.state.redis.connections import Connections
 from queuert.state.redis.encode import Arguments
 from queuert.state.redis.errors import mapped_errors
 from queuert.state.redis.server_check import sync_server_findings
 from queuert.state.redis.settings import RedisSettings
 from queuert.state.redis.tls import address_risks
+from queuert.state.types import StoreRisk
 
 NO_TRANSACTIONS = (
     "connection= was given, but jobs are kept in Redis, which takes part in no transaction of a caller's: "

@@ -8,9 +8,9 @@ from random import randrange
 from typing import Any
 
 from queuert.jobs import JobError
-from queuert.state.outside import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
 from queuert.state.redis import decode, encode
 from queuert.state.redis.sync_base import RedisBase, refuse_connection
+from queuert.state.types import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
 from queuert.state.validation import check_completions
 
 

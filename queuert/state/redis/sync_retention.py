@@ -9,7 +9,7 @@ from queuert.jobs import TtlUpdate
 from queuert.policies import checked_ttl
 from queuert.state.redis import decode, encode
 from queuert.state.redis.sync_base import RedisBase
-from queuert.state.retention import RetireRequest, RetireResult, StagingUpkeep
+from queuert.state.types import RetireRequest, RetireResult, StagingUpkeep
 
 
 class RedisRetention(RedisBase):

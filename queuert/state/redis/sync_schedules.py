@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from queuert.schedules import tick_of
-from queuert.state.adapter import NewJob, StartedJob
-from queuert.state.recurrence import DueSchedules, PausedType, ScheduleRecord
 from queuert.state.redis import decode, encode
 from queuert.state.redis.sync_base import RedisBase
+from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleRecord, StartedJob
 
 
 class RedisRecurrence(RedisBase):

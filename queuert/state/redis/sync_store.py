@@ -8,7 +8,16 @@ from typing import Any
 
 from queuert.jobs import AbortReason
 from queuert.notify.adapter import Announcement
-from queuert.state.adapter import (
+from queuert.state.redis import decode, encode
+from queuert.state.redis.sync_base import refuse_connection
+from queuert.state.redis.sync_listing import RedisListing
+from queuert.state.redis.sync_management import RedisOutside
+from queuert.state.redis.sync_retention import RedisRetention
+from queuert.state.redis.sync_schedules import RedisRecurrence
+from queuert.state.redis.sync_transaction import RedisTransaction
+from queuert.state.redis.sync_workers import RedisRegistry
+from queuert.state.sync_store import NoEvents
+from queuert.state.types import (
     ClaimedJob,
     ClaimRequest,
     Finish,
@@ -20,15 +29,6 @@ from queuert.state.adapter import (
     Renewal,
     StartedJob,
 )
-from queuert.state.redis import decode, encode
-from queuert.state.redis.sync_base import refuse_connection
-from queuert.state.redis.sync_listing import RedisListing
-from queuert.state.redis.sync_management import RedisOutside
-from queuert.state.redis.sync_retention import RedisRetention
-from queuert.state.redis.sync_schedules import RedisRecurrence
-from queuert.state.redis.sync_transaction import RedisTransaction
-from queuert.state.redis.sync_workers import RedisRegistry
-from queuert.state.sync_no_events import NoEvents
 
 
 class RedisStore(RedisOutside, RedisListing, RedisRecurrence, RedisRetention, RedisRegistry, NoEvents):

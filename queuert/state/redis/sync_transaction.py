@@ -9,9 +9,9 @@ from typing import Any, Protocol, Self
 
 from queuert.errors import LeaseLostError, StateError, StateUnavailableError, UnsupportedConnectionError
 from queuert.jobs import AbortReason
-from queuert.state.adapter import ClaimedJob, Finish, FinishResult, Lease
-from queuert.state.pauses import sync_pauses
+from queuert.state._asyncio import sync_pauses
 from queuert.state.redis.sync_base import NO_TRANSACTIONS
+from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease
 
 
 class Endings(Protocol):

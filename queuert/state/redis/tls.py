@@ -7,9 +7,9 @@ import ssl
 import redis
 from redis.retry import Retry
 
-from queuert.state.adapter import StoreRisk
 from queuert.state.redis.settings import RedisSettings
 from queuert.state.tls import transport_risks
+from queuert.state.types import StoreRisk
 
 
 def address_risks(settings: RedisSettings) -> tuple[StoreRisk, ...]:

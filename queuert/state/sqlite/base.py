@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
-from queuert.state.adapter import StoreRisk
 from queuert.state.notifications import Hints
 from queuert.state.sqlite import notifications
 from queuert.state.sqlite.external_connections import callers_connection, savepoint
 from queuert.state.sqlite.limits import Rounds
 from queuert.state.sqlite.paths import MEMORY
 from queuert.state.sqlite.pool import Links
+from queuert.state.types import StoreRisk
 
 Connection = sqlite3.Connection
 

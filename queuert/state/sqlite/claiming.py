@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from queuert.limits import Limits
-from queuert.state.adapter import ClaimedJob, ClaimRequest
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import Row, now_us, run
 from queuert.state.sqlite.limits import Rounds, admitted
+from queuert.state.types import ClaimedJob, ClaimRequest
 
 Connection = sqlite3.Connection
 

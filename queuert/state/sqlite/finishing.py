@@ -8,10 +8,10 @@ from typing import Any
 
 from queuert.jobs import JobError, JobStatus
 from queuert.policies import RetryPolicy
-from queuert.state.adapter import Finish, FinishKind, FinishResult, ReapedJob
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import first, now_us, run
 from queuert.state.sqlite.writes import add_blockers, close_chain, created_next, open_among, write_job
+from queuert.state.types import Finish, FinishKind, FinishResult, ReapedJob
 
 Connection = sqlite3.Connection
 

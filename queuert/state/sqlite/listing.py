@@ -8,11 +8,11 @@ from itertools import product
 from typing import Any, TypeVar
 
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
-from queuert.state.adapter import TypeCount
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest, Position, page_of
 from queuert.state.sqlite import rows
+from queuert.state.sqlite.attributes import rarest_first
 from queuert.state.sqlite.connection import Row, now_us, run
-from queuert.state.sqlite.registering import rarest_first
+from queuert.state.types import TypeCount
 
 Connection = sqlite3.Connection
 

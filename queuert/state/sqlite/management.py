@@ -14,11 +14,11 @@ from queuert.errors import (
     JobNotTriggerableError,
 )
 from queuert.jobs import ChainStatus, JobError, JobStatus
-from queuert.state.outside import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
 from queuert.state.sqlite import rows
+from queuert.state.sqlite.attributes import erase
 from queuert.state.sqlite.connection import Row, first, now_us, run
-from queuert.state.sqlite.registering import erase
 from queuert.state.sqlite.writes import close_chain, created_next, first_status, write_job
+from queuert.state.types import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
 
 Connection = sqlite3.Connection
 

@@ -7,17 +7,30 @@ from datetime import datetime
 from typing import Any
 
 from queuert.jobs import ChainRecord, Job, TtlUpdate
-from queuert.state.adapter import BlockerRecord, NewJob, StartedJob, TypeCount
 from queuert.state.notifications import delete_hints, intervention_hints, trigger_hints
-from queuert.state.outside import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
-from queuert.state.recurrence import DueSchedules, PausedType, ScheduleRecord
-from queuert.state.retention import RetireRequest, RetireResult, StagingUpkeep
-from queuert.state.sqlite import listing, management, registering, retention, rows
+from queuert.state.sqlite import listing, management, retention, rows, workers
 from queuert.state.sqlite import schedules as schedule_rows
 from queuert.state.sqlite.base import SQLiteBase
 from queuert.state.sqlite.connection import run
-from queuert.state.sync_no_events import NoEvents
+from queuert.state.sync_store import NoEvents
+from queuert.state.types import (
+    BlockerRecord,
+    DeleteResult,
+    DueSchedules,
+    Intervention,
+    NewJob,
+    OutsideCompletion,
+    PausedType,
+    RetireRequest,
+    RetireResult,
+    ScheduleRecord,
+    StagingUpkeep,
+    StartedJob,
+    SweepResult,
+    TriggeredJob,
+    TypeCount,
+)
 from queuert.state.validation import check_completions
 from queuert.workers import WorkerBeat, WorkerRecord
 
@@ -118,7 +131,7 @@ class SQLiteOperating(NoEvents, SQLiteBase):
     def beat_worker(self, beat: WorkerBeat, ttl: float) -> None:
         """Note that a worker is alive, and what it is at."""
         with self._writing() as connection:
-            registering.beat(connection, beat, ttl)
+            workers.beat(connection, beat, ttl)
 
     def forget_worker(self, worker_id: str) -> None:
         """Forget a worker that has stopped."""
@@ -128,7 +141,7 @@ class SQLiteOperating(NoEvents, SQLiteBase):
     def list_workers(self) -> list[WorkerRecord]:
         """The workers whose time is not over, the longest running first."""
         with self._reading() as connection:
-            return registering.workers(connection)
+            return workers.workers(connection)
 
     # --- schedules and pauses -----------------------------------------------------------------------------------------
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from queuert.errors import InvalidCursorError
 from queuert.jobs import ChainStatus, JobStatus, TtlUpdate
 from queuert.policies import Keep, checked_ttl
-from queuert.state.retention import RetireRequest, RetireResult
 from queuert.state.sqlite import rows
+from queuert.state.sqlite.attributes import erase
 from queuert.state.sqlite.connection import first, now_us, run
-from queuert.state.sqlite.registering import erase
+from queuert.state.types import RetireRequest, RetireResult
 
 Connection = sqlite3.Connection
 

@@ -10,9 +10,8 @@ from queuert.attributes import attributes_of
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobError, JobStatus
 from queuert.run_at import Schedule
 from queuert.schedules import MissedRuns
-from queuert.state.adapter import BlockerRecord, ClaimedJob, FinishKind, StartedJob
-from queuert.state.recurrence import PausedType, ScheduleRecord
 from queuert.state.stored_json import job_error, job_progress, json_value
+from queuert.state.types import BlockerRecord, ClaimedJob, FinishKind, PausedType, ScheduleRecord, StartedJob
 
 Row = tuple[Any, ...]
 

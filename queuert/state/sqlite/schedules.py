@@ -9,11 +9,10 @@ from datetime import datetime
 
 from queuert.ids import new_id
 from queuert.schedules import tick_of
-from queuert.state.adapter import NewJob, StartedJob
-from queuert.state.recurrence import DueSchedules, PausedType, ScheduleRecord
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import changed, first, now_us, run
 from queuert.state.sqlite.writes import created_next, write_job
+from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleRecord, StartedJob
 
 Connection = sqlite3.Connection
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from queuert.errors import ChainNotFoundError, JobIdConflictError, JobTypeMismatchError
-from queuert.state.adapter import NewJob, StartedJob
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import Row, first, now_us, run
 from queuert.state.sqlite.retention import make_room
 from queuert.state.sqlite.writes import created_next, write_job
+from queuert.state.types import NewJob, StartedJob
 
 Connection = sqlite3.Connection
 

@@ -9,7 +9,15 @@ from typing import Any
 
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job
 from queuert.notify.adapter import Announcement
-from queuert.state.adapter import (
+from queuert.state.notifications import start_hints
+from queuert.state.paging import CLOSED_PORTION
+from queuert.state.sqlite import finishing, rows
+from queuert.state.sqlite.claiming import claim
+from queuert.state.sqlite.connection import changed, first, now_us, run
+from queuert.state.sqlite.operations import SQLiteOperating
+from queuert.state.sqlite.starting import start
+from queuert.state.sqlite.transaction import SQLiteTransaction
+from queuert.state.types import (
     ClaimedJob,
     ClaimRequest,
     Finish,
@@ -22,14 +30,6 @@ from queuert.state.adapter import (
     Renewal,
     StartedJob,
 )
-from queuert.state.notifications import start_hints
-from queuert.state.paging import CLOSED_PORTION
-from queuert.state.sqlite import finishing, rows
-from queuert.state.sqlite.claiming import claim
-from queuert.state.sqlite.connection import changed, first, now_us, run
-from queuert.state.sqlite.operations import SQLiteOperating
-from queuert.state.sqlite.starting import start
-from queuert.state.sqlite.transaction import SQLiteTransaction
 from queuert.state.validation import check_endings
 
 Connection = sqlite3.Connection

@@ -11,11 +11,11 @@ from typing import Self
 
 from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
-from queuert.state.adapter import ClaimedJob, Finish, FinishResult
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import Link, first, plain, roll_back
 from queuert.state.sqlite.errors import mapped_errors
 from queuert.state.sqlite.finishing import finish_one
+from queuert.state.types import ClaimedJob, Finish, FinishResult
 from queuert.state.validation import check_endings
 
 _UNDONE = (

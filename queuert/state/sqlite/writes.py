@@ -9,10 +9,10 @@ from typing import Any
 from queuert.attributes import attributes_text
 from queuert.errors import ChainNotFoundError, JobIdConflictError
 from queuert.jobs import ChainStatus, JobStatus
-from queuert.state.adapter import ClaimedJob, NewJob, StartedJob
 from queuert.state.sqlite import rows
+from queuert.state.sqlite.attributes import add_entries
 from queuert.state.sqlite.connection import changed, first, now_us, run
-from queuert.state.sqlite.registering import add_entries
+from queuert.state.types import ClaimedJob, NewJob, StartedJob
 
 Connection = sqlite3.Connection
 

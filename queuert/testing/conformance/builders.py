@@ -12,16 +12,7 @@ from queuert.jobs import ChainRecord, Job, JobError
 from queuert.policies import RetryPolicy
 from queuert.run_at import Schedule
 from queuert.state import AsyncStore
-from queuert.state.adapter import (
-    ClaimedJob,
-    ClaimRequest,
-    Finish,
-    FinishKind,
-    NewJob,
-    ReapedJob,
-    ReapRequest,
-    Renewal,
-)
+from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, ReapedJob, ReapRequest, Renewal
 
 AT_ONCE = RetryPolicy(initial=0.0, jitter=0.0)
 """Another attempt at once, 25 times."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from queuert.policies import Keep, Retention
 from queuert.state import AsyncStore
-from queuert.state.retention import RetireRequest
+from queuert.state.types import RetireRequest
 from queuert.testing.conformance.builders import complete, eventually, started_and_claimed
 
 SOON = 0.001

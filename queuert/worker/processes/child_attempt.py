@@ -15,9 +15,10 @@ from queuert.errors import CompletionMisuseError
 from queuert.job_types import JobType
 from queuert.jobs import AbortReason
 from queuert.policies import RetryPolicy
-from queuert.state.adapter import Finish, FinishResult, StateAdapter
+from queuert.state.adapter import StateAdapter
 from queuert.state.async_store import AsyncStoreTransaction
 from queuert.state.sync_store import Store, StoreTransaction
+from queuert.state.types import Finish, FinishResult
 from queuert.worker import finishes
 from queuert.worker.abort import AbortSignal
 from queuert.worker.processes import messages

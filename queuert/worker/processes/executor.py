@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from queuert.jobs import AbortReason
-from queuert.state.adapter import Finish, FinishResult, StateAdapter
+from queuert.state.adapter import StateAdapter
+from queuert.state.types import Finish, FinishResult
 from queuert.worker.attempt import Attempt
 from queuert.worker.executors import (
     HandlerCrashedError,

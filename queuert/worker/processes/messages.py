@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from queuert.jobs import AbortReason, JobError
-from queuert.state.adapter import ClaimedJob, Finish, FinishResult
+from queuert.state.types import ClaimedJob, Finish, FinishResult
 
 HEADER = struct.Struct("!Q")
 """The length of the message that follows."""

@@ -10,11 +10,10 @@ from typing import Any
 from unittest.mock import patch
 
 from queuert.errors import StateUnavailableError
-from queuert.state.adapter import FinishResult
-from queuert.worker import lease_keeper
+from queuert.state.types import FinishResult
+from queuert.worker import leases
 from queuert.worker.completer import Completer
-from queuert.worker.lease_book import HeldLease, LeaseBook
-from queuert.worker.lease_keeper import LeaseKeeper
+from queuert.worker.leases import HeldLease, LeaseBook, LeaseKeeper
 from queuert.worker.prefetch import Prefetch
 from queuert.worker.reaper import Reaper
 from queuert.worker.releases import Returns
@@ -26,7 +25,7 @@ from queuert.worker.telemetry import Reports
 
 def _now() -> float:
     """The worker's clock, which is simulated."""
-    return float(vars(lease_keeper)["time"].monotonic())
+    return float(vars(leases)["time"].monotonic())
 
 
 async def _write_once(self: Completer[Any], batch: Sequence[Any]) -> None:

@@ -12,9 +12,10 @@ from typing import Any, Self, cast
 from queuert.errors import StateError, StateUnavailableError
 from queuert.notify.adapter import Hint, HintCallback, NotifyAdapter, Subscription, Topic
 from queuert.observability.adapter import Observers
-from queuert.state.adapter import Capability, ClaimedJob, Finish, FinishResult
+from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
 from queuert.state.sync_store import Store
+from queuert.state.types import ClaimedJob, Finish, FinishResult
 from tests.model.simulation.server import Held, Link, Server, Weather
 from tests.model.simulation.standins import Event
 from tests.model.simulation.world import Process, World

@@ -12,7 +12,7 @@ from queuert.errors import (
     JobNotTriggerableError,
 )
 from queuert.jobs import ChainStatus, JobStatus
-from queuert.state.outside import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
+from queuert.state.types import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
 from tests.model.simulation.plain_store import CLOSED, PlainStore, Row, due
 
 

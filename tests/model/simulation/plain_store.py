@@ -19,7 +19,7 @@ from queuert.errors import (
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, JobError, JobStatus
 from queuert.policies import RetryPolicy
 from queuert.run_at import Schedule
-from queuert.state.adapter import (
+from queuert.state.types import (
     BlockerRecord,
     ClaimedJob,
     ClaimRequest,
@@ -33,7 +33,7 @@ from queuert.state.adapter import (
     ReapResult,
     Renewal,
     StartedJob,
-)  # fmt: skip
+)
 
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _ENDED = {

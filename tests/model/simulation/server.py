@@ -12,10 +12,16 @@ from typing import Any, NamedTuple, cast
 from queuert.errors import LeaseLostError, QueuertError, StateError, StateUnavailableError
 from queuert.event_log import EventUpkeep
 from queuert.jobs import AbortReason
-from queuert.state.adapter import ClaimedJob, Finish, FinishResult
-from queuert.state.outside import OutsideCompletion
-from queuert.state.recurrence import DueSchedules, ScheduleRecord
-from queuert.state.retention import RetireResult, StagingUpkeep
+from queuert.state.types import (
+    ClaimedJob,
+    DueSchedules,
+    Finish,
+    FinishResult,
+    OutsideCompletion,
+    RetireResult,
+    ScheduleRecord,
+    StagingUpkeep,
+)
 from tests.model.simulation.outside import WholeStore
 from tests.model.simulation.world import Process, Step, World
 

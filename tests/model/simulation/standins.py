@@ -18,12 +18,12 @@ from unittest.mock import patch
 import queuert.worker.abort
 import queuert.worker.claim_order
 import queuert.worker.finishes
-import queuert.worker.lease_keeper
+import queuert.worker.leases
 import queuert.worker.runtime
 import queuert.worker.threads
 from tests.model.simulation.world import Thread, Waiter, World
 
-_THREADED = (queuert.worker.abort, queuert.worker.lease_keeper, queuert.worker.threads)
+_THREADED = (queuert.worker.abort, queuert.worker.leases, queuert.worker.threads)
 """Modules whose threads are simulated. The locks of the others are never waited for: one thing runs at a time."""
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from queuert.errors import LeaseLostError
 from queuert.jobs import JobStatus
-from queuert.state.adapter import ClaimedJob
 from queuert.state.async_store import AsyncStore
 from queuert.state.sqlite import SQLiteState
 from queuert.state.sqlite.transaction import SQLiteTransaction
+from queuert.state.types import ClaimedJob
 from queuert.testing.conformance.builders import claim_one, complete, job, read, start
 from tests.state.sqlite.ground import WAIT
 

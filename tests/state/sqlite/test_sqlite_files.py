@@ -24,10 +24,10 @@ from queuert.errors import (
 )
 from queuert.ids import new_token
 from queuert.state import Capability
-from queuert.state.adapter import ClaimRequest
 from queuert.state.sqlite import SQLiteState, schema
 from queuert.state.sqlite.schema import SCHEMA_VERSION
 from queuert.state.sqlite.store import SQLiteStore
+from queuert.state.types import ClaimRequest
 from queuert.testing.conformance.builders import ask, complete, job
 from tests.state.sqlite.application import JOB_TYPES, single
 

@@ -14,13 +14,11 @@ from queuert.jobs import ChainStatus, JobStatus
 from queuert.limits import Limits, Rate
 from queuert.policies import Keep, Retention
 from queuert.run_at import Schedule
-from queuert.state.adapter import ClaimRequest, ReapRequest, Renewal
-from queuert.state.outside import OutsideCompletion
 from queuert.state.paging import ChainFilter, JobFilter, PageRequest
-from queuert.state.retention import RetireRequest
 from queuert.state.sqlite import SQLiteState
 from queuert.state.sqlite.statements import statements
 from queuert.state.sqlite.store import SQLiteStore
+from queuert.state.types import ClaimRequest, OutsideCompletion, ReapRequest, Renewal, RetireRequest
 from queuert.testing.conformance.builders import AT_ONCE, ask, complete, go_on, job, retry
 
 pytestmark = pytest.mark.timeout(300)

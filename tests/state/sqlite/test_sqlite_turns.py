@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from queuert.errors import ClosedError, LeaseLostError, StateUnavailableError
-from queuert.state.adapter import ClaimedJob
 from queuert.state.sqlite import SQLiteState
 from queuert.state.sqlite.store import SQLiteStore
+from queuert.state.types import ClaimedJob
 from queuert.testing.conformance.builders import ask, complete, job
 from tests.state.sqlite.ground import WAIT
 

@@ -9,7 +9,7 @@ from typing import Any
 from queuert.errors import ChainNotFoundError, JobIdConflictError, JobTypeMismatchError
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state import AsyncStore, Capability
-from queuert.state.adapter import NewJob, StartedJob
+from queuert.state.types import NewJob, StartedJob
 from queuert.testing.conformance.builders import (
     claim_one,
     complete,

@@ -11,9 +11,8 @@ from queuert.deduplication import Deduplicate
 from queuert.errors import InvalidCursorError, JobIdConflictError, StateError
 from queuert.jobs import ChainStatus
 from queuert.state import AsyncStore, Capability
-from queuert.state.adapter import Finish, FinishKind
 from queuert.state.paging import ChainFilter, PageRequest, Position
-from queuert.state.retention import RetireRequest
+from queuert.state.types import Finish, FinishKind, RetireRequest
 from queuert.testing.conformance.builders import (
     ask,
     claim_one,

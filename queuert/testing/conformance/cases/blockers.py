@@ -8,7 +8,7 @@ from queuert.errors import ChainNotFoundError, JobIdConflictError
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.run_at import after
 from queuert.state import AsyncStore
-from queuert.state.adapter import ClaimedJob, Finish
+from queuert.state.types import ClaimedJob, Finish
 from queuert.testing.conformance.builders import (
     ask,
     cancel,

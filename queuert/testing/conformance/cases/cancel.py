@@ -8,8 +8,7 @@ from contextlib import suppress
 from queuert.errors import ChainNotFoundError, LeaseLostError
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.state import AsyncStore, Capability
-from queuert.state.adapter import ReapRequest, Renewal
-from queuert.state.outside import Intervention
+from queuert.state.types import Intervention, ReapRequest, Renewal
 from queuert.testing.conformance.builders import (
     AT_ONCE,
     LAST_ATTEMPT,

@@ -13,7 +13,7 @@ from queuert.jobs import JobStatus
 from queuert.limits import Limits, Rate
 from queuert.run_at import after
 from queuert.state import AsyncStore, Capability
-from queuert.state.adapter import ClaimedJob, ClaimRequest, NewJob
+from queuert.state.types import ClaimedJob, ClaimRequest, NewJob
 from queuert.testing.conformance.builders import (
     ask,
     claim_one,

@@ -8,8 +8,7 @@ from contextlib import suppress
 from queuert.errors import ChainNotFoundError, InvalidIdentifierError, JobIdConflictError
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.state import AsyncStore, Capability
-from queuert.state.adapter import NewJob, Renewal
-from queuert.state.outside import Intervention, OutsideCompletion
+from queuert.state.types import Intervention, NewJob, OutsideCompletion, Renewal
 from queuert.testing.conformance.builders import (
     ask,
     claim_one,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queuert.jobs import JobStatus
 from queuert.run_at import after
-from queuert.state.adapter import TypeCount
+from queuert.state.types import TypeCount
 from queuert.testing.conformance.builders import (
     complete,
     due_later,

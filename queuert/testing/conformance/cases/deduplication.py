@@ -12,7 +12,7 @@ from queuert.deduplication import Deduplicate
 from queuert.errors import ChainNotFoundError, JobIdConflictError, JobTypeMismatchError
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state import AsyncStore, Capability
-from queuert.state.adapter import NewJob, StartedJob
+from queuert.state.types import NewJob, StartedJob
 from queuert.testing.conformance.builders import (
     ask,
     cancel,

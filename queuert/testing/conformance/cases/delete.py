@@ -9,7 +9,7 @@ from queuert.deduplication import Deduplicate
 from queuert.errors import BlockerReferenceError, ChainNotFoundError, LeaseLostError
 from queuert.jobs import AbortReason, JobStatus
 from queuert.state import AsyncStore, Capability
-from queuert.state.adapter import FinishResult, ReapRequest, Renewal
+from queuert.state.types import FinishResult, ReapRequest, Renewal
 from queuert.testing.conformance.builders import (
     AT_ONCE,
     ask,

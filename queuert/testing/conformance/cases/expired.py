@@ -9,8 +9,7 @@ from queuert.deduplication import Deduplicate
 from queuert.errors import JobIdConflictError
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state import AsyncStore, Capability
-from queuert.state.adapter import ClaimedJob, NewJob
-from queuert.state.retention import RetireRequest
+from queuert.state.types import ClaimedJob, NewJob, RetireRequest
 from queuert.testing.conformance.builders import (
     claim_one,
     complete,

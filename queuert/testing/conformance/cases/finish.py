@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.run_at import after
-from queuert.state.adapter import ClaimedJob, Finish, FinishKind, FinishResult
+from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult
 from queuert.testing.conformance.builders import (
     LAST_ATTEMPT,
     ask,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from queuert.errors import StateError
 from queuert.jobs import JobStatus
 from queuert.state import Capability
-from queuert.state.adapter import ClaimedJob, Finish
+from queuert.state.types import ClaimedJob, Finish
 from queuert.testing.conformance.builders import (
     cancel,
     claim_one,

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import replace
 
 from queuert.limits import Limits, Rate
-from queuert.state.adapter import Renewal
+from queuert.state.types import Renewal
 from queuert.testing.conformance.builders import ask, claim_one, job, start
 from queuert.testing.conformance.registry import case
 from queuert.testing.conformance.stores import Stores

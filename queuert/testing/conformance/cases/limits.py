@@ -10,7 +10,7 @@ from typing import Any
 from queuert.limits import Limits, Rate
 from queuert.run_at import after
 from queuert.state import AsyncStore
-from queuert.state.adapter import ClaimedJob, Finish, NewJob
+from queuert.state.types import ClaimedJob, Finish, NewJob
 from queuert.testing.conformance.builders import (
     ask,
     cancel,

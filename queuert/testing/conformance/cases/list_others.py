@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from queuert.errors import InvalidCursorError
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state import AsyncStore, Capability
-from queuert.state.adapter import BlockerRecord
 from queuert.state.paging import ChainFilter, JobFilter, PageRequest, Position
+from queuert.state.types import BlockerRecord
 from queuert.testing.conformance.builders import (
     cancel,
     claim_one,

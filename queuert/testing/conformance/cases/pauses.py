@@ -8,7 +8,7 @@ from dataclasses import replace
 from queuert.jobs import JobStatus
 from queuert.limits import Limits, Rate
 from queuert.run_at import after
-from queuert.state.adapter import ClaimedJob, Renewal
+from queuert.state.types import ClaimedJob, Renewal
 from queuert.testing.conformance.builders import (
     ask,
     claim_one,

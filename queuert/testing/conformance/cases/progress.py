@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from queuert.jobs import JobProgress, JobStatus
 from queuert.state import Capability
-from queuert.state.adapter import ClaimedJob, Renewal
+from queuert.state.types import ClaimedJob, Renewal
 from queuert.testing.conformance.builders import (
     claim_one,
     complete,

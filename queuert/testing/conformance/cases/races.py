@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.policies import RetryPolicy
 from queuert.state import AsyncStore, Capability
-from queuert.state.adapter import ClaimedJob, ReapedJob, ReapRequest, Renewal
+from queuert.state.types import ClaimedJob, ReapedJob, ReapRequest, Renewal
 from queuert.testing.conformance.builders import (
     AT_ONCE,
     LAST_ATTEMPT,

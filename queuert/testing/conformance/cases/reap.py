@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.policies import RetryPolicy
 from queuert.state import Capability
-from queuert.state.adapter import ReapedJob, ReapRequest
+from queuert.state.types import ReapedJob, ReapRequest
 from queuert.testing.conformance.builders import (
     AT_ONCE,
     LAST_ATTEMPT,

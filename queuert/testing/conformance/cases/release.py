@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queuert.jobs import AbortReason, JobStatus
-from queuert.state.adapter import Lease
+from queuert.state.types import Lease
 from queuert.testing.conformance.builders import (
     ask,
     claim_one,

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from queuert.jobs import AbortReason, JobStatus
 from queuert.state import AsyncStore, Capability
-from queuert.state.adapter import Lease, ReapRequest, Renewal
+from queuert.state.types import Lease, ReapRequest, Renewal
 from queuert.testing.conformance.builders import (
     AT_ONCE,
     claim_one,

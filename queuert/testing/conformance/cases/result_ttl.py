@@ -9,8 +9,7 @@ from queuert.deduplication import Deduplicate
 from queuert.errors import ConfigurationError
 from queuert.jobs import TtlUpdate
 from queuert.state import AsyncStore
-from queuert.state.adapter import Finish, FinishKind
-from queuert.state.outside import OutsideCompletion
+from queuert.state.types import Finish, FinishKind, OutsideCompletion
 from queuert.testing.conformance.builders import (
     LAST_ATTEMPT,
     claim_one,

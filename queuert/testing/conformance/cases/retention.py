@@ -6,8 +6,7 @@ from queuert.deduplication import Deduplicate
 from queuert.errors import InvalidCursorError
 from queuert.jobs import JobStatus
 from queuert.policies import Keep, Retention
-from queuert.state.adapter import Finish, FinishKind
-from queuert.state.retention import RetireRequest
+from queuert.state.types import Finish, FinishKind, RetireRequest
 from queuert.testing.conformance.builders import (
     cancel,
     claim_one,

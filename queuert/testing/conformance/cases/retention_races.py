@@ -7,7 +7,7 @@ import asyncio
 from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
 from queuert.state import Capability
-from queuert.state.retention import RetireRequest
+from queuert.state.types import RetireRequest
 from queuert.testing.conformance.builders import (
     claim_one,
     complete,

@@ -9,7 +9,7 @@ from queuert.errors import ChainNotFoundError, ChainNotRetriableError
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.policies import RetryPolicy
 from queuert.state import AsyncStore, Capability
-from queuert.state.adapter import ClaimedJob, ReapRequest
+from queuert.state.types import ClaimedJob, ReapRequest
 from queuert.testing.conformance.builders import (
     ask,
     cancel,

@@ -14,8 +14,7 @@ from queuert.errors import ConfigurationError
 from queuert.jobs import JobStatus
 from queuert.schedules import MissedRuns, tick_id
 from queuert.state import AsyncStore
-from queuert.state.adapter import NewJob
-from queuert.state.recurrence import ScheduleRecord
+from queuert.state.types import NewJob, ScheduleRecord
 from queuert.testing.conformance.builders import claim_one, complete, error_of, eventually, job, read, start
 from queuert.testing.conformance.registry import case
 from queuert.testing.conformance.stores import Stores

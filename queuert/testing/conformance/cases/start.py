@@ -11,7 +11,7 @@ from queuert.errors import ChainNotFoundError, JobIdConflictError, UnsupportedCo
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.run_at import after, at
 from queuert.state import AsyncStore
-from queuert.state.adapter import NewJob, StartedJob
+from queuert.state.types import NewJob, StartedJob
 from queuert.testing.conformance.builders import (
     ask,
     claim_one,

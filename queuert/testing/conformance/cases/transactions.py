@@ -9,7 +9,7 @@ from contextlib import suppress
 from queuert.errors import JobIdConflictError, LeaseLostError, StateError
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.state import AsyncStore, Capability
-from queuert.state.adapter import ClaimedJob, Finish, ReapRequest
+from queuert.state.types import ClaimedJob, Finish, ReapRequest
 from queuert.testing.conformance.builders import (
     AT_ONCE,
     LAST_ATTEMPT,

@@ -7,7 +7,7 @@ from decimal import Decimal
 from random import Random
 
 from queuert.jobs import ChainStatus, JobError, JobStatus
-from queuert.state.adapter import Finish, FinishKind
+from queuert.state.types import Finish, FinishKind
 from queuert.testing.conformance.builders import (
     ask,
     claim_one,

@@ -7,7 +7,7 @@ import asyncio
 from queuert.errors import ChainNotFoundError, JobIdConflictError
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.state import AsyncStore
-from queuert.state.adapter import ClaimedJob, Finish, FinishKind
+from queuert.state.types import ClaimedJob, Finish, FinishKind
 from queuert.testing.conformance.builders import (
     ask,
     claim_one,

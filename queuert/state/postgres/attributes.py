@@ -10,7 +10,6 @@ from queuert.attributes import attributes_of, pairs_of
 from queuert.state.paging import ChainFilter
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
-from queuert.workers import WorkerBeat, WorkerRecord, WorkerState
 
 _DIRECTED = re.compile(rb"<=|> \(|\b(?:ASC|DESC)\b|%\((?:low|high)(?=_id\)|\))")
 _MIRRORED = {b"<=": b">=", b"> (": b"< (", b"ASC": b"DESC", b"DESC": b"ASC", b"%(low": b"%(high", b"%(high": b"%(low"}
@@ -44,37 +43,3 @@ def asked_pairs(filter: ChainFilter) -> Parameters:
     """What ``list_chains_by_attributes`` takes besides the parameters of ``list_chains``."""
     pairs = list(dict.fromkeys(filter.attributes))
     return {"names": [name for name, _ in pairs], "values": [value for _, value in pairs]}
-
-
-def beat(told: WorkerBeat, ttl: float) -> Parameters:
-    """Parameters of ``beat_worker``."""
-    return {
-        "id": told.id,
-        "name": told.name,
-        "host": told.host,
-        "pid": told.pid,
-        "version": told.version,
-        "job_types": list(told.job_types),
-        "concurrency": told.concurrency,
-        "running": told.running,
-        "state": told.state.value,
-        "uptime": told.uptime,
-        "ttl": ttl,
-    }
-
-
-def worker(row: Row) -> WorkerRecord:
-    """A row of ``list_workers``."""
-    return WorkerRecord(
-        id=row[0],
-        name=row[1],
-        host=row[2],
-        pid=row[3],
-        version=row[4],
-        job_types=tuple(row[5]),
-        concurrency=row[6],
-        running=row[7],
-        state=WorkerState(row[8]),
-        started_at=row[9],
-        seen_at=row[10],
-    )

@@ -1,10 +1,24 @@
-"""Pauses between tries to reach a store again, in both colours: about ten seconds in all."""
+"""Helpers for asyncio that several stores need."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+
+async def to_the_end(call: asyncio.Future[_T]) -> _T:
+    """The result of what is under way; a cancellation waits for its end, and is raised then."""
+    try:
+        return await asyncio.shield(call)
+    except asyncio.CancelledError:
+        if not call.done():
+            await asyncio.wait([call])
+        raise
+
 
 _PAUSES = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 3.0)
 

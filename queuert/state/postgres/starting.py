@@ -1,16 +1,40 @@
-"""Which starts are written, and which find a chain that stands in for them: pure functions."""
+"""Starts: which of them are duplicates, and which statements write the others. Pure functions."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from queuert.errors import ChainNotFoundError, JobIdConflictError, JobTypeMismatchError
 from queuert.jobs import ChainStatus, JobStatus
-from queuert.state.adapter import NewJob, StartedJob
+from queuert.state.postgres import parameters
+from queuert.state.postgres.attributes import indexing
 from queuert.state.postgres.parameters import Parameters, array, is_large, quoted
+from queuert.state.postgres.protocol import NamedStatement
 from queuert.state.postgres.rows import Row
+from queuert.state.postgres.statements import Statements
+from queuert.state.types import NewJob, StartedJob
+
+
+def insertions(
+    sql: Statements, statement: bytes, jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 0
+) -> Iterator[tuple[bytes | NamedStatement, parameters.Parameters]]:
+    """Statements with their parameters, made of ``start_jobs`` or ``start_missing``: mostly one, and the narrow one.
+
+    ``awaited`` says that another job will wait for their chains; ``before`` how many of the same call come earlier.
+    """
+    if not jobs:
+        return
+    plain = parameters.plain_start(jobs, awaited=awaited, before=before) if statement is sql.start_jobs else None
+    if plain is not None:
+        yield (sql.named("start_plain") if len(jobs) > 1 else sql.named("start_one")), plain
+        return
+    if any(job.attributes for job in jobs):
+        statement = indexing(sql.index_attributes, statement)
+    for chunk in parameters.start_chunks(jobs, awaited=awaited, before=before):
+        yield statement, chunk
+
 
 Slot = tuple[str, str]
 """Job type and deduplication key."""

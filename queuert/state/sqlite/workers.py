@@ -1,0 +1,55 @@
+"""Heartbeats of workers, in SQLite."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+from queuert.state.sqlite import rows
+from queuert.state.sqlite.connection import Row, now_us, run
+from queuert.workers import WorkerBeat, WorkerRecord, WorkerState
+
+Connection = sqlite3.Connection
+
+
+def beat(connection: Connection, told: WorkerBeat, ttl: float) -> None:
+    """Note that a worker is alive."""
+    now = now_us()
+    run(connection, "forget_dead_workers", now=now)
+    run(
+        connection,
+        "beat_worker",
+        id=told.id,
+        name=told.name,
+        host=told.host,
+        pid=told.pid,
+        version=told.version,
+        job_types=json.dumps(told.job_types),
+        concurrency=told.concurrency,
+        running=told.running,
+        state=told.state.value,
+        started_at=now - rows.microseconds_of(told.uptime),
+        now=now,
+        expires=now + rows.microseconds_of(ttl),
+    )
+
+
+def workers(connection: Connection) -> list[WorkerRecord]:
+    """The workers whose time is not over, the longest running first."""
+    return [_worker(row) for row in run(connection, "list_workers", now=now_us())]
+
+
+def _worker(row: Row) -> WorkerRecord:
+    return WorkerRecord(
+        id=row[0],
+        name=row[1],
+        host=row[2],
+        pid=row[3],
+        version=row[4],
+        job_types=tuple(json.loads(row[5])),
+        concurrency=row[6],
+        running=row[7],
+        state=WorkerState(row[8]),
+        started_at=rows.moment(row[9]),
+        seen_at=rows.moment(row[10]),
+    )
