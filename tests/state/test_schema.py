@@ -14,14 +14,12 @@ from psycopg import errors, sql
 from queuert import migrations
 from queuert.errors import ConfigurationError
 from queuert.ids import new_token
+from queuert.state.named_sections import read_sections
 from queuert.state.postgres import PostgresState, parameters
 from queuert.state.postgres.statements import Statements
 from queuert.state.types import ClaimRequest, NewJob, Renewal
 
-SQL_FILES = sorted(
-    (entry for entry in (files("queuert.state.postgres") / "sql").iterdir() if entry.name.endswith(".sql")),
-    key=lambda entry: entry.name,
-)
+SECTIONS = read_sections("queuert.state.postgres", "sql", ".sql")
 
 
 _STAGED = re.compile(rb"\{(stage|columns|bare_stage|\w+)\}")
@@ -178,11 +176,10 @@ def without_comments(text: str) -> str:
     return re.sub(r"--[^\n]*", "", text).strip()
 
 
-@pytest.mark.parametrize("entry", SQL_FILES, ids=lambda entry: str(entry.name))
-def test_each_file_is_one_statement_and_used(entry: Any) -> None:
-    name = entry.name.removesuffix(".sql")
+@pytest.mark.parametrize("name", sorted(SECTIONS))
+def test_each_section_is_one_statement_and_used(name: str) -> None:
     assert name in get_type_hints(Statements)
-    text = without_comments(entry.read_text(encoding="utf-8"))
+    text = without_comments(SECTIONS[name])
     assert re.match(r"(WITH|SELECT|INSERT|UPDATE|DELETE|EXPLAIN|COPY|CREATE|DROP)\b", text)
     assert ";" not in text
     bound: bytes = getattr(Statements("some_schema"), name)
@@ -196,13 +193,13 @@ def test_each_file_is_one_statement_and_used(entry: Any) -> None:
 
 def test_every_statement_has_its_file() -> None:
     named = {name for name, kind in get_type_hints(Statements).items() if kind is bytes}
-    assert named == {entry.name.removesuffix(".sql") for entry in SQL_FILES}
+    assert named == set(SECTIONS)
 
 
-@pytest.mark.parametrize("entry", SQL_FILES, ids=lambda entry: str(entry.name))
-def test_the_server_understands_each_statement(entry: Any, connection: psycopg.Connection[Any]) -> None:
+@pytest.mark.parametrize("name", sorted(SECTIONS))
+def test_the_server_understands_each_statement(name: str, connection: psycopg.Connection[Any]) -> None:
     """Each is planned by the server with all its parameters null, whatever the search path."""
-    statement: bytes = getattr(Statements("queuert"), entry.name.removesuffix(".sql"))
+    statement: bytes = getattr(Statements("queuert"), name)
     if _STAGED.search(statement):
         pytest.skip("it is about a table that a bulk write makes, and is understood there")
     names: list[bytes] = list(dict.fromkeys(re.findall(rb"%\((\w+)\)s", statement)))

@@ -1,11 +1,11 @@
-"""The SQL, one statement a file in ``sql/``, read once and bound to a schema."""
+"""The SQL of ``sql/``, one file a group of operations, read once and bound to a schema."""
 
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 
 from queuert.migrations import check_schema_name
+from queuert.state.named_sections import read_sections
 from queuert.state.postgres.protocol import NamedStatement, named
 
 EVENTS_A_ROW = 28
@@ -14,7 +14,7 @@ compress a row and store it elsewhere. Their numbers have place below the 64 tha
 
 
 class Statements:
-    """All statements of one schema, as bytes for the driver. A file ``sql/claim.sql`` is the attribute ``claim``."""
+    """All statements of one schema, as bytes for the driver. The section ``-- name: claim`` is the attribute ``claim``."""
 
     def __init__(self, schema: str) -> None:
         self.schema = check_schema_name(schema)
@@ -22,7 +22,7 @@ class Statements:
             setattr(self, name, text.replace("{schema}", f'"{schema}"').encode())
 
     def named(self, name: str) -> NamedStatement:
-        """The statement of this file as it goes past the cursors, under a name: see wire.py."""
+        """The statement of this name as it goes past the cursors, under a name: see wire.py."""
         return named(name, getattr(self, name))
 
     start_jobs: bytes
@@ -169,9 +169,5 @@ class Statements:
 
 @cache
 def _texts() -> dict[str, str]:
-    folder = files("queuert.state.postgres") / "sql"
-    return {
-        entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8").replace("{events_a_row}", str(EVENTS_A_ROW))
-        for entry in folder.iterdir()
-        if entry.name.endswith(".sql")
-    }
+    sections = read_sections("queuert.state.postgres", "sql", ".sql")
+    return {name: text.replace("{events_a_row}", str(EVENTS_A_ROW)) for name, text in sections.items()}

@@ -1,4 +1,4 @@
-"""The Lua scripts: one operation a file, each behind the same library.
+"""The Lua scripts: one file a group of operations, each operation behind the same library.
 
 A script is sent by its digest; a server that has forgotten it (a restart, a failover, SCRIPT FLUSH) gets its text.
 """
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
+
+from queuert.state.named_sections import read_sections
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ def _library() -> bytes:
 @cache
 def script(name: str) -> Script:
     """The operation of this name, with the library before it."""
-    operation = (_LUA / f"{name}.lua").read_bytes()
+    operation = _operations()[name].encode()
     text = b"\n".join([_library(), b"local function operation()", operation, _END])
     # Redis names scripts by their SHA-1: a name, nothing that has to withstand an attack.
     return Script(name, text, sha1(text, usedforsecurity=False).hexdigest())
@@ -45,4 +47,9 @@ def script(name: str) -> Script:
 
 def all_names() -> list[str]:
     """The names of all operations."""
-    return sorted(one.name.removesuffix(".lua") for one in _LUA.iterdir() if one.name.endswith(".lua"))
+    return sorted(_operations())
+
+
+@cache
+def _operations() -> dict[str, str]:
+    return read_sections("queuert.state.redis", "lua", ".lua")

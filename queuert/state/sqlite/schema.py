@@ -8,13 +8,13 @@ import time
 from queuert.errors import SchemaMissingError, StateError
 from queuert.state.sqlite.connection import Link
 from queuert.state.sqlite.errors import primary_code
-from queuert.state.sqlite.statements import statements
+from queuert.state.sqlite.statements import migration
 
 SCHEMA_VERSION = 2
 """In the table ``queuert_schema``; the file's own ``user_version`` is the application's."""
 
 UPGRADES: tuple[str, ...] = ("add_progress",)
-"""The name of the statement file that leads from version 1 to 2, then from 2 to 3, and so on."""
+"""The name of the file in ``migrations/`` that leads from version 1 to 2, then from 2 to 3, and so on."""
 
 _PAUSE = 0.01
 
@@ -57,7 +57,7 @@ def _upgrade(connection: sqlite3.Connection) -> None:
 
 def _execute_all(connection: sqlite3.Connection, name: str) -> None:
     # executescript() would commit first.
-    for statement in statements()[name].split(";\n"):
+    for statement in migration(name).split(";\n"):
         connection.execute(statement)
 
 

@@ -1,17 +1,20 @@
-"""The SQL, one statement a file in ``sql/`` (the schema excepted), read once."""
+"""The SQL of ``sql/``, one file a group of operations, read once; the schema and its upgrades stand apart."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
 
+from queuert.state.named_sections import read_sections
+
 
 @cache
 def statements() -> dict[str, str]:
-    """The statements by name: the file ``sql/claim.sql`` is ``claim``."""
-    folder = files("queuert.state.sqlite") / "sql"
-    return {
-        entry.name.removesuffix(".sql"): entry.read_text(encoding="utf-8")
-        for entry in folder.iterdir()
-        if entry.name.endswith(".sql")
-    }
+    """The statements by name: the section ``-- name: claim`` is ``claim``."""
+    return read_sections("queuert.state.sqlite", "sql", ".sql")
+
+
+@cache
+def migration(name: str) -> str:
+    """The statements that create the schema, or that upgrade it by one version."""
+    return files("queuert.state.sqlite").joinpath("migrations", f"{name}.sql").read_text(encoding="utf-8")

@@ -163,7 +163,7 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(path: Path, monkeypatc
         "to_two": "CREATE TABLE queuert_new (a INTEGER);\nCREATE TABLE queuert_newer (a INTEGER)\n",
         "to_three": "DROP TABLE queuert_newer",
     }
-    monkeypatch.setattr(schema, "statements", lambda: steps)
+    monkeypatch.setattr(schema, "migration", steps.__getitem__)
     for _ in range(2):
         store = opened(path)
         assert store.get_jobs([started.id])[0] is not None

@@ -1,0 +1,233 @@
+-- name: bulk_awaited
+-- The chains that staged rows will wait for.
+SELECT DISTINCT chain.id FROM {schema}.{stage} AS staged
+CROSS JOIN LATERAL unnest(staged.blocked_by) AS chain (id)
+WHERE staged.tag = ANY (%(tags)s::uuid[])
+
+-- name: bulk_chain_ids
+-- The next ids of the chains of a bulk write, from the index on it.
+SELECT id FROM {schema}.job WHERE write_id = %(write_id)s AND id > %(after)s ORDER BY id LIMIT %(limit)s
+
+-- name: bulk_conflicts
+-- Jobs that have the ids of staged rows already; with `expired` those of chains that have expired.
+SELECT job.id FROM {schema}.{stage} AS staged
+JOIN {schema}.job ON job.id = staged.id
+WHERE staged.tag = ANY (%(tags)s::uuid[]) AND (NOT %(expired)s OR job.expires_at <= statement_timestamp())
+LIMIT %(limit)s
+
+-- name: bulk_copy
+-- Load staged rows.
+COPY {schema}.{stage} ({columns}) FROM STDIN
+
+-- name: bulk_count
+-- How the chains of a bulk write stand. It reads each of their first jobs, so ask with pauses.
+SELECT count(*), count(*) FILTER (WHERE chain_status = 'completed'), count(*) FILTER (WHERE chain_status = 'failed'),
+    count(*) FILTER (WHERE chain_status = 'cancelled')
+FROM {schema}.job WHERE write_id = %(write_id)s
+
+-- name: bulk_count_staged
+-- How many rows the attempts have staged that won. Staging is not logged: after a crash of the server it is empty.
+SELECT count(*) FROM {schema}.{stage} WHERE tag = ANY (%(tags)s::uuid[])
+
+-- name: bulk_drop_duplicates
+-- Remove the staged rows that a chain stands in for, as find_duplicates finds it, or the first row of the same key.
+WITH ordered AS MATERIALIZED (
+    SELECT staged.ctid AS tid, staged.deduplication_key AS key,
+        row_number() OVER (PARTITION BY staged.deduplication_key ORDER BY part.first + staged.place) AS nth
+    FROM {schema}.{stage} AS staged
+    JOIN unnest(%(tags)s::uuid[], %(firsts)s::bigint[]) AS part (tag, first) ON part.tag = staged.tag
+    WHERE staged.deduplication_key IS NOT NULL
+),
+since AS MATERIALIZED (
+    SELECT coalesce(statement_timestamp() - %(window)s::float8 * interval '1 second', '-infinity') AS at
+),
+double AS MATERIALIZED (
+    SELECT tid FROM ordered
+    WHERE nth > 1
+    UNION ALL
+    SELECT tid FROM ordered
+    CROSS JOIN LATERAL (
+        (SELECT id FROM {schema}.job
+         WHERE %(only_open)s AND job.type = %(type)s AND deduplication_key = ordered.key AND chain_status = 'open'
+            AND created_at >= (SELECT at FROM since)
+         ORDER BY type DESC, deduplication_key DESC, created_at DESC LIMIT 1)
+        UNION ALL
+        (SELECT id FROM {schema}.job
+         WHERE NOT %(only_open)s AND job.type = %(type)s AND deduplication_key = ordered.key
+            AND (expires_at IS NULL OR expires_at > statement_timestamp())
+            AND created_at >= (SELECT at FROM since)
+         ORDER BY type DESC, deduplication_key DESC, created_at DESC LIMIT 1)
+    ) AS found
+    WHERE nth = 1
+)
+DELETE FROM {schema}.{stage} AS staged USING double WHERE staged.ctid = double.tid
+
+-- name: bulk_drop_existing
+-- Remove the staged rows whose ids exist, before one of them stands in for another row, or waits for a chain.
+DELETE FROM {schema}.{stage} AS staged
+USING {schema}.job
+WHERE staged.tag = ANY (%(tags)s::uuid[]) AND job.id = staged.id
+
+-- name: bulk_drop_repeated
+-- Of staged rows that have the same id keep the first one, in the order of the DataFrame, whatever becomes of it later.
+WITH repeated AS MATERIALIZED (
+    SELECT staged.id, min(part.first + staged.place) AS kept
+    FROM {schema}.{stage} AS staged
+    JOIN unnest(%(tags)s::uuid[], %(firsts)s::bigint[]) AS part (tag, first) ON part.tag = staged.tag
+    GROUP BY staged.id
+    HAVING count(*) > 1
+)
+DELETE FROM {schema}.{stage} AS staged
+USING repeated, unnest(%(tags)s::uuid[], %(firsts)s::bigint[]) AS part (tag, first)
+WHERE staged.id = repeated.id AND part.tag = staged.tag AND part.first + staged.place > repeated.kept
+
+-- name: bulk_drop_stage
+-- Drop the staging table of a bulk write. It waits for tasks that still load it, as long as the lock timeout allows.
+DROP TABLE IF EXISTS {schema}.{stage}
+
+-- name: bulk_find_write
+-- What became of a bulk write, if it was committed.
+SELECT type, rows, started, rejected, reject_files FROM {schema}.bulk_write WHERE write_id = %(write_id)s
+
+-- name: bulk_forget_stage
+-- Forget a staging table that is about to be dropped in the same transaction.
+DELETE FROM {schema}.bulk_stage WHERE name = %(name)s
+
+-- name: bulk_forget_strange
+-- Forget rows with names that no bulk write makes. Nothing is dropped for them. A row that somebody holds is passed over.
+DELETE FROM {schema}.bulk_stage
+WHERE name IN (
+    SELECT name FROM {schema}.bulk_stage WHERE name !~ '^bulk_stage_[0-9a-f]{32}$' FOR UPDATE SKIP LOCKED
+)
+
+-- name: bulk_forget_writes
+-- Forget bulk writes that were committed so many seconds ago and have no chain left: whoever repeats one of them now writes
+-- anew. One that somebody looks for in a transaction is passed over.
+DELETE FROM {schema}.bulk_write
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM {schema}.bulk_write
+    WHERE committed_at < clock_timestamp() - %(seconds)s * interval '1 second'
+        AND NOT EXISTS (SELECT FROM {schema}.job WHERE job.write_id = bulk_write.write_id)
+    FOR UPDATE SKIP LOCKED
+))
+RETURNING write_id
+
+-- name: bulk_hold_fence
+-- Let nobody take a job from an attempt before this transaction has committed. No row: somebody has.
+SELECT id FROM {schema}.job
+WHERE id = %(job_id)s AND attempt = %(attempt)s AND lease_token = %(token)s::uuid AND status = 'running'
+    AND (lease_expires_at > clock_timestamp() OR EXISTS (
+        SELECT FROM {schema}.lease_extension AS extended
+        WHERE extended.job_id = job.id AND extended.lease_token = job.lease_token
+            AND extended.expires_at > clock_timestamp()))
+FOR SHARE
+
+-- name: bulk_idle_stages
+-- Staging tables that nobody has touched for so many seconds. One that is being dropped is passed over.
+SELECT name FROM {schema}.bulk_stage
+WHERE touched_at < clock_timestamp() - %(seconds)s * interval '1 second'
+ORDER BY touched_at FOR UPDATE SKIP LOCKED
+
+-- name: bulk_level
+-- What of a type goes to the event log.
+SELECT coalesce((SELECT level FROM {schema}.event_level WHERE type = %(type)s), (SELECT level FROM {schema}.event_log))
+
+-- name: bulk_make_stage
+-- A staging table for one bulk write, made by its driver before any task begins: whoever else made it might make it anew
+-- after it was dropped.
+CREATE UNLOGGED TABLE {schema}.{stage} (LIKE {schema}.stream_stage)
+
+-- name: bulk_note_stage
+-- Note a staging table, so that it is found when its driver dies.
+INSERT INTO {schema}.bulk_stage (name, write_id) VALUES (%(name)s, %(write_id)s)
+
+-- name: bulk_note_started
+-- Note how many chains a bulk write has started.
+UPDATE {schema}.bulk_write SET started = %(started)s WHERE write_id = %(write_id)s
+
+-- name: bulk_note_write
+-- Take the id of a bulk write, for the transaction that commits it. Who comes second waits here for the first one's end,
+-- and gets no row if that was a commit: then it holds the row of that write, so that nobody forgets it before it is read.
+INSERT INTO {schema}.bulk_write (write_id, type, rows, started, rejected, reject_files)
+VALUES (%(write_id)s, %(type)s, %(rows)s, 0, %(rejected)s, %(reject_files)s)
+ON CONFLICT (write_id) DO UPDATE SET type = excluded.type WHERE false
+RETURNING write_id
+
+-- name: bulk_place
+-- Which schema of which database of which cluster this is, for names outside of it: the same by any address, and another
+-- one after it was dropped and made anew.
+SELECT system.system_identifier::text, database.oid::text,
+    (SELECT relnamespace::text FROM pg_class WHERE oid = '{schema}.bulk_write'::regclass)
+FROM pg_control_system() AS system, pg_database AS database
+WHERE database.datname = current_database()
+
+-- name: bulk_repeated
+-- Ids that several staged rows would start chains with: of rows with one deduplication key only the first would.
+SELECT id FROM {schema}.{stage}
+WHERE tag = ANY (%(tags)s::uuid[])
+GROUP BY id
+HAVING count(*) FILTER (WHERE deduplication_key IS NULL) + count(DISTINCT deduplication_key) > 1
+ORDER BY id
+LIMIT %(limit)s
+
+-- name: bulk_start
+-- Start a chain for each staged row of the attempts that won, as start_jobs does for a client. Rows are dated in the order
+-- of the DataFrame, a microsecond each, which is less than writing one takes: none is of a time to come.
+INSERT INTO {schema}.job
+    (id, type, chain_id, chain_type, chain_status, status, priority, created_at, scheduled_at, input,
+     trace_context, deduplication_key, limit_key, write_id)
+SELECT staged.id, %(type)s, staged.id, %(type)s, 'open',
+    CASE WHEN staged.schedule_at > written.at THEN 'scheduled' ELSE 'ready' END,
+    coalesce(staged.priority, 0), written.at, greatest(staged.schedule_at, written.at), staged.input,
+    %(trace_context)s, staged.deduplication_key, staged.limit_key, %(write_id)s
+FROM {schema}.{stage} AS staged
+JOIN unnest(%(tags)s::uuid[], %(firsts)s::bigint[]) AS part (tag, first) ON part.tag = staged.tag
+CROSS JOIN LATERAL (
+    SELECT statement_timestamp() + (part.first + staged.place) * interval '1 microsecond' AS at
+) AS written
+{conflict}
+
+-- name: bulk_start_noted
+-- bulk_start for a type whose log has all events. Where it has not, the rows need not come back to be noted, which is a
+-- tenth of what the statement costs.
+WITH new AS (
+{insert}
+    RETURNING id, status, scheduled_at
+),
+noted AS (
+    INSERT INTO {schema}.job_event (kind, status, chain_index, type, chain_type, attempt, job_ids, scheduled_ats)
+    SELECT 'created', status, 0, %(type)s, %(type)s, 0, array_agg(id), array_agg(scheduled_at)
+    FROM (SELECT *, row_number() OVER () AS place FROM new) AS event
+    GROUP BY place / {events_a_row}, status ORDER BY min(place)
+)
+SELECT count(*) FROM new
+
+-- name: bulk_take_keys
+-- As take_keys, for the staged rows of a bulk write.
+INSERT INTO {schema}.deduplication (type, key)
+SELECT %(type)s, key
+FROM (
+    SELECT DISTINCT deduplication_key AS key FROM {schema}.{stage}
+    WHERE tag = ANY (%(tags)s::uuid[]) AND deduplication_key IS NOT NULL
+) AS asked
+ORDER BY key COLLATE "C"
+ON CONFLICT (type, key) DO UPDATE SET taken = deduplication.taken + 1
+
+-- name: bulk_touch_stage
+-- Say that a staging table is in use. No row: it was dropped.
+UPDATE {schema}.bulk_stage SET touched_at = clock_timestamp() WHERE name = %(name)s RETURNING name
+
+-- name: bulk_waiting
+-- The jobs of this write that will wait for chains, and for which: each once, in its order.
+SELECT staged.id, chain.ids FROM {schema}.{stage} AS staged
+JOIN {schema}.job ON job.id = staged.id AND job.write_id = %(write_id)s
+CROSS JOIN LATERAL (
+    SELECT array_agg(once.id ORDER BY once.place) AS ids
+    FROM (
+        SELECT given.id, min(given.place) AS place
+        FROM unnest(staged.blocked_by) WITH ORDINALITY AS given (id, place)
+        GROUP BY given.id
+    ) AS once
+) AS chain
+WHERE staged.tag = ANY (%(tags)s::uuid[]) AND cardinality(staged.blocked_by) > 0
+ORDER BY staged.id

@@ -1,2 +1,0 @@
--- Load staged rows.
-COPY {schema}.{stage} ({columns}) FROM STDIN

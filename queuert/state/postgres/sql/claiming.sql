@@ -1,0 +1,254 @@
+-- name: claim
+-- Lease the best due jobs of the wanted types, up to the limit.
+--
+-- First look without locks at the head of each type, to learn how many of each belong to the best; then lock just
+-- those, passing over what others hold; make up for what is missing then from any type. All steps read at most `limit`
+-- entries a type from an index, whatever the backlog. Paused types are left out. statement_timestamp() is stable, so that
+-- it can bound the index scan; leases are dated by clock_timestamp(), since the statement may have waited.
+--
+-- Of those that are locked the best are taken whose inputs fit into `max_bytes`, one at least. What is stored is measured,
+-- which reads no input that is kept apart; of a compressed one it is only guessed how long it is (see expansion.py).
+-- Of one rank, types take turns in the order given: each with its longest due, each with its next.
+--
+-- The look begins at a rank and a time for each type: at the head of the index, unless an old snapshot of somebody's
+-- keeps the entries of all jobs that were there before (see head_bounds.py), or those of a worse rank are asked for.
+-- Scheduled jobs have no index by rank: there they count as of the first rank at best. How long the look took goes with
+-- every row.
+WITH wanted AS MATERIALIZED (
+    SELECT type, lease_seconds, coalesce(first_rank, '-2147483648') AS first_rank, coalesce(first_time, '-infinity') AS first_time,
+        position
+    FROM unnest(%(types)s::text[], %(leases)s::float8[], %(first_ranks)s::int[], %(first_times)s::timestamptz[])
+        WITH ORDINALITY AS w (type, lease_seconds, first_rank, first_time, position)
+),
+-- Apart from them, since the plan of the update hangs on how many types are expected there.
+unpaused AS MATERIALIZED (
+    SELECT wanted.type, wanted.first_rank, wanted.first_time, wanted.position FROM wanted
+    WHERE NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = wanted.type)
+),
+best AS MATERIALIZED (
+    SELECT unpaused.type, unpaused.first_rank, unpaused.first_time, head.due
+    FROM unpaused
+    CROSS JOIN LATERAL (
+        SELECT due, rank, row_number() OVER (PARTITION BY rank ORDER BY scheduled_at) AS turn
+        FROM (
+            (SELECT false AS due, attempt - uncounted - lease_expirations - priority AS rank, scheduled_at
+             FROM {schema}.job
+             WHERE job.type = unpaused.type AND status = 'ready'
+                 AND (attempt - uncounted - lease_expirations - priority, scheduled_at) >= (unpaused.first_rank, unpaused.first_time)
+             ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT %(limit)s)
+            UNION ALL
+            (SELECT true, greatest(attempt - uncounted - lease_expirations - priority, unpaused.first_rank), scheduled_at
+             FROM {schema}.job
+             WHERE job.type || '' = unpaused.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
+             ORDER BY scheduled_at LIMIT %(limit)s)
+        ) AS candidate
+    ) AS head
+    ORDER BY head.rank, head.turn, unpaused.position
+    LIMIT %(limit)s
+),
+shares AS (
+    SELECT type, first_rank, first_time, count(*) FILTER (WHERE NOT due) AS ready, count(*) FILTER (WHERE due) AS due
+    FROM best GROUP BY type, first_rank, first_time
+),
+looked AS MATERIALIZED (
+    -- The count comes first, so that the clock is read when the look is over.
+    SELECT count(*), extract(epoch FROM clock_timestamp() - statement_timestamp())::float8 AS seconds FROM best
+),
+locked AS MATERIALIZED (
+    SELECT ready.*
+    FROM shares
+    CROSS JOIN LATERAL (
+        SELECT job.ctid AS tid,
+            pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
+        FROM {schema}.job
+        WHERE job.type = shares.type AND status = 'ready'
+            AND (attempt - uncounted - lease_expirations - priority, scheduled_at) >= (shares.first_rank, shares.first_time)
+        ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT shares.ready FOR UPDATE SKIP LOCKED
+    ) AS ready
+    UNION ALL
+    SELECT due.*
+    FROM shares
+    CROSS JOIN LATERAL (
+        SELECT job.ctid,
+            pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END
+        FROM {schema}.job
+        WHERE job.type || '' = shares.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
+        ORDER BY scheduled_at LIMIT shares.due FOR UPDATE SKIP LOCKED
+    ) AS due
+),
+short AS (
+    SELECT (SELECT count(*) FROM best) - (SELECT count(*) FROM locked) AS missing
+),
+spare AS MATERIALIZED (
+    SELECT other.*
+    FROM short
+    CROSS JOIN unpaused
+    CROSS JOIN LATERAL (
+        SELECT job.ctid AS tid,
+            pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
+        FROM {schema}.job
+        WHERE job.type = unpaused.type AND status = 'ready' AND job.ctid <> ALL (ARRAY(SELECT tid FROM locked))
+            AND (attempt - uncounted - lease_expirations - priority, scheduled_at) >= (unpaused.first_rank, unpaused.first_time)
+        ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT short.missing FOR UPDATE SKIP LOCKED
+    ) AS other
+    LIMIT (SELECT missing FROM short)
+),
+total AS MATERIALIZED (
+    SELECT coalesce((SELECT sum(bytes) FROM locked), 0) + coalesce((SELECT sum(bytes) FROM spare), 0) AS bytes
+),
+-- In their order, only if they do not all fit.
+fitting AS (
+    SELECT tid
+    FROM (
+        SELECT tid, bytes, sum(bytes) OVER (ORDER BY rank, turn, position, tid ROWS UNBOUNDED PRECEDING) AS upto
+        FROM (
+            SELECT tid, rank, position, bytes, row_number() OVER (PARTITION BY position, rank ORDER BY scheduled_at, tid) AS turn
+            FROM (
+                SELECT job.ctid AS tid, scheduled_at, wanted.position,
+                    greatest(attempt - uncounted - lease_expirations - priority, wanted.first_rank) AS rank,
+                    pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
+                FROM {schema}.job JOIN wanted ON wanted.type = job.type
+                WHERE (SELECT bytes FROM total) > %(max_bytes)s
+                    AND job.ctid = ANY (ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare))
+            ) AS every
+        ) AS turns
+    ) AS queue
+    WHERE upto <= %(max_bytes)s OR upto = bytes
+),
+claimed AS (
+    UPDATE {schema}.job
+    SET status = 'running',
+        attempt = attempt + 1,
+        started_at = clock_timestamp(),
+        lease_expires_at = clock_timestamp() + wanted.lease_seconds * interval '1 second',
+        lease_token = %(token)s::uuid,
+        holder = %(holder)s
+    FROM wanted
+    WHERE job.ctid = ANY (CASE WHEN (SELECT bytes FROM total) > %(max_bytes)s THEN ARRAY(SELECT tid FROM fitting)
+                               ELSE ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare) END)
+        AND job.type = wanted.type
+    RETURNING job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
+        job.uncounted, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
+        job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context,
+        job.result_ttl, CASE WHEN pg_column_compression(job.input) IS NOT NULL THEN pg_column_size(job.input) END AS packed
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, chain_index, type, chain_type, attempt, worker, job_ids, chain_ids, scheduled_ats, started_ats)
+    SELECT 'started', 'running', chain_index, type, chain_type, attempt, %(holder)s,
+        array_agg(id), array_agg(chain_id) FILTER (WHERE chain_index > 0), array_agg(scheduled_at), array_agg(started_at)
+    FROM (
+        SELECT *, row_number() OVER () AS place FROM claimed
+        -- The level of each type, looked up once for all rows.
+        WHERE CASE WHEN (SELECT level FROM {schema}.event_log) = 'all'
+            THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'all'))
+            ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'all')) END
+    ) AS event
+    GROUP BY place / {events_a_row}, chain_index, type, chain_type, attempt ORDER BY min(place)
+)
+SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,
+    has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context,
+    result_ttl, packed, (SELECT seconds FROM looked)
+FROM claimed
+
+-- name: next_due
+-- Seconds until the first job of these types, less the paused ones, is due: one index entry a type and status. Any ready
+-- job would do; the order is there so that the index is used, rather than the table read up to the first match.
+SELECT CASE WHEN count(*) > 0
+    THEN greatest(extract(epoch FROM min(head.scheduled_at) - clock_timestamp()), 0)::float8 END
+FROM (
+    SELECT asked.type FROM unnest(%(types)s::text[]) AS asked (type)
+    WHERE NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = asked.type)
+) AS wanted
+CROSS JOIN LATERAL (
+    (SELECT to_timestamp(0) AS scheduled_at FROM {schema}.job
+     WHERE job.type = wanted.type AND status = 'ready' ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT 1)
+    UNION ALL
+    (SELECT scheduled_at FROM {schema}.job
+     WHERE job.type || '' = wanted.type AND status = 'scheduled' ORDER BY scheduled_at LIMIT 1)
+) AS head
+
+-- name: release
+-- Give back jobs that were claimed and not started. The attempt never was. A row that some transaction has locked is passed
+-- over: the worker's next claim comes after this.
+WITH free AS MATERIALIZED (
+    SELECT job.id
+    FROM unnest(%(ids)s::text[], %(tokens)s::uuid[]) AS asked (id, token)
+    JOIN {schema}.job ON job.id = asked.id AND job.lease_token = asked.token AND job.lease_expires_at IS NOT NULL
+    FOR NO KEY UPDATE OF job SKIP LOCKED
+),
+done AS (
+    UPDATE {schema}.job
+    SET status = 'ready', attempt = attempt - 1, lease_token = NULL, lease_expires_at = NULL
+    FROM free
+    WHERE job.id = free.id
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
+        job.started_at, job.holder
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
+    SELECT 'released', status, id, chain_id, chain_index, type, chain_type, attempt + 1, scheduled_at, started_at,
+        holder, NULL
+    FROM done
+    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
+                   (SELECT level FROM {schema}.event_log)) = 'all'
+)
+SELECT id FROM done
+
+-- name: release_claim
+-- Give back all that one claim took and nobody started, found by its token among the running jobs of its types. A row that
+-- some transaction has locked is passed over, and its lease runs out: the worker's next claim comes after this.
+WITH free AS MATERIALIZED (
+    SELECT id FROM {schema}.job
+    WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_token = %(token)s::uuid
+    FOR NO KEY UPDATE SKIP LOCKED
+),
+done AS (
+    UPDATE {schema}.job
+    SET status = 'ready', attempt = attempt - 1, lease_token = NULL, lease_expires_at = NULL
+    FROM free
+    WHERE job.id = free.id
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
+        job.started_at, job.holder
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
+    SELECT 'released', status, id, chain_id, chain_index, type, chain_type, attempt + 1, scheduled_at, started_at,
+        holder, NULL
+    FROM done
+    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
+                   (SELECT level FROM {schema}.event_log)) = 'all'
+)
+SELECT id FROM done
+
+-- name: renew
+-- Extend the leases that are still held. A row that some transaction has locked is passed over rather than waited for:
+-- one held job must not cost the others their leases, and no order of locks is needed. What attempts tell of their progress
+-- goes with it. No index has the lease's end, so the new version is heap-only.
+--
+-- Of a row that was passed over, though the lease holds it, the lease is extended beside it, for the reaper to read: who has
+-- locked the row may have it for longer than the lease lasts, and the reaper may be there first when it is free again.
+WITH free AS MATERIALIZED (
+    SELECT job.id, asked.seconds, asked.progress
+    FROM unnest(%(ids)s::text[], %(tokens)s::uuid[], %(seconds)s::float8[], %(progress)s::text[])
+        AS asked (id, token, seconds, progress)
+    JOIN {schema}.job ON job.id = asked.id AND job.lease_token = asked.token AND job.lease_expires_at IS NOT NULL
+    FOR NO KEY UPDATE OF job SKIP LOCKED
+),
+extended AS (
+    INSERT INTO {schema}.lease_extension (job_id, lease_token, expires_at)
+    SELECT DISTINCT ON (job.id) job.id, job.lease_token, clock_timestamp() + asked.seconds * interval '1 second'
+    FROM unnest(%(ids)s::text[], %(tokens)s::uuid[], %(seconds)s::float8[]) AS asked (id, token, seconds)
+    JOIN {schema}.job ON job.id = asked.id AND job.lease_token = asked.token AND job.lease_expires_at IS NOT NULL
+    WHERE (SELECT count(*) FROM free) < cardinality(%(ids)s::text[]) AND asked.id NOT IN (SELECT id FROM free)
+    ORDER BY job.id
+    ON CONFLICT (job_id) DO UPDATE SET lease_token = excluded.lease_token, expires_at = excluded.expires_at
+)
+UPDATE {schema}.job
+SET lease_expires_at = clock_timestamp() + free.seconds * interval '1 second',
+    progress = coalesce(free.progress, job.progress)
+FROM free
+WHERE job.id = free.id
+RETURNING job.id, job.lease_token::text

@@ -1,0 +1,133 @@
+-- name: log_owner
+-- The cluster whose transaction numbers the log and the jobs have, and the one that this server is of.
+SELECT event_log.system, system.system_identifier::text FROM {schema}.event_log, pg_control_system() AS system
+
+-- name: read_log
+-- How the event log stands: the transaction below which all are over, the next one, the newest that retention has taken events
+-- of, the cluster whose numbers the log has, and the cluster and the timeline that this server is of. The last column says
+-- whether the log has an event: who has read it on another server may go on here.
+--
+-- A server that was promoted names its timeline in a checkpoint minutes later; until then its recovery tells.
+SELECT pg_snapshot_xmin(now.snapshot)::text, pg_snapshot_xmax(now.snapshot)::text, event_log.dropped_tx::text, event_log.system,
+    system.system_identifier::text, greatest(checkpoint.timeline_id, recovery.min_recovery_end_timeline),
+    pg_is_in_recovery(),
+    EXISTS (
+        SELECT FROM {schema}.job_event AS entry
+        WHERE (entry.tx, entry.seq) >= (%(tx)s::xid8, %(seq)s::bigint - 63)
+            AND (entry.tx, entry.seq) <= (%(tx)s::xid8, %(seq)s::bigint) AND entry.happened_at = %(happened_at)s::timestamptz
+    )
+FROM {schema}.event_log, pg_control_system() AS system, pg_control_checkpoint() AS checkpoint,
+    pg_control_recovery() AS recovery, pg_current_snapshot() AS now (snapshot)
+
+-- name: list_events
+-- A page of the event log by transaction and number, newest first, and where the look ended if it did not reach the end of the
+-- log: no more than `most` entries are looked at for one page, however few of them fit. `settled` leaves out what is not below
+-- the horizon: the transactions there may still commit more, before what they have committed.
+--
+-- As the view `event` shows them, but from the bounds: a row has the number of its first event, and 63 above it belong to it.
+WITH looked_at AS MATERIALIZED (
+    SELECT entry.tx, entry.seq + coalesce(one.place - 1, 0) AS seq, happened_at, kind, status,
+        coalesce(one.job_id, entry.job_id) AS job_id, coalesce(one.chain_id, one.job_id, entry.chain_id) AS chain_id,
+        chain_index, type, chain_type, attempt, coalesce(one.scheduled_at, entry.scheduled_at) AS scheduled_at,
+        coalesce(one.started_at, entry.started_at) AS started_at, worker, error
+    FROM {schema}.job_event AS entry
+    LEFT JOIN LATERAL unnest(entry.job_ids, entry.chain_ids, entry.scheduled_ats, entry.started_ats)
+        WITH ORDINALITY AS one (job_id, chain_id, scheduled_at, started_at, place) ON true
+    WHERE (entry.tx, entry.seq) > (%(low)s::xid8, %(low_seq)s::bigint - 64)
+        AND (entry.tx, entry.seq) < (%(high)s::xid8, %(high_seq)s::bigint)
+        AND (entry.tx, entry.seq + coalesce(one.place - 1, 0)) > (%(low)s::xid8, %(low_seq)s::bigint)
+        AND (entry.tx, entry.seq + coalesce(one.place - 1, 0)) < (%(high)s::xid8, %(high_seq)s::bigint)
+        AND entry.tx < CASE WHEN %(settled)s THEN pg_snapshot_xmin(pg_current_snapshot()) ELSE '18446744073709551615' END
+    ORDER BY entry.tx DESC, entry.seq DESC, one.place DESC LIMIT %(most)s
+)
+(
+    SELECT tx::text, seq, happened_at, kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at,
+        started_at, worker, error::text
+    FROM looked_at
+    WHERE (%(types)s::text[] IS NULL OR type = ANY (%(types)s::text[]))
+        AND (%(kinds)s::text[] IS NULL OR kind = ANY (%(kinds)s::text[]))
+        AND (%(chain)s::text IS NULL OR chain_id = %(chain)s::text)
+    ORDER BY looked_at.tx DESC, looked_at.seq DESC LIMIT %(limit)s
+)
+UNION ALL
+(
+    SELECT tx::text, seq, happened_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    FROM looked_at
+    ORDER BY looked_at.tx DESC, looked_at.seq DESC OFFSET %(most)s - 1 LIMIT 1
+)
+
+-- name: event_levels
+-- The levels of the event log, first that of all types without one of their own, and for how many days it is kept.
+SELECT NULL AS type, level, keep_days FROM {schema}.event_log
+UNION ALL
+SELECT type, level, NULL FROM {schema}.event_level
+
+-- name: set_event_default
+-- Set what holds for the whole log; null leaves it as it is.
+UPDATE {schema}.event_log
+SET level = coalesce(%(level)s::text, level), keep_days = coalesce(%(days)s::integer, keep_days)
+RETURNING level
+
+-- name: set_event_levels
+-- Set the level of types, in one order.
+INSERT INTO {schema}.event_level (type, level)
+SELECT type, %(level)s FROM unnest(%(types)s::text[]) AS asked (type)
+ORDER BY type COLLATE "C"
+ON CONFLICT (type) DO UPDATE SET level = excluded.level
+RETURNING type
+
+-- name: forget_event_levels
+-- Take away the level of types, locked in the order in which they are written.
+DELETE FROM {schema}.event_level
+WHERE type IN (SELECT type FROM {schema}.event_level WHERE type = ANY (%(types)s::text[]) ORDER BY type FOR UPDATE)
+RETURNING type
+
+-- name: event_days
+-- The partitions of the event log, and what is to be done about them: which are too old, and which days are missing, of those that
+-- lie in the future by more than a statement may take.
+WITH log AS (
+    SELECT keep_days, (clock_timestamp() AT TIME ZONE 'UTC')::date AS today,
+        ((clock_timestamp() + interval '10 minutes') AT TIME ZONE 'UTC')::date + 1 AS next
+    FROM {schema}.event_log
+),
+part AS (
+    SELECT relname::text AS name, pg_total_relation_size(oid) AS size, pg_relation_size(oid) > 0 AS filled,
+        CASE WHEN relname ~ '^job_event_[0-9]{8}$' THEN to_date(right(relname, 8), 'YYYYMMDD') END AS day
+    FROM pg_class
+    WHERE oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = '{schema}.job_event'::regclass)
+)
+SELECT part.name, part.day, part.size, part.filled, coalesce(part.day < log.today - log.keep_days, false) AS old, false AS missing
+FROM part LEFT JOIN log ON true
+UNION ALL
+SELECT NULL, log.next + ahead, 0, false, false, true
+FROM log CROSS JOIN generate_series(0, 2) AS ahead
+WHERE log.next + ahead NOT IN (SELECT day FROM part WHERE day IS NOT NULL)
+ORDER BY 2
+
+-- name: try_event_upkeep
+-- Be the one who looks after the event log, to the end of the transaction; wait for nobody for long in it.
+SELECT pg_try_advisory_xact_lock(1363498580, hashtext('{schema} events')), set_config('lock_timeout', '100ms', true)
+
+-- name: forget_events
+-- Delete old events that have no day, the oldest first, some at a time, and note up to which transaction. Numbers that no
+-- transaction has had yet are not believed: they would tell all readers that all is lost, for good.
+WITH gone AS (
+    DELETE FROM {schema}.job_event_default
+    WHERE ctid = ANY (ARRAY(
+        SELECT old.tid
+        FROM (
+            SELECT ctid AS tid, happened_at FROM {schema}.job_event_default ORDER BY tx, seq LIMIT %(limit)s
+        ) AS old
+        WHERE happened_at < (clock_timestamp() AT TIME ZONE 'UTC')::date::timestamp AT TIME ZONE 'UTC'
+            - (SELECT keep_days FROM {schema}.event_log) * interval '1 day'
+    ))
+    RETURNING tx, seq
+),
+noted AS (
+    UPDATE {schema}.event_log SET dropped_tx = greatest(
+        CASE WHEN dropped_tx < pg_snapshot_xmax(pg_current_snapshot()) THEN dropped_tx ELSE '0' END, newest.tx)
+    FROM (
+        SELECT tx FROM gone WHERE tx < pg_snapshot_xmax(pg_current_snapshot()) ORDER BY tx DESC LIMIT 1
+    ) AS newest
+)
+SELECT seq FROM gone

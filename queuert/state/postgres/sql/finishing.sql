@@ -1,0 +1,430 @@
+-- name: complete
+-- Complete attempts of the only jobs of their chains, each while its token holds it: what most endings are. Rows that another
+-- transaction has locked are left out, and so are chains that other jobs wait for: the general statement is for those.
+-- Tokens and outputs are looked up by the job's id, in one JSON object: there is no join that could be planned badly. Nobody is
+-- waited for, so no order of locks is needed.
+WITH done AS (
+    UPDATE {schema}.job
+    SET status = 'completed',
+        chain_status = 'completed',
+        lease_expires_at = NULL,
+        finished_at = clock_timestamp(),
+        completed_tx = pg_current_xact_id(),
+        chain_closed_at = clock_timestamp(),
+        expires_at = clock_timestamp() + result_ttl * interval '1 second',
+        output = %(asked)s::jsonb -> id -> 1,
+        error = NULL
+    WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM {schema}.job
+        WHERE id = ANY (ARRAY(SELECT jsonb_object_keys(%(asked)s::jsonb)))
+            AND lease_token = (%(asked)s::jsonb -> id ->> 0)::uuid AND lease_expires_at IS NOT NULL
+            AND chain_index = 0 AND NOT has_dependents
+        FOR NO KEY UPDATE SKIP LOCKED))
+    RETURNING id, type, attempt, scheduled_at, started_at, holder
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, chain_index, type, chain_type, attempt, worker, job_ids, scheduled_ats, started_ats)
+    SELECT 'completed', 'completed', 0, type, type, attempt, holder,
+        array_agg(id), array_agg(scheduled_at), array_agg(started_at)
+    FROM (
+        SELECT *, row_number() OVER () AS place FROM done
+        -- The level of each type, looked up once for all rows.
+        WHERE CASE WHEN (SELECT level FROM {schema}.event_log) <> 'off'
+            THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'off'))
+            ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'off')) END
+    ) AS event
+    GROUP BY place / {events_a_row}, type, attempt, holder ORDER BY min(place)
+)
+SELECT id FROM done
+
+-- name: complete_held
+-- Complete one attempt whose job this transaction has locked, the only job of its chain: sent together with COMMIT, so that it
+-- must fail if it writes nothing. It divides by the number of rows that it wrote, and the transaction rolls back.
+WITH done AS (
+    UPDATE {schema}.job
+    SET status = 'completed',
+        chain_status = 'completed',
+        lease_expires_at = NULL,
+        finished_at = clock_timestamp(),
+        completed_tx = pg_current_xact_id(),
+        chain_closed_at = clock_timestamp(),
+        expires_at = clock_timestamp() + result_ttl * interval '1 second',
+        output = %(output)s::jsonb,
+        error = NULL
+    WHERE id = %(id)s AND lease_token = %(token)s::uuid AND lease_expires_at IS NOT NULL
+        AND chain_index = 0 AND NOT has_dependents
+    RETURNING id, type, attempt, scheduled_at, started_at, holder
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker)
+    SELECT 'completed', 'completed', id, id, 0, type, type, attempt, scheduled_at, started_at, holder
+    FROM done
+    -- The level of each type, looked up once for all rows.
+    WHERE CASE WHEN (SELECT level FROM {schema}.event_log) <> 'off'
+        THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'off'))
+        ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'off')) END
+)
+SELECT 1 / count(*) FROM done
+
+-- name: end_plain
+-- End attempts that need nothing but their own row: completions and failures of the only jobs of their chains, and attempts
+-- that are to be tried again. A flood of failures, and what completes beside it, costs little more than completions alone.
+-- Guarded, looked up and left out as by the statement for completions, and without an order of locks for the same reason.
+WITH completed AS (
+    UPDATE {schema}.job
+    SET status = 'completed',
+        chain_status = 'completed',
+        lease_expires_at = NULL,
+        finished_at = clock_timestamp(),
+        completed_tx = pg_current_xact_id(),
+        chain_closed_at = clock_timestamp(),
+        expires_at = clock_timestamp() + result_ttl * interval '1 second',
+        output = %(completed)s::jsonb -> id -> 1,
+        error = NULL
+    WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM {schema}.job
+        WHERE id = ANY (ARRAY(SELECT jsonb_object_keys(%(completed)s::jsonb)))
+            AND lease_token = (%(completed)s::jsonb -> id ->> 0)::uuid AND lease_expires_at IS NOT NULL
+            AND chain_index = 0 AND NOT has_dependents
+        FOR NO KEY UPDATE SKIP LOCKED))
+    RETURNING id, lease_token, status, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, holder,
+        error
+),
+-- Of each the token, the seconds to the next attempt (null: there is none), how often its process died, the error if there is
+-- one.
+failed AS (
+    UPDATE {schema}.job
+    SET status = CASE WHEN (%(failed)s::jsonb -> id ->> 1)::float8 > 0 THEN 'scheduled'
+                      WHEN (%(failed)s::jsonb -> id ->> 1) IS NOT NULL THEN 'ready'
+                      ELSE 'failed' END,
+        chain_status = CASE WHEN (%(failed)s::jsonb -> id ->> 1) IS NULL THEN 'failed' ELSE chain_status END,
+        lease_expires_at = NULL,
+        finished_at = CASE WHEN (%(failed)s::jsonb -> id ->> 1) IS NULL THEN clock_timestamp() END,
+        completed_tx = CASE WHEN (%(failed)s::jsonb -> id ->> 1) IS NULL THEN pg_current_xact_id() END,
+        chain_closed_at = CASE WHEN (%(failed)s::jsonb -> id ->> 1) IS NULL THEN clock_timestamp() END,
+        expires_at = CASE WHEN (%(failed)s::jsonb -> id ->> 1) IS NULL
+            THEN clock_timestamp() + result_ttl * interval '1 second' END,
+        scheduled_at = CASE WHEN (%(failed)s::jsonb -> id ->> 1) IS NULL THEN scheduled_at
+            ELSE clock_timestamp() + (%(failed)s::jsonb -> id ->> 1)::float8 * interval '1 second' END,
+        lease_expirations = lease_expirations + (%(failed)s::jsonb -> id ->> 2)::int,
+        error = %(failed)s::jsonb -> id -> 3
+    WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM {schema}.job
+        WHERE id = ANY (ARRAY(SELECT jsonb_object_keys(%(failed)s::jsonb)))
+            AND lease_token = (%(failed)s::jsonb -> id ->> 0)::uuid AND lease_expires_at IS NOT NULL
+            AND ((%(failed)s::jsonb -> id ->> 1) IS NOT NULL OR chain_index = 0 AND NOT has_dependents)
+        FOR NO KEY UPDATE SKIP LOCKED))
+    RETURNING id, lease_token, status, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, holder,
+        error
+),
+done AS (
+    SELECT 'completed' AS kind, * FROM completed
+    UNION ALL
+    SELECT CASE status WHEN 'failed' THEN 'failed' ELSE 'retried' END, * FROM failed
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, chain_index, type, chain_type, attempt, worker, error, job_ids, chain_ids, scheduled_ats, started_ats)
+    SELECT kind, status, chain_index, type, chain_type, attempt, holder, error,
+        array_agg(id), array_agg(chain_id) FILTER (WHERE chain_index > 0), array_agg(scheduled_at), array_agg(started_at)
+    FROM (
+        SELECT *, row_number() OVER () AS place FROM done
+        -- The level of each type, looked up once for all rows: of an attempt that is followed by another it must be the highest.
+        WHERE CASE
+            WHEN kind = 'retried' AND (SELECT level FROM {schema}.event_log) = 'all'
+                THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'all'))
+            WHEN kind = 'retried' THEN type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'all'))
+            WHEN (SELECT level FROM {schema}.event_log) <> 'off'
+                THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'off'))
+            ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'off')) END
+    ) AS event
+    GROUP BY place / {events_a_row}, kind, status, chain_index, type, chain_type, attempt, holder, error ORDER BY min(place)
+)
+SELECT id, lease_token::text, status FROM done
+
+-- name: finish
+-- End attempts of many kinds in one guarded statement. A row is written only while its token holds the job; the token
+-- stays in the row as evidence of who ended it. Rows, and the chains that close, are locked first, the
+-- oldest first; what another transaction has locked is left out, so that one held row does not hold up the batch. So is a
+-- chain that other jobs wait for, unless the caller releases those in the same transaction (`closes_awaited`).
+WITH asked AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%(finishes)s::json) AS f (
+        id text, token uuid, kind text, delay float8, output jsonb, error jsonb, root text,
+        next_id text, next_type text, next_input jsonb, next_priority int, next_delay float8, next_moment timestamptz,
+        next_trace text, next_limit text, crashed bool, ttl float8)
+),
+locked AS MATERIALIZED (
+    SELECT id, has_dependents FROM {schema}.job
+    WHERE id = ANY (%(rows)s::text[])
+        AND (id = ANY (%(roots)s::text[]) OR lease_token = ANY (%(tokens)s::uuid[]) AND lease_expires_at IS NOT NULL)
+    ORDER BY created_at, id FOR NO KEY UPDATE SKIP LOCKED
+),
+closable AS (
+    SELECT id FROM locked WHERE %(closes_awaited)s OR NOT has_dependents
+),
+done AS (
+    UPDATE {schema}.job
+    SET status = CASE asked.kind
+            WHEN 'complete' THEN 'completed' WHEN 'continue' THEN 'continued'
+            WHEN 'fail' THEN 'failed' WHEN 'cancel' THEN 'cancelled'
+            WHEN 'retry' THEN CASE WHEN asked.delay > 0 THEN 'scheduled' ELSE 'ready' END
+            ELSE 'ready' END,
+        chain_status = CASE WHEN chain_index > 0 THEN NULL
+            ELSE CASE asked.kind WHEN 'complete' THEN 'completed' WHEN 'fail' THEN 'failed'
+                                 WHEN 'cancel' THEN 'cancelled' ELSE chain_status END END,
+        chain_closed_at = CASE WHEN chain_index = 0 AND asked.kind IN ('complete', 'fail', 'cancel')
+            THEN clock_timestamp() END,
+        expires_at = CASE WHEN chain_index = 0 AND asked.kind IN ('complete', 'fail', 'cancel')
+            THEN clock_timestamp() + coalesce(asked.ttl, result_ttl) * interval '1 second' END,
+        finished_at = CASE WHEN asked.kind NOT IN ('retry', 'interrupt', 'wait') THEN clock_timestamp() END,
+        completed_tx = CASE WHEN asked.kind NOT IN ('retry', 'interrupt', 'wait') THEN pg_current_xact_id() END,
+        scheduled_at = CASE asked.kind WHEN 'retry' THEN clock_timestamp() + asked.delay * interval '1 second'
+                                       WHEN 'wait' THEN clock_timestamp()
+                                       ELSE scheduled_at END,
+        uncounted = uncounted + (asked.kind IN ('interrupt', 'wait'))::int,
+        lease_expirations = lease_expirations + asked.crashed::int,
+        output = CASE asked.kind WHEN 'complete' THEN coalesce(asked.output, 'null') WHEN 'continue' THEN asked.output END,
+        error = asked.error,
+        continued_by = asked.next_id,
+        lease_expires_at = NULL
+    FROM asked
+    WHERE job.id = asked.id AND job.lease_token = asked.token AND job.lease_expires_at IS NOT NULL
+        AND job.id IN (SELECT id FROM locked)
+        AND (asked.kind IN ('continue', 'retry', 'interrupt', 'wait')
+             OR coalesce(asked.root, asked.id) IN (SELECT id FROM closable))
+    RETURNING job.id, job.lease_token, job.type, job.status, job.chain_id, job.chain_type, job.chain_index, job.priority,
+        job.result_ttl, asked.ttl, asked.kind, job.attempt, job.scheduled_at, job.started_at, job.holder, job.error
+),
+closed AS (
+    UPDATE {schema}.job
+    SET chain_status = done.status, chain_closed_at = clock_timestamp(), completed_tx = pg_current_xact_id(),
+        expires_at = clock_timestamp() + coalesce(done.ttl, job.result_ttl) * interval '1 second'
+    FROM done
+    WHERE job.id = done.chain_id AND done.chain_index > 0 AND done.status IN ('completed', 'failed', 'cancelled')
+),
+continued AS (
+    INSERT INTO {schema}.job
+        (id, type, chain_id, chain_type, chain_index, status, priority, scheduled_at, input, trace_context, limit_key,
+         result_ttl)
+    SELECT asked.next_id, asked.next_type, done.chain_id, done.chain_type, done.chain_index + 1,
+        CASE WHEN due.at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END,
+        coalesce(asked.next_priority, done.priority), due.at, coalesce(asked.next_input, 'null'), asked.next_trace,
+        asked.next_limit, done.result_ttl
+    FROM done
+    JOIN asked ON asked.id = done.id AND asked.token = done.lease_token
+    CROSS JOIN LATERAL (
+        SELECT greatest(coalesce(asked.next_moment, clock_timestamp() + asked.next_delay * interval '1 second'),
+                        clock_timestamp()) AS at
+    ) AS due
+    WHERE done.status = 'continued'
+    RETURNING id, status, chain_id, chain_index, type, chain_type, scheduled_at
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, chain_index, type, chain_type, attempt, worker, error, job_ids, chain_ids, scheduled_ats, started_ats)
+    SELECT CASE kind WHEN 'retry' THEN 'retried' WHEN 'interrupt' THEN 'interrupted' WHEN 'wait' THEN 'waiting'
+                     WHEN 'create' THEN 'created' ELSE status END,
+        status, chain_index, type, chain_type, attempt, holder, error,
+        array_agg(id), array_agg(chain_id) FILTER (WHERE chain_index > 0), array_agg(scheduled_at), array_agg(started_at)
+    FROM (
+        SELECT *, row_number() OVER () AS place
+        FROM (
+            SELECT kind, status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, holder, error
+            FROM done
+            UNION ALL
+            SELECT 'create', status, id, chain_id, chain_index, type, chain_type, 0, scheduled_at, NULL, NULL, NULL
+            FROM continued
+        ) AS one
+        WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = one.type),
+                       (SELECT level FROM {schema}.event_log))
+            IN ('all', CASE WHEN one.kind IN ('complete', 'continue', 'fail', 'cancel') THEN 'terminal' END)
+    ) AS event
+    GROUP BY place / {events_a_row}, kind, status, chain_index, type, chain_type, attempt, holder, error ORDER BY min(place)
+)
+SELECT id, lease_token::text, status FROM done
+
+-- name: hold
+-- Hold a job and its chain for a transaction, the older one first: whoever would reap, cancel or close it waits or passes over.
+-- The statements of its handler are planned as ever, not as ours (see connections.py).
+SELECT id, lease_token::text, lease_expires_at IS NOT NULL, has_dependents,
+    set_config('idle_in_transaction_session_timeout', %(idle)s, true), set_config('plan_cache_mode', 'auto', true),
+    set_config('enable_seqscan', 'on', true),
+    set_config('jit', coalesce(nullif(current_setting('queuert.jit', true), ''), current_setting('jit')), true)
+FROM {schema}.job
+WHERE id IN (%(root)s, %(id)s)
+ORDER BY created_at, id FOR NO KEY UPDATE
+
+-- name: lock_soon
+-- For who would not wait: long enough for another statement's lock, too short for a transaction that a caller holds. Who
+-- would wait, and sends all of a transaction in one round trip, says here for how long, and how long it may stand idle: the
+-- server may have got no more than its beginning.
+SELECT set_config('lock_timeout', coalesce(%(lock)s, current_setting('lock_timeout')), true),
+    set_config('idle_in_transaction_session_timeout', %(idle)s, true)
+
+-- name: unblock
+-- Release the jobs that waited for chains which have closed. Runs after the statement that closed them, in its
+-- transaction: a snapshot taken before the chain was locked could miss a job that had just begun to wait. Each chain's
+-- entries are looked up by themselves (OFFSET 0), and rows are named one by one: tables that have grown since their
+-- statistics were gathered must not be read whole.
+WITH marked AS (
+    UPDATE {schema}.job_blocker SET closed = true
+    WHERE ctid = ANY (ARRAY(
+        SELECT entry.tid
+        FROM unnest(%(chains)s::text[]) AS about (id)
+        CROSS JOIN LATERAL (
+            SELECT id FROM {schema}.job WHERE job.id = about.id AND chain_status <> 'open' OFFSET 0
+        ) AS chain
+        CROSS JOIN LATERAL (
+            SELECT ctid AS tid FROM {schema}.job_blocker WHERE blocker_chain_id = chain.id AND NOT closed OFFSET 0
+        ) AS entry))
+    RETURNING job_id
+),
+counted AS MATERIALIZED (
+    SELECT job_id, count(*) AS closed FROM marked GROUP BY job_id
+),
+locked AS MATERIALIZED (
+    SELECT id, status AS was FROM {schema}.job
+    WHERE id = ANY (ARRAY(SELECT job_id FROM counted)) ORDER BY created_at, id FOR NO KEY UPDATE
+),
+done AS (
+    UPDATE {schema}.job
+    SET open_blockers = open_blockers - counted.closed,
+        scheduled_at = CASE WHEN open_blockers = counted.closed AND status = 'blocked'
+                            THEN greatest(scheduled_at, clock_timestamp()) ELSE scheduled_at END,
+        status = CASE WHEN open_blockers > counted.closed OR status <> 'blocked' THEN status
+                      WHEN scheduled_at > clock_timestamp() THEN 'scheduled'
+                      ELSE 'ready' END
+    FROM locked JOIN counted ON counted.job_id = locked.id
+    WHERE job.id = locked.id AND job.id = ANY (ARRAY(SELECT id FROM locked))
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
+        job.started_at, locked.was
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
+    SELECT 'unblocked', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
+        NULL, NULL
+    FROM done
+    WHERE was = 'blocked' AND status <> 'blocked'
+        AND coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
+                   (SELECT level FROM {schema}.event_log)) = 'all'
+)
+SELECT type, status FROM done
+
+-- name: lease_states
+-- Who holds, or ended, each of these jobs.
+SELECT id, status, lease_token::text, lease_expires_at IS NOT NULL FROM {schema}.job WHERE id = ANY (%(ids)s::text[])
+
+-- name: reap
+-- Turn expired leases into failed attempts: backed off and counted. The row is re-checked under its lock, so a lease
+-- renewed meanwhile is let be, and so is one whose row was locked when its holder would have renewed it (see renew.sql).
+-- Jobs at the cap are only picked here: closing a chain takes its lock first.
+WITH policy AS MATERIALIZED (
+    SELECT * FROM unnest(%(types)s::text[], %(max_attempts)s::int[], %(initials)s::float8[], %(multipliers)s::float8[],
+                         %(maximums)s::float8[], %(jitters)s::float8[], %(max_crashes)s::int[])
+        AS p (type, max_attempts, initial, multiplier, maximum, jitter, max_crashes)
+),
+extended AS MATERIALIZED (
+    SELECT job_id, lease_token, expires_at FROM {schema}.lease_extension WHERE expires_at > clock_timestamp()
+),
+-- Long over: as many rows as leases that somebody's transaction has held up, so the table is read whole.
+forgotten AS (
+    DELETE FROM {schema}.lease_extension
+    WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM {schema}.lease_extension WHERE expires_at < clock_timestamp() - interval '1 minute'
+        LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
+),
+expired AS MATERIALIZED (
+    SELECT id, type, chain_id, attempt, uncounted, lease_expirations, lease_token, holder
+    FROM {schema}.job
+    WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_expires_at <= clock_timestamp()
+        AND (id, lease_token) NOT IN (SELECT job_id, lease_token FROM extended)
+    ORDER BY lease_expires_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+),
+judged AS (
+    SELECT expired.*, attempt - uncounted >= max_attempts OR lease_expirations + 1 >= max_crashes AS spent,
+        CASE WHEN initial = 0 THEN 0
+             WHEN (attempt - uncounted - 1) * ln(multiplier) > 100 THEN maximum
+             ELSE least(maximum, initial * power(multiplier, attempt - uncounted - 1))
+        END * (1 + jitter * random()) AS delay
+    FROM expired JOIN policy USING (type)
+),
+returned AS (
+    UPDATE {schema}.job
+    SET status = CASE WHEN judged.delay > 0 THEN 'scheduled' ELSE 'ready' END,
+        -- Without a pause it keeps its place in the order of those that are due.
+        scheduled_at = CASE WHEN judged.delay > 0 THEN clock_timestamp() + judged.delay * interval '1 second'
+                            ELSE scheduled_at END,
+        lease_expirations = job.lease_expirations + 1,
+        lease_token = NULL,
+        lease_expires_at = NULL,
+        error = jsonb_build_object('kind', 'lease_expired', 'message',
+            'the lease of worker ' || coalesce(judged.holder, '?') || ' expired: it crashed, froze or lost the database')
+    FROM judged
+    WHERE job.id = judged.id AND NOT judged.spent
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
+        job.started_at, job.holder, job.error
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
+    SELECT 'lease_expired', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
+        holder, error
+    FROM returned
+    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = returned.type),
+                   (SELECT level FROM {schema}.event_log)) = 'all'
+),
+following AS (
+    -- Of the leases that are left; one that has expired is locked by somebody just now.
+    SELECT extract(epoch FROM least(min(lease_expires_at), (SELECT min(expires_at) FROM extended))
+        - clock_timestamp())::float8 AS seconds
+    FROM {schema}.job
+    WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND id NOT IN (SELECT id FROM expired)
+        AND (id, lease_token) NOT IN (SELECT job_id, lease_token FROM extended)
+)
+SELECT judged.id, judged.type, judged.chain_id, returned.status, judged.attempt, judged.holder, judged.lease_token,
+    following.seconds
+FROM judged LEFT JOIN returned USING (id) RIGHT JOIN following ON true
+
+-- name: fail_expired
+-- Fail jobs whose lease expired on their last attempt, and close their chains. The chains were locked before.
+WITH done AS (
+    UPDATE {schema}.job
+    SET status = 'failed',
+        finished_at = clock_timestamp(),
+        completed_tx = pg_current_xact_id(),
+        chain_status = CASE WHEN chain_index = 0 THEN 'failed' END,
+        chain_closed_at = CASE WHEN chain_index = 0 THEN clock_timestamp() END,
+        expires_at = CASE WHEN chain_index = 0 THEN clock_timestamp() + result_ttl * interval '1 second' END,
+        lease_expirations = job.lease_expirations + 1,
+        lease_token = NULL,
+        lease_expires_at = NULL,
+        error = jsonb_build_object('kind', 'lease_expired', 'message',
+            'the lease of worker ' || coalesce(holder, '?') || ' expired'
+            || CASE WHEN job.lease_expirations > 0
+                THEN ', and the job has expired ' || job.lease_expirations + 1
+                    || ' times: it may be what kills its workers'
+                ELSE ' on the last attempt' END)
+    FROM unnest(%(ids)s::text[], %(tokens)s::uuid[]) AS asked (id, token)
+    WHERE job.id = asked.id AND job.lease_token = asked.token AND job.lease_expires_at <= clock_timestamp()
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
+        job.started_at, job.holder, job.error
+),
+closed AS (
+    UPDATE {schema}.job
+    SET chain_status = 'failed', chain_closed_at = clock_timestamp(), completed_tx = pg_current_xact_id(),
+        expires_at = clock_timestamp() + result_ttl * interval '1 second'
+    FROM done WHERE job.id = done.chain_id AND done.chain_index > 0
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
+    SELECT 'lease_expired', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
+        holder, error
+    FROM done
+    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
+                   (SELECT level FROM {schema}.event_log)) <> 'off'
+)
+SELECT id FROM done

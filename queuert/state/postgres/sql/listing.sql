@@ -1,0 +1,420 @@
+-- name: get_jobs
+SELECT id, type, chain_id, chain_index,
+    CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
+    priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
+    created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
+    deduplication_key, limit_key, progress
+FROM {schema}.job WHERE id = ANY (%(ids)s::text[])
+
+-- name: get_chains
+-- Chains of these ids. One that has expired is gone, whether it has been deleted yet or not.
+SELECT id, type, status, input::text, CASE WHEN status = 'completed' THEN output::text END, error::text, tail_type,
+    created_at, closed_at, tail_id, expires_at, attributes::text
+FROM {schema}.chain WHERE id = ANY (%(ids)s::text[]) AND (expires_at IS NULL OR expires_at > clock_timestamp())
+
+-- name: closed_chains
+-- Chains of these ids, as get_chains reads them: those that have closed, as many as fit into a portion of so many bytes, one
+-- at least. Of the others the status alone: who waits for thousands of large ones must not read them at every look. Sizes
+-- are those of what is stored, compressed or not, which needs no reading of it.
+SELECT id, type, status, CASE WHEN fits THEN input::text END,
+    CASE WHEN fits AND status = 'completed' THEN output::text END, CASE WHEN fits THEN error::text END, tail_type,
+    created_at, closed_at, tail_id, expires_at, CASE WHEN fits THEN attributes::text END
+FROM (
+    SELECT *, status <> 'open' AND coalesce(sum(size) OVER (ORDER BY status = 'open', id COLLATE "C"
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) < %(portion)s AS fits
+    FROM (
+        SELECT *, CASE WHEN status = 'open' THEN 0 ELSE pg_column_size(input) + coalesce(pg_column_size(output), 0)
+            + coalesce(pg_column_size(error), 0) + coalesce(pg_column_size(attributes), 0) END AS size
+        FROM {schema}.chain WHERE id = ANY (%(ids)s::text[]) AND (expires_at IS NULL OR expires_at > clock_timestamp())
+    ) AS sized
+) AS measured
+
+-- name: get_blockers
+SELECT chain.id, chain.type, chain.status, chain.tail_type, CASE WHEN chain.status = 'completed' THEN chain.output::text END,
+    chain.error::text
+FROM {schema}.job_blocker JOIN {schema}.chain ON chain.id = blocker_chain_id
+WHERE job_blocker.job_id = %(id)s
+ORDER BY position
+
+-- name: list_chains
+-- A page of chains, newest first: as list_jobs, of first jobs alone. While a first job has not continued, its own status tells
+-- that of its chain; those that have are in the index chain_listing, by the status of the chain.
+WITH RECURSIVE known (type) AS (
+    (
+        SELECT first.type FROM (
+            (SELECT type FROM {schema}.job WHERE chain_index = 0 AND status <> 'running' ORDER BY type LIMIT 1)
+            UNION ALL
+            (SELECT type FROM {schema}.job WHERE chain_index > 0 AND status <> 'running' ORDER BY type LIMIT 1)
+            UNION ALL
+            (SELECT type FROM {schema}.job WHERE status = 'running' ORDER BY type LIMIT 1)
+        ) AS first
+        WHERE %(types)s::text[] IS NULL ORDER BY first.type LIMIT 1
+    )
+    UNION ALL
+    SELECT next.type FROM known
+    CROSS JOIN LATERAL (
+        SELECT following.type FROM (
+            (SELECT type FROM {schema}.job WHERE chain_index = 0 AND status <> 'running' AND job.type > known.type ORDER BY type LIMIT 1)
+            UNION ALL
+            (SELECT type FROM {schema}.job WHERE chain_index > 0 AND status <> 'running' AND job.type > known.type ORDER BY type LIMIT 1)
+            UNION ALL
+            (SELECT type FROM {schema}.job WHERE status = 'running' AND job.type > known.type ORDER BY type LIMIT 1)
+        ) AS following
+        ORDER BY following.type LIMIT 1
+    ) AS next
+),
+kind (status, chain_status) AS (
+    SELECT * FROM (VALUES
+        ('blocked', 'open'), ('scheduled', 'open'), ('ready', 'open'), ('running', 'open'), ('continued', 'open'),
+        ('completed', 'completed'), ('continued', 'completed'), ('failed', 'failed'), ('continued', 'failed'),
+        ('cancelled', 'cancelled'), ('continued', 'cancelled')) AS known_kind (status, chain_status)
+    WHERE known_kind.chain_status = ANY (%(statuses)s::text[])
+),
+stretch AS MATERIALIZED (
+    SELECT asked.type, kind.status, kind.chain_status, head.created_at, head.id
+    FROM (SELECT unnest(%(types)s::text[]) AS type UNION ALL SELECT type FROM known) AS asked
+    CROSS JOIN kind
+    CROSS JOIN LATERAL (
+        (SELECT created_at, id FROM {schema}.job
+         WHERE kind.status NOT IN ('running', 'continued') AND chain_index = 0 AND job.status <> 'running'
+            AND job.type = asked.type AND job.status = kind.status
+            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
+            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+         ORDER BY created_at DESC, id DESC LIMIT 1)
+        UNION ALL
+        (SELECT created_at, id FROM {schema}.job
+         WHERE kind.status = 'running' AND job.status = 'running' AND job.type = asked.type AND chain_index = 0
+            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
+            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+         ORDER BY created_at DESC, id DESC LIMIT 1)
+        UNION ALL
+        (SELECT created_at, id FROM {schema}.job
+         WHERE kind.status = 'continued' AND job.status = 'continued'
+            AND job.type = asked.type AND job.chain_status = kind.chain_status
+            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
+            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+         ORDER BY created_at DESC, id DESC LIMIT 1)
+    ) AS head
+    ORDER BY head.created_at DESC, head.id DESC LIMIT %(limit)s::bigint
+),
+page AS MATERIALIZED (
+    SELECT entry.id
+    FROM stretch
+    CROSS JOIN LATERAL (
+        (SELECT created_at, id FROM {schema}.job
+         WHERE stretch.status NOT IN ('running', 'continued') AND chain_index = 0 AND job.status <> 'running'
+            AND job.type = stretch.type AND job.status = stretch.status
+            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
+            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+         ORDER BY created_at DESC, id DESC LIMIT %(limit)s::bigint)
+        UNION ALL
+        (SELECT created_at, id FROM {schema}.job
+         WHERE stretch.status = 'running' AND job.status = 'running' AND job.type = stretch.type AND chain_index = 0
+            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
+            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+         ORDER BY created_at DESC, id DESC LIMIT %(limit)s::bigint)
+        UNION ALL
+        (SELECT created_at, id FROM {schema}.job
+         WHERE stretch.status = 'continued' AND job.status = 'continued'
+            AND job.type = stretch.type AND job.chain_status = stretch.chain_status
+            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
+            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+         ORDER BY created_at DESC, id DESC LIMIT %(limit)s::bigint)
+    ) AS entry
+    ORDER BY entry.created_at DESC, entry.id DESC LIMIT %(limit)s::bigint
+)
+SELECT id, type, status, input::text, CASE WHEN status = 'completed' THEN output::text END, error::text, tail_type,
+    created_at, closed_at, tail_id, expires_at, attributes::text
+FROM {schema}.chain WHERE id = ANY (ARRAY(SELECT page.id FROM page))
+ORDER BY created_at DESC, id DESC
+
+-- name: list_chains_by_attributes
+-- A page of the chains that have all these attributes. The entries of each attribute lie in the order of the page. A step takes
+-- the next one of the first attribute, looks where each attribute has its first entry from there on, and leaps to the farthest
+-- of these; where all are one and the same, it is a chain that has them all. So a step passes over whatever the rarest
+-- leaves out, and steps go on until the page is full. Types and statuses are looked up in the chain's row.
+-- It is written newest first. There is one bound on either side, as what lies between two on one side would be searched through.
+WITH RECURSIVE leap (step, created_at, chain_id, found) AS (
+    SELECT 0, %(high)s::timestamptz, %(high_id)s::text COLLATE "C", true
+    UNION ALL
+    SELECT leap.step + 1, far.created_at, far.chain_id, (far.created_at, far.chain_id) = (next.created_at, next.chain_id)
+    FROM leap
+    CROSS JOIN LATERAL (
+        SELECT created_at, chain_id FROM {schema}.chain_attribute
+        WHERE name = (%(names)s::text[])[1] AND value = (%(values)s::text[])[1]
+            AND (created_at, chain_id) <= (leap.created_at, leap.chain_id)
+            AND (created_at, chain_id) > (%(low)s::timestamptz, %(low_id)s::text)
+            AND NOT (leap.found AND chain_id = leap.chain_id AND created_at = leap.created_at)
+        ORDER BY created_at DESC, chain_id DESC LIMIT 1
+    ) AS next
+    CROSS JOIN LATERAL (
+        SELECT entry.created_at, entry.chain_id, count(*) OVER () AS number
+        FROM unnest(%(names)s::text[], %(values)s::text[]) AS asked (name, value)
+        CROSS JOIN LATERAL (
+            SELECT created_at, chain_id FROM {schema}.chain_attribute
+            WHERE chain_attribute.name = asked.name AND chain_attribute.value = asked.value
+                AND (created_at, chain_id) <= (next.created_at, next.chain_id)
+            ORDER BY created_at DESC, chain_id DESC LIMIT 1
+        ) AS entry
+        ORDER BY entry.created_at ASC, entry.chain_id ASC LIMIT 1
+    ) AS far
+    WHERE far.number = cardinality(%(names)s::text[])
+),
+page AS MATERIALIZED (
+    SELECT leap.chain_id
+    FROM leap
+    WHERE leap.found AND leap.step > 0
+        AND (
+            SELECT root.chain_status = ANY (%(statuses)s::text[])
+                AND (%(types)s::text[] IS NULL OR root.type = ANY (%(types)s::text[]))
+            FROM {schema}.job AS root
+            WHERE root.id = leap.chain_id
+        )
+    LIMIT %(limit)s::bigint
+)
+SELECT id, type, status, input::text, CASE WHEN status = 'completed' THEN output::text END, error::text, tail_type,
+    created_at, closed_at, tail_id, expires_at, attributes::text
+FROM {schema}.chain WHERE id = ANY (ARRAY(SELECT page.chain_id FROM page))
+ORDER BY created_at DESC, id DESC
+
+-- name: list_jobs
+-- A page of jobs, newest first; the other order is the same without the words for it.
+-- Each type and status is two stretches in this order: first jobs of chains, and later ones, each kind in an index of its own.
+-- No more than a page is read of any, and of those only whose newest entries are among the best: the others cannot be on the
+-- page. Running jobs, as many as there are slots, are in neither: they are read from theirs and sorted.
+-- One bound a side, of (created_at, id) together: the scan starts at it.
+WITH RECURSIVE known (type) AS (
+    (
+        SELECT first.type FROM (
+            (SELECT type FROM {schema}.job WHERE chain_index = 0 AND status <> 'running' ORDER BY type LIMIT 1)
+            UNION ALL
+            (SELECT type FROM {schema}.job WHERE chain_index > 0 AND status <> 'running' ORDER BY type LIMIT 1)
+            UNION ALL
+            (SELECT type FROM {schema}.job WHERE status = 'running' ORDER BY type LIMIT 1)
+        ) AS first
+        WHERE %(types)s::text[] IS NULL ORDER BY first.type LIMIT 1
+    )
+    UNION ALL
+    SELECT next.type FROM known
+    CROSS JOIN LATERAL (
+        SELECT following.type FROM (
+            (SELECT type FROM {schema}.job WHERE chain_index = 0 AND status <> 'running' AND job.type > known.type ORDER BY type LIMIT 1)
+            UNION ALL
+            (SELECT type FROM {schema}.job WHERE chain_index > 0 AND status <> 'running' AND job.type > known.type ORDER BY type LIMIT 1)
+            UNION ALL
+            (SELECT type FROM {schema}.job WHERE status = 'running' AND job.type > known.type ORDER BY type LIMIT 1)
+        ) AS following
+        ORDER BY following.type LIMIT 1
+    ) AS next
+),
+stretch AS MATERIALIZED (
+    SELECT asked.type, status, part.name, head.created_at, head.id
+    FROM (SELECT unnest(%(types)s::text[]) AS type UNION ALL SELECT type FROM known) AS asked
+    CROSS JOIN unnest(%(statuses)s::text[]) AS status
+    JOIN (VALUES ('first'), ('later'), ('running')) AS part (name) ON (part.name = 'running') = (status = 'running')
+    CROSS JOIN LATERAL (
+        (SELECT created_at, id FROM {schema}.job
+         WHERE part.name = 'first' AND chain_index = 0 AND job.status <> 'running'
+            AND job.type = asked.type AND job.status = status.status
+            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
+            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+         ORDER BY created_at DESC, id DESC LIMIT 1)
+        UNION ALL
+        (SELECT created_at, id FROM {schema}.job
+         WHERE part.name = 'later' AND chain_index > 0 AND job.status <> 'running'
+            AND job.type = asked.type AND job.status = status.status
+            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
+            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+         ORDER BY created_at DESC, id DESC LIMIT 1)
+        UNION ALL
+        (SELECT created_at, id FROM {schema}.job
+         WHERE part.name = 'running' AND job.status = 'running' AND job.type = asked.type
+            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
+            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+         ORDER BY created_at DESC, id DESC LIMIT 1)
+    ) AS head
+    ORDER BY head.created_at DESC, head.id DESC LIMIT %(limit)s::bigint
+),
+page AS MATERIALIZED (
+    SELECT entry.id
+    FROM stretch
+    CROSS JOIN LATERAL (
+        (SELECT created_at, id FROM {schema}.job
+         WHERE stretch.name = 'first' AND chain_index = 0 AND job.status <> 'running'
+            AND job.type = stretch.type AND job.status = stretch.status
+            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
+            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+         ORDER BY created_at DESC, id DESC LIMIT %(limit)s::bigint)
+        UNION ALL
+        (SELECT created_at, id FROM {schema}.job
+         WHERE stretch.name = 'later' AND chain_index > 0 AND job.status <> 'running'
+            AND job.type = stretch.type AND job.status = stretch.status
+            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
+            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+         ORDER BY created_at DESC, id DESC LIMIT %(limit)s::bigint)
+        UNION ALL
+        (SELECT created_at, id FROM {schema}.job
+         WHERE stretch.name = 'running' AND job.status = 'running' AND job.type = stretch.type
+            AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
+            AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
+         ORDER BY created_at DESC, id DESC LIMIT %(limit)s::bigint)
+    ) AS entry
+    ORDER BY entry.created_at DESC, entry.id DESC LIMIT %(limit)s::bigint
+)
+SELECT id, type, chain_id, chain_index,
+    CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
+    priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
+    created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
+    deduplication_key, limit_key, progress
+FROM {schema}.job WHERE id = ANY (ARRAY(SELECT page.id FROM page))
+ORDER BY created_at DESC, id DESC
+
+-- name: list_chain_jobs
+-- A page of the jobs of a chain, the last first. The first job is not in the index job_chain: its id is the chain's.
+-- The bounds are of chain and index together, so that a chain of any length is read in this order and never sorted.
+WITH page AS MATERIALIZED (
+    SELECT id FROM (
+        SELECT id, chain_index FROM {schema}.job
+        WHERE id = %(chain)s AND chain_index = 0 AND 0 > %(low)s::integer AND 0 < %(high)s::integer
+        UNION ALL
+        (
+            SELECT id, chain_index FROM {schema}.job
+            WHERE chain_index > 0 AND (chain_id, chain_index) > (%(chain)s::text, %(low)s::integer)
+                AND (chain_id, chain_index) < (%(chain)s::text, %(high)s::integer)
+            ORDER BY chain_id DESC, chain_index DESC LIMIT %(limit)s::bigint
+        )
+    ) AS entry
+    ORDER BY chain_index DESC LIMIT %(limit)s::bigint
+)
+SELECT id, type, chain_id, chain_index,
+    CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
+    priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
+    created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
+    deduplication_key, limit_key, progress
+FROM {schema}.job WHERE id = ANY (ARRAY(SELECT page.id FROM page))
+ORDER BY chain_index DESC
+
+-- name: list_blocked_jobs
+-- A page of the jobs that have a chain among their blockers, by their ids, the last first.
+-- Nothing lies between the id of the chain and the same with the lowest character after it: that is the bound of the first page.
+WITH page AS MATERIALIZED (
+    SELECT job_id FROM {schema}.job_blocker
+    WHERE (blocker_chain_id, job_id) > (%(chain)s::text, %(low)s::text)
+        AND (blocker_chain_id, job_id) < (%(high_chain)s::text, %(high)s::text)
+    ORDER BY blocker_chain_id DESC, job_id DESC LIMIT %(limit)s::bigint
+)
+SELECT id, type, chain_id, chain_index,
+    CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
+    priority, attempt, uncounted, lease_expirations, open_blockers, input::text, output::text, error::text,
+    created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
+    deduplication_key, limit_key, progress
+FROM {schema}.job WHERE id = ANY (ARRAY(SELECT job_id FROM page))
+ORDER BY id DESC
+
+-- name: counts
+-- How many jobs there are of each type and status, counted up to a cap and by one more where there are more, and the age of
+-- the oldest. Of the statuses that no index has by age, rows are looked at, where there are at most a thousand.
+-- The orders are those of the indexes: they keep the planner from reading the table until it has found enough.
+WITH RECURSIVE known (type) AS (
+    (
+        SELECT first.type FROM (
+            (SELECT type FROM {schema}.job WHERE chain_index = 0 AND status <> 'running' ORDER BY type LIMIT 1)
+            UNION ALL
+            (SELECT type FROM {schema}.job WHERE chain_index > 0 AND status <> 'running' ORDER BY type LIMIT 1)
+            UNION ALL
+            (SELECT type FROM {schema}.job WHERE status = 'running' ORDER BY type LIMIT 1)
+        ) AS first
+        WHERE %(types)s::text[] IS NULL ORDER BY first.type LIMIT 1
+    )
+    UNION ALL
+    SELECT next.type FROM known
+    CROSS JOIN LATERAL (
+        SELECT following.type FROM (
+            (SELECT type FROM {schema}.job WHERE chain_index = 0 AND status <> 'running' AND job.type > known.type ORDER BY type LIMIT 1)
+            UNION ALL
+            (SELECT type FROM {schema}.job WHERE chain_index > 0 AND status <> 'running' AND job.type > known.type ORDER BY type LIMIT 1)
+            UNION ALL
+            (SELECT type FROM {schema}.job WHERE status = 'running' AND job.type > known.type ORDER BY type LIMIT 1)
+        ) AS following
+        ORDER BY following.type LIMIT 1
+    ) AS next
+),
+asked AS MATERIALIZED (SELECT unnest(%(types)s::text[]) AS type UNION ALL SELECT type FROM known)
+SELECT asked.type, found.status, found.due, found.number, extract(epoch FROM clock_timestamp() - found.oldest)::float8
+FROM asked CROSS JOIN LATERAL (
+    SELECT status, false AS due, counted.number, CASE WHEN status = 'ready' THEN ready.oldest ELSE age.oldest END AS oldest
+    FROM unnest(%(statuses)s::text[]) AS status
+    CROSS JOIN LATERAL (
+        SELECT least(count(*), %(cap)s::bigint + 1) AS number FROM (
+            (SELECT FROM {schema}.job
+             WHERE status.status <> 'running' AND chain_index = 0 AND job.status <> 'running'
+                AND job.type = asked.type AND job.status = status.status
+             ORDER BY created_at, id LIMIT %(cap)s::bigint + 1)
+            UNION ALL
+            (SELECT FROM {schema}.job
+             WHERE status.status <> 'running' AND chain_index > 0 AND job.status <> 'running'
+                AND job.type = asked.type AND job.status = status.status
+             ORDER BY created_at, id LIMIT %(cap)s::bigint + 1)
+            UNION ALL
+            (SELECT FROM {schema}.job
+             WHERE status.status = 'running' AND job.status = 'running' AND job.type = asked.type
+             ORDER BY type LIMIT %(cap)s::bigint + 1)
+        ) AS entry
+    ) AS counted
+    CROSS JOIN LATERAL (
+        SELECT min(seen.since) AS oldest FROM (
+            (SELECT coalesce(finished_at, scheduled_at) AS since FROM {schema}.job
+             WHERE status.status NOT IN ('ready', 'running') AND chain_index = 0 AND job.status <> 'running'
+                AND job.type = asked.type AND job.status = status.status
+                AND counted.number <= least(1000, %(cap)s::bigint)
+             ORDER BY created_at, id LIMIT 1000)
+            UNION ALL
+            (SELECT coalesce(finished_at, scheduled_at) AS since FROM {schema}.job
+             WHERE status.status NOT IN ('ready', 'running') AND chain_index > 0 AND job.status <> 'running'
+                AND job.type = asked.type AND job.status = status.status
+                AND counted.number <= least(1000, %(cap)s::bigint)
+             ORDER BY created_at, id LIMIT 1000)
+            UNION ALL
+            (SELECT coalesce(finished_at, scheduled_at) AS since FROM {schema}.job
+             WHERE status.status = 'running' AND job.status = 'running' AND job.type = asked.type
+                AND counted.number <= least(1000, %(cap)s::bigint)
+             ORDER BY type LIMIT 1000)
+        ) AS seen
+    ) AS age
+    -- Ready jobs are in the order of their age within each rank that there is: a few priorities and numbers of failures.
+    CROSS JOIN LATERAL (
+        WITH RECURSIVE stretch (rank, oldest, step) AS (
+            (
+                SELECT attempt - uncounted - lease_expirations - priority, scheduled_at, 1 FROM {schema}.job
+                WHERE job.status = 'ready' AND job.type = asked.type AND status.status = 'ready'
+                ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT 1
+            )
+            UNION ALL
+            SELECT next.rank, next.scheduled_at, step + 1 FROM stretch CROSS JOIN LATERAL (
+                SELECT attempt - uncounted - lease_expirations - priority AS rank, scheduled_at FROM {schema}.job
+                WHERE job.status = 'ready' AND job.type = asked.type
+                    AND attempt - uncounted - lease_expirations - priority > stretch.rank
+                ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT 1
+            ) AS next
+            WHERE step < 200
+        )
+        SELECT CASE WHEN max(step) < 200 THEN min(stretch.oldest) END AS oldest FROM stretch
+    ) AS ready
+    UNION ALL
+    SELECT 'scheduled', due, counted.number, counted.oldest
+    FROM (SELECT clock_timestamp() AS now) AS clock
+    CROSS JOIN LATERAL (VALUES (true, '-infinity', clock.now), (false, clock.now, 'infinity')) AS span (due, after, until)
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS number, min(entry.scheduled_at) AS oldest FROM (
+            SELECT scheduled_at FROM {schema}.job
+            WHERE job.status = 'scheduled' AND job.type || '' = asked.type
+                AND scheduled_at > span.after::timestamptz AND scheduled_at <= span.until
+            ORDER BY scheduled_at LIMIT %(cap)s::bigint + 1
+        ) AS entry
+    ) AS counted
+) AS found
+WHERE found.number > 0
+
+-- name: estimate
+-- How many jobs of a type and status the planner believes there to be. Nothing is run.
+EXPLAIN (FORMAT JSON) SELECT FROM {schema}.job WHERE type = %(type)s AND status = %(status)s

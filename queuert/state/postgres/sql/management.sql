@@ -1,0 +1,418 @@
+-- name: lock_chains
+-- Lock chains by their first job together with their last, the chains that new jobs are about to wait for, and (`again`)
+-- the open ones that the last jobs have as blockers; the oldest first. What is returned is each row as it stands under the
+-- lock: a last job that has continued while we waited says so, and is looked for anew.
+WITH tail AS MATERIALIZED (
+    SELECT coalesce(last.id, asked.id) AS id
+    FROM unnest(%(ids)s::text[]) AS asked (id)
+    LEFT JOIN LATERAL (
+        SELECT job.id FROM {schema}.job WHERE job.chain_id = asked.id AND chain_index > 0
+        ORDER BY chain_index DESC LIMIT 1
+    ) AS last ON true
+),
+awaited AS MATERIALIZED (
+    SELECT unnest(%(awaited)s::text[]) AS id
+    UNION
+    SELECT blocker_chain_id
+    FROM tail JOIN {schema}.job_blocker ON job_id = tail.id
+    WHERE %(again)s AND (SELECT chain_status FROM {schema}.job AS chain WHERE chain.id = blocker_chain_id) = 'open'
+),
+locked AS MATERIALIZED (
+    SELECT id, chain_id, chain_index, type, chain_type, chain_status, status, scheduled_at
+    FROM {schema}.job
+    WHERE id = ANY (ARRAY(
+        SELECT id FROM tail UNION SELECT id FROM awaited UNION SELECT unnest(%(ids)s::text[])))
+    ORDER BY created_at, id FOR NO KEY UPDATE
+),
+noted AS (
+    UPDATE {schema}.job SET has_dependents = true
+    FROM locked
+    WHERE job.id = locked.id AND locked.id IN (SELECT id FROM awaited) AND NOT job.has_dependents
+)
+SELECT id, chain_id, chain_index, type, chain_type, chain_status,
+    CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END
+FROM locked
+
+-- name: lock_jobs
+-- Lock jobs, the oldest first, and say how each stands under the lock.
+SELECT id, type, status FROM {schema}.job WHERE id = ANY (%(ids)s::text[]) ORDER BY created_at, id FOR NO KEY UPDATE
+
+-- name: cancel
+-- Cancel the last jobs of chains, and the chains with them. All are locked and known to be open. Without its token a
+-- running attempt cannot end any more.
+WITH done AS (
+    UPDATE {schema}.job
+    SET status = 'cancelled',
+        finished_at = clock_timestamp(),
+        chain_status = CASE WHEN chain_index = 0 THEN 'cancelled' END,
+        chain_closed_at = CASE WHEN chain_index = 0 THEN clock_timestamp() END,
+        expires_at = CASE WHEN chain_index = 0 THEN clock_timestamp() + result_ttl * interval '1 second' END,
+        lease_token = NULL,
+        lease_expires_at = NULL,
+        completed_tx = pg_current_xact_id(),
+        error = jsonb_build_object('kind', 'cancel', 'message', %(reason)s::text)
+    WHERE id = ANY (%(tails)s::text[])
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
+        job.started_at, job.error
+),
+closed AS (
+    UPDATE {schema}.job
+    SET chain_status = 'cancelled', chain_closed_at = clock_timestamp(), completed_tx = pg_current_xact_id(),
+        expires_at = clock_timestamp() + result_ttl * interval '1 second'
+    FROM done
+    WHERE job.id = done.chain_id AND done.chain_index > 0
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
+    SELECT 'cancelled', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
+        NULL, error
+    FROM done
+    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
+                   (SELECT level FROM {schema}.event_log)) <> 'off'
+)
+SELECT id FROM done
+
+-- name: complete_outside
+-- End the last jobs of chains over the heads of their holders: with an output, which closes the chain, or by a continuation.
+-- All are locked and known to be open. A job that was blocked keeps its count of open blockers, which goes on down.
+WITH asked AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%(completions)s::json) AS c (id text, output jsonb, next_id text)
+),
+following AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%(continuations)s::json) AS n (
+        id text, type text, priority int, delay float8, moment timestamptz, input jsonb, trace_context text, limit_key text)
+),
+done AS (
+    UPDATE {schema}.job
+    SET status = CASE WHEN asked.next_id IS NULL THEN 'completed' ELSE 'continued' END,
+        finished_at = clock_timestamp(),
+        completed_tx = pg_current_xact_id(),
+        chain_status = CASE WHEN chain_index > 0 THEN NULL WHEN asked.next_id IS NULL THEN 'completed' ELSE 'open' END,
+        chain_closed_at = CASE WHEN chain_index = 0 AND asked.next_id IS NULL THEN clock_timestamp() END,
+        expires_at = CASE WHEN chain_index = 0 AND asked.next_id IS NULL
+            THEN clock_timestamp() + result_ttl * interval '1 second' END,
+        output = CASE WHEN asked.next_id IS NULL THEN coalesce(asked.output, 'null') END,
+        error = NULL,
+        continued_by = asked.next_id,
+        lease_token = NULL,
+        lease_expires_at = NULL
+    FROM asked
+    WHERE job.id = asked.id
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
+        job.started_at, job.continued_by, job.result_ttl
+),
+closed AS (
+    UPDATE {schema}.job
+    SET chain_status = 'completed', chain_closed_at = clock_timestamp(), completed_tx = pg_current_xact_id(),
+        expires_at = clock_timestamp() + job.result_ttl * interval '1 second'
+    FROM done
+    WHERE job.id = done.chain_id AND done.chain_index > 0 AND done.continued_by IS NULL
+),
+continued AS (
+    INSERT INTO {schema}.job
+        (id, type, chain_id, chain_type, chain_index, status, priority, scheduled_at, input, trace_context, limit_key,
+         result_ttl)
+    SELECT following.id, following.type, done.chain_id, done.chain_type, done.chain_index + 1,
+        CASE WHEN due.at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END,
+        following.priority, due.at, coalesce(following.input, 'null'), following.trace_context, following.limit_key,
+        done.result_ttl
+    FROM done
+    JOIN following ON following.id = done.continued_by
+    CROSS JOIN LATERAL (
+        SELECT greatest(coalesce(following.moment, clock_timestamp() + following.delay * interval '1 second'),
+                        clock_timestamp()) AS at
+    ) AS due
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
+        job.started_at
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
+    SELECT kind, status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, NULL, NULL
+    FROM (
+        SELECT status AS kind, status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
+            'terminal' AS level
+        FROM done
+        UNION ALL
+        SELECT 'created', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, 'all'
+        FROM continued
+    ) AS event
+    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = event.type),
+                   (SELECT level FROM {schema}.event_log)) IN ('all', event.level)
+)
+SELECT id FROM done
+
+-- name: retry
+-- Open closed chains again: their last jobs are due now, and none of their attempts so far counts. The last error stays to be
+-- read. All are locked and known to have failed or to be cancelled. Whether they must wait again is looked at afterwards.
+WITH done AS (
+    UPDATE {schema}.job
+    SET status = 'ready',
+        scheduled_at = clock_timestamp(),
+        finished_at = NULL,
+        chain_status = CASE WHEN chain_index = 0 THEN 'open' END,
+        chain_closed_at = NULL,
+        expires_at = NULL,
+        uncounted = attempt,
+        lease_expirations = 0,
+        open_blockers = 0,
+        lease_token = NULL,
+        completed_tx = NULL
+    WHERE id = ANY (%(tails)s::text[])
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
+        job.started_at, job.blocker_count
+),
+opened AS (
+    UPDATE {schema}.job
+    SET chain_status = 'open', expires_at = NULL, chain_closed_at = NULL, completed_tx = NULL
+    FROM done
+    WHERE job.id = done.chain_id AND done.chain_index > 0
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
+    SELECT 'retried_by_hand', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
+        NULL, NULL
+    FROM done
+    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
+                   (SELECT level FROM {schema}.event_log)) <> 'off'
+)
+SELECT id FROM done WHERE blocker_count > 0
+
+-- name: block_again
+-- Jobs that still wait for other chains wait for the reopened ones again. Those that were released are let be: they have
+-- reacted already. The reopened chains are locked, so that none of them closes beside this.
+WITH waiting AS MATERIALIZED (
+    SELECT id FROM {schema}.job
+    WHERE status = 'blocked' AND id IN (
+        SELECT job_id FROM {schema}.job_blocker WHERE blocker_chain_id = ANY (%(chains)s::text[]) AND closed
+    )
+    ORDER BY created_at, id FOR NO KEY UPDATE
+),
+reopened AS (
+    UPDATE {schema}.job_blocker SET closed = false
+    FROM waiting
+    WHERE job_id = waiting.id AND blocker_chain_id = ANY (%(chains)s::text[]) AND closed
+    RETURNING job_id
+),
+counted AS (
+    SELECT job_id, count(*) AS count FROM reopened GROUP BY job_id
+)
+UPDATE {schema}.job SET open_blockers = open_blockers + counted.count
+FROM counted
+WHERE job.id = counted.job_id
+RETURNING job.id
+
+-- name: wait_again
+-- Let retried jobs wait for those of their blockers that are open: again, or still. Chains are counted only if this
+-- transaction has them locked, so that none of them closes beside this.
+WITH reopened AS (
+    UPDATE {schema}.job_blocker SET closed = false
+    FROM {schema}.job AS chain
+    WHERE job_blocker.job_id = ANY (%(tails)s::text[]) AND job_blocker.closed
+        AND chain.id = blocker_chain_id AND chain.id = ANY (%(locked)s::text[]) AND chain.chain_status = 'open'
+    RETURNING job_id
+),
+open AS (
+    SELECT job_id, count(*) AS count
+    FROM (
+        SELECT job_id FROM {schema}.job_blocker WHERE job_id = ANY (%(tails)s::text[]) AND NOT closed
+        UNION ALL
+        SELECT job_id FROM reopened
+    ) AS waiting
+    GROUP BY job_id
+),
+waiting AS (
+    UPDATE {schema}.job
+    SET open_blockers = open.count, status = 'blocked'
+    FROM open
+    WHERE job.id = open.job_id
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
+        job.started_at
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
+    SELECT 'blocked', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
+        NULL, NULL
+    FROM waiting
+    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = waiting.type),
+                   (SELECT level FROM {schema}.event_log)) = 'all'
+)
+SELECT id FROM waiting
+
+-- name: trigger
+-- Make scheduled jobs due. One whose time has come keeps its place in the order of those that are due.
+WITH done AS (
+    UPDATE {schema}.job
+    SET status = 'ready', scheduled_at = least(scheduled_at, clock_timestamp())
+    WHERE id = ANY (%(ids)s::text[]) AND status = 'scheduled'
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
+        job.started_at
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
+    SELECT 'triggered', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
+        NULL, NULL
+    FROM done
+    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
+                   (SELECT level FROM {schema}.event_log)) = 'all'
+)
+SELECT id FROM done
+
+-- name: lock_doomed
+-- Lock all jobs of the chains that are to be deleted, the oldest first; with `cascade` also of the chains that any of these
+-- jobs waited for, and so on down, each once. OFFSET 0 keeps the planner, which cannot know how few they are, from joining
+-- with the whole tables; `id = chain_id` is a first job, said so that no partial index of all of them is read for it.
+WITH RECURSIVE doomed AS (
+    SELECT id FROM {schema}.job WHERE id = ANY (%(ids)s::text[]) AND id = chain_id
+    UNION
+    SELECT blocker.id
+    FROM doomed
+    CROSS JOIN LATERAL (
+        SELECT blocker_chain_id AS id FROM {schema}.job_blocker
+        WHERE job_id = ANY (ARRAY(
+            SELECT doomed.id
+            UNION ALL
+            SELECT job.id FROM {schema}.job WHERE job.chain_id = doomed.id AND job.chain_index > 0))
+        OFFSET 0
+    ) AS blocker
+    WHERE %(cascade)s
+),
+member AS MATERIALIZED (
+    SELECT id FROM doomed
+    UNION ALL
+    SELECT following.id
+    FROM doomed
+    CROSS JOIN LATERAL (
+        SELECT job.id FROM {schema}.job WHERE job.chain_id = doomed.id AND job.chain_index > 0 OFFSET 0
+    ) AS following
+)
+SELECT id, chain_id FROM {schema}.job
+WHERE id = ANY (ARRAY(SELECT id FROM member))
+ORDER BY created_at, id FOR UPDATE
+
+-- name: outside_references
+-- Jobs of other chains that have one of these chains as a blocker. The chains are locked: no new one can come.
+SELECT blocker_chain_id, job_id
+FROM {schema}.job_blocker JOIN {schema}.job ON job.id = job_id
+WHERE blocker_chain_id = ANY (%(chains)s::text[]) AND job.chain_id <> ALL (%(chains)s::text[])
+ORDER BY blocker_chain_id, job_id LIMIT 100
+
+-- name: delete
+-- Delete jobs with their entries as dependents. The entries go in the same statement, since the foreign keys are checked
+-- row by row when it ends, and would find a chain named by a job that goes a moment later.
+WITH entries AS (
+    DELETE FROM {schema}.job_blocker WHERE job_id = ANY (%(jobs)s::text[])
+),
+done AS (
+    DELETE FROM {schema}.job WHERE id = ANY (%(jobs)s::text[])
+    RETURNING *
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
+    SELECT 'deleted', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
+        NULL, NULL
+    FROM done
+    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
+                   (SELECT level FROM {schema}.event_log)) <> 'off'
+)
+SELECT id, chain_id, status, type, deduplication_key,
+    CASE WHEN attributes IS NOT NULL THEN created_at END, attributes::text
+FROM done
+
+-- name: forget_keys
+-- Remove the slots of deduplication keys that no chain has any more. A slot that somebody holds is left: a chain of that key
+-- is being started just now.
+DELETE FROM {schema}.deduplication
+WHERE ctid = ANY (ARRAY(
+    SELECT slot.ctid
+    FROM unnest(%(types)s::text[], %(keys)s::text[]) AS gone (type, key)
+    JOIN {schema}.deduplication AS slot ON slot.type = gone.type AND slot.key = gone.key
+    WHERE NOT EXISTS (
+        SELECT FROM {schema}.job WHERE job.type = gone.type AND job.deduplication_key = gone.key)
+    FOR UPDATE OF slot SKIP LOCKED
+))
+RETURNING key
+
+-- name: sweep
+-- A page of blocked jobs, by id, and which of them wait for nothing: none of their open entries is of an open chain. The look
+-- at one job stops at the first that is. One snapshot shows the end of a chain together with the release that it brings.
+SELECT page.id, waits.found IS NULL AS stranded
+FROM (
+    SELECT id FROM {schema}.job
+    WHERE status = 'blocked' AND (%(cursor)s::text IS NULL OR id > %(cursor)s::text)
+    ORDER BY id LIMIT %(limit)s
+) AS page
+LEFT JOIN LATERAL (
+    SELECT true AS found FROM {schema}.job_blocker
+    WHERE job_id = page.id AND NOT closed
+        AND (SELECT chain_status FROM {schema}.job AS chain WHERE chain.id = blocker_chain_id) = 'open'
+    LIMIT 1
+) AS waits ON true
+ORDER BY page.id
+
+-- name: hold_stranded
+-- Lock blocked jobs, the oldest first; what others have locked is passed over.
+SELECT id FROM {schema}.job
+WHERE id = ANY (%(ids)s::text[]) AND status = 'blocked'
+ORDER BY created_at, id FOR NO KEY UPDATE SKIP LOCKED
+
+-- name: release_stranded
+-- Release blocked jobs that wait for nothing any more, and set their entries right. They are locked, and looked at once more.
+WITH stranded AS MATERIALIZED (
+    SELECT asked.id
+    FROM unnest(%(ids)s::text[]) AS asked (id)
+    WHERE NOT EXISTS (
+        SELECT FROM {schema}.job_blocker
+        WHERE job_id = asked.id AND NOT closed
+            AND (SELECT chain_status FROM {schema}.job AS chain WHERE chain.id = blocker_chain_id) = 'open')
+),
+marked AS (
+    UPDATE {schema}.job_blocker SET closed = true FROM stranded WHERE job_id = stranded.id AND NOT closed
+),
+done AS (
+    UPDATE {schema}.job
+    SET status = CASE WHEN scheduled_at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END,
+        scheduled_at = greatest(scheduled_at, clock_timestamp()),
+        open_blockers = 0
+    FROM stranded
+    WHERE job.id = stranded.id AND job.status = 'blocked'
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
+        job.started_at
+),
+noted AS (
+    INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
+    SELECT 'unblocked', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
+        NULL, NULL
+    FROM done
+    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
+                   (SELECT level FROM {schema}.event_log)) = 'all'
+)
+SELECT id, type FROM done
+
+-- name: pause_types
+-- Pause job types, in one order. One that is paused keeps its time, and its reason unless there is another.
+INSERT INTO {schema}.paused_type (type, reason)
+SELECT type, %(reason)s FROM unnest(%(types)s::text[]) AS asked (type)
+ORDER BY type COLLATE "C"
+ON CONFLICT (type) DO UPDATE SET reason = coalesce(excluded.reason, paused_type.reason)
+RETURNING type
+
+-- name: resume_types
+-- Resume job types, locked in the order in which they are written.
+DELETE FROM {schema}.paused_type
+WHERE type IN (SELECT type FROM {schema}.paused_type WHERE type = ANY (%(types)s::text[]) ORDER BY type FOR UPDATE)
+RETURNING type
+
+-- name: paused_types
+-- The paused job types, by name.
+SELECT type, paused_at, reason FROM {schema}.paused_type ORDER BY type
+
+-- name: notify
+-- Hints that go out when the caller's transaction commits.
+SELECT pg_notify(%(channel)s, payload) FROM unnest(%(payloads)s::text[]) AS hint (payload)

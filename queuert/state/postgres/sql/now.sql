@@ -1,2 +1,0 @@
--- The time, by the clock that decides what is due.
-SELECT clock_timestamp()

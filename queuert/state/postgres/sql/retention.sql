@@ -1,0 +1,149 @@
+-- name: update_result_ttl
+-- Let closed chains expire some seconds from now. One that has expired is gone; an open one is told of and left as it is.
+WITH locked AS MATERIALIZED (
+    SELECT id, chain_status FROM {schema}.job
+    WHERE id = ANY (%(ids)s::text[]) AND chain_index = 0 AND (expires_at IS NULL OR expires_at > clock_timestamp())
+    ORDER BY created_at, id FOR NO KEY UPDATE
+),
+done AS (
+    UPDATE {schema}.job SET expires_at = clock_timestamp() + %(seconds)s::float8 * interval '1 second'
+    WHERE id = ANY (ARRAY(SELECT id FROM locked WHERE chain_status <> 'open'))
+)
+SELECT id, chain_status FROM locked
+
+-- name: find_expired
+-- A look at chains that have expired, those that did first at first. Of chains without an end the index knows nothing.
+SELECT id, chain_closed_at, expires_at
+FROM {schema}.job
+WHERE expires_at <= statement_timestamp()
+    AND (expires_at, id) > (coalesce(%(after)s::timestamptz, '-infinity'), %(after_id)s::text)
+ORDER BY expires_at, id LIMIT %(limit)s
+
+-- name: find_expired_ids
+-- Which of these chains have expired.
+SELECT id, chain_closed_at, expires_at FROM {schema}.job
+WHERE id = ANY (%(ids)s::text[]) AND expires_at <= clock_timestamp()
+
+-- name: find_unkept
+-- A look at closed chains that the retention of their type may not keep, by type and outcome, the oldest start first. A chain
+-- closes after it was started: what closed before a moment was started before it, so that the index of listings will do. Read
+-- are those that were started before that moment and have closed after it as well, which are the open ones of then; and, for a
+-- count, as many entries of the index as are kept. The marks are looked up first, so that the walk begins and ends at them.
+WITH stretch AS MATERIALIZED (
+    SELECT asked.*, cut.at AS cut, beyond.created_at AS mark, beyond.id AS mark_id
+    FROM unnest(%(types)s::text[], %(statuses)s::text[], %(ages)s::float8[], %(counts)s::bigint[],
+                %(lows)s::timestamptz[], %(low_ids)s::text[]) WITH ORDINALITY
+        AS asked (type, status, age, count, low, low_id, place)
+    CROSS JOIN LATERAL (SELECT statement_timestamp() - age * interval '1 second' AS at) AS cut
+    LEFT JOIN LATERAL (
+        SELECT created_at, id FROM (
+            (SELECT created_at, id FROM {schema}.job
+             WHERE asked.count IS NOT NULL AND chain_index = 0 AND job.status <> 'running'
+                AND job.type = asked.type AND job.status = asked.status
+             ORDER BY created_at DESC, id DESC LIMIT coalesce(asked.count, 0) + 1)
+            UNION ALL
+            (SELECT created_at, id FROM {schema}.job
+             WHERE asked.count IS NOT NULL AND job.status = 'continued'
+                AND job.type = asked.type AND job.chain_status = asked.status
+             ORDER BY created_at DESC, id DESC LIMIT coalesce(asked.count, 0) + 1)
+        ) AS newest
+        ORDER BY created_at DESC, id DESC OFFSET coalesce(asked.count, 0) LIMIT 1
+    ) AS beyond ON true
+)
+SELECT stretch.place, found.id, found.created_at, found.chain_closed_at, found.unkept
+FROM stretch
+CROSS JOIN LATERAL (
+    SELECT id, created_at, chain_closed_at,
+        expires_at IS NULL
+            AND coalesce(chain_closed_at <= stretch.cut OR (created_at, id) <= (stretch.mark, stretch.mark_id), false)
+            AS unkept
+    FROM (
+        (SELECT id, created_at, chain_closed_at, expires_at FROM {schema}.job
+         WHERE chain_index = 0 AND job.status <> 'running' AND job.type = stretch.type AND job.status = stretch.status
+            AND (created_at, id) > (stretch.low, stretch.low_id)
+            AND created_at <= greatest(stretch.cut, stretch.mark)
+         ORDER BY created_at, id LIMIT %(limit)s)
+        UNION ALL
+        (SELECT id, created_at, chain_closed_at, expires_at FROM {schema}.job
+         WHERE job.status = 'continued' AND job.type = stretch.type AND job.chain_status = stretch.status
+            AND (created_at, id) > (stretch.low, stretch.low_id)
+            AND created_at <= greatest(stretch.cut, stretch.mark)
+         ORDER BY created_at, id LIMIT %(limit)s)
+    ) AS entry
+    ORDER BY created_at, id LIMIT %(limit)s
+) AS found
+ORDER BY stretch.place, found.created_at, found.id LIMIT %(limit)s
+
+-- name: lock_retiring
+-- Lock all jobs of chains that are to go, and the jobs that have them as blockers, the oldest first, and pass over what others
+-- hold. Whether a chain may go is looked at afterwards, with a younger snapshot.
+WITH about AS MATERIALIZED (
+    SELECT unnest(%(ids)s::text[]) AS id
+),
+member AS MATERIALIZED (
+    SELECT id FROM about
+    UNION ALL
+    SELECT following.id
+    FROM about
+    CROSS JOIN LATERAL (
+        SELECT job.id FROM {schema}.job WHERE job.chain_id = about.id AND job.chain_index > 0 OFFSET 0
+    ) AS following
+    UNION ALL
+    SELECT waiting.id
+    FROM about
+    CROSS JOIN LATERAL (
+        SELECT job_id AS id FROM {schema}.job_blocker WHERE blocker_chain_id = about.id OFFSET 0
+    ) AS waiting
+)
+SELECT id FROM {schema}.job WHERE id = ANY (ARRAY(SELECT id FROM member))
+ORDER BY created_at, id FOR UPDATE SKIP LOCKED
+
+-- name: retire
+-- Delete closed chains that are as they were when they were chosen, with all their jobs, and their entries as blockers of jobs
+-- that have ended. A chain is let be if a job that has not ended has it as a blocker, or if some row of it, or of those that
+-- name it, was not locked before by this transaction. All goes in one statement, since foreign keys are checked when it ends;
+-- the entries of its own jobs go with them by the same keys.
+WITH held AS MATERIALIZED (
+    SELECT unnest(%(locked)s::text[]) AS id
+),
+doomed AS MATERIALIZED (
+    SELECT root.id
+    FROM unnest(%(ids)s::text[], %(closed)s::timestamptz[], %(expires)s::timestamptz[]) AS asked (id, closed_at, expires_at)
+    CROSS JOIN LATERAL (
+        SELECT id FROM {schema}.job
+        WHERE job.id = asked.id AND chain_index = 0 AND chain_status <> 'open' AND chain_closed_at = asked.closed_at
+            AND expires_at IS NOT DISTINCT FROM asked.expires_at
+        OFFSET 0
+    ) AS root
+    WHERE root.id IN (SELECT id FROM held)
+        AND NOT EXISTS (
+            SELECT FROM {schema}.job AS following
+            WHERE following.chain_id = root.id AND chain_index > 0 AND following.id NOT IN (SELECT id FROM held))
+        AND NOT EXISTS (
+            SELECT FROM {schema}.job_blocker AS entry
+            WHERE entry.blocker_chain_id = root.id
+                AND (entry.job_id NOT IN (SELECT id FROM held)
+                     OR (SELECT status FROM {schema}.job AS waiting WHERE waiting.id = entry.job_id)
+                        IN ('blocked', 'scheduled', 'ready', 'running')))
+),
+member AS MATERIALIZED (
+    SELECT id FROM doomed
+    UNION ALL
+    SELECT following.id
+    FROM doomed
+    CROSS JOIN LATERAL (
+        SELECT job.id FROM {schema}.job WHERE job.chain_id = doomed.id AND job.chain_index > 0 OFFSET 0
+    ) AS following
+),
+entry AS (
+    DELETE FROM {schema}.job_blocker
+    WHERE ctid = ANY (ARRAY(
+        SELECT naming.tid
+        FROM doomed
+        CROSS JOIN LATERAL (
+            SELECT ctid AS tid FROM {schema}.job_blocker WHERE blocker_chain_id = doomed.id OFFSET 0
+        ) AS naming))
+)
+DELETE FROM {schema}.job WHERE id = ANY (ARRAY(SELECT id FROM member))
+RETURNING id, chain_id, status, type, deduplication_key,
+    CASE WHEN attributes IS NOT NULL THEN created_at END, attributes::text

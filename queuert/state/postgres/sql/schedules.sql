@@ -1,0 +1,99 @@
+-- name: put_schedules
+-- Write schedules by name, in one order. One that is there keeps its pause, and its next tick if its times are the same;
+-- one that is the same altogether is not written.
+INSERT INTO {schema}.schedule
+    (name, type, input, cron, every, time_zone, missed, priority, limit_key, paused, next_at)
+SELECT name, type, coalesce(input, 'null'), cron, every, time_zone, missed, priority, limit_key, paused, next_at
+FROM json_to_recordset(%(schedules)s::json) AS new (
+    name text, type text, input jsonb, cron text, every float8, time_zone text, missed text, priority int,
+    limit_key text, paused boolean, next_at timestamptz)
+ORDER BY name COLLATE "C"
+ON CONFLICT (name) DO UPDATE
+SET updated_at = clock_timestamp(),
+    type = excluded.type,
+    input = excluded.input,
+    cron = excluded.cron,
+    every = excluded.every,
+    time_zone = excluded.time_zone,
+    missed = excluded.missed,
+    priority = excluded.priority,
+    limit_key = excluded.limit_key,
+    next_at = CASE WHEN (schedule.cron, schedule.every, schedule.time_zone)
+                        IS NOT DISTINCT FROM (excluded.cron, excluded.every, excluded.time_zone)
+                   THEN schedule.next_at ELSE excluded.next_at END
+WHERE (schedule.type, schedule.input, schedule.cron, schedule.every, schedule.time_zone, schedule.missed,
+       schedule.priority, schedule.limit_key)
+    IS DISTINCT FROM (excluded.type, excluded.input, excluded.cron, excluded.every, excluded.time_zone,
+                      excluded.missed, excluded.priority, excluded.limit_key)
+RETURNING name
+
+-- name: delete_schedules
+-- Delete schedules, locked in the order in which they are written.
+DELETE FROM {schema}.schedule
+WHERE name IN (SELECT name FROM {schema}.schedule WHERE name = ANY (%(names)s::text[]) ORDER BY name FOR UPDATE)
+RETURNING name
+
+-- name: list_schedules
+-- All schedules, by name.
+SELECT name, type, input::text, cron, every, time_zone, missed, priority, limit_key, paused, next_at, last_at
+FROM {schema}.schedule
+ORDER BY name
+
+-- name: pause_schedules
+-- Pause schedules, or let them go on, locked in the order in which they are written. The next tick stays what it was.
+UPDATE {schema}.schedule
+SET paused = %(paused)s, updated_at = clock_timestamp()
+WHERE name IN (SELECT name FROM {schema}.schedule WHERE name = ANY (%(names)s::text[]) ORDER BY name FOR UPDATE)
+RETURNING name
+
+-- name: due_schedules
+-- The schedules of these types whose next tick has come, the longest due first, by one reading of the clock; and the
+-- seconds until the next of the others. One row without a name, if none is due.
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
+due AS (
+    SELECT schedule.* FROM clock, {schema}.schedule
+    WHERE NOT paused AND next_at <= clock.now AND type = ANY (%(types)s::text[])
+    ORDER BY next_at, name LIMIT %(limit)s
+),
+following AS (
+    SELECT extract(epoch FROM min(next_at) - min(clock.now))::float8 AS seconds
+    FROM clock, {schema}.schedule
+    WHERE NOT paused AND next_at > clock.now AND type = ANY (%(types)s::text[])
+)
+SELECT name, type, input::text, cron, every, time_zone, missed, priority, limit_key, paused, next_at, last_at,
+    clock.now, following.seconds
+FROM clock CROSS JOIN following LEFT JOIN due ON true
+ORDER BY next_at, name
+
+-- name: fire_schedule
+-- Move a schedule on, if its next tick still is the one that was seen. Who comes second waits for the row and finds it
+-- moved.
+UPDATE {schema}.schedule
+SET next_at = %(next_at)s, last_at = coalesce(%(last_at)s, last_at)
+WHERE name = %(name)s AND next_at = %(tick)s AND NOT paused
+RETURNING name
+
+-- name: start_ticks
+-- Write the chains of ticks that are not there; return all of them, and whether they were.
+WITH asked AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%(jobs)s::json)
+        AS new (id text, type text, priority int, input jsonb, limit_key text)
+),
+written AS (
+    INSERT INTO {schema}.job (id, type, chain_id, chain_type, chain_status, status, priority, input, limit_key)
+    SELECT id, type, id, type, 'open', 'ready', priority, coalesce(input, 'null'), limit_key
+    FROM asked
+    ORDER BY id COLLATE "C"
+    ON CONFLICT (id) DO NOTHING
+    RETURNING id, type, status, created_at, scheduled_at
+),
+noted AS (
+    INSERT INTO {schema}.job_event (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at)
+    SELECT 'created', status, id, id, 0, type, type, 0, scheduled_at
+    FROM written
+    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = written.type),
+                   (SELECT level FROM {schema}.event_log)) = 'all'
+)
+SELECT id, type, status, created_at, false FROM written
+UNION ALL
+SELECT id, type, status, created_at, true FROM {schema}.job WHERE id = ANY (ARRAY(SELECT id FROM asked))

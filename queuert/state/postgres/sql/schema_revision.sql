@@ -1,1 +1,0 @@
-SELECT version_num FROM {schema}.alembic_version

@@ -1,0 +1,151 @@
+-- name: claim
+-- Lease due jobs of several types, best first: out of the waiting lists into the holder's, in one step with the lease.
+-- ARGV[1]: {types, leases: {type: microseconds}, limit, max_bytes, after, holder, token, limits: {type: ...}, seed}. With
+-- `after`, jobs of worse rank than that go before all others. Of one rank, types take turns, in the order given. One job
+-- is taken whatever its input measures, and what does not fit into `max_bytes` is not looked beyond.
+-- Answers with whether dead entries were left in the way, and the jobs.
+
+local asked = given(1)
+math.randomseed(asked.seed)
+local answer = {0}
+
+-- All sources, with the position of their type; by type, what is left of its concurrency.
+local function sources_from(first, limit)
+    local sources, left = {}, {}
+    for position, type in ipairs(asked.types) do
+        if call('HEXISTS', P .. 'paused', type) == 0 then
+            local limits = asked.limits and asked.limits[type]
+            local own
+            if limits then
+                own, left[type] = limited_sources(type, limits, limit, asked.holder, first)
+            else
+                left[type] = limit
+                own = {lists_of(type, asked.holder, first), keyed_of(type, asked.holder, first)}
+                local due = due_of_type(type, limit)
+                if #due > 0 then own[3] = listed_source(due, asked.holder, first) end
+            end
+            local turns = {}  -- By rank: how many jobs of the type were taken, from whichever source.
+            for _, source in ipairs(own) do
+                sources[#sources + 1] = {of = source, type = type, position = position, turns = turns}
+            end
+        end
+    end
+    return sources, left
+end
+
+local function better(one, of_one, other, of_other, first)
+    local mine, its = standing(one, first), standing(other, first)
+    if mine ~= its then return mine < its end
+    if of_one.type ~= of_other.type then
+        local turn, its_turn = of_one.turns[mine] or 0, of_other.turns[its] or 0
+        if turn ~= its_turn then return turn < its_turn end
+        return of_one.position < of_other.position
+    end
+    if one.due ~= other.due then return one.due < other.due end
+    return (one.gen or 0) < (other.gen or 0)
+end
+
+local bytes, cut = 0, false
+
+local function lease(job, input)
+    local limits = asked.limits and asked.limits[job.type]
+    count(job.type, job.status, -1)
+    count(job.type, 'running', 1)
+    put(job, {
+        status = 'running', attempt = job.attempt + 1, started = NOW, leased = NOW + asked.leases[job.type],
+        token = asked.token, holder = asked.holder, gen = job.gen or 0,
+    })
+    call('ZADD', P .. 'lease:' .. job.type, job.leased, job.id)
+    if job.limit then call('HINCRBY', P .. 'rk:' .. job.type, job.limit, 1) end
+    note_start(job, limits)
+    local noted, ttl = job.dependents, job.ttl
+    if job.index > 0 then noted, ttl = unpack(call('HMGET', P .. 'j:' .. job.chain, 'dependents', 'ttl')) end
+    answer[#answer + 1] = {
+        job.id, job.type, job.chain, job.chain_type, job.index, job.priority, job.attempt, job.uncounted, job.expired,
+        job.blockers, noted and 1 or 0,
+        input, text(job.created or 0), text(job.due), text(job.started), job.trace or false, ttl and text(ttl) or false,
+    }
+end
+
+-- Claim from a rank on, as many as are wanted still.
+local function claim_from(first)
+    local sources, left = sources_from(first, asked.limit + 1 - #answer)
+    while #answer <= asked.limit do
+        local chosen, head
+        for _, source in ipairs(sources) do
+            local job = left[source.type] > 0 and source.of.head()
+            if job and (not head or better(job, source, head, chosen, first)) then chosen, head = source, job end
+        end
+        if not head then break end
+        local input = call('GET', P .. 'i:' .. head.id)
+        bytes = bytes + (input and #input or 0)
+        cut = bytes > asked.max_bytes and #answer > 1
+        if cut then break end
+        local rank = standing(head, first)
+        chosen.turns[rank] = (chosen.turns[rank] or 0) + 1
+        left[chosen.type] = left[chosen.type] - 1
+        chosen.of.take(head)
+        lease(head, input)
+    end
+end
+
+if asked.after then claim_from(asked.after + 1) end
+if #answer <= asked.limit and not cut then claim_from(nil) end
+if #answer > 1 then call('SADD', P .. 'holders', asked.holder) end
+if BUDGET <= 0 and not cut then answer[1] = 1 end
+return packed(answer)
+
+-- name: next_due
+-- Microseconds until the next job of these types is due; -1 when none is scheduled. ARGV[1]: list of types.
+
+local next_at
+for _, type in ipairs(given(1)) do
+    if call('HEXISTS', P .. 'paused', type) == 0 then
+        if tonumber(call('HGET', P .. 'n:' .. type, 'ready') or 0) > 0 then return '0' end
+        local first = call('ZRANGE', P .. 'sched:' .. type, 0, 0, 'WITHSCORES')
+        if first[2] then next_at = math.min(next_at or 1 / 0, tonumber(first[2])) end
+    end
+end
+return next_at and text(math.max(0, next_at - NOW)) or '-1'
+
+-- name: release
+-- Give back jobs that were claimed and not started, to the front. ARGV[1]: list of {id, token}. How many there were.
+
+local asked, released = given(1), 0
+for at = #asked, 1, -1 do
+    local job = load(asked[at][1])
+    if holds(job, asked[at][2]) then
+        give_back(job)
+        released = released + 1
+    end
+end
+return released
+
+-- name: release_claim
+-- Give back all that one claim took, when its answer was lost. ARGV[1]: {holder, token}. How many there were.
+
+local asked, released = given(1), 0
+local entries = call('LRANGE', P .. 'p:' .. asked.holder, 0, -1)
+for at = #entries, 1, -1 do
+    local job = load(entries[at]:match('^%d+:%d+:(.*)$'))
+    if holds(job, asked.token) then
+        give_back(job)
+        released = released + 1
+    end
+end
+return released
+
+-- name: renew
+-- Extend leases that still hold. ARGV[1]: list of {id, token, microseconds, progress if there is news}. Answers with 1 or 0 for each.
+
+local answer = {}
+for at, asked in ipairs(given(1)) do
+    local job = load(asked[1])
+    answer[at] = 0
+    if holds(job, asked[2]) then
+        put(job, {leased = NOW + asked[3], progress = asked[4]})
+        call('ZADD', P .. 'lease:' .. job.type, job.leased, job.id)
+        answer[at] = 1
+    end
+end
+return answer

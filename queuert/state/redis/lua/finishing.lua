@@ -1,0 +1,201 @@
+-- name: finish
+-- End attempts of many kinds, each while its token holds the job. ARGV[1]: list of endings; ARGV[2...]: payloads.
+-- Answers with {id, why it was lost or '', types that became due} for each.
+
+local UNCOUNTED = {interrupt = 1, wait = 1}
+
+-- A script is not rolled back: all endings are looked at before anything of any is written. `new` and `chains` are the
+-- ids of the jobs, and of the chains, that the endings before create.
+local new, chains = {}, {}
+
+local function taken(id)
+    if new[id] then return true end
+    new[id] = true
+    return call('EXISTS', P .. 'j:' .. id) == 1
+end
+
+local function unknown(chain)
+    return not chains[chain] and stands_open(chain) == nil
+end
+
+-- Whether the ending's new jobs can be written; a refusal if not.
+local function refused(ending)
+    for _, start in ipairs(ending.starts or {}) do
+        if taken(start.id) then return refusal('id_conflict', start.id) end
+        chains[start.id] = true
+    end
+    for _, chain in ipairs(ending.blockers or {}) do
+        if unknown(chain) then return refusal('chain_not_found', chain) end
+    end
+    local following = ending.continuation
+    if not following then return nil end
+    if taken(following.id) then return refusal('id_conflict', following.id) end
+    for _, chain in ipairs(following.blockers or {}) do
+        if unknown(chain) then return refusal('chain_not_found', chain) end
+    end
+    return nil
+end
+
+-- The first refusal of endings that would be written, in their order. Only new jobs and blockers can be refused, and of
+-- several endings by one lease only the first counts.
+local function first_refused(endings)
+    local first_of_lease = {}
+    for at, ending in ipairs(endings) do
+        local lease = ending.token .. ending.id
+        first_of_lease[lease] = first_of_lease[lease] or at
+        if (ending.continuation or ending.blockers) and first_of_lease[lease] == at
+            and holds(load(ending.id), ending.token)
+        then
+            local answer = refused(ending)
+            if answer then return answer end
+        end
+    end
+    return nil
+end
+
+-- The payloads that an attempt leaves behind.
+local function keep(job, ending)
+    if ending.output then call('SET', P .. 'o:' .. job.id, ARGV[ending.output]) end
+    if ending.error then
+        call('SET', P .. 'e:' .. job.id, ARGV[ending.error])
+    elseif job.attempt > 1 then
+        call('DEL', P .. 'e:' .. job.id)
+    end
+end
+
+local function first_of(job)
+    return job.index == 0 and job or load(job.chain)
+end
+
+local function wait_for(job, ending, changes, readied)
+    for _, start in ipairs(ending.starts or {}) do
+        local started = write_job(start, NOW)
+        if started.status ~= 'blocked' then readied[started.type] = true end
+    end
+    local added, open = add_blockers(job, job.blockers, ending.blockers or {})
+    changes.blockers = job.blockers + added
+    changes.open = job.open + open
+    changes.due = NOW
+    move(job, open > 0 and 'blocked' or 'ready', changes)
+    if open == 0 then readied[job.type] = true end
+end
+
+local function go_on(job, ending, changes, readied)
+    changes.finished = NOW
+    changes.next = ending.continuation.id
+    move(job, 'continued', changes)
+    local following = write_job(ending.continuation, NOW, job)
+    if following.status ~= 'blocked' then readied[following.type] = true end
+end
+
+local function try_again(job, ending, changes, readied)
+    local front = ending.kind == 'interrupt'
+    if not front then changes.due = NOW + (ending.delay or 0) end
+    move(job, (ending.delay or 0) > 0 and 'scheduled' or 'ready', changes, front)
+    readied[job.type] = true
+end
+
+local function close(job, ending, changes, readied)
+    local first, status = first_of(job), ENDED[ending.kind]
+    local of_chain = closing(first, status, ending.ttl)
+    changes.finished = NOW
+    if first == job then
+        for name, value in pairs(of_chain) do changes[name] = value end
+    else
+        put(first, of_chain)
+    end
+    move(job, status, changes)
+    release_waiting(first, status, readied)
+end
+
+local WRITE = {
+    wait = wait_for, continue = go_on, retry = try_again, interrupt = try_again,
+    complete = close, fail = close, cancel = close,
+}
+
+local endings, answer = given(1), {}
+local no = first_refused(endings)
+if no then return no end
+for at, ending in ipairs(endings) do
+    local job = load(ending.id)
+    if not holds(job, ending.token) then
+        answer[at] = {ending.id, lost_reason(job, ending.token, ending.kind), {}}
+    else
+        local readied = {}
+        local changes = {uncounted = job.uncounted + (UNCOUNTED[ending.kind] or 0)}
+        if ending.crashed then changes.expired = job.expired + 1 end
+        if changes.uncounted == job.uncounted then changes.uncounted = nil end
+        keep(job, ending)
+        WRITE[ending.kind](job, ending, changes, readied)
+        answer[at] = {ending.id, '', listed(readied)}
+    end
+end
+return packed(answer)
+
+-- name: reap
+-- Turn expired leases into failed attempts. ARGV[1]: {policies: [...], limit, seed}.
+-- Answers with the microseconds until the next lease expires (-1: none) and what was reaped.
+
+local asked = given(1)
+math.randomseed(asked.seed)
+
+local function pause_after(policy, counted)
+    if policy.initial == 0 then return 0 end
+    local base = policy.maximum
+    if (counted - 1) * math.log(policy.multiplier) <= 100 then
+        base = math.min(base, policy.initial * policy.multiplier ^ (counted - 1))
+    end
+    return math.floor(base * (1 + policy.jitter * math.random()) * 1000000)
+end
+
+local function message(job, again, expirations, policy)
+    local said = 'the lease of worker ' .. (job.holder or '?') .. ' expired'
+    if again then return said .. ': it crashed, froze or lost the database' end
+    if expirations >= policy.max_crashes then
+        return said .. ', for the ' .. text(expirations) .. '. time: the job may be what kills its workers'
+    end
+    return said .. ' on the last attempt'
+end
+
+local function reap_one(job, policy)
+    local counted, expirations = job.attempt - job.uncounted, job.expired + 1
+    local again = counted < policy.max_attempts and expirations < policy.max_crashes
+    local pause = again and pause_after(policy, counted) or 0
+    local status = not again and 'failed' or (pause > 0 and 'scheduled' or 'ready')
+    local changes = {expired = expirations, token = false}
+    if pause > 0 then changes.due = NOW + pause end
+    if not again then changes.finished = NOW end
+    local error = {kind = 'lease_expired', message = message(job, again, expirations, policy)}
+    call('SET', P .. 'e:' .. job.id, cjson.encode(error))
+    move(job, status, changes, true)
+    local readied = {}
+    if again then
+        readied[job.type] = true
+    else
+        close_chain(job.index == 0 and job or load(job.chain), 'failed', readied)
+    end
+    return {job.id, job.type, job.chain, status, job.attempt, job.holder or false, listed(readied)}
+end
+
+local answer, next_expiry = {}, nil
+for _, policy in ipairs(asked.policies) do
+    local leases, left = P .. 'lease:' .. policy.type, asked.limit - #answer
+    for _, id in ipairs(call('ZRANGEBYSCORE', leases, '-inf', text(NOW), 'LIMIT', 0, left)) do
+        local job = load(id)
+        if job and job.status == 'running' then
+            answer[#answer + 1] = reap_one(job, policy)
+        else
+            call('ZREM', leases, id)
+        end
+    end
+    local first = call('ZRANGE', leases, 0, 0, 'WITHSCORES')
+    if first[2] then next_expiry = math.min(next_expiry or 1 / 0, tonumber(first[2])) end
+end
+return {next_expiry and text(math.max(0, next_expiry - NOW)) or '-1', answer}
+
+-- name: lost_reasons
+-- Why leases do not hold their jobs. ARGV[1]: list of {id, token}. '' for those that do, or that ended theirs.
+
+local answer = {}
+for at, asked in ipairs(given(1)) do answer[at] = lost_reason(load(asked[1]), asked[2]) end
+return answer

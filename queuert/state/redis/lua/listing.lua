@@ -1,0 +1,257 @@
+-- name: counts
+-- Jobs by type and status. ARGV[1]: list of types, all if empty. The numbers are kept, so they are exact and cheap.
+-- Answers with {type, status, count, microseconds since the oldest became due or -1} for each.
+
+local function oldest(type, status)
+    if status == 'ready' then
+        local since
+        for _, rank in ipairs(call('ZRANGE', P .. 'ranks:' .. type, 0, -1)) do
+            local list = P .. 'w:' .. rank .. ':' .. type
+            local entry = call('LINDEX', list, 0)
+            while entry and BUDGET > 0 and not still_waits(entry) do
+                BUDGET = BUDGET - 1
+                call('LPOP', list)
+                entry = call('LINDEX', list, 0)
+            end
+            local due = entry and entry:match('^%d+:(%d+):')
+            if due then since = math.min(since or 1 / 0, tonumber(due)) end
+        end
+        local first = call('ZRANGE', P .. 'sched:' .. type, 0, 0, 'WITHSCORES')
+        if first[2] and tonumber(first[2]) <= NOW then since = math.min(since or 1 / 0, tonumber(first[2])) end
+        return since
+    end
+    if status == 'scheduled' then
+        local first = call('ZRANGEBYSCORE', P .. 'sched:' .. type, '(' .. text(NOW), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+        return first[2] and tonumber(first[2])
+    end
+    return nil
+end
+
+local types = given(1)
+if #types == 0 then types = call('SMEMBERS', P .. 'types') end
+table.sort(types)
+local answer, seen = {}, {}
+for _, type in ipairs(types) do
+    if not seen[type] then
+        seen[type] = true
+        local found = {}
+        local flat = call('HGETALL', P .. 'n:' .. type)
+        for at = 1, #flat, 2 do found[flat[at]] = tonumber(flat[at + 1]) end
+        local due = call('ZCOUNT', P .. 'sched:' .. type, '-inf', text(NOW))
+        found.ready = (found.ready or 0) + due
+        found.scheduled = (found.scheduled or 0) - due
+        local statuses = {}
+        for status in pairs(found) do statuses[#statuses + 1] = status end
+        table.sort(statuses)
+        for _, status in ipairs(statuses) do
+            if found[status] > 0 then
+                local since = oldest(type, status)
+                answer[#answer + 1] = {type, status, found[status], since and text(math.max(0, NOW - since)) or '-1'}
+            end
+        end
+    end
+end
+return answer
+
+-- name: get_blockers
+-- The chains that a job waits for, or waited for, in order. ARGV[1]: {id}.
+
+local answer = {}
+for _, chain in ipairs(call('ZRANGE', P .. 'bl:' .. given(1)[1], 0, -1)) do
+    local first = load(chain)
+    if first then
+        local tail = tail_of(chain)
+        answer[#answer + 1] = {
+            chain, first.type, first.chain_status, tail.type,
+            first.chain_status == 'completed' and call('GET', P .. 'o:' .. tail.id) or false,
+            call('GET', P .. 'e:' .. tail.id),
+        }
+    end
+end
+return answer
+
+-- name: get_chains
+-- Read chains. ARGV[1]: {ids, expired, portion}: with those that have expired, or as if they were gone. Answers for each
+-- with its first job's facts and its last one's ending. With a portion, in bytes, only with those that have closed, as
+-- many as fit, one at least; of the others with the status alone.
+
+local answer = {}
+local asked = given(1)
+local size = 0
+for at, id in ipairs(asked.ids) do
+    local first = load(id)
+    if not is_first(first) or (has_expired(first) and not asked.expired) then
+        answer[at] = 0
+    elseif asked.portion and (first.chain_status == 'open' or size >= asked.portion) then
+        answer[at] = first.chain_status
+    else
+        local tail = tail_of(id)
+        answer[at] = {
+            id, first.type, first.chain_status, call('GET', P .. 'i:' .. id), call('GET', P .. 'o:' .. tail.id),
+            call('GET', P .. 'e:' .. tail.id), tail.type, text(first.created),
+            first.closed and text(first.closed) or false, tail.id,
+            first.expires and text(first.expires) or false, call('GET', P .. 'a:' .. id),
+        }
+        for _, payload in ipairs({4, 5, 6, 12}) do size = size + #(answer[at][payload] or '') end
+    end
+end
+return answer
+
+-- name: get_jobs
+-- Read jobs. ARGV[1]: list of ids. Answers with the time and, for each, its id, hash, input, output and error.
+
+local answer = {text(NOW)}
+for _, id in ipairs(given(1)) do
+    local flat = call('HGETALL', P .. 'j:' .. id)
+    answer[#answer + 1] = #flat == 0 and 0
+        or {id, flat, call('GET', P .. 'i:' .. id), call('GET', P .. 'o:' .. id), call('GET', P .. 'e:' .. id)}
+end
+return answer
+
+-- name: list_by_time
+-- Ids by the time of creation, among some types. ARGV[1]: {types, since, before, after: {time, id}, oldest_first,
+-- limit, chains, statuses, attributes}. Looks at up to `scan` entries; answers with where it stopped and {time, id} of those that fit.
+
+local asked = given(1)
+local types = asked.types or call('SMEMBERS', P .. 'types')
+local statuses
+if asked.statuses then
+    statuses = {}
+    for _, status in ipairs(asked.statuses) do statuses[status] = true end
+end
+
+-- Whether one entry comes before another in the order asked.
+local function earlier(one, other)
+    if one[1] ~= other[1] then
+        if asked.oldest_first then return one[1] < other[1] end
+        return one[1] > other[1]
+    end
+    if asked.oldest_first then return one[2] < other[2] end
+    return one[2] > other[2]
+end
+
+local place = asked.after and {tonumber(asked.after[1]), asked.after[2]}
+local CHUNK = 50
+
+-- The entries of one sorted set in the order asked, from the place on.
+local function entries_of(key)
+    local low = asked.since and tonumber(asked.since) or 0
+    local high = asked.before and tonumber(asked.before) - 1 or 2 ^ 53
+    if place and asked.oldest_first then low = math.max(low, place[1]) end
+    if place and not asked.oldest_first then high = math.min(high, place[1]) end
+    local offset, chunk, at, finished = 0, {}, 1, false
+    local function following()
+        while true do
+            if not chunk[at] then
+                if finished then return nil end
+                if asked.oldest_first then
+                    chunk = call('ZRANGEBYSCORE', key, text(low), text(high), 'WITHSCORES', 'LIMIT', offset, CHUNK)
+                else
+                    chunk = call('ZREVRANGEBYSCORE', key, text(high), text(low), 'WITHSCORES', 'LIMIT', offset, CHUNK)
+                end
+                offset, at, finished = offset + CHUNK, 1, #chunk < 2 * CHUNK
+            end
+            if not chunk[at] then return nil end
+            local entry = {tonumber(chunk[at + 1]), chunk[at]}
+            at = at + 2
+            if not place or earlier(place, entry) then return entry end
+        end
+    end
+    return following
+end
+
+local wanted_types
+if asked.types then
+    wanted_types = {}
+    for _, type in ipairs(asked.types) do wanted_types[type] = true end
+end
+
+-- Whether a chain has all the attributes that are asked for.
+local function has_attributes(id)
+    for _, one in ipairs(asked.attributes) do
+        if not call('ZSCORE', P .. 'at:' .. pair(one[1], one[2]), id) then return false end
+    end
+    return not wanted_types or wanted_types[call('HGET', P .. 'j:' .. id, 'type')]
+end
+
+local function fits(id)
+    if asked.attributes and not has_attributes(id) then return false end
+    if not asked.chains then
+        if not statuses then return true end
+        local found = call('HMGET', P .. 'j:' .. id, 'status')
+        return statuses[found[1]]
+    end
+    local found = call('HMGET', P .. 'j:' .. id, 'chain_status')
+    return found[1] and (not statuses or statuses[found[1]])
+end
+
+local sources, seen = {}, {}
+
+local function add_source(key)
+    if seen[key] then return end
+    seen[key] = true
+    local following = entries_of(key)
+    local head = following()
+    if head then sources[#sources + 1] = {head = head, following = following} end
+end
+
+if asked.attributes then
+    add_source(P .. 'at:' .. pair(unpack(asked.attributes[1])))
+else
+    for _, type in ipairs(types) do add_source(P .. 'ix:' .. type) end
+end
+
+local found, looked, last = {}, 0, nil
+while #found < asked.limit and looked < asked.scan and #sources > 0 do
+    local best = 1
+    for at = 2, #sources do
+        if earlier(sources[at].head, sources[best].head) then best = at end
+    end
+    last = sources[best].head
+    looked = looked + 1
+    if fits(last[2]) then found[#found + 1] = {text(last[1]), last[2]} end
+    sources[best].head = sources[best].following()
+    if not sources[best].head then table.remove(sources, best) end
+end
+local more = #sources > 0 and #found < asked.limit
+return {more and {text(last[1]), last[2]} or 0, found}
+
+-- name: list_members
+-- Ids of a chain's jobs by their index, or of the jobs that a chain blocks by id.
+-- ARGV[1]: {chain, blocked, after, oldest_first, limit}. Answers with {key, id} for each.
+
+local asked = given(1)
+local answer = {}
+if asked.blocked then
+    local key, ids = P .. 'bb:' .. asked.chain, nil
+    if asked.oldest_first then
+        ids = call('ZRANGEBYLEX', key, asked.after and '(' .. asked.after or '-', '+', 'LIMIT', 0, asked.limit)
+    else
+        ids = call('ZREVRANGEBYLEX', key, asked.after and '(' .. asked.after or '+', '-', 'LIMIT', 0, asked.limit)
+    end
+    for at, id in ipairs(ids) do answer[at] = {'', id} end
+    return answer
+end
+local key, after = P .. 'c:' .. asked.chain, asked.after
+if call('EXISTS', key) == 0 then
+    local alone = is_first(load(asked.chain))
+    local behind = not after or (asked.oldest_first and after < 0) or (not asked.oldest_first and after > 0)
+    return alone and behind and {{'0', asked.chain}} or {}
+end
+local flat
+if asked.oldest_first then
+    flat = call('ZRANGEBYSCORE', key, after and '(' .. after or '-inf', '+inf', 'WITHSCORES', 'LIMIT', 0, asked.limit)
+else
+    flat = call('ZREVRANGEBYSCORE', key, after and '(' .. after or '+inf', '-inf', 'WITHSCORES', 'LIMIT', 0, asked.limit)
+end
+for at = 1, #flat, 2 do answer[#answer + 1] = {flat[at + 1], flat[at]} end
+return answer
+
+-- name: standing
+-- Why a lease does not hold its job now; '' where it does. ARGV[1]: {id, token}.
+
+local asked = given(1)
+local job = load(asked[1])
+if holds(job, asked[2]) then return '' end
+local reason = lost_reason(job, asked[2])
+return reason == '' and 'already_completed' or reason

@@ -1,0 +1,243 @@
+-- name: cancel_chains
+-- Close open chains as cancelled. ARGV[1]: list of ids; ARGV[2]: the error, as stored.
+
+local ids = given(1)
+local chains, missing = chains_of(ids)
+if missing then return refusal('chain_not_found', missing) end
+local done, told_of, answer = {}, {}, {}
+for at, id in ipairs(ids) do
+    if not done[id] then
+        local first = load(id)
+        local tail = tail_of(id)
+        if first.chain_status ~= 'open' then
+            done[id] = met(first, tail, tail.status, first.chain_status, false)
+        else
+            local met_as, readied = tail.status, {}
+            end_outside(tail, 'cancelled', {})
+            call('SET', P .. 'e:' .. tail.id, ARGV[2])
+            close_chain(tail.id == id and tail or first, 'cancelled', readied)
+            done[id] = met(first, tail, met_as, 'cancelled', true, fresh(readied, told_of))
+        end
+    end
+    answer[at] = done[id]
+end
+return answer
+
+-- name: complete_chains
+-- End the last jobs of chains over their heads, all or none. ARGV[1]: list of {chain, tail, output, continuation};
+-- ARGV[2...]: payloads.
+
+local asked, ids, fits = given(1), {}, true
+for at, one in ipairs(asked) do ids[at] = one.chain end
+local chains, missing = chains_of(ids)
+if missing then return refusal('chain_not_found', missing) end
+for _, one in ipairs(asked) do
+    local chain = chains[one.chain]
+    fits = fits and chain.first.chain_status == 'open' and chain.tail.id == one.tail
+end
+local answer = {}
+if not fits then
+    for at, one in ipairs(asked) do
+        local chain = chains[one.chain]
+        answer[at] = met(chain.first, chain.tail, chain.tail.status, chain.first.chain_status, false)
+    end
+    return answer
+end
+local new = {}
+for _, one in ipairs(asked) do
+    local following = one.continuation
+    if following then
+        if new[following.id] or load(following.id) then return refusal('id_conflict', following.id) end
+        new[following.id] = true
+        local absent = missing_blocker(following)
+        if absent then return refusal('chain_not_found', absent) end
+    end
+end
+local told_of = {}
+for at, one in ipairs(asked) do
+    local first, tail, readied = chains[one.chain].first, load(one.tail), {}
+    if tail.id == first.id then first = tail end
+    local met_as, following = tail.status, one.continuation
+    if following then
+        end_outside(tail, 'continued', {next = following.id})
+        if one.output then call('SET', P .. 'o:' .. tail.id, ARGV[one.output]) end
+        local started = write_job(following, NOW, tail)
+        if started.status ~= 'blocked' then readied[started.type] = true end
+    else
+        end_outside(tail, 'completed', {})
+        call('SET', P .. 'o:' .. tail.id, ARGV[one.output])
+        close_chain(first.id == tail.id and tail or load(first.id), 'completed', readied)
+    end
+    answer[at] = met(first, tail, met_as, following and 'open' or 'completed', true, fresh(readied, told_of))
+end
+return answer
+
+-- name: delete_chains
+-- Delete chains with all their jobs, all or none. ARGV[1]: {ids, cascade}.
+-- Answers with the deleted chains, in the order asked and then by id, and with the jobs that were running.
+
+local asked = given(1)
+
+local doomed, order, left = {}, {}, {}
+for _, id in ipairs(asked.ids) do
+    if not doomed[id] and is_first(load(id)) then
+        doomed[id] = true
+        order[#order + 1] = id
+        left[#left + 1] = id
+    end
+end
+local further = {}
+while asked.cascade and #left > 0 do
+    for _, id in ipairs(jobs_of(table.remove(left))) do
+        for _, chain in ipairs(call('ZRANGE', P .. 'bl:' .. id, 0, -1)) do
+            if not doomed[chain] then
+                doomed[chain] = true
+                further[#further + 1] = chain
+                left[#left + 1] = chain
+            end
+        end
+    end
+end
+table.sort(further)
+for _, id in ipairs(further) do order[#order + 1] = id end
+
+local references = {}
+for _, chain in ipairs(order) do
+    for _, id in ipairs(call('ZRANGE', P .. 'bb:' .. chain, 0, -1)) do
+        local job = load(id)
+        if job and not doomed[job.chain] then
+            references[#references + 1] = chain
+            references[#references + 1] = id
+        end
+    end
+end
+if #references > 0 then return refusal('referenced', cjson.encode(references)) end
+
+local running = {}
+
+for _, chain in ipairs(order) do delete_chain(chain, running) end
+return {order, running}
+
+-- name: retry_chains
+-- Open failed and cancelled chains again, all or none. ARGV[1]: list of ids.
+
+local ids = given(1)
+local chains, missing = chains_of(ids)
+if missing then return refusal('chain_not_found', missing) end
+for id, chain in pairs(chains) do
+    local status = chain.first.chain_status
+    if status == 'open' or status == 'completed' then return refusal('not_retriable', id, status) end
+end
+
+-- Jobs that had been let go by the chain, and still wait for others, wait for it again.
+local function reopen(first)
+    call('ZREM', closed_key(first, first.chain_status), first.id)
+    call('ZREM', P .. 'expires', first.id)
+    put(first, {chain_status = 'open', closed = false, expires = false})
+    if first.dedup then call('ZADD', dedup_key(first, 'do'), first.created, first.id) end
+    for _, id in ipairs(call('ZRANGE', P .. 'bb:' .. first.id, 0, -1)) do
+        local job = load(id)
+        if job and job.status == 'blocked' and call('SADD', P .. 'bo:' .. id, first.id) == 1 then
+            put(job, {open = job.open + 1})
+        end
+    end
+end
+
+local function try_again(job)
+    local open = 0
+    call('DEL', P .. 'bo:' .. job.id)
+    for _, chain in ipairs(call('ZRANGE', P .. 'bl:' .. job.id, 0, -1)) do
+        if stands_open(chain) then open = open + call('SADD', P .. 'bo:' .. job.id, chain) end
+    end
+    move(job, resting_status(NOW, open), {
+        due = NOW, finished = false, uncounted = job.attempt, expired = 0, token = false, open = open,
+    })
+    return open
+end
+
+for _, chain in pairs(chains) do reopen(chain.first) end
+local done, answer = {}, {}
+for at, id in ipairs(ids) do
+    if not done[id] then
+        local tail = load(chains[id].tail.id)
+        local met_as = tail.status
+        local open = try_again(tail)
+        done[id] = met(chains[id].first, tail, met_as, 'open', true, open == 0 and {[tail.type] = true} or {})
+    end
+    answer[at] = done[id]
+end
+return answer
+
+-- name: trigger_jobs
+-- Make scheduled jobs due now, all or none. ARGV[1]: list of ids. Answers with {id, type} for each.
+
+local ids, answer = given(1), {}
+for at, id in ipairs(ids) do
+    local job = load(id)
+    if not job then return refusal('job_not_found', id) end
+    if job.status ~= 'scheduled' and job.status ~= 'ready' then return refusal('not_triggerable', id, job.status) end
+    answer[at] = {id, job.type}
+end
+for _, id in ipairs(ids) do
+    local job = load(id)
+    if job.status == 'scheduled' then move(job, 'ready', {due = math.min(job.due, NOW)}) end
+end
+return answer
+
+-- name: sweep
+-- Release blocked jobs all of whose blockers have closed. ARGV[1]: {cursor, limit, seed}: looks at so many, by id.
+-- Without a cursor, what holders and lists are left with is mended first.
+-- Answers with where to go on ('' at the end) and {id, type} of those released.
+
+local asked = given(1)
+if not asked.cursor then
+    math.randomseed(asked.seed)
+    for _, holder in ipairs(call('SMEMBERS', P .. 'holders')) do mend_holder(holder) end
+    for _, type in ipairs(call('SMEMBERS', P .. 'types')) do compact(type) end
+end
+local from = asked.cursor and '(' .. asked.cursor or '-'
+local ids = call('ZRANGEBYLEX', P .. 'blocked', from, '+', 'LIMIT', 0, asked.limit)
+local released = {}
+for _, id in ipairs(ids) do
+    local job, open = load(id), false
+    if job then
+        for _, chain in ipairs(call('ZRANGE', P .. 'bl:' .. id, 0, -1)) do
+            open = open or stands_open(chain)
+        end
+        if not open then
+            call('DEL', P .. 'bo:' .. id)
+            local due = math.max(job.due, NOW)
+            move(job, resting_status(job.due, 0), {open = 0, due = due})
+            released[#released + 1] = {id, job.type}
+        end
+    else
+        call('ZREM', P .. 'blocked', id)
+    end
+end
+return {#ids == asked.limit and ids[#ids] or '', released}
+
+-- name: pause_types
+-- Claim no more jobs of some types. ARGV[1]: list of types; ARGV[2]: the reason, if there is one.
+-- A type that is paused stays so since then, and keeps its reason unless there is another.
+
+for _, type in ipairs(given(1)) do
+    local stored = call('HGET', P .. 'paused', type)
+    local pause = stored and cjson.decode(stored) or {at = text(NOW)}
+    pause.reason = ARGV[2] or pause.reason
+    call('HSET', P .. 'paused', type, cjson.encode(pause))
+end
+return 1
+
+-- name: paused_types
+-- The paused types, each followed by what is stored of it.
+
+return call('HGETALL', P .. 'paused')
+
+-- name: resume_types
+-- Claim jobs of some types again. ARGV[1]: list of types. Answers with those that were paused.
+
+local resumed = {}
+for _, type in ipairs(given(1)) do
+    if call('HDEL', P .. 'paused', type) == 1 then resumed[#resumed + 1] = type end
+end
+return resumed

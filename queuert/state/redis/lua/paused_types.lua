@@ -1,3 +1,0 @@
--- The paused types, each followed by what is stored of it.
-
-return call('HGETALL', P .. 'paused')

@@ -1,0 +1,64 @@
+-- name: retire
+-- Delete closed chains past their end. ARGV[1]: {policies, limit, phase, stayed}: first those that have expired, then
+-- by each policy ({type, status, age, count}) those that it does not keep, oldest first.
+-- What must stay is passed over: `stayed` says how many of the phase so far. Answers with where to go on and the ids.
+
+local asked, retired, looked = given(1), {}, 0
+local phase, stayed = asked.phase, asked.stayed
+
+local function retire(chain)
+    if still_needed(chain) then return false end
+    retire_chain(chain)
+    retired[#retired + 1] = chain
+    return true
+end
+
+-- Look at the chain that follows; false at the end of the phase.
+local function expired()
+    local id = call('ZRANGEBYSCORE', P .. 'expires', '-inf', text(NOW), 'LIMIT', stayed, 1)[1]
+    if not id then return false end
+    if not retire(id) then stayed = stayed + 1 end
+    return true
+end
+
+local function not_kept(policy)
+    local key = P .. 'closed:' .. pair(policy.type, policy.status)
+    local id = call('ZRANGE', key, stayed, stayed)[1]
+    local first = id and load(id)
+    if not first then return false end
+    local newer = call('ZCARD', key) - stayed - 1
+    local too_many = policy.count and newer >= policy.count
+    if not too_many and (not policy.age or first.created > NOW - policy.age) then return false end
+    local goes = too_many or first.closed <= NOW - policy.age
+    if first.expires or not goes or not retire(id) then stayed = stayed + 1 end
+    return true
+end
+
+while phase <= #asked.policies and looked < asked.limit do
+    local more
+    if phase == 0 then more = expired() else more = not_kept(asked.policies[phase]) end
+    if more then
+        looked = looked + 1
+    else
+        phase, stayed = phase + 1, 0
+    end
+end
+return {phase <= #asked.policies and {phase, stayed} or 0, retired}
+
+-- name: update_result_ttl
+-- Let closed chains expire so long from now. ARGV[1]: {ids, ttl}. Answers with what became of each.
+
+local asked, answer = given(1), {}
+for at, id in ipairs(asked.ids) do
+    local first = load(id)
+    if not is_first(first) or has_expired(first) then
+        answer[at] = 'not_found'
+    elseif first.chain_status == 'open' then
+        answer[at] = 'open'
+    else
+        put(first, {expires = NOW + asked.ttl})
+        call('ZADD', P .. 'expires', first.expires, id)
+        answer[at] = 'updated'
+    end
+end
+return answer

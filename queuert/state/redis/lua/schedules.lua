@@ -1,0 +1,70 @@
+-- name: delete_schedules
+-- Delete recurring schedules. ARGV[1]: list of names. How many there were.
+
+local deleted = 0
+for _, name in ipairs(given(1)) do deleted = deleted + call('HDEL', P .. 'schedules', name) end
+return deleted
+
+-- name: fire_schedule
+-- Start the chains of a due schedule and move it on, if its next tick still is the one given.
+-- ARGV[1]: {name, tick, next_at, jobs}; ARGV[2...]: their inputs. Chains that exist are left as they are; where a job of
+-- another type has the id, the chain gets the id that is given besides. 0: not fired.
+
+local asked = given(1)
+local stored = call('HGET', P .. 'schedules', asked.name)
+if not stored then return 0 end
+local schedule = cjson.decode(stored)
+if schedule.paused or schedule.next_at ~= asked.tick then return 0 end
+schedule.next_at = asked.next_at
+schedule.last_at = asked.last_at or schedule.last_at
+call('HSET', P .. 'schedules', asked.name, cjson.encode(schedule))
+local answer = {}
+for at, new in ipairs(asked.jobs) do
+    local found = load(new.id)
+    if found and found.type ~= new.type then
+        new.id = new.beside
+        found = nil
+    end
+    answer[at] = told(found or write_job(new, NOW + at - 1), found ~= nil)
+end
+return packed(answer)
+
+-- name: list_schedules
+-- All recurring schedules and the time. Answers with the time and what is stored of each.
+
+local answer = {text(NOW)}
+for _, stored in ipairs(call('HVALS', P .. 'schedules')) do answer[#answer + 1] = stored end
+return answer
+
+-- name: pause_schedules
+-- Pause recurring schedules, or let them go on. ARGV[1]: {names, paused}. How many there are of these names.
+
+local asked, found = given(1), 0
+for _, name in ipairs(asked.names) do
+    local stored = call('HGET', P .. 'schedules', name)
+    if stored then
+        local schedule = cjson.decode(stored)
+        schedule.paused = asked.paused
+        call('HSET', P .. 'schedules', name, cjson.encode(schedule))
+        found = found + 1
+    end
+end
+return found
+
+-- name: put_schedules
+-- Write recurring schedules by name. ARGV[1]: list of schedules. One that is there keeps its pause and its latest tick;
+-- if its times are the same, also its next tick.
+
+for _, new in ipairs(given(1)) do
+    local key, name = P .. 'schedules', new.name
+    local stored = call('HGET', key, name)
+    if stored then
+        local old = cjson.decode(stored)
+        new.paused, new.last_at = old.paused, old.last_at
+        if old.cron == new.cron and old.every == new.every and old.time_zone == new.time_zone then
+            new.next_at = old.next_at
+        end
+    end
+    call('HSET', key, name, cjson.encode(new))
+end
+return #given(1)

@@ -1,0 +1,35 @@
+-- name: beat_worker
+-- Note that a worker is alive. ARGV[1]: {ttl, uptime, record}. Those whose time is over are forgotten by the way.
+--
+-- workers HASH what each told last; workers:until ZSET when it is over
+
+local asked = given(1)
+local id, record = asked.record.id, asked.record
+local stored = call('HGET', P .. 'workers', id)
+record.started_at = stored and cjson.decode(stored).started_at or text(NOW - asked.uptime)
+record.seen_at = text(NOW)
+call('HSET', P .. 'workers', id, cjson.encode(record))
+call('ZADD', P .. 'workers:until', NOW + asked.ttl, id)
+for _, other in ipairs(call('ZRANGEBYSCORE', P .. 'workers:until', '-inf', text(NOW), 'LIMIT', 0, 100)) do
+    if other ~= id then
+        call('ZREM', P .. 'workers:until', other)
+        call('HDEL', P .. 'workers', other)
+    end
+end
+return 1
+
+-- name: forget_worker
+-- Forget a worker that has stopped. ARGV[1]: {id}.
+
+local id = given(1)[1]
+call('ZREM', P .. 'workers:until', id)
+return call('HDEL', P .. 'workers', id)
+
+-- name: list_workers
+-- What the live workers told last.
+
+local answer = {}
+for at, id in ipairs(call('ZRANGEBYSCORE', P .. 'workers:until', '(' .. text(NOW), '+inf')) do
+    answer[at] = call('HGET', P .. 'workers', id)
+end
+return answer

@@ -1,2 +1,0 @@
--- The jobs of a chain.
-SELECT id, status FROM queuert_job WHERE chain_id = :id

@@ -1,2 +1,0 @@
--- A schedule; its chains stay.
-DELETE FROM queuert_schedule WHERE name = :name

@@ -1,2 +1,0 @@
--- A worker that has stopped.
-DELETE FROM queuert_worker WHERE id = :id

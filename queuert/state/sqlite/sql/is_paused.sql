@@ -1,2 +1,0 @@
--- Whether nothing is claimed of a type.
-SELECT 1 FROM queuert_paused_type WHERE type = :type

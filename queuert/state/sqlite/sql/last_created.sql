@@ -1,2 +1,0 @@
--- When the newest job was created.
-SELECT max(created_at) FROM queuert_job

@@ -1,2 +1,0 @@
--- The newest hint.
-SELECT coalesce(max(id), 0) FROM queuert_hint

@@ -1,0 +1,21 @@
+-- name: beat_worker
+-- A worker is alive. When it was started is what its first beat said.
+INSERT INTO queuert_worker (id, name, host, pid, version, job_types, concurrency, running, state, started_at, seen_at,
+    expires_at)
+VALUES (:id, :name, :host, :pid, :version, :job_types, :concurrency, :running, :state, :started_at, :now, :expires)
+ON CONFLICT (id) DO UPDATE SET name = excluded.name, host = excluded.host, pid = excluded.pid,
+    version = excluded.version, job_types = excluded.job_types, concurrency = excluded.concurrency,
+    running = excluded.running, state = excluded.state, seen_at = excluded.seen_at, expires_at = excluded.expires_at
+
+-- name: forget_dead_workers
+-- Workers whose time is over.
+DELETE FROM queuert_worker WHERE expires_at <= :now
+
+-- name: forget_worker
+-- A worker that has stopped.
+DELETE FROM queuert_worker WHERE id = :id
+
+-- name: list_workers
+-- Workers whose time is not over, the longest running first.
+SELECT id, name, host, pid, version, job_types, concurrency, running, state, started_at, seen_at FROM queuert_worker
+WHERE expires_at > :now ORDER BY started_at, id
