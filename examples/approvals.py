@@ -28,7 +28,7 @@ async def pay_out(attempt: Attempt[int, str]) -> Outcome[str]:
     return f"paid {attempt.input}"
 
 
-async def asked_for(client: AsyncClient, chain_id: str) -> None:
+async def is_wanted(client: AsyncClient, chain_id: str) -> None:
     """Wait until the chain is at its approval: a program would list those that are, for somebody to look at."""
     while (await client.get_job(chain_id)).continued_by is None:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
@@ -39,7 +39,7 @@ async def main() -> None:
     async with client, InProcessWorker(client, processors, concurrency=2):
         small, large = [await client.start_chain(request, amount) for amount in (5, 5000)]
         for chain in (small, large):
-            await asked_for(client, chain.id)
+            await is_wanted(client, chain.id)
         await client.continue_chain(small, pay, 5, expecting=approve)
         print(await small.result(timeout=30))
         await client.complete_chain(large, "refused: too much", expecting=approve)

@@ -46,7 +46,7 @@ from queuert.observability.events import (
     AttemptRetried,
     Event,
     LoopFailed,
-    StateFailed,
+    StoreCallFailed,
     WorkerStarted,
 )
 from queuert.policies import Keep, Retention
@@ -149,7 +149,7 @@ class App:
             self.heard.append(f"{event.job_id}{self._described(event.job_id)}: failed for good: {event.error}")
         elif isinstance(event, AttemptCompleted):
             self.forget(event.job_id)
-        elif isinstance(event, StateFailed | LoopFailed):
+        elif isinstance(event, StoreCallFailed | LoopFailed):
             self.heard.append(f"the worker is in trouble: {event.error}")
 
     def _described(self, delivery: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, Processors, Recurring
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, Processors, RecurringSchedule
 
 report = JobType("sum_up", input=str, output=None)
 job_types = JobTypes(report)
@@ -25,8 +25,8 @@ async def write_report(attempt: Attempt[str, None]) -> Outcome[None]:
 async def main() -> None:
     client = AsyncClient.from_url(os.environ["QUEUERT_URL"], job_types)
     schedules = [
-        Recurring("every-second", report, "all", every=1),
-        Recurring("nightly", report, "all", cron="0 3 * * *", time_zone="Europe/Berlin", missed="skip"),
+        RecurringSchedule("every-second", report, "all", every=1),
+        RecurringSchedule("nightly", report, "all", cron="0 3 * * *", time_zone="Europe/Berlin", missed="skip"),
     ]
     workers = [InProcessWorker(client, processors, schedules=schedules) for _ in range(2)]
     async with client, workers[0], workers[1]:

@@ -13,7 +13,7 @@ from queuert.limits import Limits
 from queuert.outcomes import Outcome
 from queuert.policies import LeasePolicy, RetryPolicy
 from queuert.run_at import after, at
-from queuert.schedules import Recurring
+from queuert.schedules import RecurringSchedule
 from queuert.state.postgres import PostgresState
 from queuert.worker import Attempt, AttemptMiddleware, InProcessWorker, Processors
 
@@ -39,7 +39,7 @@ __all__ = [
     "PostgresState",
     "Processors",
     "QueuertError",
-    "Recurring",
+    "RecurringSchedule",
     "RetryPolicy",
     "after",
     "at",

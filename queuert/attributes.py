@@ -53,7 +53,7 @@ def checked_attributes(given: GivenAttributes | None) -> Attributes:
     return checked
 
 
-def asked_attributes(given: GivenAttributes | None) -> tuple[tuple[str, str], ...]:
+def attribute_filter(given: GivenAttributes | None) -> tuple[tuple[str, str], ...]:
     """What chains must have to be found: pairs of a name and a value, each once, in order.
 
     Raises:

@@ -147,7 +147,7 @@ class EventLog:
 
 
 @dataclass(frozen=True, slots=True)
-class EventUpkeep:
+class EventLogMaintenance:
     """What one look after the log has done. ``postponed`` are days that somebody's transaction was in the way of."""
 
     made: tuple[date, ...] = ()

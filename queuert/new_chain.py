@@ -15,7 +15,7 @@ from queuert.ids import new_id, new_ids
 from queuert.job_types import JobType
 from queuert.payloads import check_text
 from queuert.policies import checked_ttl
-from queuert.run_at import Schedule
+from queuert.run_at import RunAt
 from queuert.state.types import NewJob
 
 I = TypeVar("I")  # noqa: E741
@@ -65,7 +65,7 @@ class NewChain(Generic[R]):
         input: I,
         *,
         id: str | None = None,
-        schedule: Schedule | None = None,
+        schedule: RunAt | None = None,
         priority: int = 0,
         blockers: Iterable[ChainReference] = (),
         deduplication: Deduplicate | None = None,
@@ -108,7 +108,7 @@ def checked_chains(chains: Iterable[NewChain[R]]) -> list[NewChain[R]]:
     return given
 
 
-class KnownTypes(Protocol):
+class HasTypeNames(Protocol):
     """What new jobs need of the job types that they may be of."""
 
     @property
@@ -119,7 +119,7 @@ class KnownTypes(Protocol):
     def __contains__(self, item: object, /) -> bool: ...
 
 
-def new_jobs(job_types: KnownTypes, starts: Sequence[NewChain[Any]]) -> list[NewJob]:
+def new_jobs(job_types: HasTypeNames, starts: Sequence[NewChain[Any]]) -> list[NewJob]:
     """The jobs that start these chains, checked and encoded.
 
     Raises:
@@ -140,14 +140,14 @@ _LONG_PART = 0.02
 """Seconds for the first part; thirty times as long as simple models take."""
 
 
-def comes_in_parts(starts: Sequence[NewChain[Any]]) -> bool:
+def can_pipeline(starts: Sequence[NewChain[Any]]) -> bool:
     """Whether these can be sent before all are made: they are many, and nothing can stand in their way."""
     return len(starts) >= 2 * PART and not any(
         start.id is not None or start.blockers or start.deduplication is not None for start in starts
     )
 
 
-def parts_of(job_types: KnownTypes, starts: Sequence[NewChain[Any]]) -> Iterable[list[NewJob]]:
+def pipeline_batches(job_types: HasTypeNames, starts: Sequence[NewChain[Any]]) -> Iterable[list[NewJob]]:
     """The jobs that start these chains: the first part checked and encoded, each other one when it is asked for.
 
     A connection is held meanwhile, with a transaction open. So where the first part took long, because of what its
@@ -169,7 +169,7 @@ def parts_of(job_types: KnownTypes, starts: Sequence[NewChain[Any]]) -> Iterable
     return itertools.chain([first], (part(at, at + PART) for at in range(FIRST_PART, len(starts), PART)))
 
 
-def new_job(job_types: KnownTypes, start: NewChain[Any], id: str | None = None) -> NewJob:
+def new_job(job_types: HasTypeNames, start: NewChain[Any], id: str | None = None) -> NewJob:
     """The job that starts a chain, checked and encoded; ``id`` is what it gets if none was chosen for it.
 
     Raises:
@@ -180,7 +180,7 @@ def new_job(job_types: KnownTypes, start: NewChain[Any], id: str | None = None) 
         ConfigurationError: its priority or TTL is out of range, it is to attach and has no id of its own, or its
             attributes are too many or of the wrong kind.
     """
-    if start.schedule is not None and not isinstance(start.schedule, Schedule):
+    if start.schedule is not None and not isinstance(start.schedule, RunAt):
         raise ConfigurationError(f"schedule is {start.schedule!r}: use after(...) or at(...)")
     if start.deduplication is not None and not isinstance(start.deduplication, Deduplicate):
         raise ConfigurationError(f"deduplication is {start.deduplication!r}: use Deduplicate(key)")
@@ -188,7 +188,7 @@ def new_job(job_types: KnownTypes, start: NewChain[Any], id: str | None = None) 
         raise ConfigurationError("attach=True needs an id to attach to")
     if start.job_type not in job_types:
         raise UnknownJobTypeError(start.job_type.name, job_types.names)
-    awaited = awaited_by(start.job_type, start.blockers)
+    awaited = resolve_blockers(start.job_type, start.blockers)
     return NewJob(
         id=id or new_id() if start.id is None else check_text(start.id, what="id"),
         type=start.job_type.name,
@@ -224,17 +224,17 @@ def chain_types(chains: Iterable[ChainReference]) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for chain in chains:
         id = check_text(chain if isinstance(chain, str) else chain.id, what="chain id")
-        found[id] = found.get(id) or type_told_by(chain)
+        found[id] = found.get(id) or referenced_type(chain)
     return found
 
 
-def type_told_by(chain: object) -> str | None:
+def referenced_type(chain: object) -> str | None:
     """The name of a chain's type, if the reference tells it: handles and ``NewChain`` do, ids do not."""
     told = chain.job_type.name if isinstance(chain, NewChain) else getattr(chain, "type", None)
     return told if isinstance(told, str) else None
 
 
-def awaited_by(job_type: JobType[Any, Any], blockers: Iterable[ChainReference]) -> tuple[str, ...]:
+def resolve_blockers(job_type: JobType[Any, Any], blockers: Iterable[ChainReference]) -> tuple[str, ...]:
     """The ids of the chains that a job of this type will wait for.
 
     Raises:

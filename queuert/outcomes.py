@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from queuert.errors import ConfigurationError
 from queuert.policies import LONGEST_PAUSE
-from queuert.run_at import Schedule
+from queuert.run_at import RunAt
 
 R = TypeVar("R", covariant=True)
 
@@ -27,7 +27,7 @@ class ContinueWith(Generic[R]):
     id: str | None = None
     priority: int | None = None
     """None: that of the job it continues."""
-    schedule: Schedule | None = None
+    schedule: RunAt | None = None
     blockers: tuple[str, ...] = ()
     """Ids of the chains that must close first."""
     output: str | None = field(default=None, repr=False)
@@ -44,7 +44,7 @@ class ChainStart:
     """The encoded input, JSON text."""
     id: str | None = None
     priority: int = 0
-    schedule: Schedule | None = None
+    schedule: RunAt | None = None
     limit_key: str | None = None
     result_ttl: float | None = None
 

@@ -9,7 +9,7 @@ from queuert.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class RunAt:
     """The first moment at which a job may run: exactly one of ``delay`` (seconds) and ``moment`` (UTC) is set.
 
     A moment that has passed means now. Made by :func:`after` and :func:`at`.
@@ -24,7 +24,7 @@ _LONGEST = timedelta(days=365 * 100)
 
 def after(
     delay: timedelta | None = None, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
-) -> Schedule:
+) -> RunAt:
     """Run the job this long after the start is written, by the clock of the store.
 
     Raises:
@@ -37,10 +37,10 @@ def after(
     total = (delay or timedelta()) + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     if not timedelta() <= total <= _LONGEST:
         raise ConfigurationError(f"a job cannot be scheduled {total} from now: between 0 and a hundred years")
-    return Schedule(delay=total.total_seconds())
+    return RunAt(delay=total.total_seconds())
 
 
-def at(moment: datetime) -> Schedule:
+def at(moment: datetime) -> RunAt:
     """Run the job at a moment, or at once if it has passed.
 
     Raises:
@@ -53,4 +53,4 @@ def at(moment: datetime) -> Schedule:
     """
     if moment.tzinfo is None:
         raise ConfigurationError(f"{moment.isoformat()} has no time zone: use datetime(..., tzinfo=UTC)")
-    return Schedule(moment=moment.astimezone(UTC))
+    return RunAt(moment=moment.astimezone(UTC))

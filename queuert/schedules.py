@@ -35,7 +35,7 @@ class MissedRuns(StrEnum):
     """Each gets its chain, the latest 1,000 of them at most."""
 
 
-class Recurring:
+class RecurringSchedule:
     """A chain that is started at each tick of a schedule, once per tick whatever the number of workers.
 
     The chain of a tick has the id ``<name>@<tick in UTC>``, so that no tick can be started twice. Register it with
@@ -65,7 +65,7 @@ class Recurring:
     Example:
         >>> from queuert import JobType
         >>> report = JobType("report", input=str, output=int)
-        >>> Recurring("nightly", report, "all", cron="0 3 * * *", time_zone="Europe/Berlin").missed.value
+        >>> RecurringSchedule("nightly", report, "all", cron="0 3 * * *", time_zone="Europe/Berlin").missed.value
         'once'
     """
 
@@ -94,7 +94,7 @@ class Recurring:
         self.limit_key = None if limit_key is None else check_text(limit_key, what="limit key")
 
     def __repr__(self) -> str:
-        return f"Recurring({self.name!r}, {self.job_type.name!r}, {self.spec})"
+        return f"RecurringSchedule({self.name!r}, {self.job_type.name!r}, {self.spec})"
 
 
 def _checked_name(name: str) -> str:

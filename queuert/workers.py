@@ -24,7 +24,7 @@ class WorkerState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerBeat:
+class WorkerHeartbeat:
     """What a worker tells of itself."""
 
     id: str

@@ -27,7 +27,7 @@ from queuert import (
 )
 from queuert.jobs import JobStatus
 from queuert.state.adapter import StateAdapter
-from queuert.worker.run import collecting_seldom
+from queuert.worker.run import tuned_gc
 
 noop = JobType("noop", input=int, output=int)
 arrive = JobType("arrive", input=int, output=int)
@@ -221,7 +221,7 @@ async def _drain(request: Request, chains: int) -> dict[str, float]:
     async with AsyncClient(state(request.server), job_types) as client, _asking(request, client) as ask:
         worker = InProcessWorker(client, _processors(request, countdown.one), **_worker_options(request))
         # As InProcessWorker.run() does; here the worker shares its event loop with the measuring.
-        with collecting_seldom(), Meter(request.jobs) as meter:
+        with tuned_gc(), Meter(request.jobs) as meter:
             await worker.start()
             await countdown.drained(ask)
         await worker.stop()

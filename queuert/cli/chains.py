@@ -74,7 +74,7 @@ def run_show(args: argparse.Namespace) -> int:
     with operator(args) as client:
         chain = client.get_chain(args.id)
         jobs = client.list_chain_jobs(chain, limit=MAX_PAGE)
-        waiting = client.list_blocked_jobs(chain, limit=MAX_PAGE)
+        waiting = client.list_dependents(chain, limit=MAX_PAGE)
     if args.json:
         documents: dict[str, Any] = {"jobs": list(map(fields, jobs)), "blocked_jobs": list(map(fields, waiting))}
         more = {"more_jobs": jobs.next_cursor is not None, "more_blocked_jobs": waiting.next_cursor is not None}

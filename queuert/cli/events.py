@@ -129,7 +129,7 @@ def run_level(args: argparse.Namespace) -> int:
 def run_keep(args: argparse.Namespace) -> int:
     """Set the retention."""
     with operator(args) as client:
-        client.keep_events(args.days)
+        client.set_event_retention(args.days)
     return _say(args, {"keep_days": args.days})
 
 
@@ -140,7 +140,7 @@ def run_upkeep(args: argparse.Namespace) -> int:
     deleted = 0
     with operator(args) as client:
         while True:
-            done = client.tend_events()
+            done = client.maintain_event_log()
             made += map(str, done.made)
             dropped += map(str, done.dropped)
             deleted += done.deleted

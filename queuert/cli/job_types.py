@@ -33,7 +33,7 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
 def run_list(args: argparse.Namespace) -> int:
     """Print the paused types."""
     with operator(args) as client:
-        found = client.paused_types()
+        found = client.list_paused_job_types()
     print_page(map(fields, found), _COLUMNS, as_json=args.json)
     return Exit.DONE
 
@@ -42,14 +42,14 @@ def run_pause(args: argparse.Namespace) -> int:
     """Pause."""
     names = list(dict.fromkeys(args.names))
     with operator(args) as client:
-        client.pause_types(names, reason=args.reason)
+        client.pause_job_types(names, reason=args.reason)
     return _say(args, "paused", names)
 
 
 def run_resume(args: argparse.Namespace) -> int:
     """Resume, and say which were paused."""
     with operator(args) as client:
-        resumed = client.resume_types(args.names)
+        resumed = client.resume_job_types(args.names)
     return _say(args, "resumed", resumed)
 
 

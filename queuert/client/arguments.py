@@ -20,7 +20,7 @@ from queuert.state.types import BlockerRecord
 S = TypeVar("S", ChainStatus, JobStatus)
 
 
-def asked_types(job_types: Iterable[JobTypeReference] | None) -> tuple[str, ...] | None:
+def type_filter(job_types: Iterable[JobTypeReference] | None) -> tuple[str, ...] | None:
     """The names of job types, each once, also of such as are not registered; None for all.
 
     Raises:

@@ -15,7 +15,7 @@ from queuert.notify.adapter import NotifyAdapter
 from queuert.observability.adapter import ObservabilityAdapter, observers
 from queuert.state.adapter import StateAdapter
 from queuert.state.async_store import AsyncStore
-from queuert.state.risks import tell_risks
+from queuert.state.risks import emit_store_warnings
 
 
 class AsyncClientBase:
@@ -133,7 +133,7 @@ class AsyncClientBase:
             await store.aclose()
             return await self._opened()
         self.notify.open(self.observers)
-        tell_risks(self.state, store.risks, self.observers)
+        emit_store_warnings(self.state, store.risks, self.observers)
         # The last hints should go out even if nobody closes the client.
         self._finalizer = weakref.finalize(self, self.notify.close)
         if self._closed:

@@ -10,11 +10,11 @@ from queuert.attributes import GivenAttributes
 from queuert.client.arguments import shown
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_chain import AsyncChain
-from queuert.client.async_event_log import AsyncClientEvents
+from queuert.client.async_event_log import AsyncClientEventLog
 from queuert.client.async_listing import AsyncClientListing
-from queuert.client.async_management import AsyncClientOutside
-from queuert.client.async_schedules import AsyncClientRecurrence
-from queuert.client.async_waiting import AsyncWatch, wait_until_closed
+from queuert.client.async_management import AsyncClientManagement
+from queuert.client.async_schedules import AsyncClientSchedules
+from queuert.client.async_waiting import AsyncChainWatcher, wait_until_closed
 from queuert.client.commits import tell_committed
 from queuert.client.middleware import wrapped
 from queuert.deduplication import Deduplicate
@@ -24,23 +24,25 @@ from queuert.jobs import ChainRecord, Job, JobStatus
 from queuert.new_chain import (
     ChainReference,
     NewChain,
+    can_pipeline,
     chain_ids,
     checked_chains,
-    comes_in_parts,
     new_jobs,
-    parts_of,
+    pipeline_batches,
 )
-from queuert.notify.adapter import Announcement, Topic, announcement
+from queuert.notify.adapter import PiggybackNotification, Topic, announcement
 from queuert.observability.events import ChainStarted
 from queuert.payloads import check_text
-from queuert.run_at import Schedule
+from queuert.run_at import RunAt
 from queuert.state.types import NewJob, StartedJob
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
 
 
-class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence, AsyncClientEvents, AsyncClientBase):
+class AsyncClient(
+    AsyncClientManagement, AsyncClientListing, AsyncClientSchedules, AsyncClientEventLog, AsyncClientBase
+):
     """Starts chains of jobs, awaits them and looks at them. It runs no handler.
 
     It connects when it is first used; close it, or use it as a context manager, to let go of its connections. One
@@ -69,7 +71,7 @@ class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence,
         input: I,
         *,
         id: str | None = None,
-        schedule: Schedule | None = None,
+        schedule: RunAt | None = None,
         priority: int = 0,
         blockers: Iterable[ChainReference] = (),
         deduplication: Deduplicate | None = None,
@@ -142,13 +144,13 @@ class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence,
             chains = await client.start_chains([NewChain(resize, Resize(url=url, width=200)) for url in urls])
         """
         with wrapped(self._middlewares, checked_chains(chains)) as given:
-            jobs = None if connection is None and comes_in_parts(given) else new_jobs(self.job_types, given)
+            jobs = None if connection is None and can_pipeline(given) else new_jobs(self.job_types, given)
             store = await self._opened()
             # Of those that come in parts it is told afterwards, and of a caller's in his transaction.
             hint = None if jobs is None or connection is not None else self._hint(jobs)
             try:
                 if jobs is None:
-                    started = await store.start_parts(parts_of(self.job_types, given))
+                    started = await store.start_parts(pipeline_batches(self.job_types, given))
                 else:
                     started = await store.start_jobs(jobs, connection=connection, announcement=hint)
             except BaseException as error:
@@ -171,7 +173,7 @@ class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence,
         id: str | None = None,
         timeout: float | None = 30.0,
         result_ttl: float | timedelta | None = None,
-        schedule: Schedule | None = None,
+        schedule: RunAt | None = None,
         priority: int = 0,
         blockers: Iterable[ChainReference] = (),
         deduplication: Deduplicate | None = None,
@@ -203,7 +205,7 @@ class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence,
 
             published = await client.start_and_wait(resize, Resize(url=url, width=200), id=url, result_ttl=3600)
         """
-        watch = AsyncWatch(await self._opened(), self.notify, self.observers, timeout)
+        watch = AsyncChainWatcher(await self._opened(), self.notify, self.observers, timeout)
         try:
             chain = await self.start_chain(
                 job_type,
@@ -218,16 +220,16 @@ class AsyncClient(AsyncClientOutside, AsyncClientListing, AsyncClientRecurrence,
                 result_ttl=result_ttl,
                 attributes=attributes,
             )
-            closed = await watch.until_closed([chain.id])
+            closed = await watch.wait_block_closed([chain.id])
         finally:
             watch.close()
         return await AsyncChain[R](self, chain.id, chain.type, closed[chain.id]).result()
 
-    def _hint(self, jobs: Sequence[NewJob]) -> Announcement | None:
+    def _hint(self, jobs: Sequence[NewJob]) -> PiggybackNotification | None:
         """What the store may tell of these jobs itself."""
         return announcement(self.notify, Topic.JOBS, {job.type for job in jobs})
 
-    def _tell(self, started: Sequence[StartedJob], hint: Announcement | None, connection: Any) -> None:
+    def _tell(self, started: Sequence[StartedJob], hint: PiggybackNotification | None, connection: Any) -> None:
         inside = connection is not None
         if not inside and (hint is None or not hint.arrived):
             ready = {job.type for job in started if not job.existing and job.status is not JobStatus.BLOCKED}

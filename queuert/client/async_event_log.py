@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from queuert.client.arguments import asked_types
+from queuert.client.arguments import type_filter
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.schedules import JobTypeReference
 from queuert.errors import ConfigurationError
@@ -13,7 +13,7 @@ from queuert.event_log import (
     EventKind,
     EventLevel,
     EventLog,
-    EventUpkeep,
+    EventLogMaintenance,
     JobEvent,
     checked_keep,
     checked_level,
@@ -22,7 +22,7 @@ from queuert.new_chain import ChainReference, chain_ids
 from queuert.state.paging import Page, PageRequest
 
 
-class AsyncClientEvents(AsyncClientBase):
+class AsyncClientEventLog(AsyncClientBase):
     """What happened to jobs: one event for each transition, durable with it. Of stores with the capability ``events``.
 
     All raise :class:`~queuert.errors.CapabilityMissingError` for other stores.
@@ -67,7 +67,7 @@ class AsyncClientEvents(AsyncClientBase):
         if isinstance(kinds, str):
             raise ConfigurationError(f"kinds is {str(kinds)!r}: a sequence of kinds of events")
         filter = EventFilter(
-            types=asked_types(job_types),
+            types=type_filter(job_types),
             kinds=None if kinds is None else tuple(str(kind) for kind in kinds),
             chain_id=None if chain is None else chain_ids([chain])[0],
         )
@@ -92,25 +92,25 @@ class AsyncClientEvents(AsyncClientBase):
             ConfigurationError: there is no such level, or none is given and no job types are.
             InvalidIdentifierError: a name is none that a job type can have.
         """
-        types = asked_types(job_types)
+        types = type_filter(job_types)
         if level is None and types is None:
             raise ConfigurationError("level=None takes away the level of job types: name them")
         checked = None if level is None else checked_level(level)
         await (await self._opened()).set_event_level(checked, types)
 
-    async def keep_events(self, days: int) -> None:
+    async def set_event_retention(self, days: int) -> None:
         """Say for how many days events are kept. Workers drop those that are older, a day at a time.
 
         Raises:
             ConfigurationError: not from 1 to 36,500.
         """
         checked_keep(days)
-        await (await self._opened()).keep_events(days)
+        await (await self._opened()).set_event_retention(days)
 
-    async def tend_events(self) -> EventUpkeep:
+    async def maintain_event_log(self) -> EventLogMaintenance:
         """Make room in the log for the days to come, and drop what is too old. Workers do it as long as they run.
 
         Raises:
             StateError: the role does not own the tables.
         """
-        return await (await self._opened()).tend_events()
+        return await (await self._opened()).maintain_event_log()

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from queuert.attributes import GivenAttributes, asked_attributes
-from queuert.client.arguments import asked_types, checked_time, decoded_blockers, known_statuses, shown_page
+from queuert.attributes import GivenAttributes, attribute_filter
+from queuert.client.arguments import checked_time, decoded_blockers, known_statuses, shown_page, type_filter
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.async_chain import AsyncChain
 from queuert.client.schedules import JobTypeReference
@@ -73,9 +73,9 @@ class AsyncClientListing(AsyncClientBase):
             InvalidIdentifierError: a name is none that a job type, or an attribute, can have.
         """
         filter = ChainFilter(
-            types=asked_types(job_types),
+            types=type_filter(job_types),
             statuses=known_statuses(ChainStatus, statuses),
-            attributes=asked_attributes(attributes),
+            attributes=attribute_filter(attributes),
             since=checked_time(since, name="since"),
             before=checked_time(before, name="before"),
         )
@@ -101,7 +101,7 @@ class AsyncClientListing(AsyncClientBase):
         scheduled job whose time has come is shown as READY, and found among the SCHEDULED ones until it is claimed.
         """
         filter = JobFilter(
-            types=asked_types(job_types),
+            types=type_filter(job_types),
             statuses=known_statuses(JobStatus, statuses),
             since=checked_time(since, name="since"),
             before=checked_time(before, name="before"),
@@ -131,7 +131,7 @@ class AsyncClientListing(AsyncClientBase):
         request = PageRequest(limit, cursor, oldest_first)
         return shown_page(self.job_types, await (await self._opened()).list_chain_jobs(id, request))
 
-    async def list_blocked_jobs(
+    async def list_dependents(
         self, chain: ChainReference, *, limit: int = 50, cursor: str | None = None, oldest_first: bool = True
     ) -> Page[Job]:
         """A page of the jobs that wait for a chain, or waited for it, in the order of their ids.
@@ -140,7 +140,7 @@ class AsyncClientListing(AsyncClientBase):
         """
         [id] = chain_ids([chain])
         request = PageRequest(limit, cursor, oldest_first)
-        return shown_page(self.job_types, await (await self._opened()).list_blocked_jobs(id, request))
+        return shown_page(self.job_types, await (await self._opened()).list_dependents(id, request))
 
     async def get_blockers(self, job_id: str) -> list[Blocker]:
         """The chains that a job waits for, or waited for, in the order in which they were given.
@@ -168,7 +168,7 @@ class AsyncClientListing(AsyncClientBase):
         Raises:
             InvalidIdentifierError: a name is none that a job type can have.
         """
-        names = asked_types(job_types)
+        names = type_filter(job_types)
         return await (await self._opened()).counts(names)
 
     # --- workers ------------------------------------------------------------------------------------------------------

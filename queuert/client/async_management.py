@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from queuert.client.async_base import AsyncClientBase
 from queuert.client.commits import tell_committed
-from queuert.client.management import OutsideContinuation, expected_tail, job_ids
+from queuert.client.management import WorkerlessContinuation, expected_tail, job_ids
 from queuert.errors import ChainAlreadyClosedError, ChainNotFoundError, NotInStatusError
 from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, ChainStatus, TtlUpdate
@@ -16,9 +16,9 @@ from queuert.new_chain import ChainReference, chain_ids
 from queuert.observability.events import ChainClosed, ChainContinued, ChainRetried, ChainsDeleted, JobsTriggered
 from queuert.payloads import safe_text
 from queuert.policies import checked_ttl
-from queuert.run_at import Schedule
-from queuert.state.notifications import Hints, delete_hints, intervention_hints, trigger_hints
-from queuert.state.types import Intervention, OutsideCompletion
+from queuert.run_at import RunAt
+from queuert.state.notifications import Notifications, delete_notifications, trigger_notifications, update_notifications
+from queuert.state.types import ChainUpdate, WorkerlessCompletion
 
 I = TypeVar("I")  # noqa: E741
 
@@ -28,7 +28,7 @@ _ROUNDS = 5
 _MAX_REASON = 2_000
 
 
-class AsyncClientOutside(AsyncClientBase):
+class AsyncClientManagement(AsyncClientBase):
     """Completing, cancelling, retrying, triggering and deleting.
 
     All take ids or handles, and many at a time; all or nothing is done. With ``connection`` they are written in the
@@ -74,12 +74,12 @@ class AsyncClientOutside(AsyncClientBase):
         for _ in range(_ROUNDS):
             record = await self._open_record(id)
             text = expected_tail(self.job_types, record, expecting).encode_output(output)
-            completion = OutsideCompletion(id, record.tail_id, output=text)
+            completion = WorkerlessCompletion(id, record.tail_id, output=text)
             [result] = await store.complete_chains([completion], connection=connection)
             if result.written:
                 self._tell_closed([result], connection)
                 return
-        raise _restless(id)
+        raise _contention_error(id)
 
     async def continue_chain(
         self,
@@ -89,7 +89,7 @@ class AsyncClientOutside(AsyncClientBase):
         *,
         expecting: JobType[Any, Any] | None = None,
         id: str | None = None,
-        schedule: Schedule | None = None,
+        schedule: RunAt | None = None,
         priority: int | None = None,
         blockers: Iterable[ChainReference] = (),
         limit_key: str | None = None,
@@ -125,7 +125,7 @@ class AsyncClientOutside(AsyncClientBase):
             NotInStatusError: the chain went on again and again while it was to be continued. Try again.
         """
         chain_id = _only_id(chain)
-        following = OutsideContinuation(
+        following = WorkerlessContinuation(
             self.job_types,
             job_type,
             input,
@@ -141,12 +141,12 @@ class AsyncClientOutside(AsyncClientBase):
             last_type = expected_tail(self.job_types, record, expecting)
             [last] = await store.get_jobs([record.tail_id])
             job = following.after(chain_id, last_type, 0 if last is None else last.priority)
-            completion = OutsideCompletion(chain_id, record.tail_id, continuation=job)
+            completion = WorkerlessCompletion(chain_id, record.tail_id, continuation=job)
             [result] = await store.complete_chains([completion], connection=connection)
             if result.written:
                 self._tell_continued(result, job.type, job.id, connection)
                 return job.id
-        raise _restless(chain_id)
+        raise _contention_error(chain_id)
 
     async def _open_record(self, chain_id: str) -> ChainRecord:
         [record] = await (await self._opened()).get_chains([chain_id])
@@ -205,7 +205,7 @@ class AsyncClientOutside(AsyncClientBase):
         """
         store, ids = await self._opened(), chain_ids(chains)
         results = await store.retry_chains(ids, connection=connection)
-        self._publish(intervention_hints(results), connection)
+        self._publish(update_notifications(results), connection)
         inside = connection is not None
         retried = [
             ChainRetried(chain_id=one.chain_id, type=one.chain_type, in_callers_transaction=inside) for one in results
@@ -233,7 +233,7 @@ class AsyncClientOutside(AsyncClientBase):
         triggered = await store.trigger_jobs(ids, connection=connection)
         if not triggered:
             return
-        self._publish(trigger_hints(triggered), connection)
+        self._publish(trigger_notifications(triggered), connection)
         event = JobsTriggered(count=len(triggered), in_callers_transaction=connection is not None)
         tell_committed(self.observers, [event], connection)
 
@@ -262,7 +262,7 @@ class AsyncClientOutside(AsyncClientBase):
         result = await store.delete_chains(ids, cascade=cascade, connection=connection)
         if not result.chain_ids:
             return []
-        self._publish(delete_hints(result), connection)
+        self._publish(delete_notifications(result), connection)
         event = ChainsDeleted(count=len(result.chain_ids), in_callers_transaction=connection is not None)
         tell_committed(self.observers, [event], connection)
         return list(result.chain_ids)
@@ -287,14 +287,14 @@ class AsyncClientOutside(AsyncClientBase):
 
     # --- tell ---------------------------------------------------------------------------------------------------------
 
-    def _publish(self, hints: Hints, connection: Any) -> None:
+    def _publish(self, hints: Notifications, connection: Any) -> None:
         """Those of a caller's transaction are sent by the store, with the commit."""
         if connection is None:
             for topic, keys in hints.items():
                 self.notify.publish(topic, keys)
 
-    def _tell_closed(self, results: Sequence[Intervention], connection: Any) -> None:
-        self._publish(intervention_hints(results), connection)
+    def _tell_closed(self, results: Sequence[ChainUpdate], connection: Any) -> None:
+        self._publish(update_notifications(results), connection)
         closed = [
             ChainClosed(
                 chain_id=one.chain_id,
@@ -307,8 +307,8 @@ class AsyncClientOutside(AsyncClientBase):
         ]
         tell_committed(self.observers, closed, connection)
 
-    def _tell_continued(self, result: Intervention, next_type: str, next_id: str, connection: Any) -> None:
-        self._publish(intervention_hints([result]), connection)
+    def _tell_continued(self, result: ChainUpdate, next_type: str, next_id: str, connection: Any) -> None:
+        self._publish(update_notifications([result]), connection)
         event = ChainContinued(
             chain_id=result.chain_id,
             type=result.chain_type,
@@ -323,5 +323,5 @@ def _only_id(chain: ChainReference) -> str:
     return chain_ids([chain])[0]
 
 
-def _restless(chain_id: str) -> NotInStatusError:
+def _contention_error(chain_id: str) -> NotInStatusError:
     return NotInStatusError(f"chain {chain_id!r} went on {_ROUNDS} times while it was read: try again")

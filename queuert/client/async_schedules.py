@@ -8,18 +8,18 @@ from queuert.client.async_base import AsyncClientBase
 from queuert.client.schedules import JobTypeReference, schedule_names, schedule_records, type_names
 from queuert.notify.adapter import Topic
 from queuert.payloads import safe_text
-from queuert.schedules import Recurring, hint_key
+from queuert.schedules import RecurringSchedule, hint_key
 from queuert.state.types import PausedType, ScheduleRecord
 
 _MAX_REASON = 2_000
 
 
-class AsyncClientRecurrence(AsyncClientBase):
+class AsyncClientSchedules(AsyncClientBase):
     """Recurring schedules and pauses."""
 
     # --- schedules ----------------------------------------------------------------------------------------------------
 
-    async def put_schedules(self, schedules: Sequence[Recurring]) -> None:
+    async def put_schedules(self, schedules: Sequence[RecurringSchedule]) -> None:
         """Write recurring schedules: new ones, and those that replace another of their name.
 
         One that is replaced stays paused if it is, and, if its times are the same, keeps its next tick. The first tick
@@ -33,7 +33,7 @@ class AsyncClientRecurrence(AsyncClientBase):
 
         Example::
 
-            nightly = Recurring("nightly", report, "all", cron="0 3 * * *", time_zone="Europe/Berlin")
+            nightly = RecurringSchedule("nightly", report, "all", cron="0 3 * * *", time_zone="Europe/Berlin")
             await client.put_schedules([nightly])
         """
         records = schedule_records(self.job_types, schedules)
@@ -79,7 +79,7 @@ class AsyncClientRecurrence(AsyncClientBase):
 
     # --- pauses -------------------------------------------------------------------------------------------------------
 
-    async def pause_types(self, types: Iterable[JobTypeReference], *, reason: str | None = None) -> None:
+    async def pause_job_types(self, types: Iterable[JobTypeReference], *, reason: str | None = None) -> None:
         """Let no worker claim jobs of these types any more, until they are resumed. Running jobs go on, starts too.
 
         A claim that is under way at this moment may still take some. To pause again what is paused changes nothing but
@@ -94,18 +94,18 @@ class AsyncClientRecurrence(AsyncClientBase):
         """
         names = type_names(types)
         text = None if reason is None else safe_text(reason, _MAX_REASON)
-        await (await self._opened()).pause_types(names, reason=text)
+        await (await self._opened()).pause_job_types(names, reason=text)
 
-    async def resume_types(self, types: Iterable[JobTypeReference]) -> list[str]:
+    async def resume_job_types(self, types: Iterable[JobTypeReference]) -> list[str]:
         """Let workers claim jobs of these types again; the names of those that were paused.
 
         Raises:
             InvalidIdentifierError: no job type can have such a name.
         """
-        resumed = await (await self._opened()).resume_types(type_names(types))
+        resumed = await (await self._opened()).resume_job_types(type_names(types))
         self.notify.publish(Topic.JOBS, resumed)
         return resumed
 
-    async def paused_types(self) -> list[PausedType]:
+    async def list_paused_job_types(self) -> list[PausedType]:
         """The paused job types, by name: since when, and why."""
-        return await (await self._opened()).paused_types()
+        return await (await self._opened()).list_paused_job_types()

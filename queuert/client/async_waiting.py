@@ -7,12 +7,12 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from queuert.client.wakeup import AsyncSignal
+from queuert.client.wakeup import AsyncWakeup
 from queuert.errors import ChainNotFoundError, StateUnavailableError, WaitTimeoutError
 from queuert.jobs import ChainRecord, ChainStatus
-from queuert.notify.adapter import Hint, NotifyAdapter, Topic
+from queuert.notify.adapter import Notification, NotifyAdapter, Topic
 from queuert.observability.adapter import Observers
-from queuert.observability.events import StateFailed
+from queuert.observability.events import StoreCallFailed
 from queuert.state.async_store import AsyncStore
 
 POLL_WITH_NOTIFY = 5.0
@@ -26,14 +26,14 @@ async def wait_until_closed(
     store: AsyncStore, notify: NotifyAdapter, observers: Observers, ids: Sequence[str], timeout: float | None
 ) -> dict[str, ChainRecord]:
     """Read the chains until all are closed."""
-    watch = AsyncWatch(store, notify, observers, timeout)
+    watch = AsyncChainWatcher(store, notify, observers, timeout)
     try:
-        return await watch.until_closed(ids)
+        return await watch.wait_block_closed(ids)
     finally:
         watch.close()
 
 
-class AsyncWatch:
+class AsyncChainWatcher:
     """Hears of chains that close from when it is made, before it is told which ones are meant, until it is closed.
 
     The timeout counts from then as well.
@@ -45,7 +45,7 @@ class AsyncWatch:
         self._observers = observers
         self._timeout = timeout
         self._deadline = None if timeout is None else time.monotonic() + timeout
-        self._signal = AsyncSignal()
+        self._signal = AsyncWakeup()
         self._hinted = _Hinted(self._signal.set)
         self._subscription = notify.subscribe(Topic.CHAINS, self._hinted)
 
@@ -53,7 +53,7 @@ class AsyncWatch:
         """Hear no more. Idempotent."""
         self._subscription.close()
 
-    async def until_closed(
+    async def wait_block_closed(
         self, ids: Sequence[str], on_closed: Callable[[dict[str, ChainRecord]], None] | None = None
     ) -> dict[str, ChainRecord]:
         """Read the chains until all are closed. A hint names those worth a look; now and then all are looked at.
@@ -69,7 +69,7 @@ class AsyncWatch:
                     if on_closed is not None:
                         on_closed(found)
             except StateUnavailableError as error:
-                self._observers.emit(StateFailed(worker="client", operation="wait", error=str(error)))
+                self._observers.emit(StoreCallFailed(worker="client", operation="wait", error=str(error)))
                 self._hinted.look_at_all()
             left = [one for one in ids if one not in closed]
             if not left:
@@ -113,7 +113,7 @@ class _Hinted:
         self._lock = threading.Lock()
         self._on_hint = on_hint
 
-    def __call__(self, hint: Hint) -> None:
+    def __call__(self, hint: Notification) -> None:
         names = self._all.keys() if hint.keys is None else hint.keys & self._all.keys()
         if names:
             with self._lock:

@@ -11,7 +11,7 @@ from queuert.job_types import JobType, JobTypes
 from queuert.jobs import ChainRecord
 from queuert.new_chain import ChainReference, NewChain, checked_priority, new_job
 from queuert.payloads import check_text
-from queuert.run_at import Schedule
+from queuert.run_at import RunAt
 from queuert.state.types import NewJob
 
 
@@ -34,7 +34,7 @@ def job_ids(ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(check_text(one, what="job id") for one in ids))
 
 
-class OutsideContinuation:
+class WorkerlessContinuation:
     """The next job of a chain, checked and encoded once, whatever job it will follow."""
 
     def __init__(
@@ -44,7 +44,7 @@ class OutsideContinuation:
         input: Any,
         *,
         id: str | None,
-        schedule: Schedule | None,
+        schedule: RunAt | None,
         priority: int | None,
         blockers: Iterable[ChainReference],
         limit_key: str | None,

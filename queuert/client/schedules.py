@@ -9,24 +9,24 @@ from queuert.errors import ConfigurationError, InvalidIdentifierError, UnknownJo
 from queuert.job_types import JobType, JobTypes
 from queuert.new_chain import checked_priority
 from queuert.payloads import check_text
-from queuert.schedules import Recurring
+from queuert.schedules import RecurringSchedule
 from queuert.state.types import ScheduleRecord
 
 JobTypeReference: TypeAlias = str | JobType[Any, Any]
 """A job type, or its name."""
 
 
-def schedule_records(job_types: JobTypes, schedules: Iterable[Recurring]) -> list[ScheduleRecord]:
+def schedule_records(job_types: JobTypes, schedules: Iterable[RecurringSchedule]) -> list[ScheduleRecord]:
     """The schedules as a store keeps them.
 
     Raises:
         UnknownJobTypeError: a job type is not registered with the client.
-        ConfigurationError: one is no ``Recurring``, two have one name, or a priority is out of range.
+        ConfigurationError: one is no ``RecurringSchedule``, two have one name, or a priority is out of range.
     """
     found: dict[str, ScheduleRecord] = {}
     for schedule in schedules:
-        if not isinstance(schedule, Recurring):
-            raise ConfigurationError(f"schedules are Recurring(name, job_type, input, ...), not {schedule!r}")
+        if not isinstance(schedule, RecurringSchedule):
+            raise ConfigurationError(f"schedules are RecurringSchedule(name, job_type, input, ...), not {schedule!r}")
         if schedule.job_type not in job_types:
             raise UnknownJobTypeError(schedule.job_type.name, job_types.names)
         if schedule.name in found:
@@ -35,7 +35,7 @@ def schedule_records(job_types: JobTypes, schedules: Iterable[Recurring]) -> lis
     return list(found.values())
 
 
-def _record(schedule: Recurring) -> ScheduleRecord:
+def _record(schedule: RecurringSchedule) -> ScheduleRecord:
     return ScheduleRecord(
         name=schedule.name,
         type=schedule.job_type.name,

@@ -15,7 +15,7 @@ from queuert.job_types import JobTypes
 from queuert.notify.adapter import NotifyAdapter
 from queuert.observability.adapter import ObservabilityAdapter, observers
 from queuert.state.adapter import StateAdapter
-from queuert.state.risks import tell_risks
+from queuert.state.risks import emit_store_warnings
 from queuert.state.sync_store import Store
 
 
@@ -134,7 +134,7 @@ class ClientBase:
             store.close()
             return self._opened()
         self.notify.open(self.observers)
-        tell_risks(self.state, store.risks, self.observers)
+        emit_store_warnings(self.state, store.risks, self.observers)
         # The last hints should go out even if nobody closes the client.
         self._finalizer = weakref.finalize(self, self.notify.close)
         if self._closed:

@@ -13,11 +13,11 @@ from queuert.client.commits import tell_committed
 from queuert.client.middleware import wrapped
 from queuert.client.sync_base import ClientBase
 from queuert.client.sync_chain import Chain
-from queuert.client.sync_event_log import ClientEvents
+from queuert.client.sync_event_log import ClientEventLog
 from queuert.client.sync_listing import ClientListing
-from queuert.client.sync_management import ClientOutside
-from queuert.client.sync_schedules import ClientRecurrence
-from queuert.client.sync_waiting import Watch, wait_until_closed
+from queuert.client.sync_management import ClientManagement
+from queuert.client.sync_schedules import ClientSchedules
+from queuert.client.sync_waiting import ChainWatcher, wait_until_closed
 from queuert.deduplication import Deduplicate
 from queuert.errors import ChainNotFoundError, JobNotFoundError, JobTypeMismatchError, StateUnavailableError
 from queuert.job_types import JobType
@@ -25,23 +25,23 @@ from queuert.jobs import ChainRecord, Job, JobStatus
 from queuert.new_chain import (
     ChainReference,
     NewChain,
+    can_pipeline,
     chain_ids,
     checked_chains,
-    comes_in_parts,
     new_jobs,
-    parts_of,
+    pipeline_batches,
 )
-from queuert.notify.adapter import Announcement, Topic, announcement
+from queuert.notify.adapter import PiggybackNotification, Topic, announcement
 from queuert.observability.events import ChainStarted
 from queuert.payloads import check_text
-from queuert.run_at import Schedule
+from queuert.run_at import RunAt
 from queuert.state.types import NewJob, StartedJob
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
 
 
-class Client(ClientOutside, ClientListing, ClientRecurrence, ClientEvents, ClientBase):
+class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, ClientBase):
     """Starts chains of jobs, awaits them and looks at them. It runs no handler.
 
     It connects when it is first used; close it, or use it as a context manager, to let go of its connections. One
@@ -70,7 +70,7 @@ class Client(ClientOutside, ClientListing, ClientRecurrence, ClientEvents, Clien
         input: I,
         *,
         id: str | None = None,
-        schedule: Schedule | None = None,
+        schedule: RunAt | None = None,
         priority: int = 0,
         blockers: Iterable[ChainReference] = (),
         deduplication: Deduplicate | None = None,
@@ -143,13 +143,13 @@ class Client(ClientOutside, ClientListing, ClientRecurrence, ClientEvents, Clien
             chains = client.start_chains([NewChain(resize, Resize(url=url, width=200)) for url in urls])
         """
         with wrapped(self._middlewares, checked_chains(chains)) as given:
-            jobs = None if connection is None and comes_in_parts(given) else new_jobs(self.job_types, given)
+            jobs = None if connection is None and can_pipeline(given) else new_jobs(self.job_types, given)
             store = self._opened()
             # Of those that come in parts it is told afterwards, and of a caller's in his transaction.
             hint = None if jobs is None or connection is not None else self._hint(jobs)
             try:
                 if jobs is None:
-                    started = store.start_parts(parts_of(self.job_types, given))
+                    started = store.start_parts(pipeline_batches(self.job_types, given))
                 else:
                     started = store.start_jobs(jobs, connection=connection, announcement=hint)
             except BaseException as error:
@@ -170,7 +170,7 @@ class Client(ClientOutside, ClientListing, ClientRecurrence, ClientEvents, Clien
         id: str | None = None,
         timeout: float | None = 30.0,
         result_ttl: float | timedelta | None = None,
-        schedule: Schedule | None = None,
+        schedule: RunAt | None = None,
         priority: int = 0,
         blockers: Iterable[ChainReference] = (),
         deduplication: Deduplicate | None = None,
@@ -202,7 +202,7 @@ class Client(ClientOutside, ClientListing, ClientRecurrence, ClientEvents, Clien
 
             published = client.start_and_wait(resize, Resize(url=url, width=200), id=url, result_ttl=3600)
         """
-        watch = Watch(self._opened(), self.notify, self.observers, timeout)
+        watch = ChainWatcher(self._opened(), self.notify, self.observers, timeout)
         try:
             chain = self.start_chain(
                 job_type,
@@ -217,16 +217,16 @@ class Client(ClientOutside, ClientListing, ClientRecurrence, ClientEvents, Clien
                 result_ttl=result_ttl,
                 attributes=attributes,
             )
-            closed = watch.until_closed([chain.id])
+            closed = watch.wait_block_closed([chain.id])
         finally:
             watch.close()
         return Chain[R](self, chain.id, chain.type, closed[chain.id]).result()
 
-    def _hint(self, jobs: Sequence[NewJob]) -> Announcement | None:
+    def _hint(self, jobs: Sequence[NewJob]) -> PiggybackNotification | None:
         """What the store may tell of these jobs itself."""
         return announcement(self.notify, Topic.JOBS, {job.type for job in jobs})
 
-    def _tell(self, started: Sequence[StartedJob], hint: Announcement | None, connection: Any) -> None:
+    def _tell(self, started: Sequence[StartedJob], hint: PiggybackNotification | None, connection: Any) -> None:
         inside = connection is not None
         if not inside and (hint is None or not hint.arrived):
             ready = {job.type for job in started if not job.existing and job.status is not JobStatus.BLOCKED}

@@ -9,18 +9,18 @@ from queuert.client.schedules import JobTypeReference, schedule_names, schedule_
 from queuert.client.sync_base import ClientBase
 from queuert.notify.adapter import Topic
 from queuert.payloads import safe_text
-from queuert.schedules import Recurring, hint_key
+from queuert.schedules import RecurringSchedule, hint_key
 from queuert.state.types import PausedType, ScheduleRecord
 
 _MAX_REASON = 2_000
 
 
-class ClientRecurrence(ClientBase):
+class ClientSchedules(ClientBase):
     """Recurring schedules and pauses."""
 
     # --- schedules ----------------------------------------------------------------------------------------------------
 
-    def put_schedules(self, schedules: Sequence[Recurring]) -> None:
+    def put_schedules(self, schedules: Sequence[RecurringSchedule]) -> None:
         """Write recurring schedules: new ones, and those that replace another of their name.
 
         One that is replaced stays paused if it is, and, if its times are the same, keeps its next tick. The first tick
@@ -34,7 +34,7 @@ class ClientRecurrence(ClientBase):
 
         Example::
 
-            nightly = Recurring("nightly", report, "all", cron="0 3 * * *", time_zone="Europe/Berlin")
+            nightly = RecurringSchedule("nightly", report, "all", cron="0 3 * * *", time_zone="Europe/Berlin")
             client.put_schedules([nightly])
         """
         records = schedule_records(self.job_types, schedules)
@@ -80,7 +80,7 @@ class ClientRecurrence(ClientBase):
 
     # --- pauses -------------------------------------------------------------------------------------------------------
 
-    def pause_types(self, types: Iterable[JobTypeReference], *, reason: str | None = None) -> None:
+    def pause_job_types(self, types: Iterable[JobTypeReference], *, reason: str | None = None) -> None:
         """Let no worker claim jobs of these types any more, until they are resumed. Running jobs go on, starts too.
 
         A claim that is under way at this moment may still take some. To pause again what is paused changes nothing but
@@ -95,18 +95,18 @@ class ClientRecurrence(ClientBase):
         """
         names = type_names(types)
         text = None if reason is None else safe_text(reason, _MAX_REASON)
-        (self._opened()).pause_types(names, reason=text)
+        (self._opened()).pause_job_types(names, reason=text)
 
-    def resume_types(self, types: Iterable[JobTypeReference]) -> list[str]:
+    def resume_job_types(self, types: Iterable[JobTypeReference]) -> list[str]:
         """Let workers claim jobs of these types again; the names of those that were paused.
 
         Raises:
             InvalidIdentifierError: no job type can have such a name.
         """
-        resumed = (self._opened()).resume_types(type_names(types))
+        resumed = (self._opened()).resume_job_types(type_names(types))
         self.notify.publish(Topic.JOBS, resumed)
         return resumed
 
-    def paused_types(self) -> list[PausedType]:
+    def list_paused_job_types(self) -> list[PausedType]:
         """The paused job types, by name: since when, and why."""
-        return (self._opened()).paused_types()
+        return (self._opened()).list_paused_job_types()

@@ -8,12 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from queuert.client.wakeup import Signal
+from queuert.client.wakeup import Wakeup
 from queuert.errors import ChainNotFoundError, StateUnavailableError, WaitTimeoutError
 from queuert.jobs import ChainRecord, ChainStatus
-from queuert.notify.adapter import Hint, NotifyAdapter, Topic
+from queuert.notify.adapter import Notification, NotifyAdapter, Topic
 from queuert.observability.adapter import Observers
-from queuert.observability.events import StateFailed
+from queuert.observability.events import StoreCallFailed
 from queuert.state.sync_store import Store
 
 POLL_WITH_NOTIFY = 5.0
@@ -27,14 +27,14 @@ def wait_until_closed(
     store: Store, notify: NotifyAdapter, observers: Observers, ids: Sequence[str], timeout: float | None
 ) -> dict[str, ChainRecord]:
     """Read the chains until all are closed."""
-    watch = Watch(store, notify, observers, timeout)
+    watch = ChainWatcher(store, notify, observers, timeout)
     try:
-        return watch.until_closed(ids)
+        return watch.wait_block_closed(ids)
     finally:
         watch.close()
 
 
-class Watch:
+class ChainWatcher:
     """Hears of chains that close from when it is made, before it is told which ones are meant, until it is closed.
 
     The timeout counts from then as well.
@@ -46,7 +46,7 @@ class Watch:
         self._observers = observers
         self._timeout = timeout
         self._deadline = None if timeout is None else time.monotonic() + timeout
-        self._signal = Signal()
+        self._signal = Wakeup()
         self._hinted = _Hinted(self._signal.set)
         self._subscription = notify.subscribe(Topic.CHAINS, self._hinted)
 
@@ -54,7 +54,7 @@ class Watch:
         """Hear no more. Idempotent."""
         self._subscription.close()
 
-    def until_closed(
+    def wait_block_closed(
         self, ids: Sequence[str], on_closed: Callable[[dict[str, ChainRecord]], None] | None = None
     ) -> dict[str, ChainRecord]:
         """Read the chains until all are closed. A hint names those worth a look; now and then all are looked at.
@@ -70,7 +70,7 @@ class Watch:
                     if on_closed is not None:
                         on_closed(found)
             except StateUnavailableError as error:
-                self._observers.emit(StateFailed(worker="client", operation="wait", error=str(error)))
+                self._observers.emit(StoreCallFailed(worker="client", operation="wait", error=str(error)))
                 self._hinted.look_at_all()
             left = [one for one in ids if one not in closed]
             if not left:
@@ -114,7 +114,7 @@ class _Hinted:
         self._lock = threading.Lock()
         self._on_hint = on_hint
 
-    def __call__(self, hint: Hint) -> None:
+    def __call__(self, hint: Notification) -> None:
         names = self._all.keys() if hint.keys is None else hint.keys & self._all.keys()
         if names:
             with self._lock:

@@ -7,7 +7,7 @@ import threading
 from contextlib import suppress
 
 
-class AsyncSignal:
+class AsyncWakeup:
     """Set from any thread, awaited in the event loop that made it."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class AsyncSignal:
         return True
 
 
-class Signal:
+class Wakeup:
     """Set from any thread, waited for in one."""
 
     def __init__(self) -> None:

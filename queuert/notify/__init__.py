@@ -4,7 +4,7 @@ The one for Postgres is :class:`queuert.notify.postgres.PostgresNotify`; it is i
 the driver.
 """
 
-from queuert.notify.adapter import Hint, HintCallback, NotifyAdapter, Subscription, Topic
+from queuert.notify.adapter import Notification, NotificationCallback, NotifyAdapter, Subscription, Topic
 from queuert.notify.in_process import InProcessNotify
 
-__all__ = ["NotifyAdapter", "Topic", "Hint", "HintCallback", "Subscription", "InProcessNotify"]
+__all__ = ["NotifyAdapter", "Topic", "Notification", "NotificationCallback", "Subscription", "InProcessNotify"]

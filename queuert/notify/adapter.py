@@ -26,14 +26,14 @@ class Topic(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Hint:
+class Notification:
     """Something happened to ``keys``; None means that anything may have: the connection was lost, or they are many."""
 
     topic: Topic
     keys: frozenset[str] | None
 
 
-HintCallback: TypeAlias = Callable[[Hint], None]
+NotificationCallback: TypeAlias = Callable[[Notification], None]
 
 
 class Subscription(Protocol):
@@ -59,7 +59,7 @@ class NotifyAdapter(Protocol):
         """Send a hint soon. Never blocks, never raises; hints of a moment are sent together, each key once."""
         ...
 
-    def subscribe(self, topic: Topic, callback: HintCallback) -> Subscription:
+    def subscribe(self, topic: Topic, callback: NotificationCallback) -> Subscription:
         """Call ``callback`` with every hint of the topic, from a thread of the adapter: be quick, hand it over.
 
         When the connection is lost, and when it is back, it is called with ``keys=None``. What it raises is told and
@@ -73,7 +73,7 @@ class NotifyAdapter(Protocol):
         ...
 
 
-class Announcement(Protocol):
+class PiggybackNotification(Protocol):
     """A hint about what is yet to be written. The store that writes it may send it along, right behind the write.
 
     A store that cannot leaves it alone, and it is published afterwards. It is for one write, in one thread.
@@ -96,10 +96,10 @@ class Announcement(Protocol):
         ...
 
 
-def announcement(adapter: NotifyAdapter, topic: Topic, keys: Iterable[str]) -> Announcement | None:
+def announcement(adapter: NotifyAdapter, topic: Topic, keys: Iterable[str]) -> PiggybackNotification | None:
     """A hint that has yet to be sent, by a store or by ``publish``; None where the adapter leaves no hints to stores.
 
     One that does has a method of this name. ``isinstance`` with a protocol would take a hundredth of a start.
     """
     make = getattr(adapter, "announcement", None)
-    return None if make is None else cast("Announcement", make(topic, keys))
+    return None if make is None else cast("PiggybackNotification", make(topic, keys))

@@ -6,8 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Iterable
 
-from queuert.notify.adapter import Hint, HintCallback, Subscription, Topic
-from queuert.notify.fork_safety import begin_anew_in_children
+from queuert.notify.adapter import Notification, NotificationCallback, Subscription, Topic
+from queuert.notify.fork_safety import reset_in_children
 from queuert.notify.subscribers import Subscribers
 from queuert.observability.adapter import Observers
 
@@ -28,10 +28,10 @@ class InProcessNotify:
     """
 
     def __init__(self) -> None:
-        self.begin_anew()
-        begin_anew_in_children(self)
+        self.reset_after_fork()
+        reset_in_children(self)
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Forget everything, as a forked child must; not for use by others."""
         self._opened = 0
         self._lock = threading.RLock()
@@ -50,7 +50,7 @@ class InProcessNotify:
 
     def publish(self, topic: Topic, keys: Iterable[str]) -> None:
         """Call every subscriber of the topic, now, in this thread. Does nothing while the adapter is not open."""
-        hint = Hint(topic, frozenset(keys))
+        hint = Notification(topic, frozenset(keys))
         if not hint.keys or not self._opened:
             return
         waiting = self._under_way.hints
@@ -64,7 +64,7 @@ class InProcessNotify:
         finally:
             waiting.clear()
 
-    def subscribe(self, topic: Topic, callback: HintCallback) -> Subscription:
+    def subscribe(self, topic: Topic, callback: NotificationCallback) -> Subscription:
         """Call ``callback`` with every hint of the topic, in the thread that publishes it: be quick.
 
         What it raises goes to the log ``queuert.notify`` and disturbs nobody.
@@ -81,4 +81,4 @@ class _UnderWay(threading.local):
     """The hints that this thread is about to tell; the first one is being told."""
 
     def __init__(self) -> None:
-        self.hints: deque[Hint] = deque()
+        self.hints: deque[Notification] = deque()

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from queuert.notify.adapter import Hint, Topic
-from queuert.notify.outbox import Pending
+from queuert.notify.adapter import Notification, Topic
+from queuert.notify.outbox import Outbox
 from queuert.notify.subscribers import Subscribers
 from queuert.notify.waker import Waker
 from queuert.observability.adapter import Observers
-from queuert.observability.events import Event, HintDropped, ListenerLost, ListenerRestored
+from queuert.observability.events import Event, ListenerLost, ListenerRestored, NotificationDropped
 from queuert.policies import Backoff
 
 _LAST_SEND = 0.8  # Seconds; less than a stopper waits.
@@ -56,7 +56,7 @@ class Listener:
         self._backoff = backoff
         self._begin = begin
         self.subscribers = subscribers
-        self.pending = Pending()
+        self.pending = Outbox()
         self.waker = Waker()
         self._observers: tuple[Observers, ...] = ()
         self._session: Session | None = None
@@ -137,17 +137,17 @@ class Listener:
         pause = self._backoff.delay(self._failures)
         if not self._stopping:
             self._report(str(error).strip() or repr(error), pause)
-        self._disappoint()
+        self._wake_all()
         until = time.monotonic() + pause
         while not self._stopping and (remaining := until - time.monotonic()) > 0:
             self.waker.wait(remaining)
 
-    def _disappoint(self) -> None:
+    def _wake_all(self) -> None:
         """Let sleepers look once, and then sleep for shorter: they had counted on hints."""
         was_up, self._was_up = self._was_up, False
         if was_up and not self._stopping:
             for topic in self.subscribers.topics():
-                self.subscribers.dispatch(Hint(topic, None))
+                self.subscribers.dispatch(Notification(topic, None))
 
     def _report(self, error: str, retry_in: float) -> None:
         """Once for each kind of trouble: what is tried every few seconds would fill the log."""
@@ -167,10 +167,10 @@ class Listener:
             self._reported = None
             self._emit(ListenerRestored(adapter=self._adapter))
 
-    def is_deaf(self, error: str, retry_in: float) -> None:
+    def on_silent(self, error: str, retry_in: float) -> None:
         """Hints do not arrive on this connection."""
         self._report(error, retry_in)
 
     def dropped(self, error: str) -> None:
         """Hints could not be sent."""
-        self._emit(HintDropped(adapter=self._adapter, error=error))
+        self._emit(NotificationDropped(adapter=self._adapter, error=error))

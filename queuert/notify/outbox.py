@@ -19,7 +19,7 @@ MAX_KEY_LENGTH = 4_000
 """In characters; a longer key is not worth its memory, nor would it fit into a notification."""
 
 
-class Pending:
+class Outbox:
     """A bounded set of hints, filled by any thread and emptied by one."""
 
     def __init__(self) -> None:

@@ -12,14 +12,14 @@ import time
 from pathlib import Path
 
 from queuert.errors import ConfigurationError
-from queuert.notify.adapter import Hint, Topic
+from queuert.notify.adapter import Notification, Topic
 from queuert.notify.listener_thread import Listener
-from queuert.notify.outbox import Batch, Pending
+from queuert.notify.outbox import Batch, Outbox
 from queuert.notify.subscribers import Subscribers
 from queuert.notify.threaded_adapter import ListeningNotify
 from queuert.policies import Backoff
 from queuert.state.sqlite import notifications
-from queuert.state.sqlite.connection import Link, run
+from queuert.state.sqlite.connection import LockedConnection, run
 from queuert.state.sqlite.errors import primary_code
 from queuert.state.sqlite.paths import MEMORY, check_writable, checked
 from queuert.state.sqlite.schema import prepare, write_ahead
@@ -77,7 +77,7 @@ class _Session:
         self._owner = owner
         self._sender = secrets.token_hex(8)
         self._listening: frozenset[Topic] = frozenset()
-        self._unsent = Pending()
+        self._unsent = Outbox()
         self._link = _connect(path)
         try:
             with self._link.held() as connection:
@@ -113,7 +113,7 @@ class _Session:
         new, self._listening = wanted - self._listening, wanted
         for topic in new:
             # What happened between their subscription and this moment was not heard.
-            self._owner.subscribers.dispatch(Hint(topic, None))
+            self._owner.subscribers.dispatch(Notification(topic, None))
 
     def send(self, limit: float) -> None:
         """Tell the last hints, within ``limit`` seconds."""
@@ -128,7 +128,7 @@ class _Session:
         batch = self._owner.pending.take()
         self._unsent.put_back(batch)
         for topic, keys in batch.items():
-            self._owner.subscribers.dispatch(Hint(topic, keys))
+            self._owner.subscribers.dispatch(Notification(topic, keys))
 
     def _tell_far(self) -> None:
         """Tell the others by the file. What cannot be written now, since somebody holds it, is for the next time."""
@@ -174,16 +174,16 @@ class _Session:
                 before = heard.get(topic, frozenset())
                 heard[topic] = None if keys is None or before is None else before | keys
         for topic, keys in heard.items():
-            self._owner.subscribers.dispatch(Hint(topic, keys))
+            self._owner.subscribers.dispatch(Notification(topic, keys))
 
 
-def _connect(path: str) -> Link:
+def _connect(path: str) -> LockedConnection:
     check_writable(path)
-    first = Link(path, timeout=_OPENING, synchronous="NORMAL")
+    first = LockedConnection(path, timeout=_OPENING, synchronous="NORMAL")
     try:
         write_ahead(first, timeout=_OPENING)
         prepare(first)
-        return Link(path, timeout=_PATIENCE, synchronous="NORMAL", patience=_OPENING)
+        return LockedConnection(path, timeout=_PATIENCE, synchronous="NORMAL", patience=_OPENING)
     finally:
         first.close()
 

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from queuert.notify.adapter import Hint, HintCallback, Subscription, Topic
+from queuert.notify.adapter import Notification, NotificationCallback, Subscription, Topic
 
 _logger = logging.getLogger("queuert.notify")
 
@@ -21,7 +21,7 @@ class Subscribers:
         self._callbacks: dict[Topic, tuple[_Place, ...]] = {}
         self._lock = threading.RLock()
 
-    def add(self, topic: Topic, callback: HintCallback) -> Subscription:
+    def add(self, topic: Topic, callback: NotificationCallback) -> Subscription:
         """Put a callback on the topic's list; one that is added twice is called twice."""
         place = _Place(self, topic, callback)
         with self._lock:
@@ -36,7 +36,7 @@ class Subscribers:
         with self._lock:
             return frozenset(self._callbacks)
 
-    def dispatch(self, hint: Hint) -> None:
+    def dispatch(self, hint: Notification) -> None:
         """Call everybody on the topic's list; who raises is written to the log ``queuert.notify``."""
         for place in self._callbacks.get(hint.topic, ()):
             try:
@@ -58,12 +58,12 @@ class Subscribers:
 
 
 class _Place:
-    def __init__(self, subscribers: Subscribers, topic: Topic, callback: HintCallback) -> None:
+    def __init__(self, subscribers: Subscribers, topic: Topic, callback: NotificationCallback) -> None:
         self.topic = topic
         self._subscribers = subscribers
-        self._callback: HintCallback | None = callback
+        self._callback: NotificationCallback | None = callback
 
-    def call(self, hint: Hint) -> None:
+    def call(self, hint: Notification) -> None:
         callback = self._callback
         if callback is not None:
             callback(hint)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 
-from queuert.notify.adapter import HintCallback, Subscription, Topic
-from queuert.notify.fork_safety import begin_anew_in_children
+from queuert.notify.adapter import NotificationCallback, Subscription, Topic
+from queuert.notify.fork_safety import reset_in_children
 from queuert.notify.listener_thread import Listener
 from queuert.notify.subscribers import Subscribers
 from queuert.observability.adapter import Observers
@@ -21,7 +21,7 @@ class ListeningNotify:
     def __init__(self) -> None:
         self._listener: Listener | None = None
         self._begin()
-        begin_anew_in_children(self)
+        reset_in_children(self)
 
     def _begin(self) -> None:
         self._opened = 0
@@ -32,7 +32,7 @@ class ListeningNotify:
     def _new_listener(self, subscribers: Subscribers) -> Listener:
         raise NotImplementedError
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Forget everything, as a forked child must; not for use by others."""
         if self._listener is not None:
             _inherited.append(self._listener)
@@ -74,7 +74,7 @@ class ListeningNotify:
         if listener is not None:
             listener.publish(topic, keys)
 
-    def subscribe(self, topic: Topic, callback: HintCallback) -> Subscription:
+    def subscribe(self, topic: Topic, callback: NotificationCallback) -> Subscription:
         """Call ``callback`` with every hint of the topic, from the adapter's thread: be quick.
 
         It is called once with ``keys=None`` when listening has begun, and after each loss of the connection: look

@@ -9,7 +9,7 @@ from queuert.policies import Backoff
 
 
 @dataclass(frozen=True, slots=True)
-class ListenerTimes:
+class ListenerTimeouts:
     """Limits and intervals of the listening connection, in seconds. The defaults suit production.
 
     Raises:

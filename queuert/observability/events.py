@@ -87,7 +87,7 @@ class AttemptCancelled(_AttemptEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptInterrupted(_AttemptEvent):
+class AttemptReleased(_AttemptEvent):
     """The job is given back, and the attempt does not count: the worker stops and the grace is over, or the lease was
     over before the handler could begin."""
 
@@ -120,7 +120,7 @@ class HandlerKilled(_AttemptEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitRefused(_AttemptEvent):
+class FinishRejected(_AttemptEvent):
     """An ending was not written, because the lease no longer held the job."""
 
     level: ClassVar[str] = "warning"
@@ -144,7 +144,7 @@ class AfterAttemptFailed(_AttemptEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptBroken(_AttemptEvent):
+class FinishFailed(_AttemptEvent):
     """The ending of an attempt could not be written. Its lease will expire, and the job be run again."""
 
     level: ClassVar[str] = "error"
@@ -335,7 +335,7 @@ class JobsReleased(BaseEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobsSwept(BaseEvent):
+class StrandedJobsReleased(BaseEvent):
     """``count`` jobs that waited for nothing any more were released: a bug, or a statement by hand, had left them so.
 
     ``job_ids`` names the first ten.
@@ -348,7 +348,7 @@ class JobsSwept(BaseEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChainsRetired(BaseEvent):
+class ChainsPruned(BaseEvent):
     """A worker deleted ``count`` chains: they had expired, or the retention of their type does not keep them.
 
     ``chain_ids`` names the first ten.
@@ -360,7 +360,7 @@ class ChainsRetired(BaseEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StagingTended(BaseEvent):
+class StagingCleaned(BaseEvent):
     """A worker dropped staging tables of bulk writes whose drivers died, or forgot ``forgotten`` old bulk writes."""
 
     worker: str
@@ -369,7 +369,7 @@ class StagingTended(BaseEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StagingNotTended(BaseEvent):
+class StagingCleanupFailed(BaseEvent):
     """The worker's role has no right to look after the staging of bulk writes. Told once."""
 
     worker: str
@@ -377,7 +377,7 @@ class StagingNotTended(BaseEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventLogTended(BaseEvent):
+class EventLogMaintained(BaseEvent):
     """A worker made or dropped days of the event log (ISO dates), or deleted ``deleted`` old events that had no day."""
 
     worker: str
@@ -387,7 +387,7 @@ class EventLogTended(BaseEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventLogPostponed(BaseEvent):
+class EventLogMaintenancePostponed(BaseEvent):
     """Days of the event log could not be made or dropped now: a transaction is in the way, which is not waited for."""
 
     level: ClassVar[str] = "debug"
@@ -396,7 +396,7 @@ class EventLogPostponed(BaseEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EventLogNotTended(BaseEvent):
+class EventLogMaintenanceFailed(BaseEvent):
     """A worker cannot look after the event log, mostly since its role does not own the tables.
 
     Events are written all the same. Run ``queuert events upkeep`` daily with a role that owns them.
@@ -421,7 +421,7 @@ class LeasesRenewed(BaseEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StateFailed(BaseEvent):
+class StoreCallFailed(BaseEvent):
     """The store was out of reach, or refused; the worker tries again."""
 
     level: ClassVar[str] = "warning"
@@ -431,7 +431,7 @@ class StateFailed(BaseEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoreAtRisk(BaseEvent):
+class StoreWarningRaised(BaseEvent):
     """A store may lose what it acknowledged, or give it away; ``advice`` says what to do. Told at opening."""
 
     level: ClassVar[str] = "warning"
@@ -467,7 +467,7 @@ class ListenerRestored(BaseEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HintDropped(BaseEvent):
+class NotificationDropped(BaseEvent):
     """A notification could not be sent. Whoever waits for it finds out by polling."""
 
     level: ClassVar[str] = "warning"

@@ -94,7 +94,9 @@ def _of_workers(meter: Meter) -> dict[type[events.Event], _Handler]:
     stopping = _counter(meter, "worker.stopping", "worker", "Workers that were told to stop")
     stopped = _counter(meter, "worker.stopped", "worker", "Workers that have stopped")
     errors = _counter(meter, "worker.error", "error", "Failures of the workers' loops, which are started again")
-    unkept = _counter(meter, "worker.retention_missing", "worker", "Workers with types whose chains fill the memory")
+    beyond_retention = _counter(
+        meter, "worker.retention_missing", "worker", "Workers with types whose chains fill the memory"
+    )
     renewed = _counter(meter, "lease.renewed", "lease", "Leases extended")
     lost = _counter(meter, "lease.lost", "lease", "Leases that could not be extended, since somebody took them away")
 
@@ -107,7 +109,7 @@ def _of_workers(meter: Meter) -> dict[type[events.Event], _Handler]:
         events.WorkerStopping: lambda event: stopping.add(1),
         events.WorkerStopped: lambda event: stopped.add(1),
         events.LoopFailed: lambda event: errors.add(1, {"queuert.worker.loop": event.loop}),
-        events.RetentionMissing: lambda event: unkept.add(1),
+        events.RetentionMissing: lambda event: beyond_retention.add(1),
         events.LeasesRenewed: leases,
     }
 
@@ -150,9 +152,9 @@ def _of_interventions(meter: Meter) -> dict[type[events.Event], _Handler]:
         events.ChainContinued: lambda event: continued.add(int(event.committed), {"queuert.chain.type": event.type}),
         events.ChainRetried: lambda event: retried.add(int(event.committed), {"queuert.chain.type": event.type}),
         events.ChainsDeleted: lambda event: deleted.add(event.count * event.committed),
-        events.ChainsRetired: lambda event: retired.add(event.count),
-        events.StagingTended: lambda event: staging.add(len(event.dropped)),
-        events.StagingNotTended: lambda event: untended.add(1),
+        events.ChainsPruned: lambda event: retired.add(event.count),
+        events.StagingCleaned: lambda event: staging.add(len(event.dropped)),
+        events.StagingCleanupFailed: lambda event: untended.add(1),
         events.JobsTriggered: lambda event: triggered.add(event.count * event.committed),
     }
 
@@ -162,9 +164,9 @@ def _of_event_log(meter: Meter) -> dict[type[events.Event], _Handler]:
     postponed = _counter(meter, "event_log.postponed", "look", "Looks that a transaction was in the way of")
     failed = _counter(meter, "event_log.not_tended", "look", "Looks that the worker's role has no right to")
     return {
-        events.EventLogTended: lambda event: tended.add(1),
-        events.EventLogPostponed: lambda event: postponed.add(1),
-        events.EventLogNotTended: lambda event: failed.add(1),
+        events.EventLogMaintained: lambda event: tended.add(1),
+        events.EventLogMaintenancePostponed: lambda event: postponed.add(1),
+        events.EventLogMaintenanceFailed: lambda event: failed.add(1),
     }
 
 
@@ -186,7 +188,7 @@ def _of_jobs(meter: Meter) -> dict[type[events.Event], _Handler]:
     return {
         events.JobReaped: reap,
         events.JobsReleased: lambda event: released.add(event.count),
-        events.JobsSwept: lambda event: swept.add(event.count),
+        events.StrandedJobsReleased: lambda event: swept.add(event.count),
         events.AttemptStarted: start,
     }
 
@@ -197,7 +199,7 @@ _OUTCOMES: Final[dict[type[events.Event], str]] = {
     events.AttemptRetried: "retried",
     events.AttemptFailed: "failed",
     events.AttemptCancelled: "cancelled",
-    events.AttemptInterrupted: "interrupted",
+    events.AttemptReleased: "interrupted",
     events.AttemptWaiting: "waiting",
 }
 
@@ -232,7 +234,7 @@ def _of_lost_leases(meter: Meter) -> dict[type[events.Event], _Handler]:
     return {
         events.AttemptAborted: lambda event: aborted.add(1, attributes(event.type, event.reason)),
         events.HandlerKilled: lambda event: killed.add(1, attributes(event.type, event.reason)),
-        events.CommitRefused: lambda event: refused.add(1, attributes(event.type, event.reason)),
+        events.FinishRejected: lambda event: refused.add(1, attributes(event.type, event.reason)),
     }
 
 
@@ -245,7 +247,7 @@ def _of_odd_endings(meter: Meter) -> dict[type[events.Event], _Handler]:
         return lambda event: counter.add(1, {"queuert.job.type": event.type, **_error_type(event.error)})
 
     return {
-        events.AttemptBroken: count(broken),
+        events.FinishFailed: count(broken),
         events.ErrorAfterCompletion: count(late),
         events.AfterAttemptFailed: count(unheeded),
     }
@@ -264,11 +266,11 @@ def _of_adapters(meter: Meter) -> dict[type[events.Event], _Handler]:
         return lambda event: counter.add(1, {"queuert.adapter.name": event.adapter})
 
     return {
-        events.StateFailed: lambda event: failed.add(1, {"queuert.adapter.operation": event.operation}),
-        events.StoreAtRisk: count(at_risk),
+        events.StoreCallFailed: lambda event: failed.add(1, {"queuert.adapter.operation": event.operation}),
+        events.StoreWarningRaised: count(at_risk),
         events.ListenerLost: count(lost),
         events.ListenerRestored: count(restored),
-        events.HintDropped: count(dropped),
+        events.NotificationDropped: count(dropped),
         events.ObserverFailed: count(broken),
         events.SparkUnreachable: lambda event: unreached.add(1, {"queuert.adapter.operation": event.operation}),
     }

@@ -10,7 +10,7 @@ from typing import TypeVar
 _T = TypeVar("_T")
 
 
-async def to_the_end(call: asyncio.Future[_T]) -> _T:
+async def finish_despite_cancel(call: asyncio.Future[_T]) -> _T:
     """The result of what is under way; a cancellation waits for its end, and is raised then."""
     try:
         return await asyncio.shield(call)

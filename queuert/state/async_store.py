@@ -10,37 +10,37 @@ from datetime import datetime
 from typing import Any, NoReturn, Protocol
 
 from queuert.errors import CapabilityMissingError
-from queuert.event_log import EventFilter, EventLevel, EventLog, EventUpkeep, JobEvent
+from queuert.event_log import EventFilter, EventLevel, EventLog, EventLogMaintenance, JobEvent
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, TtlUpdate
-from queuert.notify.adapter import Announcement
+from queuert.notify.adapter import PiggybackNotification
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.types import (
     BlockerRecord,
+    ChainUpdate,
     ClaimedJob,
     ClaimRequest,
     DeleteResult,
     DueSchedules,
     Finish,
     FinishResult,
-    Intervention,
     Lease,
     NewJob,
-    OutsideCompletion,
     PausedType,
+    PruneRequest,
+    PruneResult,
     ReapRequest,
     ReapResult,
     Renewal,
-    RetireRequest,
-    RetireResult,
     ScheduleRecord,
-    StagingUpkeep,
+    StagingCleanup,
     StartedJob,
-    StoreRisk,
+    StoreWarning,
     SweepResult,
     TriggeredJob,
     TypeCount,
+    WorkerlessCompletion,
 )
-from queuert.workers import WorkerBeat, WorkerRecord
+from queuert.workers import WorkerHeartbeat, WorkerRecord
 
 
 class AsyncListingStore(Protocol):
@@ -61,7 +61,7 @@ class AsyncListingStore(Protocol):
         """The jobs of one chain in their order; the last first unless ``oldest_first``."""
         ...
 
-    async def list_blocked_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
+    async def list_dependents(self, chain_id: str, page: PageRequest) -> Page[Job]:
         """The jobs that have this chain among their blockers, by id, whatever their status."""
         ...
 
@@ -74,7 +74,7 @@ class AsyncListingStore(Protocol):
         ...
 
 
-class AsyncOutsideStore(Protocol):
+class AsyncManagementStore(Protocol):
     """Complete, cancel, retry, trigger and delete, many at a time.
 
     All are all-or-nothing. With ``connection`` they are part of the caller's transaction, and the store sends the hints
@@ -84,8 +84,8 @@ class AsyncOutsideStore(Protocol):
     """
 
     async def complete_chains(
-        self, completions: Sequence[OutsideCompletion], *, connection: Any = None
-    ) -> list[Intervention]:
+        self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
+    ) -> list[ChainUpdate]:
         """End the last job of each chain with an output or a continuation, whatever it was waiting for.
 
         If one of the chains has closed, or has gone on to another last job than ``tail_id``, nothing is written for any
@@ -97,7 +97,7 @@ class AsyncOutsideStore(Protocol):
         """
         ...
 
-    async def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[Intervention]:
+    async def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[ChainUpdate]:
         """Close open chains as cancelled, with an error of kind ``cancel``; closed ones stay as they are.
 
         Jobs that waited for them are released.
@@ -107,7 +107,7 @@ class AsyncOutsideStore(Protocol):
         """
         ...
 
-    async def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[Intervention]:
+    async def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainUpdate]:
         """Open failed and cancelled chains again: their last job is due at once, with all its attempts before it.
 
         Its attempts so far do not count any more. Where chains that it waited for are open again, it waits again.
@@ -145,7 +145,7 @@ class AsyncOutsideStore(Protocol):
         ...
 
 
-class AsyncRecurrenceStore(Protocol):
+class AsyncScheduleStore(Protocol):
     """Schedules have no leader: whoever sees a tick first writes its chain, and the others find it written."""
 
     async def put_schedules(self, schedules: Sequence[ScheduleRecord]) -> None:
@@ -179,23 +179,23 @@ class AsyncRecurrenceStore(Protocol):
         """
         ...
 
-    async def pause_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
+    async def pause_job_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
         """Claim no more jobs of these types, anywhere. Running ones go on. Idempotent."""
         ...
 
-    async def resume_types(self, types: Sequence[str]) -> list[str]:
+    async def resume_job_types(self, types: Sequence[str]) -> list[str]:
         """Claim jobs of these types again; those that were paused."""
         ...
 
-    async def paused_types(self) -> list[PausedType]:
+    async def list_paused_job_types(self) -> list[PausedType]:
         """The paused types, by name."""
         ...
 
 
-class AsyncRegistryStore(Protocol):
+class AsyncWorkerStore(Protocol):
     """Who is at work. For eyes only: no other operation may depend on what is here."""
 
-    async def beat_worker(self, beat: WorkerBeat, ttl: float) -> None:
+    async def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
         """Note that a worker is alive, and what it is at: it is listed for ``ttl`` seconds from now.
 
         Its ``started_at`` is set by the first beat, ``uptime`` seconds before now, and kept by those that follow; its
@@ -204,7 +204,7 @@ class AsyncRegistryStore(Protocol):
         """
         ...
 
-    async def forget_worker(self, worker_id: str) -> None:
+    async def remove_worker(self, worker_id: str) -> None:
         """Forget a worker that has stopped. One that is not there is no error."""
         ...
 
@@ -230,7 +230,7 @@ class AsyncRetentionStore(Protocol):
         """
         ...
 
-    async def retire(self, request: RetireRequest) -> RetireResult:
+    async def retire(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that the retention of their type does not keep.
 
         With a chain go all its jobs, and its entries among the blockers of jobs that have ended. One that a job which
@@ -242,7 +242,7 @@ class AsyncRetentionStore(Protocol):
         """
         ...
 
-    async def tend_staging(self) -> StagingUpkeep:
+    async def clean_staging(self) -> StagingCleanup:
         """Remove what bulk writes have staged whose drivers died, and forget those that nobody can ask for any more.
 
         A staging table that is being loaded stays, and so does one that another role made.
@@ -277,11 +277,11 @@ class AsyncEventStore(Protocol):
         """Set the level of these types, or of all that have none of their own; None takes away that of the types."""
         ...
 
-    async def keep_events(self, days: int) -> None:
+    async def set_event_retention(self, days: int) -> None:
         """Set for how many days events are kept."""
         ...
 
-    async def tend_events(self) -> EventUpkeep:
+    async def maintain_event_log(self) -> EventLogMaintenance:
         """Make room for the days to come and drop what is too old, a bounded amount of it; wait for nobody for long.
 
         If the result says ``more``, something is left: call it again.
@@ -322,11 +322,11 @@ class AsyncStoreTransaction(Protocol):
 
 
 class AsyncStore(
-    AsyncOutsideStore,
+    AsyncManagementStore,
     AsyncListingStore,
-    AsyncRecurrenceStore,
+    AsyncScheduleStore,
     AsyncRetentionStore,
-    AsyncRegistryStore,
+    AsyncWorkerStore,
     AsyncEventStore,
     Protocol,
 ):
@@ -337,7 +337,7 @@ class AsyncStore(
     """
 
     @property
-    def risks(self) -> Sequence[StoreRisk]:
+    def risks(self) -> Sequence[StoreWarning]:
         """What may become of jobs that were acknowledged, as the server is set; as was seen when it was opened."""
         ...
 
@@ -350,7 +350,7 @@ class AsyncStore(
         ...
 
     async def start_jobs(
-        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: Announcement | None = None
+        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: PiggybackNotification | None = None
     ) -> list[StartedJob]:
         """Write the first jobs of new chains: all or none, results in the order asked.
 
@@ -499,10 +499,10 @@ class AsyncNoEvents:
         """Refused."""
         _refuse()
 
-    async def keep_events(self, days: int) -> NoReturn:
+    async def set_event_retention(self, days: int) -> NoReturn:
         """Refused."""
         _refuse()
 
-    async def tend_events(self) -> NoReturn:
+    async def maintain_event_log(self) -> NoReturn:
         """Refused."""
         _refuse()

@@ -7,32 +7,32 @@ from typing import TypeAlias
 
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.notify.adapter import Topic
-from queuert.state.types import DeleteResult, Intervention, StartedJob, TriggeredJob
+from queuert.state.types import ChainUpdate, DeleteResult, StartedJob, TriggeredJob
 
-Hints: TypeAlias = Mapping[Topic, Sequence[str]]
+Notifications: TypeAlias = Mapping[Topic, Sequence[str]]
 """What others are to be told."""
 
 
-def start_hints(jobs: Sequence[StartedJob]) -> Hints:
+def start_notifications(jobs: Sequence[StartedJob]) -> Notifications:
     """What others are to be told of jobs that were started."""
     return {Topic.JOBS: sorted({job.type for job in jobs if not job.existing})}
 
 
-def intervention_hints(results: Sequence[Intervention]) -> Hints:
+def update_notifications(results: Sequence[ChainUpdate]) -> Notifications:
     """What others are to be told of interventions."""
     written = [one for one in results if one.written]
     return {
-        Topic.JOBS: sorted({type for one in written for type in one.readied}),
+        Topic.JOBS: sorted({type for one in written for type in one.due_types}),
         Topic.CHAINS: [one.chain_id for one in written if one.status is not ChainStatus.OPEN],
         Topic.LEASES: [one.job_id for one in written if one.met is JobStatus.RUNNING],
     }
 
 
-def trigger_hints(jobs: Sequence[TriggeredJob]) -> Hints:
+def trigger_notifications(jobs: Sequence[TriggeredJob]) -> Notifications:
     """What others are to be told of jobs that were made due."""
     return {Topic.JOBS: sorted({job.type for job in jobs})}
 
 
-def delete_hints(result: DeleteResult) -> Hints:
+def delete_notifications(result: DeleteResult) -> Notifications:
     """What others are to be told of chains that are gone: who waits for one looks, and does not find it."""
     return {Topic.CHAINS: result.chain_ids, Topic.LEASES: result.running_job_ids}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from queuert.observability.adapter import Observers
-from queuert.observability.events import StoreAtRisk
+from queuert.observability.events import StoreWarningRaised
 from queuert.state.adapter import StateAdapter
-from queuert.state.types import StoreRisk
+from queuert.state.types import StoreWarning
 
 
-def tell_risks(state: StateAdapter, risks: Sequence[StoreRisk], observers: Observers) -> None:
+def emit_store_warnings(state: StateAdapter, risks: Sequence[StoreWarning], observers: Observers) -> None:
     """Tell each of the risks that were seen when a store of ``state`` was opened."""
     for risk in risks:
-        observers.emit(StoreAtRisk(adapter=type(state).__name__, risk=risk.name, advice=risk.advice))
+        observers.emit(StoreWarningRaised(adapter=type(state).__name__, risk=risk.name, advice=risk.advice))

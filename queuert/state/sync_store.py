@@ -11,37 +11,37 @@ from datetime import datetime
 from typing import Any, NoReturn, Protocol
 
 from queuert.errors import CapabilityMissingError
-from queuert.event_log import EventFilter, EventLevel, EventLog, EventUpkeep, JobEvent
+from queuert.event_log import EventFilter, EventLevel, EventLog, EventLogMaintenance, JobEvent
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, TtlUpdate
-from queuert.notify.adapter import Announcement
+from queuert.notify.adapter import PiggybackNotification
 from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.types import (
     BlockerRecord,
+    ChainUpdate,
     ClaimedJob,
     ClaimRequest,
     DeleteResult,
     DueSchedules,
     Finish,
     FinishResult,
-    Intervention,
     Lease,
     NewJob,
-    OutsideCompletion,
     PausedType,
+    PruneRequest,
+    PruneResult,
     ReapRequest,
     ReapResult,
     Renewal,
-    RetireRequest,
-    RetireResult,
     ScheduleRecord,
-    StagingUpkeep,
+    StagingCleanup,
     StartedJob,
-    StoreRisk,
+    StoreWarning,
     SweepResult,
     TriggeredJob,
     TypeCount,
+    WorkerlessCompletion,
 )
-from queuert.workers import WorkerBeat, WorkerRecord
+from queuert.workers import WorkerHeartbeat, WorkerRecord
 
 
 class ListingStore(Protocol):
@@ -62,7 +62,7 @@ class ListingStore(Protocol):
         """The jobs of one chain in their order; the last first unless ``oldest_first``."""
         ...
 
-    def list_blocked_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
+    def list_dependents(self, chain_id: str, page: PageRequest) -> Page[Job]:
         """The jobs that have this chain among their blockers, by id, whatever their status."""
         ...
 
@@ -75,7 +75,7 @@ class ListingStore(Protocol):
         ...
 
 
-class OutsideStore(Protocol):
+class ManagementStore(Protocol):
     """Complete, cancel, retry, trigger and delete, many at a time.
 
     All are all-or-nothing. With ``connection`` they are part of the caller's transaction, and the store sends the hints
@@ -85,8 +85,8 @@ class OutsideStore(Protocol):
     """
 
     def complete_chains(
-        self, completions: Sequence[OutsideCompletion], *, connection: Any = None
-    ) -> list[Intervention]:
+        self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
+    ) -> list[ChainUpdate]:
         """End the last job of each chain with an output or a continuation, whatever it was waiting for.
 
         If one of the chains has closed, or has gone on to another last job than ``tail_id``, nothing is written for any
@@ -98,7 +98,7 @@ class OutsideStore(Protocol):
         """
         ...
 
-    def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[Intervention]:
+    def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[ChainUpdate]:
         """Close open chains as cancelled, with an error of kind ``cancel``; closed ones stay as they are.
 
         Jobs that waited for them are released.
@@ -108,7 +108,7 @@ class OutsideStore(Protocol):
         """
         ...
 
-    def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[Intervention]:
+    def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainUpdate]:
         """Open failed and cancelled chains again: their last job is due at once, with all its attempts before it.
 
         Its attempts so far do not count any more. Where chains that it waited for are open again, it waits again.
@@ -146,7 +146,7 @@ class OutsideStore(Protocol):
         ...
 
 
-class RecurrenceStore(Protocol):
+class ScheduleStore(Protocol):
     """Schedules have no leader: whoever sees a tick first writes its chain, and the others find it written."""
 
     def put_schedules(self, schedules: Sequence[ScheduleRecord]) -> None:
@@ -180,23 +180,23 @@ class RecurrenceStore(Protocol):
         """
         ...
 
-    def pause_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
+    def pause_job_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
         """Claim no more jobs of these types, anywhere. Running ones go on. Idempotent."""
         ...
 
-    def resume_types(self, types: Sequence[str]) -> list[str]:
+    def resume_job_types(self, types: Sequence[str]) -> list[str]:
         """Claim jobs of these types again; those that were paused."""
         ...
 
-    def paused_types(self) -> list[PausedType]:
+    def list_paused_job_types(self) -> list[PausedType]:
         """The paused types, by name."""
         ...
 
 
-class RegistryStore(Protocol):
+class WorkerStore(Protocol):
     """Who is at work. For eyes only: no other operation may depend on what is here."""
 
-    def beat_worker(self, beat: WorkerBeat, ttl: float) -> None:
+    def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
         """Note that a worker is alive, and what it is at: it is listed for ``ttl`` seconds from now.
 
         Its ``started_at`` is set by the first beat, ``uptime`` seconds before now, and kept by those that follow; its
@@ -205,7 +205,7 @@ class RegistryStore(Protocol):
         """
         ...
 
-    def forget_worker(self, worker_id: str) -> None:
+    def remove_worker(self, worker_id: str) -> None:
         """Forget a worker that has stopped. One that is not there is no error."""
         ...
 
@@ -231,7 +231,7 @@ class RetentionStore(Protocol):
         """
         ...
 
-    def retire(self, request: RetireRequest) -> RetireResult:
+    def retire(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that the retention of their type does not keep.
 
         With a chain go all its jobs, and its entries among the blockers of jobs that have ended. One that a job which
@@ -243,7 +243,7 @@ class RetentionStore(Protocol):
         """
         ...
 
-    def tend_staging(self) -> StagingUpkeep:
+    def clean_staging(self) -> StagingCleanup:
         """Remove what bulk writes have staged whose drivers died, and forget those that nobody can ask for any more.
 
         A staging table that is being loaded stays, and so does one that another role made.
@@ -278,11 +278,11 @@ class EventStore(Protocol):
         """Set the level of these types, or of all that have none of their own; None takes away that of the types."""
         ...
 
-    def keep_events(self, days: int) -> None:
+    def set_event_retention(self, days: int) -> None:
         """Set for how many days events are kept."""
         ...
 
-    def tend_events(self) -> EventUpkeep:
+    def maintain_event_log(self) -> EventLogMaintenance:
         """Make room for the days to come and drop what is too old, a bounded amount of it; wait for nobody for long.
 
         If the result says ``more``, something is left: call it again.
@@ -323,11 +323,11 @@ class StoreTransaction(Protocol):
 
 
 class Store(
-    OutsideStore,
+    ManagementStore,
     ListingStore,
-    RecurrenceStore,
+    ScheduleStore,
     RetentionStore,
-    RegistryStore,
+    WorkerStore,
     EventStore,
     Protocol,
 ):
@@ -338,7 +338,7 @@ class Store(
     """
 
     @property
-    def risks(self) -> Sequence[StoreRisk]:
+    def risks(self) -> Sequence[StoreWarning]:
         """What may become of jobs that were acknowledged, as the server is set; as was seen when it was opened."""
         ...
 
@@ -351,7 +351,7 @@ class Store(
         ...
 
     def start_jobs(
-        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: Announcement | None = None
+        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: PiggybackNotification | None = None
     ) -> list[StartedJob]:
         """Write the first jobs of new chains: all or none, results in the order asked.
 
@@ -500,10 +500,10 @@ class NoEvents:
         """Refused."""
         _refuse()
 
-    def keep_events(self, days: int) -> NoReturn:
+    def set_event_retention(self, days: int) -> NoReturn:
         """Refused."""
         _refuse()
 
-    def tend_events(self) -> NoReturn:
+    def maintain_event_log(self) -> NoReturn:
         """Refused."""
         _refuse()

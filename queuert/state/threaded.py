@@ -10,10 +10,10 @@ from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
-from queuert.state._asyncio import to_the_end
+from queuert.state._asyncio import finish_despite_cancel
 from queuert.state.async_store import AsyncStore, AsyncStoreTransaction
 from queuert.state.sync_store import Store, StoreTransaction
-from queuert.state.types import ClaimedJob, Finish, FinishResult, NewJob, StartedJob, StoreRisk
+from queuert.state.types import ClaimedJob, Finish, FinishResult, NewJob, StartedJob, StoreWarning
 
 _T = TypeVar("_T")
 
@@ -58,7 +58,7 @@ class _ThreadedStore:
         self._threads = threads
 
     @property
-    def risks(self) -> Sequence[StoreRisk]:
+    def risks(self) -> Sequence[StoreWarning]:
         """What may become of jobs in the store."""
         return self._store.risks
 
@@ -70,7 +70,7 @@ class _ThreadedStore:
             if named.get("connection") is None:
                 return await under_way
             # It writes in the caller's transaction, who rolls back when this was cancelled.
-            return await to_the_end(under_way)
+            return await finish_despite_cancel(under_way)
 
         return call
 
@@ -81,7 +81,7 @@ class _ThreadedStore:
 
     async def open(self) -> None:
         try:
-            await to_the_end(self._threads.submit(self._store.open))
+            await finish_despite_cancel(self._threads.submit(self._store.open))
         except BaseException:
             # Who does not get an open store does not close one.
             await self.aclose()
@@ -89,7 +89,7 @@ class _ThreadedStore:
 
     async def aclose(self) -> None:
         try:
-            await to_the_end(self._threads.submit(self._store.close))
+            await finish_despite_cancel(self._threads.submit(self._store.close))
         finally:
             self._threads.end()
 
@@ -97,7 +97,7 @@ class _ThreadedStore:
         return _ThreadedTransaction(lambda: self._store.transaction(job), self._threads)
 
 
-class _Offer:
+class _Handoff:
     """A transaction that a thread has begun, for an event loop that may not come for it."""
 
     def __init__(self) -> None:
@@ -170,7 +170,7 @@ class _ThreadedTransaction(AsyncStoreTransaction):
                 self._leave(None)
             return result
 
-        return await to_the_end(self._threads.submit(write))
+        return await finish_despite_cancel(self._threads.submit(write))
 
     # --- the beginning ------------------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class _ThreadedTransaction(AsyncStoreTransaction):
     async def _begun(self, patience: float) -> bool:
         """Begin; False if nobody could come for it in time."""
         loop = asyncio.get_running_loop()
-        offer = _Offer()
+        offer = _Handoff()
         taken: asyncio.Future[bool] = loop.create_future()
 
         def take(begun: StoreTransaction) -> None:
@@ -204,7 +204,11 @@ class _ThreadedTransaction(AsyncStoreTransaction):
             raise
 
     def _offer(
-        self, loop: asyncio.AbstractEventLoop, offer: _Offer, take: Callable[[StoreTransaction], None], patience: float
+        self,
+        loop: asyncio.AbstractEventLoop,
+        offer: _Handoff,
+        take: Callable[[StoreTransaction], None],
+        patience: float,
     ) -> bool:
         """Begin in a thread, and hand it to the event loop; False if that did not come, and nothing is open."""
         self._block = self._make()
@@ -214,7 +218,7 @@ class _ThreadedTransaction(AsyncStoreTransaction):
         if offer.is_taken_within(patience if self._threads.answered else 0.0):
             return True
         self._threads.answered = False
-        self._leave(_NobodyCameError())
+        self._leave(_HandoffTimeout())
         self._left = False
         return False
 
@@ -236,10 +240,10 @@ class _ThreadedTransaction(AsyncStoreTransaction):
     ) -> bool | None:
         if self._left:
             return None
-        return await to_the_end(self._threads.submit(lambda: self._leave(error)))
+        return await finish_despite_cancel(self._threads.submit(lambda: self._leave(error)))
 
 
-class _NobodyCameError(Exception):
+class _HandoffTimeout(Exception):
     """What rolls a transaction back that nobody came for."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ipaddress import ip_address
 
-from queuert.state.types import StoreRisk
+from queuert.state.types import StoreWarning
 
 NOT_ENCRYPTED = "not encrypted"
 NOT_VERIFIED = "server not verified"
@@ -25,7 +25,7 @@ def is_remote(host: str) -> bool:
     return not (mapped or address).is_loopback
 
 
-def transport_risks(host: str, *, encrypted: bool, verified: bool, advice: str) -> tuple[StoreRisk, ...]:
+def tls_warnings(host: str, *, encrypted: bool, verified: bool, advice: str) -> tuple[StoreWarning, ...]:
     """The risk of a connection to ``host``, if it has one.
 
     Args:
@@ -37,5 +37,5 @@ def transport_risks(host: str, *, encrypted: bool, verified: bool, advice: str) 
     if not is_remote(host) or (encrypted and verified):
         return ()
     if not encrypted:
-        return (StoreRisk(NOT_ENCRYPTED, f"payloads can be read on their way to another machine: {advice}"),)
-    return (StoreRisk(NOT_VERIFIED, f"whoever answers in the server's place is believed: {advice}"),)
+        return (StoreWarning(NOT_ENCRYPTED, f"payloads can be read on their way to another machine: {advice}"),)
+    return (StoreWarning(NOT_VERIFIED, f"whoever answers in the server's place is believed: {advice}"),)

@@ -13,7 +13,7 @@ from queuert.deduplication import Deduplicate
 from queuert.jobs import AbortReason, ChainStatus, JobError, JobStatus
 from queuert.limits import Limits
 from queuert.policies import Retention, RetryPolicy
-from queuert.run_at import Schedule
+from queuert.run_at import RunAt
 from queuert.schedules import MissedRuns, TickSpec
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class StoreRisk:
+class StoreWarning:
     """A way in which a store may lose what it acknowledged, or give it away."""
 
     name: str
@@ -39,7 +39,7 @@ class NewJob:
     """JSON text."""
     priority: int = 0
     """Higher is claimed sooner; each failed attempt costs one, but for those that a worker's death ended."""
-    schedule: Schedule | None = None
+    schedule: RunAt | None = None
     blockers: tuple[str, ...] = ()
     """Chain ids, without repetitions."""
     id_chosen: bool = False
@@ -232,7 +232,7 @@ class FinishResult:
     job_id: str
     lost: AbortReason | None = None
     """None: written. Otherwise nothing was written, and this is why."""
-    readied: tuple[str, ...] = ()
+    due_types: tuple[str, ...] = ()
     """Types of the jobs that became due by it: a continuation, dependents, the job itself."""
     pending: bool = False
     """Not decided: another transaction has rows of it locked, and the caller would not wait. Ask again."""
@@ -263,7 +263,7 @@ class ReapedJob:
     attempt: int
     holder: str | None
     """Who had held it."""
-    readied: tuple[str, ...] = ()
+    due_types: tuple[str, ...] = ()
     """Types of the jobs that became due by it."""
 
 
@@ -303,7 +303,7 @@ class BlockerRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class OutsideCompletion:
+class WorkerlessCompletion:
     """End the last job of a chain over its head: with an output, or by a continuation. Exactly one of them is set."""
 
     chain_id: str
@@ -315,7 +315,7 @@ class OutsideCompletion:
 
 
 @dataclass(frozen=True, slots=True)
-class Intervention:
+class ChainUpdate:
     """What became of one chain. Written, unless ``met`` is final, or, for a completion, ``job_id`` is another tail."""
 
     chain_id: str
@@ -329,7 +329,7 @@ class Intervention:
     met: JobStatus
     """How that job stood before. RUNNING: its holder must be told."""
     written: bool
-    readied: tuple[str, ...] = ()
+    due_types: tuple[str, ...] = ()
     """Types of the jobs that became due by it, or by another of the same call."""
 
 
@@ -413,7 +413,7 @@ WRITES_KEPT = 30 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class StagingUpkeep:
+class StagingCleanup:
     """What of bulk writes was removed."""
 
     dropped: tuple[str, ...] = ()
@@ -423,7 +423,7 @@ class StagingUpkeep:
 
 
 @dataclass(frozen=True, slots=True)
-class RetireRequest:
+class PruneRequest:
     """Delete chains that have expired, and those that the policies of their types do not keep."""
 
     policies: Mapping[str, Retention] = field(default_factory=dict)
@@ -435,7 +435,7 @@ class RetireRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class RetireResult:
+class PruneResult:
     """The chains that were deleted, and whether there is more to look at."""
 
     chain_ids: Sequence[str]

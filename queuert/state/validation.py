@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from queuert.errors import InvalidIdentifierError, JobIdConflictError
-from queuert.state.types import Finish, OutsideCompletion
+from queuert.state.types import Finish, WorkerlessCompletion
 
 
 def check_endings(finishes: Sequence[Finish]) -> None:
@@ -19,7 +19,7 @@ def check_endings(finishes: Sequence[Finish]) -> None:
         raise JobIdConflictError(own)
 
 
-def check_completions(completions: Sequence[OutsideCompletion]) -> None:
+def check_completions(completions: Sequence[WorkerlessCompletion]) -> None:
     """Check completions from outside that are to be written together.
 
     Raises:

@@ -67,7 +67,7 @@ class Faults:
             self.gates[direction].clear()
 
 
-class Link:
+class LockedConnection:
     """A client's connection and the server's, and the two pumps between them."""
 
     def __init__(self, faults: Faults, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:

@@ -15,10 +15,10 @@ _OUTCOMES: dict[type[events.Event], str] = {
     events.AttemptFailed: "failed",
     events.AttemptCancelled: "cancelled",
     events.AttemptWaiting: "waiting",
-    events.AttemptInterrupted: "interrupted",
+    events.AttemptReleased: "interrupted",
     events.AttemptAborted: "aborted",
-    events.CommitRefused: "refused",
-    events.AttemptBroken: "broken",
+    events.FinishRejected: "refused",
+    events.FinishFailed: "broken",
 }
 _WRONG = ("failed", "retried", "refused", "broken")
 

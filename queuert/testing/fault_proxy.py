@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import urlsplit
 
-from queuert.testing._fault_link import DIRECTIONS, Cut, Direction, Faults, Link, Loss, close, reset
+from queuert.testing._fault_link import DIRECTIONS, Cut, Direction, Faults, LockedConnection, Loss, close, reset
 
 __all__ = ["Direction", "FaultProxy"]
 
@@ -45,7 +45,7 @@ class FaultProxy:
         self.held = threading.Event()
         self.fired = threading.Event()
         self._faults = Faults(self.accepted, self.held, self.fired)
-        self._links: set[Link] = set()
+        self._links: set[LockedConnection] = set()
         self._connections: set[asyncio.Task[None]] = set()
         self._started: Future[tuple[asyncio.AbstractEventLoop, int]] = Future()
         self._stopping: asyncio.Event = asyncio.Event()
@@ -218,7 +218,7 @@ class FaultProxy:
             reset(writer)
             await close(writer)
             return
-        link = Link(self._faults, writer, to_server)
+        link = LockedConnection(self._faults, writer, to_server)
         self._links.add(link)
         try:
             await link.run(reader, from_server)

@@ -16,7 +16,7 @@ async def is_idle(store: AsyncStore, types: Sequence[str], log: EventLog) -> boo
     Jobs of paused types are not waited for. ``log`` is that of the worker that runs them.
     """
     before = len(log.of(AttemptStarted))
-    paused = {one.type for one in await store.paused_types()}
+    paused = {one.type for one in await store.list_paused_job_types()}
     claimable = [type for type in types if type not in paused]
     if (await store.due_schedules(claimable, limit=1)).due:
         return False

@@ -104,7 +104,7 @@ def ended_attempt(
     )
 
 
-def amended(finish: Finish, job_type: JobType[Any, Any], ended: EndedAttempt) -> Finish:
+def apply_after_attempt(finish: Finish, job_type: JobType[Any, Any], ended: EndedAttempt) -> Finish:
     """The ending as the hook left it.
 
     Raises:

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from queuert.errors import DefinitionError
 from queuert.job_types import JobType
 from queuert.jobs import Blocker
-from queuert.new_chain import ChainReference, NewChain, awaited_by, checked_priority
+from queuert.new_chain import ChainReference, NewChain, checked_priority, resolve_blockers
 from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, WaitFor, pause
 from queuert.payloads import check_text
 from queuert.progress import checked_progress, stored_progress
-from queuert.run_at import Schedule
+from queuert.run_at import RunAt
 from queuert.state.types import ClaimedJob
 from queuert.worker import blocker_outputs as joining
 from queuert.worker.abort import AbortSignal
 from queuert.worker.attempt_context import AttemptContext
 from queuert.worker.finishes import check_continuation
 from queuert.worker.middleware import Phase, PhaseMiddlewares
-from queuert.worker.transaction_blocks import AttemptBlocks, BlockRuntime, Completion, GuardedBlock, GuardedTransaction
+from queuert.worker.transaction_blocks import BlockHost, BlockTracker, Completion, GuardedBlock, GuardedTransaction
 
 if TYPE_CHECKING:
     from queuert.worker.middleware import Middleware
@@ -67,13 +67,13 @@ class Attempt(Generic[I, R]):
         worker: str,
         abort: AbortSignal,
         blockers: Sequence[Blocker],
-        runtime: BlockRuntime,
+        runtime: BlockHost,
         middlewares: Sequence[Middleware] = (),
     ) -> None:
         self._job_type = job_type
         self._runtime = runtime
         self._middlewares = middlewares
-        self._blocks_used: AttemptBlocks | None = None
+        self._blocks_used: BlockTracker | None = None
         self._context: AttemptContext | None = None
         self.claimed = claimed
         self.input: I = input
@@ -89,9 +89,9 @@ class Attempt(Generic[I, R]):
         return self._context
 
     @property
-    def _blocks(self) -> AttemptBlocks:
+    def _blocks(self) -> BlockTracker:
         if self._blocks_used is None:
-            self._blocks_used = AttemptBlocks(self.abort)
+            self._blocks_used = BlockTracker(self.abort)
         return self._blocks_used
 
     @property
@@ -191,7 +191,7 @@ class Attempt(Generic[I, R]):
         input: _N,
         *,
         id: str | None = None,
-        schedule: Schedule | None = None,
+        schedule: RunAt | None = None,
         priority: int | None = None,
         blockers: Iterable[ChainReference] = (),
         output: Any = None,
@@ -216,7 +216,7 @@ class Attempt(Generic[I, R]):
             DefinitionError: the job would wait for its own chain, or for others than its type declares.
         """
         check_continuation(self._job_type, job_type.name)
-        awaited = awaited_by(job_type, blockers)
+        awaited = resolve_blockers(job_type, blockers)
         if self.chain_id in awaited:
             raise DefinitionError("a job cannot wait for its own chain: it would wait for ever")
         return ContinueWith(

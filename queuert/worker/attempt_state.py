@@ -11,14 +11,14 @@ from typing import Any
 from queuert.errors import ClosedError, CompletionMisuseError, LeaseLostError, StateUnavailableError
 from queuert.job_types import JobTypes
 from queuert.jobs import AbortReason
-from queuert.observability.events import StateFailed
+from queuert.observability.events import StoreCallFailed
 from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStoreTransaction
 from queuert.state.sync_store import StoreTransaction
 from queuert.state.types import ClaimedJob, Finish, FinishResult
 from queuert.worker import after_attempt, finishes
 from queuert.worker.abort import AbortSignal
-from queuert.worker.context import Services
+from queuert.worker.context import WorkerContext
 from queuert.worker.lease_clock import lease_time
 from queuert.worker.leases import HeldLease
 from queuert.worker.processors import Processor
@@ -27,7 +27,7 @@ from queuert.worker.telemetry import Ended
 _DOUBT = Backoff(initial=0.05, maximum=1.0)
 
 
-class AttemptRuntime:
+class AttemptState:
     """The standing of one attempt.
 
     Attributes:
@@ -40,24 +40,24 @@ class AttemptRuntime:
     """
 
     __slots__ = (
-        "_closing", "_job", "_processor", "_services", "_stop", "began", "concluding", "ended", "held", "in_doubt",
+        "_closing", "_job", "_processor", "_services", "_stop", "began", "finishing", "ended", "held", "indeterminate",
         "signal",
     )  # fmt: skip
 
     def __init__(
-        self, services: Services, processor: Processor, job: ClaimedJob, sent_at: float, stop: Callable[[], None]
+        self, services: WorkerContext, processor: Processor, job: ClaimedJob, sent_at: float, stop: Callable[[], None]
     ) -> None:
         """``stop`` is called when the handler is to be stopped, from any thread."""
         self.signal = AbortSignal(job.id)
         self.held = HeldLease(job, processor.lease.renewal_interval, sent_at, self)
         self.began = sent_at
-        self.concluding = False
+        self.finishing = False
         self.ended: FinishResult | None = None
         self._services = services
         self._processor = processor
         self._job = job
         self._stop = stop
-        self.in_doubt: tuple[Finish, FinishResult] | None = None
+        self.indeterminate: tuple[Finish, FinishResult] | None = None
         self._closing: asyncio.Task[None] | None = None
 
     @property
@@ -73,7 +73,7 @@ class AttemptRuntime:
     def abort(self, reason: AbortReason) -> None:
         """Tell the handler to stop. From any thread."""
         # Once the ending is known there is nothing left to stop: it is written, or refused.
-        if self.concluding or not self.signal.set(reason):
+        if self.finishing or not self.signal.set(reason):
             return
         self._stop()
         if reason is not AbortReason.WORKER_STOPPING:
@@ -105,7 +105,7 @@ class AttemptRuntime:
     def progressed(self, progress: str) -> None:
         """Have the progress written with the next renewals, which come soon. From any thread."""
         if self._services.book.tell(self.held, progress):
-            self._services.hasten([])
+            self._services.renew_now([])
 
     def ending(self, outcome: Any) -> Finish:
         """How the attempt ends with this outcome."""
@@ -113,7 +113,7 @@ class AttemptRuntime:
             self.signal.raise_if_set()
         return finishes.ending(self._job, self._processor.job_type, self._processor.retry, outcome)
 
-    async def amended(self, finish: Finish) -> Finish:
+    async def apply_after_attempt(self, finish: Finish) -> Finish:
         """The ending as ``after_attempt`` leaves it; as it was, if that fails."""
         hook, job_type = self._processor.after_attempt, self._processor.job_type
         if hook is None or not after_attempt.concerns(finish):
@@ -127,7 +127,7 @@ class AttemptRuntime:
                 duration=self.duration,
             )
             await self._call_hook(hook, ended)
-            return after_attempt.amended(finish, job_type, ended)
+            return after_attempt.apply_after_attempt(finish, job_type, ended)
         except BaseException as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
@@ -149,13 +149,13 @@ class AttemptRuntime:
         """
         if self._processor.after_attempt is None:
             return finish
-        amending = self.amended(finish)
+        amending = self.apply_after_attempt(finish)
         try:
-            amended = asyncio.run_coroutine_threadsafe(amending, self._services.event_loop)
+            apply_after_attempt = asyncio.run_coroutine_threadsafe(amending, self._services.event_loop)
         except RuntimeError as error:
             amending.close()
             raise ClosedError("the worker has stopped") from error
-        return amended.result()
+        return apply_after_attempt.result()
 
     def begin(self) -> AbstractAsyncContextManager[AsyncStoreTransaction]:
         """A transaction that holds the job, for a coroutine."""
@@ -177,25 +177,25 @@ class AttemptRuntime:
 
     def committing(self, finish: Finish, result: FinishResult) -> None:
         """A child process commits this next; if it dies, only the store knows whether it did."""
-        self.in_doubt = finish, result
+        self.indeterminate = finish, result
 
     def committed(self, finish: Finish, result: FinishResult) -> None:
         """The ending stands."""
-        self.in_doubt = None
+        self.indeterminate = None
         self.ended = result
-        self.concluding = True
+        self.finishing = True
         self.over()
         self._services.reports.ended([Ended(finish, result, self.duration)])
 
-    def let_go(self, doubtful: Finish | None) -> None:
+    def end_block(self, doubtful: Finish | None) -> None:
         """The transaction is over and the job has no ending, or one in doubt: the lease is renewed at once."""
-        self.in_doubt = None if doubtful is None else (doubtful, self._presumed(doubtful))
+        self.indeterminate = None if doubtful is None else (doubtful, self._presumed(doubtful))
         self.held.cut = None
-        self._services.hasten([self._job.id])
+        self._services.renew_now([self._job.id])
 
     # --- asked by the runner ------------------------------------------------------------------------------------------
 
-    async def until_closed(self) -> None:
+    async def wait_block_closed(self) -> None:
         """Wait for the end of a block that is under way: a commit is carried through, and only its end tells."""
         closing = self._closing
         if closing is None:
@@ -206,10 +206,10 @@ class AttemptRuntime:
             # The handler was cancelled before it could hear of it.
             self._failed(f"{type(error).__name__}: {error}")
 
-    async def resolve_doubt(self) -> bool:
+    async def resolve_commit(self) -> bool:
         """Whether an ending in doubt stands; if so, that is told. The store is asked for as long as the lease lasts."""
         failures = 0
-        while self.in_doubt is not None:
+        while self.indeterminate is not None:
             try:
                 stands = await self._commit_stands()
             except StateUnavailableError as error:
@@ -220,7 +220,7 @@ class AttemptRuntime:
                 await asyncio.sleep(_DOUBT.delay(failures))
             else:
                 if stands:
-                    self.committed(*self.in_doubt)
+                    self.committed(*self.indeterminate)
                 return stands
         return False
 
@@ -228,7 +228,7 @@ class AttemptRuntime:
         return finishes.presumed(finish, FinishResult(self._job.id), self._services.job_types.names)
 
     def _failed(self, error: str) -> None:
-        self._services.observers.emit(StateFailed(worker=self._services.worker, operation="complete", error=error))
+        self._services.observers.emit(StoreCallFailed(worker=self._services.worker, operation="complete", error=error))
 
     async def _commit_stands(self) -> bool:
         # The transaction waits until the store has ended that of the dead process.

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from queuert.errors import BlockerFailedError, BlockerMismatchError, DefinitionError, InvalidIdentifierError
 from queuert.job_types import JobType, JobTypes
 from queuert.jobs import Blocker, ChainStatus
-from queuert.new_chain import ChainReference, KnownTypes, NewChain, chain_ids, new_job, type_told_by
+from queuert.new_chain import ChainReference, HasTypeNames, NewChain, chain_ids, new_job, referenced_type
 from queuert.outcomes import ChainStart, WaitFor
 from queuert.state.types import BlockerRecord, ClaimedJob
 
@@ -84,12 +84,12 @@ def waiting(
     job_type: JobType[Any, Any],
     job: ClaimedJob,
     blockers: Sequence[Blocker],
-    job_types: KnownTypes,
+    job_types: HasTypeNames,
     chains: Sequence[NewChain[Any] | ChainReference],
 ) -> WaitFor:
     """The outcome of an attempt that waits for these chains; what it raises see ``Attempt.wait_for``."""
     had = {one.chain_id: one.status for one in blockers}
-    wanted = _once([(_wanted(job_types, one), type_told_by(one)) for one in chains])
+    wanted = _once([(_wanted(job_types, one), referenced_type(one)) for one in chains])
     if any(_id_of(one) == job.chain_id for one, _ in wanted):
         raise DefinitionError("a job cannot wait for its own chain: it would wait for ever")
     new = [(one, told) for one, told in wanted if isinstance(one, ChainStart) or one not in had]
@@ -101,7 +101,7 @@ def waiting(
     return WaitFor(tuple(one for one, _ in wanted))
 
 
-def _wanted(job_types: KnownTypes, chain: NewChain[Any] | ChainReference) -> ChainStart | str:
+def _wanted(job_types: HasTypeNames, chain: NewChain[Any] | ChainReference) -> ChainStart | str:
     if not isinstance(chain, NewChain):
         return chain_ids([chain])[0]
     if tuple(chain.blockers) or chain.deduplication is not None or chain.attach:

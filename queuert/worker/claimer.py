@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from queuert.errors import StateUnavailableError
 from queuert.limits import Limits
-from queuert.notify.adapter import Hint, NotifyAdapter, Subscription, Topic
+from queuert.notify.adapter import Notification, NotifyAdapter, Subscription, Topic
 from queuert.observability.adapter import Observers
 from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStore
@@ -16,7 +16,7 @@ from queuert.state.types import ClaimedJob, ClaimRequest
 from queuert.worker.claim_order import ClaimOrder
 from queuert.worker.lease_clock import lease_time
 from queuert.worker.prefetch import Prefetch
-from queuert.worker.releases import Returns
+from queuert.worker.releases import ReleaseQueue
 from queuert.worker.runner import AttemptRunner
 from queuert.worker.supervisor import SupervisedLoop
 
@@ -45,7 +45,7 @@ class Claimer:
         limits: Mapping[str, Limits] | None = None,
         holder: str,
         poll_interval: float | None,
-        returns: Returns,
+        returns: ReleaseQueue,
         observers: Observers,
     ) -> None:
         self._store = store
@@ -62,8 +62,8 @@ class Claimer:
         self._returns = returns
         self._most: int | None = None
         """How many one claim asks for, after one that raised."""
-        self._in_vain = 0
-        self._contention = Backoff(initial=0.01, maximum=_longest_contention((limits or {}).values()))
+        self._empty_claims = 0
+        self._empty_claim_backoff = Backoff(initial=0.01, maximum=_longest_contention((limits or {}).values()))
         self._subscription: Subscription | None = None
         self.loop = SupervisedLoop("claimer", self._step, worker=holder, observers=observers)
 
@@ -72,12 +72,12 @@ class Claimer:
         self._subscription = self._notify.subscribe(Topic.JOBS, self._on_hint)
         self.loop.start()
 
-    def on_readied(self, types: Iterable[str]) -> None:
+    def on_jobs_due(self, types: Iterable[str]) -> None:
         """Jobs of these types became due, by this worker's own doing. From any thread."""
         if not self._leases.keys().isdisjoint(types):
             self._wake()
 
-    def _on_hint(self, hint: Hint) -> None:
+    def _on_hint(self, hint: Notification) -> None:
         if hint.keys is None or not self._leases.keys().isdisjoint(hint.keys):
             self._wake()
 
@@ -107,11 +107,11 @@ class Claimer:
         self.loop.tell_to_stop()
         self._prefetch.slots.stop_waiting()
         self._woken.set()
-        self._put_back_waiting()
+        self._release_prefetched()
         try:
             # The answer to a claim may take its time: what waits here already does not wait for it.
             await asyncio.gather(self.loop.stop(cancel=False), self._returns.settle_all(hurry))
-            self._put_back_waiting()
+            self._release_prefetched()
             await self._returns.settle_all(hurry)
         finally:
             await self._returns.aclose()
@@ -121,7 +121,7 @@ class Claimer:
         if self.loop.stopping:
             return
         if not wanted:
-            self._put_back_waiting()
+            self._release_prefetched()
             await self._returns.settle()
             return
         self._woken.clear()
@@ -178,15 +178,15 @@ class Claimer:
         if any(job.lease_expirations for job in jobs):
             # It has cost a lease, perhaps its worker's life: if it does again, none that only waits goes with it. Nor
             # do the next claims take more than begins at once, only to give it back, when many expired in an outage.
-            self._prefetch.beware()
+            self._prefetch.suspend()
             while self._prefetch.more_to_start:  # noqa: ASYNC110  (each place begins in a turn of the event loop)
                 await asyncio.sleep(0)
-            self._put_back_waiting()
+            self._release_prefetched()
             await self._returns.settle()
 
-    def _put_back_waiting(self) -> None:
+    def _release_prefetched(self) -> None:
         """What was claimed ahead and waits for a place is not to be run."""
-        waiting = self._prefetch.take_back()
+        waiting = self._prefetch.drain()
         for runner in waiting:
             runner.forget()
             self._prefetch.inputs.give_back(runner)
@@ -197,8 +197,8 @@ class Claimer:
         if next_due is not None:
             # What is due and was not to be had is locked by others, who are about to claim or cancel it, or held back
             # by limits: a hint tells when an attempt has ended, but none when the window of a rate moves on.
-            self._in_vain = 0 if claimed or next_due > 0 else self._in_vain + 1
-            pause = min(pause, max(next_due, self._contention.delay(self._in_vain + 1)))
+            self._empty_claims = 0 if claimed or next_due > 0 else self._empty_claims + 1
+            pause = min(pause, max(next_due, self._empty_claim_backoff.delay(self._empty_claims + 1)))
         try:
             async with asyncio.timeout(pause):
                 await self._woken.wait()

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from queuert.errors import StateError, StateUnavailableError
 from queuert.observability.adapter import Observers
-from queuert.observability.events import StateFailed
+from queuert.observability.events import StoreCallFailed
 from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import Finish, FinishResult, payload_characters
@@ -21,7 +21,7 @@ _LARGEST_CHARACTERS = 16 * 1024 * 1024
 """Of the texts that the endings of one statement bring. A worker has three to four times that in memory for each
 statement under way, and its event loop stands still while one is made."""
 
-_LANES = 2
+_CONCURRENT_FLUSHES = 2
 """Statements under way at once: the client prepares one while the server works on the other."""
 
 _MANY = 400
@@ -37,10 +37,10 @@ _MOST_BREAKS = 3
 others, before it is refused: the server, or the way to it, does not take it."""
 
 
-class Author(Protocol):
+class FinishListener(Protocol):
     """Whoever has an ending to be written, and does not wait for it."""
 
-    def asked_again(self) -> None:
+    def on_retry(self) -> None:
         """The store could not be reached, or could not decide yet."""
         ...
 
@@ -49,7 +49,7 @@ class Author(Protocol):
         ...
 
 
-A = TypeVar("A", bound=Author)
+A = TypeVar("A", bound=FinishListener)
 
 
 Written: TypeAlias = tuple[A, Finish, FinishResult]
@@ -59,30 +59,30 @@ Written: TypeAlias = tuple[A, Finish, FinishResult]
 class _Pending(Generic[A]):
     """An ending to be written."""
 
-    __slots__ = ("author", "breaks", "decided", "finish", "future", "in_doubt", "put_offs", "size")
+    __slots__ = ("author", "breaks", "decided", "finish", "future", "indeterminate", "lock_retries", "size")
 
     def __init__(self, finish: Finish, author: A | None, future: asyncio.Future[FinishResult] | None = None) -> None:
         self.finish = finish
         self.author = author
         self.future = future
         self.size = payload_characters(finish)
-        self.put_offs = 0
+        self.lock_retries = 0
         self.decided = False
-        self.in_doubt = False
+        self.indeterminate = False
         """It was asked for, and the answer was lost."""
         self.breaks = 0
         """How often a statement of its own broke the connection, one time after the other, though the store answered
         others: no other goes with it then."""
 
     @property
-    def asked_for(self) -> bool:
+    def is_wanted(self) -> bool:
         """Whether anybody still wants to know of it."""
         return not self.decided and (self.future is None or not self.future.done())
 
     def go_on(self) -> None:
         """It will be asked for again."""
         if self.author is not None:
-            self.author.asked_again()
+            self.author.on_retry()
 
     def fail(self, error: Exception) -> None:
         """It is not written."""
@@ -124,14 +124,14 @@ class Completer(Generic[A]):
         """What is asked for again after a pause."""
         self.characters = 0
         """Of the texts of all endings that are not written yet."""
-        self._worth_it = asyncio.Event()
+        self._flush_now = asyncio.Event()
         self._patience: asyncio.TimerHandle | None = None
         self._stopped = False
         self._locked = Backoff(initial=0.05, maximum=1.0)
         self._backoff = Backoff(initial=0.05, maximum=2.0)
         self.loops = [
             SupervisedLoop(f"completer-{lane}", self._step, worker=worker, observers=observers)
-            for lane in range(1, _LANES + 1)
+            for lane in range(1, _CONCURRENT_FLUSHES + 1)
         ]
 
     def start(self) -> None:
@@ -150,7 +150,7 @@ class Completer(Generic[A]):
                 self._fail(one, _too_late())
             self._resting.clear()
             self._pending.clear()
-            self._look()
+            self._maybe_flush()
 
     def submit(self, finish: Finish, author: A) -> None:
         """Write one ending; its author is told, in the event loop, never from within this call."""
@@ -161,7 +161,7 @@ class Completer(Generic[A]):
             self._pending.append(one)
             self.characters += one.size
             if len(self._pending) in (1, _MANY):
-                self._look()
+                self._maybe_flush()
 
     async def finish(self, finish: Finish) -> FinishResult:
         """Write one ending and wait until it is durable, or known to be lost.
@@ -181,9 +181,9 @@ class Completer(Generic[A]):
     def _add(self, one: _Pending[A]) -> None:
         if self._stopped:
             self._fail(one, _too_late())
-        elif one.asked_for:
+        elif one.is_wanted:
             self._pending.append(one)
-            self._look()
+            self._maybe_flush()
         else:
             self._let_go(one)
 
@@ -196,25 +196,25 @@ class Completer(Generic[A]):
         self.characters -= one.size
         one.size = 0
 
-    def _look(self) -> None:
+    def _maybe_flush(self) -> None:
         """Let what is pending be written, if that is worth a statement of its own by now."""
         if self._pending and self._being_written >= _MANY > len(self._pending):
             if self._patience is None:  # Not anew for each that comes.
-                self._wait_a_little()
+                self._delay_flush()
             return
         self._stop_waiting()
         if self._pending:
-            self._worth_it.set()
+            self._flush_now.set()
         else:
-            self._worth_it.clear()
+            self._flush_now.clear()
 
-    def _wait_a_little(self) -> None:
+    def _delay_flush(self) -> None:
         try:
-            self._patience = self._event_loop.call_later(_PATIENCE, self._worth_it.set)
+            self._patience = self._event_loop.call_later(_PATIENCE, self._flush_now.set)
         except MemoryError:
-            self._worth_it.set()
+            self._flush_now.set()
         else:
-            self._worth_it.clear()
+            self._flush_now.clear()
 
     def _stop_waiting(self) -> None:
         if self._patience is not None:
@@ -222,20 +222,20 @@ class Completer(Generic[A]):
             self._patience = None
 
     async def _step(self) -> None:
-        await self._worth_it.wait()
+        await self._flush_now.wait()
         batch = self._taken()
         self._being_written += len(batch)
         try:
             self._stop_waiting()  # For those who are left it begins now.
-            self._look()
+            self._maybe_flush()
             if batch:
                 await self._write(batch)
         except BaseException:
-            self._pending.extendleft(reversed([one for one in batch if one.asked_for and one not in self._resting]))
+            self._pending.extendleft(reversed([one for one in batch if one.is_wanted and one not in self._resting]))
             raise
         finally:
             self._being_written -= len(batch)
-            self._look()
+            self._maybe_flush()
 
     def _taken(self) -> list[_Pending[A]]:
         """The next batch: of bounded size, and one at least."""
@@ -262,7 +262,7 @@ class Completer(Generic[A]):
                 failures += 1
                 self._report(error)
                 for one in part:
-                    one.in_doubt = True
+                    one.indeterminate = True
                 if len(part) > 1 or not await self._breaks(part[0], error):
                     left.extendleft(reversed(part))
                 most = max(1, len(part) // 2)
@@ -275,7 +275,7 @@ class Completer(Generic[A]):
                     self._fail(part[0], error)
                     continue
                 for one in part:
-                    one.in_doubt = True
+                    one.indeterminate = True
                 left.extendleft(reversed(part))
                 most = 1
             else:
@@ -304,13 +304,13 @@ class Completer(Generic[A]):
         over = 0
         for one, result in zip(batch, results, strict=True):
             if result.pending:
-                self._put_off(one)
+                self._retry_locked(one)
                 continue
             over += one.size
             one.size = 0
-            if one.in_doubt:
+            if one.indeterminate:
                 result = presumed(one.finish, result, self._types)
-            if one.asked_for:
+            if one.is_wanted:
                 one.decided = True
                 if one.author is not None:
                     written.append((one.author, one.finish, result))
@@ -320,11 +320,11 @@ class Completer(Generic[A]):
         if written:
             self._tell(written)
 
-    def _put_off(self, one: _Pending[A]) -> None:
+    def _retry_locked(self, one: _Pending[A]) -> None:
         """Ask for an ending again after a pause: a caller's transaction has its rows, and may have them for long."""
-        one.put_offs += 1
+        one.lock_retries += 1
         one.go_on()
-        self._rest(one, self._locked.delay(one.put_offs))
+        self._rest(one, self._locked.delay(one.lock_retries))
 
     def _rest(self, one: _Pending[A], seconds: float) -> None:
         self._resting.add(one)
@@ -336,7 +336,7 @@ class Completer(Generic[A]):
             self._add(one)
 
     def _report(self, error: Exception) -> None:
-        self._observers.emit(StateFailed(worker=self._worker, operation="finish", error=str(error)))
+        self._observers.emit(StoreCallFailed(worker=self._worker, operation="finish", error=str(error)))
 
 
 def _too_late() -> StateUnavailableError:

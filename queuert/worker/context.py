@@ -17,14 +17,14 @@ from queuert.state.async_store import AsyncStore
 from queuert.state.sync_store import Store
 from queuert.state.types import Finish
 from queuert.worker.batches import Batches
-from queuert.worker.leases import LeaseBook
+from queuert.worker.leases import LeaseRegistry
 from queuert.worker.processes.executor import HandlerProcesses
-from queuert.worker.telemetry import Reports
+from queuert.worker.telemetry import AttemptReporter
 from queuert.worker.threads import HandlerThreads
 
 
 @dataclass(slots=True)
-class Services:
+class WorkerContext:
     """The parts of a running worker, as its attempts see them."""
 
     worker: str
@@ -34,8 +34,8 @@ class Services:
     job_types: JobTypes
     notify: NotifyAdapter
     observers: Observers
-    reports: Reports
-    book: LeaseBook
+    reports: AttemptReporter
+    book: LeaseRegistry
     submit: Callable[[Finish, Any], None]
     """Have this ending of an attempt written, and tell its runner."""
     threads: HandlerThreads
@@ -43,7 +43,7 @@ class Services:
     batches: Batches
     thread_connections: int
     stopping: Callable[[], bool]
-    hasten: Callable[[Sequence[str]], None]
+    renew_now: Callable[[Sequence[str]], None]
     """Renew the leases of these jobs at once."""
     handled: Callable[[Any], None]
     """The handler of this attempt, which calls this, has ended: its place is free."""

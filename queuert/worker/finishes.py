@@ -160,7 +160,7 @@ def presumed(finish: Finish, result: FinishResult, types: Iterable[str]) -> Fini
         starts += types
     else:
         starts.append(finish.job.type if finish.continuation is None else finish.continuation.type)
-    return replace(result, readied=tuple({*result.readied, *starts}))
+    return replace(result, due_types=tuple({*result.due_types, *starts}))
 
 
 def error_of(exception: BaseException, kind: str = "handler") -> JobError:

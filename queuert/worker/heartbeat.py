@@ -15,10 +15,10 @@ from functools import cache
 from importlib import metadata
 
 from queuert.observability.adapter import Observers
-from queuert.observability.events import StateFailed
+from queuert.observability.events import StoreCallFailed
 from queuert.state.async_store import AsyncStore
 from queuert.state.sync_store import Store
-from queuert.workers import WorkerBeat, WorkerState
+from queuert.workers import WorkerHeartbeat, WorkerState
 
 TTL = 60.0
 """Seconds that a worker is listed after a beat: two may be lost."""
@@ -40,7 +40,7 @@ def installed_version() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class WorkerInfo:
     """The worker that is told of. Read from several threads."""
 
     holder: str
@@ -51,9 +51,9 @@ class Subject:
     stopping: Callable[[], bool]
     begun: float = field(default_factory=time.monotonic)
 
-    def beat(self) -> WorkerBeat:
+    def beat(self) -> WorkerHeartbeat:
         """What there is to tell of it now."""
-        return WorkerBeat(
+        return WorkerHeartbeat(
             id=self.holder,
             name=self.name,
             host=socket.gethostname(),
@@ -67,10 +67,10 @@ class Subject:
         )
 
 
-class Registration:
+class Heartbeat:
     """Tells the registry of a worker: once in its event loop, and then in the thread that renews its leases."""
 
-    def __init__(self, subject: Subject, *, observers: Observers) -> None:
+    def __init__(self, subject: WorkerInfo, *, observers: Observers) -> None:
         self._subject = subject
         self._observers = observers
         self._next = 0.0
@@ -81,7 +81,7 @@ class Registration:
         """The first beat, before the first claim. If it fails, the worker goes to work all the same."""
         self._begun = True
         try:
-            await store.beat_worker(self._subject.beat(), TTL)
+            await store.record_heartbeat(self._subject.beat(), TTL)
         except Exception as error:
             self._failed(error)
         else:
@@ -90,11 +90,11 @@ class Registration:
     async def call_off(self, store: AsyncStore) -> None:
         """Take away the entry of a worker that was stopped before it went to work."""
         try:
-            await store.forget_worker(self._subject.holder)
+            await store.remove_worker(self._subject.holder)
         except Exception as error:
             self._failed(error)
 
-    def hasten(self) -> None:
+    def renew_now(self) -> None:
         """There is news: the next beat is due. From any thread."""
         with self._lock:
             self._next = 0.0
@@ -109,7 +109,7 @@ class Registration:
             self._next = now + EVERY
         self._begun = True
         try:
-            store().beat_worker(self._subject.beat(), TTL)
+            store().record_heartbeat(self._subject.beat(), TTL)
         except Exception as error:
             with self._lock:
                 self._next = min(self._next, now + AGAIN)
@@ -121,10 +121,10 @@ class Registration:
         if not self._begun:
             return
         try:
-            store().forget_worker(self._subject.holder)
+            store().remove_worker(self._subject.holder)
         except Exception as error:
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
         what = f"{type(error).__name__}: {error}"
-        self._observers.emit(StateFailed(worker=self._subject.holder, operation="tell the registry", error=what))
+        self._observers.emit(StoreCallFailed(worker=self._subject.holder, operation="tell the registry", error=what))

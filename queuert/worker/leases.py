@@ -11,14 +11,14 @@ from typing import Protocol
 from queuert.errors import StateError
 from queuert.jobs import AbortReason
 from queuert.observability.adapter import Observers
-from queuert.observability.events import LeasesRenewed, StateFailed
+from queuert.observability.events import LeasesRenewed, StoreCallFailed
 from queuert.policies import Backoff
 from queuert.state.adapter import StateAdapter
 from queuert.state.sync_store import Store
 from queuert.state.types import ClaimedJob, Lease, Renewal
-from queuert.worker.heartbeat import Registration
+from queuert.worker.heartbeat import Heartbeat
 from queuert.worker.lease_clock import lease_time
-from queuert.worker.supervisor import PATIENCE
+from queuert.worker.supervisor import FAILING_AFTER
 
 _ENDING_LEASES = 3
 ENDING_SECONDS = 60.0
@@ -68,7 +68,7 @@ class HeldLease:
         return self.job.lease
 
     @property
-    def has_news(self) -> bool:
+    def has_progress(self) -> bool:
         """Whether there is progress that can be written: not while a transaction has the row locked."""
         return self.progress is not None and self.cut is None
 
@@ -92,7 +92,7 @@ class HeldLease:
         self.deadline = sent_at + self.job.lease_seconds
 
 
-class LeaseBook:
+class LeaseRegistry:
     """All leases that a worker holds. Adding and removing one costs next to nothing and wakes nobody."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class LeaseBook:
     def due(self, horizon: float, *, with_news: bool = False) -> list[HeldLease]:
         """The leases to be renewed, or looked after, by ``horizon``; and those whose attempts told news."""
         with self._lock:
-            return [one for one in self._held if one.renew_at <= horizon or (with_news and one.has_news)]
+            return [one for one in self._held if one.renew_at <= horizon or (with_news and one.has_progress)]
 
     def tell(self, held: HeldLease, progress: str) -> bool:
         """Note how far an attempt is; whether nothing was there to be written. What it told before is forgotten."""
@@ -149,17 +149,17 @@ class LeaseBook:
             if held.progress is progress:
                 held.progress = None
 
-    def has_news(self) -> bool:
+    def has_progress(self) -> bool:
         """Whether any progress can be written."""
         with self._lock:
-            return any(held.has_news for held in self._held)
+            return any(held.has_progress for held in self._held)
 
     def expiring(self, horizon: float) -> list[HeldLease]:
         """The leases that end by ``horizon`` (by the lease clock)."""
         with self._lock:
             return [held for held in self._held if held.deadline <= horizon]
 
-    def hasten(self, job_ids: Iterable[str] | None) -> bool:
+    def renew_now(self, job_ids: Iterable[str] | None) -> bool:
         """Let the leases of these jobs (None: all) be renewed at once; whether there were any."""
         wanted = None if job_ids is None else set(job_ids)
         now = lease_time()
@@ -176,7 +176,7 @@ BETWEEN_NEWS = 1.0
 """Seconds from one statement that writes the progress of attempts to the next, of all attempts together."""
 
 
-class LeaseKeeper:
+class LeaseRenewer:
     """One statement for all leases that are due, every quarter of the shortest renewal interval at most.
 
     It wakes by the clock and never for a single job, so that short jobs cost it nothing.
@@ -184,14 +184,14 @@ class LeaseKeeper:
 
     def __init__(
         self,
-        book: LeaseBook,
+        book: LeaseRegistry,
         state: StateAdapter,
         *,
         worker: str,
         shortest_lease: float,
         shortest_interval: float,
         observers: Observers,
-        registration: Registration,
+        registration: Heartbeat,
     ) -> None:
         self._book = book
         self._registration = registration
@@ -213,7 +213,7 @@ class LeaseKeeper:
     @property
     def failing(self) -> bool:
         """Whether no renewal has gone well for longer than an outage should last."""
-        return self._failing_since is not None and time.monotonic() - self._failing_since > PATIENCE
+        return self._failing_since is not None and time.monotonic() - self._failing_since > FAILING_AFTER
 
     def start(self) -> None:
         """Begin to renew and to watch."""
@@ -240,12 +240,12 @@ class LeaseKeeper:
 
         Without any, there is progress to be written.
         """
-        if self._book.hasten(job_ids) or job_ids == []:
+        if self._book.renew_now(job_ids) or job_ids == []:
             self._wake.set()
 
     def tell(self) -> None:
         """Tell the registry at once that something is new. From any thread."""
-        self._registration.hasten()
+        self._registration.renew_now()
         self._wake.set()
 
     # --- the renewing thread ------------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class LeaseKeeper:
                 self._failures = 0
                 self._failing_since = None
                 pause = min(pause, self._registration.beat_if_due(self._opened_store))
-                if self._book.has_news():
+                if self._book.has_progress():
                     pause = min(pause, max(0.0, self._news_at - lease_time()))
             self._wake.wait(pause)
             self._wake.clear()
@@ -275,23 +275,23 @@ class LeaseKeeper:
         store = self._opened_store()
         now = lease_time()
         due = self._book.due(now + self._tick, with_news=now >= self._news_at)
-        due = [held for held in due if not self._gives_up(held, now)]
+        due = [held for held in due if not self._is_stuck(held, now)]
         if not due:
             return
         free = [held for held in due if held.cut is None]
         sent_at = lease_time()
         refused = self._renew(store, free, sent_at) if free else []
-        lost = self._look_after(store, refused, sent_at)
-        lost += self._look_after(store, [held for held in due if held.cut is not None], lease_time())
+        lost = self._check_locked(store, refused, sent_at)
+        lost += self._check_locked(store, [held for held in due if held.cut is not None], lease_time())
         self._observers.emit(LeasesRenewed(worker=self._worker, count=len(free) - len(refused), lost=lost))
 
-    def _gives_up(self, held: HeldLease, now: float) -> bool:
+    def _is_stuck(self, held: HeldLease, now: float) -> bool:
         """Whether its ending does not get written: it runs out then, and the other thread gives it up."""
         if not held.is_stuck(now):
             return False
         held.renew_at = math.inf
         error = f"the ending of job {held.job.id} does not get written: its lease is not renewed any more"
-        self._observers.emit(StateFailed(worker=self._worker, operation="finish", error=error))
+        self._observers.emit(StoreCallFailed(worker=self._worker, operation="finish", error=error))
         return True
 
     def _renew(self, store: Store, due: Sequence[HeldLease], sent_at: float) -> list[HeldLease]:
@@ -306,7 +306,7 @@ class LeaseKeeper:
                 self._book.told(held, one.progress)
         return [held for held, done in zip(due, renewed, strict=True) if not done]
 
-    def _look_after(self, store: Store, locked: Sequence[HeldLease], sent_at: float) -> int:
+    def _check_locked(self, store: Store, locked: Sequence[HeldLease], sent_at: float) -> int:
         """Those that still stand are safe for another while, though their rows are locked; how many do not.
 
         Nobody can take what the attempt's own transaction has locked. Where somebody else has locked a row, the store
@@ -327,7 +327,7 @@ class LeaseKeeper:
         self._failures += 1
         self._failing_since = self._failing_since or time.monotonic()
         self._observers.emit(
-            StateFailed(worker=self._worker, operation="renew", error=f"{type(error).__name__}: {error}")
+            StoreCallFailed(worker=self._worker, operation="renew", error=f"{type(error).__name__}: {error}")
         )
         if isinstance(error, StateError):
             self._close_store()
@@ -358,4 +358,4 @@ class LeaseKeeper:
             self._book.lose(held, AbortReason.ERROR)
         except Exception as error:
             # This thread guards all the other leases too.
-            self._observers.emit(StateFailed(worker=self._worker, operation="give up a lease", error=repr(error)))
+            self._observers.emit(StoreCallFailed(worker=self._worker, operation="give up a lease", error=repr(error)))

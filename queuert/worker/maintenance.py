@@ -10,21 +10,21 @@ import time
 from collections.abc import Mapping
 
 from queuert.errors import StateError, StateUnavailableError
-from queuert.event_log import EventUpkeep
+from queuert.event_log import EventLogMaintenance
 from queuert.notify.adapter import NotifyAdapter, Topic
 from queuert.observability.adapter import Observers
 from queuert.observability.events import (
-    ChainsRetired,
-    EventLogNotTended,
-    EventLogPostponed,
-    EventLogTended,
-    JobsSwept,
-    StagingNotTended,
-    StagingTended,
+    ChainsPruned,
+    EventLogMaintained,
+    EventLogMaintenanceFailed,
+    EventLogMaintenancePostponed,
+    StagingCleaned,
+    StagingCleanupFailed,
+    StrandedJobsReleased,
 )
 from queuert.policies import Retention
 from queuert.state.async_store import AsyncStore
-from queuert.state.types import RetireRequest
+from queuert.state.types import PruneRequest
 from queuert.worker.supervisor import SupervisedLoop
 
 SWEEP_EVERY = 60.0
@@ -38,7 +38,7 @@ _FIRST = 2.0
 _NAMED = 10
 
 
-class Sweeper:
+class Maintenance:
     """Walks through the blocked jobs and then the closed chains, a page at a time, with pauses between.
 
     Then it looks after the event log of a store that has one.
@@ -98,49 +98,51 @@ class Sweeper:
         if result.released:
             self._notify.publish(Topic.JOBS, {job.type for job in result.released})
             named = tuple(job.id for job in result.released[:_NAMED])
-            self._observers.emit(JobsSwept(worker=self._worker, count=len(result.released), job_ids=named))
+            self._observers.emit(StrandedJobsReleased(worker=self._worker, count=len(result.released), job_ids=named))
         return result.cursor
 
     async def _retire(self) -> str | None:
-        result = await self._store.retire(RetireRequest(self._policies, cursor=self._cursor))
+        result = await self._store.retire(PruneRequest(self._policies, cursor=self._cursor))
         if result.chain_ids:
             named = tuple(result.chain_ids[:_NAMED])
-            self._observers.emit(ChainsRetired(worker=self._worker, count=len(result.chain_ids), chain_ids=named))
+            self._observers.emit(ChainsPruned(worker=self._worker, count=len(result.chain_ids), chain_ids=named))
         return result.cursor
 
     async def _tend_staging(self) -> None:
         try:
-            done = await self._store.tend_staging()
+            done = await self._store.clean_staging()
         except StateUnavailableError:
             raise
         except StateError as error:
             if str(error) != self._staging_trouble:
                 self._staging_trouble = str(error)
-                self._observers.emit(StagingNotTended(worker=self._worker, error=str(error)))
+                self._observers.emit(StagingCleanupFailed(worker=self._worker, error=str(error)))
             return
         self._staging_trouble = None
         if done.dropped or done.forgotten:
-            self._observers.emit(StagingTended(worker=self._worker, dropped=done.dropped, forgotten=done.forgotten))
+            self._observers.emit(StagingCleaned(worker=self._worker, dropped=done.dropped, forgotten=done.forgotten))
 
     async def _tend_events(self) -> bool:
         """Whether something is left that is to be done at once."""
         try:
-            done = await self._store.tend_events()
+            done = await self._store.maintain_event_log()
         except StateUnavailableError:
             raise
         except StateError as error:
             # A role that may not do it can do all else: chains are swept and retired as ever.
             if str(error) != self._log_trouble:
                 self._log_trouble = str(error)
-                self._observers.emit(EventLogNotTended(worker=self._worker, error=str(error)))
+                self._observers.emit(EventLogMaintenanceFailed(worker=self._worker, error=str(error)))
             return False
         self._log_trouble = None
         self._tell_tended(done)
         return done.more
 
-    def _tell_tended(self, done: EventUpkeep) -> None:
+    def _tell_tended(self, done: EventLogMaintenance) -> None:
         made, dropped, postponed = (tuple(map(str, days)) for days in (done.made, done.dropped, done.postponed))
         if made or dropped or done.deleted:
-            self._observers.emit(EventLogTended(worker=self._worker, made=made, dropped=dropped, deleted=done.deleted))
+            self._observers.emit(
+                EventLogMaintained(worker=self._worker, made=made, dropped=dropped, deleted=done.deleted)
+            )
         if postponed:
-            self._observers.emit(EventLogPostponed(worker=self._worker, days=postponed))
+            self._observers.emit(EventLogMaintenancePostponed(worker=self._worker, days=postponed))

@@ -17,10 +17,10 @@ from queuert.worker.slots import Slots
 
 T = TypeVar("T")
 
-AHEAD_SECONDS = 0.05
+PREFETCH_HORIZON = 0.05
 """How far the jobs that wait here reach, at the pace of late."""
 
-MOST_AHEAD = 2_000
+MAX_PREFETCH = 2_000
 """Jobs, whatever the pace."""
 
 STALE_SECONDS = 1.0
@@ -35,7 +35,7 @@ many takes the store about as long as it takes the worker to run half as many.
 _SLOWEST_CHANGE = 0.05
 
 
-class Pace:
+class HandlerDurationEstimate:
     """How long handlers ran of late: a longer one counts at once, shorter ones by and by."""
 
     def __init__(self) -> None:
@@ -48,10 +48,10 @@ class Pace:
         self._seconds = seconds if slower else known + _SLOWEST_CHANGE * (seconds - known)  # type: ignore[operator]
 
     def ahead(self, places: int) -> int:
-        """How many jobs so many places get through in ``AHEAD_SECONDS``; 0 while nothing is known."""
+        """How many jobs so many places get through in ``PREFETCH_HORIZON``; 0 while nothing is known."""
         if self._seconds is None:
             return 0
-        return min(MOST_AHEAD, int(places * AHEAD_SECONDS / max(self._seconds, 1e-9)))
+        return min(MAX_PREFETCH, int(places * PREFETCH_HORIZON / max(self._seconds, 1e-9)))
 
 
 INPUT_BYTES = 64 * 1024 * 1024
@@ -126,10 +126,10 @@ class Prefetch(Generic[T]):
         self._beware_until = 0.0
         self._waiting: deque[T] = deque()
         self._most = 0
-        self._low_water = 0
+        self._refill_below = 0
         """With so many left, whoever claims should know."""
         self._last_start = time.monotonic()
-        self.pace = Pace()
+        self.pace = HandlerDurationEstimate()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -164,18 +164,18 @@ class Prefetch(Generic[T]):
             return None
         self._last_start = time.monotonic()
         one = waiting.popleft()
-        if len(waiting) == self._low_water:
+        if len(waiting) == self._refill_below:
             self.slots.tell()
         return one
 
-    def take_back(self) -> list[T]:
+    def drain(self) -> list[T]:
         """All that wait: they are not started."""
         waiting = list(self._waiting)
         self._waiting.clear()
         self._most = 0
         return waiting
 
-    def beware(self) -> None:
+    def suspend(self) -> None:
         """Something began that may take all that waits with it: for a while nothing is to wait."""
         self._beware_until = time.monotonic() + STALE_SECONDS
 
@@ -203,8 +203,8 @@ class Prefetch(Generic[T]):
         cautious = time.monotonic() < self._beware_until
         allowed = self.pace.ahead(self.slots.size) if self._enabled and not cautious else 0
         most = min(allowed, self._most)
-        self._low_water = int(most * (_CLAIM_BELOW if most < _MANY else _CLAIM_MANY_BELOW))
-        if waiting > self._low_water:
+        self._refill_below = int(most * (_CLAIM_BELOW if most < _MANY else _CLAIM_MANY_BELOW))
+        if waiting > self._refill_below:
             return 0
         # Twice as many each time, at most: one quick handler says little about the next.
         self._most = min(allowed, 2 * max(self._most, self.slots.size))

@@ -67,7 +67,7 @@ class Reaper:
         failed = job.status is JobStatus.FAILED
         self._notify.publish(Topic.LEASES, [job.id])
         # Under a limit its slot is free for others now, whenever the job itself is due again.
-        self._notify.publish(Topic.JOBS, self._limited.intersection((job.type,)).union(job.readied))
+        self._notify.publish(Topic.JOBS, self._limited.intersection((job.type,)).union(job.due_types))
         if failed:
             self._notify.publish(Topic.CHAINS, [job.chain_id])
         self._observers.emit(

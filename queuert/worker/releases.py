@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 from queuert.errors import StateUnavailableError
 from queuert.observability.adapter import Observers
-from queuert.observability.events import JobsReleased, StateFailed
+from queuert.observability.events import JobsReleased, StoreCallFailed
 from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ClaimRequest, Lease
 from queuert.worker.lease_clock import lease_time
 
-PATIENCE = 1.0
+FAILING_AFTER = 1.0
 """Seconds that a claim waits for what is given back before it: a release that hangs must not keep a worker idle."""
 
 AFTER_EXPIRY = 60.0
@@ -35,14 +35,14 @@ _LOCKED_PAUSE = 0.5
 """Seconds until a job is offered again that somebody's transaction had locked."""
 
 
-class _Unwanted(NamedTuple):
+class _UnstartedLease(NamedTuple):
     lease: Lease
     until: float
     """When it is over anyway, by the lease clock."""
 
 
 @dataclass
-class _Doubt:
+class _UnansweredClaim:
     """A claim whose answer never came, or came when nobody would run what it took."""
 
     request: ClaimRequest
@@ -56,7 +56,7 @@ class _Doubt:
         return 0.0 if self.looked_at is None else self.looked_at + LATE_SECONDS - now
 
 
-class Returns:
+class ReleaseQueue:
     """Keeps what is to be given back. A release whose answer was lost is asked for again, which does no harm.
 
     Whatever the store says to it, it is asked again, by a task of its own, until it has answered or the leases are
@@ -67,10 +67,10 @@ class Returns:
         self._store = store
         self._worker = worker
         self._observers = observers
-        self._unwanted: list[_Unwanted] = []
+        self._unwanted: list[_UnstartedLease] = []
         self._looked_at: float | None = None
         """When some of the unwanted were found locked."""
-        self._doubts: list[_Doubt] = []
+        self._doubts: list[_UnansweredClaim] = []
         self._most: int | None = None
         """How many are offered at once, after the store has refused more."""
         self._failures = 0
@@ -88,13 +88,13 @@ class Returns:
 
     def put(self, leases: Iterable[tuple[Lease, float]]) -> None:
         """Leases of jobs that will not be run, each with its end (by the lease clock): their renewal has ended."""
-        self._unwanted += (_Unwanted(*one) for one in leases)
+        self._unwanted += (_UnstartedLease(*one) for one in leases)
         self._looked_at = None
         self._begin()
 
     def put_claim(self, request: ClaimRequest, *, answered: bool) -> None:
         """All that this claim took."""
-        self._doubts.append(_Doubt(request, answered, lease_time() + max(request.leases.values())))
+        self._doubts.append(_UnansweredClaim(request, answered, lease_time() + max(request.leases.values())))
         self._begin()
 
     def _begin(self) -> None:
@@ -136,12 +136,12 @@ class Returns:
             return
         self._offered.clear()
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(FAILING_AFTER):
                 await self._offered.wait()
         except TimeoutError:
             self._slow = True
 
-    async def _still_held(self, offered: Sequence[_Unwanted], leases: Sequence[Lease]) -> list[_Unwanted]:
+    async def _still_held(self, offered: Sequence[_UnstartedLease], leases: Sequence[Lease]) -> list[_UnstartedLease]:
         """Those that somebody's transaction has locked: they are passed over, and asked for again while they last."""
         reasons = await self._store.lost_reasons(leases)
         now = lease_time()
@@ -181,7 +181,7 @@ class Returns:
                 self._failures += 1
                 self._again_at = time.monotonic() + _BACKOFF.delay(self._failures)
                 self._forget_what_is_over(after=AFTER_EXPIRY)
-                self._observers.emit(StateFailed(worker=self._worker, operation="give back", error=str(error)))
+                self._observers.emit(StoreCallFailed(worker=self._worker, operation="give back", error=str(error)))
             else:
                 self._failures = 0
                 self._again_at = 0.0
@@ -217,7 +217,7 @@ class Returns:
         if failed is not None:
             raise failed
 
-    async def _resolve(self, doubt: _Doubt) -> None:
+    async def _resolve(self, doubt: _UnansweredClaim) -> None:
         if doubt.pause(time.monotonic()) > 0:
             return
         count = await self._store.release_claim(doubt.request)

@@ -157,7 +157,7 @@ async def _serve(
     code = await _start(worker, asked)
     if code is not None:
         return code
-    with collecting_seldom():
+    with tuned_gc():
         heart = _heart(worker, health_file)
         await asked.wait()
         await asyncio.gather(*stops)
@@ -166,7 +166,7 @@ async def _serve(
 
 
 @contextmanager
-def collecting_seldom() -> Iterator[None]:
+def tuned_gc() -> Iterator[None]:
     """Let the garbage collector look seldom, for the length of a ``with`` block in which jobs are run.
 
     What is there by now lives as long as the process, and need not be looked through again and again. And attempts end

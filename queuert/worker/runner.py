@@ -15,8 +15,8 @@ from queuert.observability import context
 from queuert.state.types import ClaimedJob, Finish
 from queuert.worker import blocker_outputs, finishes
 from queuert.worker.attempt import Attempt
-from queuert.worker.attempt_state import AttemptRuntime
-from queuert.worker.context import Services
+from queuert.worker.attempt_state import AttemptState
+from queuert.worker.context import WorkerContext
 from queuert.worker.executors import Executor, HandlerCrashedError, HandlerKilledError
 from queuert.worker.lease_clock import lease_time
 from queuert.worker.leases import HeldLease
@@ -33,7 +33,7 @@ class AttemptRunner:
         "_services", "duration", "held", "input_bytes", "job",
     )  # fmt: skip
 
-    def __init__(self, services: Services, processor: Processor, job: ClaimedJob, sent_at: float) -> None:
+    def __init__(self, services: WorkerContext, processor: Processor, job: ClaimedJob, sent_at: float) -> None:
         self.job = job
         """As it was claimed."""
         self.input_bytes = 0 if len(job.input) < SMALL else getsizeof(job.input)
@@ -42,7 +42,7 @@ class AttemptRunner:
         """Seconds that the handler ran."""
         self._services = services
         self._processor = processor
-        self._runtime = AttemptRuntime(services, processor, job, sent_at, self._stop)
+        self._runtime = AttemptState(services, processor, job, sent_at, self._stop)
         self.held: HeldLease = self._runtime.held
         """What it holds its job by."""
         self._abort = self._runtime.signal
@@ -67,7 +67,7 @@ class AttemptRunner:
 
     def forget(self) -> None:
         """It is not to be started: its lease is looked after no more."""
-        self._runtime.concluding = True
+        self._runtime.finishing = True
         self._runtime.over()
 
     # --- telling it to stop -------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ class AttemptRunner:
 
     def give_up(self) -> Finish:
         """Let go of an attempt that does not end, when the worker stops: its ending, to be written over its head."""
-        self._runtime.concluding = self._given_up = True
+        self._runtime.finishing = self._given_up = True
         self.duration = self._runtime.duration
         return self._timed_out() if self._abort.reason is AbortReason.TIMEOUT else finishes.interrupted(self.job)
 
@@ -121,10 +121,15 @@ class AttemptRunner:
             ended = lease_time()
             self.duration = ended - runtime.began
             services.handled(self)
-            if finish is None or runtime.concluding or runtime.in_doubt or self._processor.after_attempt is not None:
+            if (
+                finish is None
+                or runtime.finishing
+                or runtime.indeterminate
+                or self._processor.after_attempt is not None
+            ):
                 await self._conclude(finish)
             else:
-                runtime.concluding = True
+                runtime.finishing = True
                 self.held.ending_since = ended
                 services.submit(finish, self)
         except Exception as error:
@@ -240,7 +245,7 @@ class AttemptRunner:
     # --- what it comes to ---------------------------------------------------------------------------------------------
 
     async def _after_cancel(self) -> Finish | None:
-        await self._runtime.until_closed()
+        await self._runtime.wait_block_closed()
         if self._runtime.ended is not None:
             return None
         if self._abort.reason is AbortReason.WORKER_STOPPING:
@@ -279,12 +284,12 @@ class AttemptRunner:
 
     async def _conclude(self, finish: Finish | None) -> None:
         runtime = self._runtime
-        if (runtime.in_doubt and await runtime.resolve_doubt()) or finish is None or runtime.concluding:
+        if (runtime.indeterminate and await runtime.resolve_commit()) or finish is None or runtime.finishing:
             self.over()
             return
-        runtime.concluding = True
+        runtime.finishing = True
         if self._processor.after_attempt is not None:
-            finish = await runtime.amended(finish)
+            finish = await runtime.apply_after_attempt(finish)
         if self._given_up:
             self.over()
         else:
@@ -295,7 +300,7 @@ class AttemptRunner:
         self.held.ending_since = lease_time()
         self._services.submit(finish, self)
 
-    def asked_again(self) -> None:
+    def on_retry(self) -> None:
         """The store could not decide about the ending, and will be asked again: nothing stands still."""
         self.held.ending_since = lease_time()
 
@@ -310,7 +315,7 @@ class AttemptRunner:
 
     async def _fail_instead(self, error: Exception) -> None:
         try:
-            self._submit(await self._runtime.amended(self._failure(error)))
+            self._submit(await self._runtime.apply_after_attempt(self._failure(error)))
         except Exception as unwritable:
             self._break(unwritable)
 

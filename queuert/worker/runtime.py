@@ -12,8 +12,8 @@ from queuert.client import AsyncClient, Client
 from queuert.errors import StateError, StateUnavailableError
 from queuert.ids import new_id
 from queuert.jobs import AbortReason
-from queuert.notify.adapter import Hint, Subscription, Topic
-from queuert.observability.events import StateFailed, WorkerStarted, WorkerStopped, WorkerStopping
+from queuert.notify.adapter import Notification, Subscription, Topic
+from queuert.observability.events import StoreCallFailed, WorkerStarted, WorkerStopped, WorkerStopping
 from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ClaimedJob
@@ -21,20 +21,20 @@ from queuert.worker.batches import Batches
 from queuert.worker.bounded import called_within, ended_within, left_behind, run_within
 from queuert.worker.claimer import Claimer
 from queuert.worker.completer import Completer, Written
-from queuert.worker.context import Services
+from queuert.worker.context import WorkerContext
 from queuert.worker.health import Health
-from queuert.worker.heartbeat import Registration, Subject
-from queuert.worker.leases import LeaseBook, LeaseKeeper
-from queuert.worker.maintenance import Sweeper
+from queuert.worker.heartbeat import Heartbeat, WorkerInfo
+from queuert.worker.leases import LeaseRegistry, LeaseRenewer
+from queuert.worker.maintenance import Maintenance
 from queuert.worker.prefetch import InputBytes, Prefetch
 from queuert.worker.processes.executor import HandlerProcesses
 from queuert.worker.processors import Processor
 from queuert.worker.reaper import Reaper
-from queuert.worker.releases import Returns
+from queuert.worker.releases import ReleaseQueue
 from queuert.worker.runner import AttemptRunner
-from queuert.worker.schedule_runner import Ticker
+from queuert.worker.schedule_runner import ScheduleRunner
 from queuert.worker.supervisor import SupervisedLoop
-from queuert.worker.telemetry import Ended, Reports
+from queuert.worker.telemetry import AttemptReporter, Ended
 from queuert.worker.threads import HandlerThreads
 
 _AFTER_CANCEL = 2.0
@@ -50,7 +50,7 @@ _MOST_CHARACTERS = 32 * 1024 * 1024
 """Of the outputs and errors that are not written yet; with more, none begins."""
 
 
-class WorkerParts:
+class WorkerRuntime:
     """The loops of a started worker."""
 
     def __init__(
@@ -82,7 +82,7 @@ class WorkerParts:
         self._idle = asyncio.Event()
         self._asides: set[asyncio.Task[None]] = set()
         self._subscription: Subscription | None = None
-        self.book = LeaseBook()
+        self.book = LeaseRegistry()
         # What is claimed ahead takes the places that limits leave, and lets nobody else have them.
         self.inputs = InputBytes(claim_bytes)
         self.prefetch: Prefetch[AttemptRunner] = Prefetch(
@@ -93,7 +93,7 @@ class WorkerParts:
             may_start=self._may_begin,
             drop=self._drop,
         )
-        self.returns = Returns(store, worker=self.holder, observers=self._observers)
+        self.returns = ReleaseQueue(store, worker=self.holder, observers=self._observers)
         self.completer: Completer[AttemptRunner] = Completer(
             store, self._written, types=self._client.job_types.names, worker=self.holder, observers=self._observers
         )
@@ -101,10 +101,12 @@ class WorkerParts:
         self.keeper = self._new_keeper()
         self.reaper = self._new_reaper()
         self.claimer = self._new_claimer(poll_interval)
-        self.ticker = Ticker(store, self._notify, tuple(processors), worker=self.holder, observers=self._observers)
+        self.ticker = ScheduleRunner(
+            store, self._notify, tuple(processors), worker=self.holder, observers=self._observers
+        )
         self.sweeper = self._new_sweeper()
-        self.reports = Reports(
-            self.holder, self._observers, self._notify, self.claimer.on_readied, frozenset(self._limits)
+        self.reports = AttemptReporter(
+            self.holder, self._observers, self._notify, self.claimer.on_jobs_due, frozenset(self._limits)
         )
         self._services = self._new_services()
 
@@ -112,8 +114,8 @@ class WorkerParts:
     def _shortest_lease(self) -> float:
         return min(processor.lease.seconds for processor in self._processors.values())
 
-    def _new_registration(self, name: str) -> Registration:
-        subject = Subject(
+    def _new_registration(self, name: str) -> Heartbeat:
+        subject = WorkerInfo(
             holder=self.holder,
             name=name,
             job_types=tuple(self._processors),
@@ -121,10 +123,10 @@ class WorkerParts:
             held=lambda: len(self.book),
             stopping=lambda: self._stopping,
         )
-        return Registration(subject, observers=self._observers)
+        return Heartbeat(subject, observers=self._observers)
 
-    def _new_keeper(self) -> LeaseKeeper:
-        return LeaseKeeper(
+    def _new_keeper(self) -> LeaseRenewer:
+        return LeaseRenewer(
             self.book,
             self._client.state,
             worker=self.holder,
@@ -159,9 +161,9 @@ class WorkerParts:
             observers=self._observers,
         )
 
-    def _new_sweeper(self) -> Sweeper:
+    def _new_sweeper(self) -> Maintenance:
         kept = {name: policy for name, one in self._processors.items() if (policy := one.retention) is not None}
-        return Sweeper(
+        return Maintenance(
             self._store,
             self._notify,
             kept,
@@ -170,9 +172,9 @@ class WorkerParts:
             observers=self._observers,
         )
 
-    def _new_services(self) -> Services:
+    def _new_services(self) -> WorkerContext:
         threads = HandlerThreads(f"queuert-{self.holder}")
-        return Services(
+        return WorkerContext(
             worker=self.holder,
             event_loop=asyncio.get_running_loop(),
             state=self._client.state,
@@ -188,7 +190,7 @@ class WorkerParts:
             processes=HandlerProcesses(self.holder, self._client.state, self._client.job_types.names),
             thread_connections=min(self._concurrency, 20),
             stopping=lambda: self._stopping,
-            hasten=self.keeper.look_at,
+            renew_now=self.keeper.look_at,
             handled=self._handled,
             give_back=self._give_back,
             spawn=self._spawn,
@@ -212,7 +214,7 @@ class WorkerParts:
             WorkerStarted(worker=self.holder, types=tuple(self._processors), concurrency=self._concurrency)
         )
 
-    def _on_lease_hint(self, hint: Hint) -> None:
+    def _on_lease_hint(self, hint: Notification) -> None:
         if len(self.book):
             self.keeper.look_at(None if hint.keys is None else list(hint.keys))
 
@@ -243,12 +245,12 @@ class WorkerParts:
         So a job that starts its successor is over when that one looks for it. Endings are in the order of their claims:
         the first is the oldest.
         """
-        concluding = self._concluding
-        if len(concluding) >= _MOST_CONCLUDING or self.completer.characters >= _MOST_CHARACTERS:
+        finishing = self._concluding
+        if len(finishing) >= _MOST_CONCLUDING or self.completer.characters >= _MOST_CHARACTERS:
             return False
-        if self._concurrency > 1 or not concluding:
+        if self._concurrency > 1 or not finishing:
             return True
-        return runner.job.created_at < next(iter(concluding.values()))
+        return runner.job.created_at < next(iter(finishing.values()))
 
     def _begin(self, runner: AttemptRunner, task: asyncio.Task[None]) -> Coroutine[Any, Any, bool]:
         self._runners.add(runner)
@@ -321,7 +323,7 @@ class WorkerParts:
 
     def _tell_failure(self, operation: str, error: Exception) -> None:
         told = str(error) or "no answer in time"
-        self._observers.emit(StateFailed(worker=self.holder, operation=operation, error=told))
+        self._observers.emit(StoreCallFailed(worker=self.holder, operation=operation, error=told))
 
     async def _drain(self, grace: float) -> None:
         """Let the running finish; then tell them to stop; then give their jobs back over their heads."""

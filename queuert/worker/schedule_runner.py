@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import datetime
 
 from queuert.errors import ConfigurationError, StateUnavailableError
-from queuert.notify.adapter import Hint, NotifyAdapter, Subscription, Topic
+from queuert.notify.adapter import Notification, NotifyAdapter, Subscription, Topic
 from queuert.observability.adapter import Observers
 from queuert.observability.events import ChainStarted, TickIdTaken
 from queuert.schedules import earlier_tick, hint_key, tick_id, ticks_to_run
@@ -24,7 +24,7 @@ CLOCK_CHECK = 60.0
 """Seconds between two looks for schedules that the store's clock has put off, because it was ahead when they ticked."""
 
 
-class Ticker:
+class ScheduleRunner:
     """Sleeps until the next tick of a schedule of its job types, and writes what the tick starts.
 
     Whoever moves a schedule on from a tick first has written its chains with that; the others find it moved. Times are
@@ -58,7 +58,7 @@ class Ticker:
             self._subscription.close()
         await self.loop.stop()
 
-    def _on_hint(self, hint: Hint) -> None:
+    def _on_hint(self, hint: Notification) -> None:
         if hint.keys is None or not self._keys.isdisjoint(hint.keys):
             # The event loop may have closed: the worker has stopped then.
             with suppress(RuntimeError):

@@ -94,7 +94,7 @@ class Slots(Generic[T]):
                 turn += 1
             else:
                 self.fill()
-                again = await _Rest(attempt, context, waits_for)
+                again = await _SuspendedAttempt(attempt, context, waits_for)
                 turn, ends_at = 0, time.monotonic() + _TURN_SECONDS
             if not again:
                 # What cancelled the attempt may reach the task only now: it must not meet the next one.
@@ -138,7 +138,7 @@ class Slots(Generic[T]):
             task.cancel()
 
 
-class _Rest:
+class _SuspendedAttempt:
     """What is left of a coroutine after its first step, in the context in which that ran."""
 
     __slots__ = ("_context", "_coroutine", "_waits_for")

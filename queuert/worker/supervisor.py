@@ -10,7 +10,7 @@ from queuert.observability.adapter import Observers
 from queuert.observability.events import LoopFailed, LoopRecovered
 from queuert.policies import Backoff
 
-PATIENCE = 30.0
+FAILING_AFTER = 30.0
 """Seconds of nothing but failures after which a loop counts as failing."""
 
 
@@ -53,7 +53,7 @@ class SupervisedLoop:
     @property
     def failing(self) -> bool:
         """Whether no step has gone well for longer than an outage should last."""
-        return self._failing_since is not None and time.monotonic() - self._failing_since > PATIENCE
+        return self._failing_since is not None and time.monotonic() - self._failing_since > FAILING_AFTER
 
     def tell_to_stop(self) -> None:
         """Begin no other step."""

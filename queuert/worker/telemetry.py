@@ -25,7 +25,7 @@ _ENDING_EVENTS: dict[FinishKind, type[events.Event]] = {
     FinishKind.RETRY: events.AttemptRetried,
     FinishKind.FAIL: events.AttemptFailed,
     FinishKind.CANCEL: events.AttemptCancelled,
-    FinishKind.INTERRUPT: events.AttemptInterrupted,
+    FinishKind.INTERRUPT: events.AttemptReleased,
     FinishKind.WAIT: events.AttemptWaiting,
 }
 
@@ -41,7 +41,7 @@ class Ended(NamedTuple):
     """Seconds from the beginning of the handler to its end."""
 
 
-class Reports:
+class AttemptReporter:
     """The reports of the attempts of one worker.
 
     ``wake_claimer`` is told of types whose jobs became due here. Of those in ``limited`` one may be when one ends.
@@ -91,7 +91,7 @@ class Reports:
 
     def refused(self, job: ClaimedJob, reason: AbortReason) -> None:
         """An ending was not written."""
-        self._observers.emit(events.CommitRefused(**self._identity(job), reason=reason))
+        self._observers.emit(events.FinishRejected(**self._identity(job), reason=reason))
 
     def ignored(self, job: ClaimedJob, error: BaseException) -> None:
         """The handler raised after its job was completed."""
@@ -103,7 +103,7 @@ class Reports:
 
     def broken(self, job: ClaimedJob, error: Exception) -> None:
         """The ending could not be written."""
-        self._observers.emit(events.AttemptBroken(**self._identity(job), error=error_of(error, "store")))
+        self._observers.emit(events.FinishFailed(**self._identity(job), error=error_of(error, "store")))
 
     def ended(self, endings: Sequence[Ended]) -> None:
         """Endings were written, or refused: one hint for all, and events for each."""
@@ -123,18 +123,18 @@ class Reports:
                     self.refused(finish.job, result.lost)
 
     def _hint(self, written: Sequence[Ended]) -> None:
-        readied: set[str] = set()
+        due_types: set[str] = set()
         closed: list[str] = []
         for finish, result, _ in written:
-            if result.readied:
-                readied.update(result.readied)
+            if result.due_types:
+                due_types.update(result.due_types)
             if finish.kind.closes_chain:
                 closed.append(finish.job.chain_id)
         if self._limited:
-            readied.update(self._limited.intersection(one.finish.job.type for one in written))
-        if readied:
-            self._wake_claimer(readied)
-            self._notify.publish(Topic.JOBS, readied)
+            due_types.update(self._limited.intersection(one.finish.job.type for one in written))
+        if due_types:
+            self._wake_claimer(due_types)
+            self._notify.publish(Topic.JOBS, due_types)
         if closed:
             self._notify.publish(Topic.CHAINS, closed)
 
@@ -162,7 +162,7 @@ class Reports:
             case FinishKind.CANCEL:
                 return events.AttemptCancelled(**identity, duration=duration, error=error)
             case FinishKind.INTERRUPT:
-                return events.AttemptInterrupted(**identity, duration=duration)
+                return events.AttemptReleased(**identity, duration=duration)
             case FinishKind.WAIT:
                 return events.AttemptWaiting(**identity, duration=duration, blockers=len(finish.blockers))
 

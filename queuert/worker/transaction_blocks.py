@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 from queuert.errors import CompletionMissingError, CompletionMisuseError, StateUnavailableError
-from queuert.new_chain import KnownTypes
+from queuert.new_chain import HasTypeNames
 from queuert.outcomes import Finished, Outcome
 from queuert.state import AsyncStoreTransaction, StoreTransaction
 from queuert.state.types import Finish, FinishResult
@@ -23,11 +23,11 @@ from queuert.worker.abort import AbortSignal
 T = TypeVar("T", bound="GuardedTransaction")
 
 
-class BlockRuntime(Protocol):
+class BlockHost(Protocol):
     """What the worker does for the blocks of an attempt."""
 
     @property
-    def job_types(self) -> KnownTypes:
+    def job_types(self) -> HasTypeNames:
         """The job types of the worker's client."""
         ...
 
@@ -47,7 +47,7 @@ class BlockRuntime(Protocol):
         """How the attempt ends with this outcome."""
         ...
 
-    async def amended(self, finish: Finish) -> Finish:
+    async def apply_after_attempt(self, finish: Finish) -> Finish:
         """The ending as the hook after the attempt leaves it."""
         ...
 
@@ -75,7 +75,7 @@ class BlockRuntime(Protocol):
         """The ending stands."""
         ...
 
-    def let_go(self, doubtful: Finish | None) -> None:
+    def end_block(self, doubtful: Finish | None) -> None:
         """The transaction is over and the job has no ending: the lease counts again.
 
         Or it has this one: the answer to its commit was lost, and the store could not be asked.
@@ -101,7 +101,7 @@ class GuardedTransaction:
         return self._held.connection
 
 
-class Surroundings(Protocol):
+class BlockMiddleware(Protocol):
     """What is entered inside a block, right after it began, and left before it commits."""
 
     def layers(self, transaction: Any) -> list[AbstractAsyncContextManager[Any]]:
@@ -113,7 +113,7 @@ class Surroundings(Protocol):
         ...
 
 
-class AttemptBlocks:
+class BlockTracker:
     """Which blocks of an attempt were asked for, and which one is open: one at a time."""
 
     __slots__ = ("_abort", "_asked", "_ended", "_open")
@@ -184,10 +184,10 @@ class GuardedBlock(Generic[T]):
     def __init__(
         self,
         name: str,
-        runtime: BlockRuntime,
-        blocks: AttemptBlocks,
+        runtime: BlockHost,
+        blocks: BlockTracker,
         opened: Callable[[Any], T],
-        surroundings: Surroundings | None = None,
+        surroundings: BlockMiddleware | None = None,
     ) -> None:
         blocks.ask(name)
         self._name = name
@@ -235,7 +235,7 @@ class GuardedBlock(Generic[T]):
 
     def _let_go(self, doubtful: Finish | None) -> None:
         self._blocks.leave()
-        self._runtime.let_go(doubtful)
+        self._runtime.end_block(doubtful)
 
     # --- in a coroutine -----------------------------------------------------------------------------------------------
 
@@ -284,7 +284,7 @@ class GuardedBlock(Generic[T]):
         try:
             try:
                 if finish is not None:
-                    finish = await self._runtime.amended(finish)
+                    finish = await self._runtime.apply_after_attempt(finish)
                     result = await self._held.finish(finish, last=True)
             except BaseException as failure:
                 await self._async.__aexit__(*_info(failure))
@@ -355,7 +355,7 @@ R = TypeVar("R")
 class Transaction(GuardedTransaction, Generic[R]):
     """An open ``complete()`` block: the connection of the transaction, and ``finish``."""
 
-    def __init__(self, runtime: BlockRuntime, held: StoreTransaction | AsyncStoreTransaction) -> None:
+    def __init__(self, runtime: BlockHost, held: StoreTransaction | AsyncStoreTransaction) -> None:
         super().__init__(held)
         self._runtime = runtime
         self.finish_asked: Finish | None = None
@@ -376,7 +376,7 @@ class Transaction(GuardedTransaction, Generic[R]):
 class Completion(GuardedBlock[Transaction[R]]):
     """What ``attempt.complete()`` returns: for ``async with`` in a coroutine, for ``with`` in a plain function."""
 
-    def __init__(self, runtime: BlockRuntime, blocks: AttemptBlocks, surroundings: Surroundings | None = None) -> None:
+    def __init__(self, runtime: BlockHost, blocks: BlockTracker, surroundings: BlockMiddleware | None = None) -> None:
         super().__init__("complete", runtime, blocks, self._make, surroundings)
         self._transaction: Transaction[R] | None = None
 

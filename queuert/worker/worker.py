@@ -16,15 +16,15 @@ from queuert.job_types import JobType
 from queuert.notify.adapter import Topic
 from queuert.observability.adapter import Observers
 from queuert.observability.events import RetentionMissing
-from queuert.schedules import Recurring, hint_key
+from queuert.schedules import RecurringSchedule, hint_key
 from queuert.state.async_store import AsyncStore
-from queuert.state.risks import tell_risks
+from queuert.state.risks import emit_store_warnings
 from queuert.worker.executors import check_not_importing_main
 from queuert.worker.health import Health
 from queuert.worker.middleware import Middleware
 from queuert.worker.prefetch import INPUT_BYTES
 from queuert.worker.processors import Processors, merged
-from queuert.worker.runtime import WorkerParts
+from queuert.worker.runtime import WorkerRuntime
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _BESIDES_HANDLERS = 4
@@ -78,7 +78,7 @@ class InProcessWorker:
         poll_interval: float | None = None,
         claim_bytes: int = INPUT_BYTES,
         connections: int | None = None,
-        schedules: Sequence[Recurring] = (),
+        schedules: Sequence[RecurringSchedule] = (),
         required_middlewares: Sequence[Middleware] = (),
     ) -> None:
         if not isinstance(client, AsyncClient | Client):
@@ -99,7 +99,7 @@ class InProcessWorker:
         self._poll_interval = poll_interval
         self._claim_bytes = claim_bytes
         self._connections = connections or min(concurrency, 20) + _BESIDES_HANDLERS
-        self._parts: WorkerParts | None = None
+        self._parts: WorkerRuntime | None = None
         self._started = False
         self._stop_asked = False
         self._stopping: asyncio.Task[None] | None = None
@@ -139,7 +139,7 @@ class InProcessWorker:
             finally:
                 await store.aclose()
             return
-        tell_risks(self._client.state, store.risks, self.observers)
+        emit_store_warnings(self._client.state, store.risks, self.observers)
         self._tell_retention()
         self._client.notify.open(self._client.observers)
         self._client.notify.publish(Topic.JOBS, {hint_key(schedule.type) for schedule in self._schedules})
@@ -156,8 +156,8 @@ class InProcessWorker:
         if missing := tuple(name for name in types if name not in later):
             self.observers.emit(RetentionMissing(worker=self.name, types=missing))
 
-    def _new_parts(self, store: AsyncStore, hurry: asyncio.Event) -> WorkerParts:
-        return WorkerParts(
+    def _new_parts(self, store: AsyncStore, hurry: asyncio.Event) -> WorkerRuntime:
+        return WorkerRuntime(
             self._client,
             store,
             self._processors,

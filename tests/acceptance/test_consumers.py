@@ -16,7 +16,7 @@ from queuert.errors import ClosedError, JobFailedError
 from queuert.observability.events import (
     AttemptCompleted,
     AttemptFailed,
-    AttemptInterrupted,
+    AttemptReleased,
     AttemptRetried,
     AttemptStarted,
     ChainClosed,
@@ -349,7 +349,7 @@ async def test_what_does_not_end_in_time_is_given_back_at_once(ground: Ground) -
     await ground.log.wait_for(AttemptStarted, times=2)
     await worker.stop(grace=0)
     assert reasons == [AbortReason.WORKER_STOPPING] * 2
-    assert len(ground.log.of(AttemptInterrupted)) == 2
+    assert len(ground.log.of(AttemptReleased)) == 2
     async with ground.worker(good_group):
         assert [await chain.result(WAIT) for chain in chains] == [0, 1, 2]
     jobs = [await ground.client.get_job(chain.id) for chain in chains]

@@ -140,12 +140,12 @@ async def test_a_paused_queue_is_left_alone(ground: Ground) -> None:
     """P81: until it is resumed; others go on."""
     ground.handles(number, echo)
     ground.handles(text, echo)
-    await ground.client.pause_types([number])
+    await ground.client.pause_job_types([number])
     chain = await ground.client.start_chain(number, 1)
     async with ground.worker():
         assert await ground.client.start_and_wait(text, "a") == "a"
         assert (await chain.refresh()).status is ChainStatus.OPEN
-        await ground.client.resume_types([number])
+        await ground.client.resume_job_types([number])
         assert await chain.result(WAIT) == 1
 
 

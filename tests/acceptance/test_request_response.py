@@ -20,7 +20,7 @@ from queuert.errors import (
     JobIdConflictError,
     WaitTimeoutError,
 )
-from queuert.notify import Hint, Topic
+from queuert.notify import Notification, Topic
 from queuert.observability.events import AttemptCompleted, AttemptStarted, ChainClosed, ChainStarted
 from queuert.policies import Keep, Retention
 from tests.acceptance.support import JOB_TYPES, WAIT, Gate, Ground, anything, echo, in_time, kept, number, until
@@ -48,7 +48,7 @@ async def test_a_request_gets_what_the_handler_returns(ground: Ground) -> None:
 
 async def test_hints_carry_ids_and_no_result(ground: Ground) -> None:
     """P06: who waits hears the id of the chain, and reads its result from the store, however large it is."""
-    hints: list[Hint] = []
+    hints: list[Notification] = []
     expected = {(Topic.JOBS, "anything"), (Topic.CHAINS, "chain-1"), (Topic.CHAINS, "chain-100000")}
     ground.handles(anything, echo)
 
@@ -136,12 +136,12 @@ async def test_the_default_timeout_is_thirty_seconds(ground: Ground, monkeypatch
     """P10."""
     asked: list[float | None] = []
 
-    class Watch:
+    class ChainWatcher:
         def __init__(self, *given: Any) -> None:
             asked.append(given[-1])
             raise WaitTimeoutError(["a"], 0.0)
 
-    monkeypatch.setattr("queuert.client.async_client.AsyncWatch", Watch)
+    monkeypatch.setattr("queuert.client.async_client.AsyncChainWatcher", ChainWatcher)
     with pytest.raises(WaitTimeoutError):
         await ground.client.start_and_wait(number, 1)
     assert asked == [30.0]

@@ -21,7 +21,7 @@ from queuert import (
     Processors,
     RetryPolicy,
 )
-from queuert.notify import Hint, NotifyAdapter, Subscription
+from queuert.notify import Notification, NotifyAdapter, Subscription
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability import Observers
 from queuert.state.adapter import StateAdapter
@@ -61,7 +61,7 @@ class NoHints:
     def publish(self, topic: Any, keys: Any) -> None:
         return
 
-    def subscribe(self, topic: Any, callback: Callable[[Hint], None]) -> Subscription:
+    def subscribe(self, topic: Any, callback: Callable[[Notification], None]) -> Subscription:
         return self
 
 

@@ -9,7 +9,7 @@ import pytest
 from queuert import AbortReason, Attempt, ChainStatus, NewChain
 from queuert.deduplication import Deduplicate
 from queuert.errors import BlockerReferenceError, ChainNotFoundError, JobNotFoundError, LeaseLostError
-from queuert.observability.events import AttemptAborted, AttemptStarted, CommitRefused, JobReaped
+from queuert.observability.events import AttemptAborted, AttemptStarted, FinishRejected, JobReaped
 from tests.behaviours.support import World, echo, last, middle, number, total
 from tests.worker.support import Gate, in_time
 
@@ -104,7 +104,7 @@ async def test_deleted_between_the_work_and_the_commit(world: World) -> None:
     chain = await world.caller.start_chain(number, 2)
     async with world.worker():
         assert await world.caller.result(chain) == 2
-        await world.log.wait_for(CommitRefused, job_id="gone")
+        await world.log.wait_for(FinishRejected, job_id="gone")
     assert refused == [AbortReason.NOT_FOUND]
     assert len(world.log.of(AttemptStarted, job_id="gone")) == 1
 
@@ -119,7 +119,7 @@ async def test_deleted_before_a_returned_output_is_written(world: World) -> None
     chain = await world.caller.start_chain(number, 2)
     async with world.worker():
         assert await world.caller.result(chain) == 2
-        await in_time(world.log.wait_for(CommitRefused, job_id="gone", reason=AbortReason.NOT_FOUND))
+        await in_time(world.log.wait_for(FinishRejected, job_id="gone", reason=AbortReason.NOT_FOUND))
     assert await left(world) == {chain.id}
 
 

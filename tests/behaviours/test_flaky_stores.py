@@ -13,7 +13,7 @@ import pytest
 from queuert import Attempt, LeasePolicy, NewChain, RetryPolicy
 from queuert.errors import StateUnavailableError
 from queuert.ids import new_token
-from queuert.observability.events import AttemptAborted, AttemptCompleted, AttemptStarted, CommitRefused, JobReaped
+from queuert.observability.events import AttemptAborted, AttemptCompleted, AttemptStarted, FinishRejected, JobReaped
 from queuert.policies import Backoff
 from queuert.state.types import ClaimRequest
 from tests.behaviours.flaky import FlakyState, nth, seeded
@@ -131,7 +131,7 @@ async def test_one_operation_fails(world: World, operation: str, when: str) -> N
         await finished
     assert set(state.struck) == {(operation, when)}
     assert world.log.of(JobReaped) == []
-    assert world.log.of(CommitRefused) == []
+    assert world.log.of(FinishRejected) == []
     assert len(world.log.of(AttemptCompleted)) == 10
 
 

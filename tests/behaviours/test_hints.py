@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from queuert import AbortReason, Attempt, LeasePolicy, NewChain
-from queuert.notify import Hint, Topic
+from queuert.notify import Notification, Topic
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import AttemptAborted, AttemptStarted, JobReaped, WorkerStarted
 from tests.behaviours.support import BRIEF, QUICK, WATCHED, World, echo, first, last, middle, number, text, total
@@ -163,8 +163,8 @@ class Unreliable(InProcessNotify):
             super().publish(topic, told)
 
     def subscribe(self, topic: Topic, callback: Any) -> Any:
-        callback(Hint(topic, None))
-        callback(Hint(topic, frozenset({"nonsense"})))
+        callback(Notification(topic, None))
+        callback(Notification(topic, frozenset({"nonsense"})))
         return super().subscribe(topic, callback)
 
 
@@ -195,7 +195,7 @@ class Vague(InProcessNotify):
 
     def publish(self, topic: Topic, keys: Iterable[str]) -> None:
         if self.healthy:
-            self._subscribers.dispatch(Hint(topic, None))
+            self._subscribers.dispatch(Notification(topic, None))
 
 
 async def test_hints_that_name_nobody_concern_everybody(world: World) -> None:

@@ -59,7 +59,7 @@ async def test_nothing_is_there(world: World) -> None:
         await world.caller.list_chains(),
         await world.caller.list_jobs(),
         await world.caller.list_chain_jobs("nowhere"),
-        await world.caller.list_blocked_jobs("nowhere"),
+        await world.caller.list_dependents("nowhere"),
     ):
         assert (list(page), page.next_cursor) == ([], None)
 
@@ -176,12 +176,12 @@ async def test_what_waits_for_a_chain(world: World) -> None:
     for name in ("w1", "w2", "w3"):
         await world.caller.start_chain(total, "x", id=name, blockers=["blocker"])
     await world.caller.start_chain(total, "x", id="w4", blockers=["other"])
-    assert await pages(world.caller.list_blocked_jobs, "blocker") == [["w1", "w2"], ["w3"]]
-    assert await pages(world.caller.list_blocked_jobs, "blocker", oldest_first=False) == [["w3", "w2"], ["w1"]]
+    assert await pages(world.caller.list_dependents, "blocker") == [["w1", "w2"], ["w3"]]
+    assert await pages(world.caller.list_dependents, "blocker", oldest_first=False) == [["w3", "w2"], ["w1"]]
     await world.caller.complete_chain("blocker", 1)
-    assert [job.status for job in await world.caller.list_blocked_jobs("blocker")] == [JobStatus.READY] * 3
-    assert ids(await world.caller.list_blocked_jobs("other")) == ["w4"]
-    assert ids(await world.caller.list_blocked_jobs("w1")) == []
+    assert [job.status for job in await world.caller.list_dependents("blocker")] == [JobStatus.READY] * 3
+    assert ids(await world.caller.list_dependents("other")) == ["w4"]
+    assert ids(await world.caller.list_dependents("w1")) == []
 
 
 async def test_what_a_job_waits_for(world: World) -> None:
@@ -242,6 +242,6 @@ async def test_all_reads_agree_on_blockers(world: World) -> None:
         assert await world.caller.result(chain) == 2
     assert [one.output for one in await world.caller.get_blockers("w")] == [1, 1]
     for blocker in ("a", "b"):
-        [waited] = await world.caller.list_blocked_jobs(blocker)
+        [waited] = await world.caller.list_dependents(blocker)
         assert (waited.id, waited.status, waited.open_blockers) == ("w", JobStatus.COMPLETED, 0)
     assert ids(await world.caller.list_chains(statuses=["completed"], oldest_first=True)) == ["a", "b", "w"]

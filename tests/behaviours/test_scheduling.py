@@ -10,7 +10,7 @@ import pytest
 from queuert import Attempt, ChainStatus, JobStatus, NewChain, after, at
 from queuert.errors import JobNotFoundError, JobNotTriggerableError
 from queuert.observability.events import AttemptCompleted, AttemptContinued, AttemptRetried, AttemptStarted
-from queuert.run_at import Schedule
+from queuert.run_at import RunAt
 from tests.behaviours.support import PATIENT, World, echo, last, middle, number, total
 from tests.worker.support import Gate
 
@@ -18,7 +18,7 @@ SOON = 0.15
 """Seconds: long enough to be seen waiting, short enough to be waited for."""
 
 
-def soon(kind: str) -> Schedule:
+def soon(kind: str) -> RunAt:
     if kind == "after":
         return after(seconds=SOON)
     return at(datetime.now(UTC) + timedelta(seconds=SOON))

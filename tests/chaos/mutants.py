@@ -27,8 +27,8 @@ from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
 from queuert.state.redis import scripts
 from queuert.state.types import ClaimedJob, ClaimRequest, NewJob, StartedJob
 from queuert.worker.claimer import Claimer
-from queuert.worker.leases import LeaseKeeper
-from queuert.worker.runtime import WorkerParts
+from queuert.worker.leases import LeaseRenewer
+from queuert.worker.runtime import WorkerRuntime
 
 
 class MutantIsGoneError(Exception):
@@ -129,23 +129,23 @@ def _listen_once() -> AbstractContextManager[Any]:
 
 
 def _give_up_renewing() -> AbstractContextManager[Any]:
-    failed = LeaseKeeper._failed
+    failed = LeaseRenewer._failed
 
-    def for_good(self: LeaseKeeper, error: Exception) -> float:
+    def for_good(self: LeaseRenewer, error: Exception) -> float:
         failed(self, error)
         return 3600.0
 
-    return mock.patch.object(LeaseKeeper, "_failed", for_good)
+    return mock.patch.object(LeaseRenewer, "_failed", for_good)
 
 
 def _keeper_stops_first() -> AbstractContextManager[Any]:
-    stop = WorkerParts.stop
+    stop = WorkerRuntime.stop
 
-    async def hastily(self: WorkerParts, grace: float) -> None:
+    async def hastily(self: WorkerRuntime, grace: float) -> None:
         await asyncio.to_thread(self.keeper.stop)
         await stop(self, grace)
 
-    return mock.patch.object(WorkerParts, "stop", hastily)
+    return mock.patch.object(WorkerRuntime, "stop", hastily)
 
 
 def _believe_in_commits() -> AbstractContextManager[Any]:
@@ -273,7 +273,7 @@ MUTANTS = (
         "release by looking again",
         "scenario blockers_that_close_in_overlap",
         (
-            Edit("lock_rows", r"unnest\(%\(closing\)s::text\[\]\)", "unnest((%(closing)s::text[])[1:0])"),
+            Edit("lock_in_order", r"unnest\(%\(closing\)s::text\[\]\)", "unnest((%(closing)s::text[])[1:0])"),
             Edit("unblock", r"\A.*\Z", _RECHECK),
         ),
     ),
@@ -283,7 +283,7 @@ MUTANTS = (
         "scenario one_chain_for_a_key",
         (
             Edit(
-                "take_keys",
+                "lock_deduplication_keys",
                 r"INSERT INTO .*",
                 "SELECT type FROM unnest(%(types)s::text[], %(keys)s::text[]) AS a (type, key)",
             ),

@@ -28,7 +28,7 @@ from queuert import (
 from queuert.deduplication import Deduplicate
 from queuert.jobs import JobStatus
 from queuert.notify import InProcessNotify
-from queuert.observability.events import AttemptCompleted, ListenerLost, ListenerRestored, StateFailed
+from queuert.observability.events import AttemptCompleted, ListenerLost, ListenerRestored, StoreCallFailed
 from queuert.state import AsyncStore
 from queuert.state.types import ClaimedJob, ReapedJob, ReapRequest
 from queuert.testing.conformance.builders import claim_one, complete, job, read, start
@@ -372,7 +372,7 @@ async def a_lease_outlives_a_blip(stage: Stage) -> None:
             chain = await other.start_chain(work, 1)
             await until(_begun(stage), "the handler runs")
             proxy.lose_answer(b"free.seconds * interval")
-            await stage.log.wait_for(StateFailed, operation="renew")
+            await stage.log.wait_for(StoreCallFailed, operation="renew")
             ends: LiteralString = "SELECT max(lease_expires_at)::text FROM queuert.job"
             seen = {await stage.one(ends)}
 

@@ -15,8 +15,8 @@ from queuert.cli import main
 from queuert.cli.chains import retry_failed
 from queuert.cli.output import shown
 from queuert.notify.in_process import InProcessNotify
-from queuert.schedules import Recurring
-from queuert.workers import WorkerBeat
+from queuert.schedules import RecurringSchedule
+from queuert.workers import WorkerHeartbeat
 
 number = JobType("number", input=int, output=int)
 step = JobType("step", input=str, output=str)
@@ -296,7 +296,7 @@ def test_types(run: Run, client: Client) -> None:
     assert [(one["type"], one["reason"]) for one in found] == [("number", "stock-taking"), ("removed", "stock-taking")]
     assert document(run, "types", "resume", "number", "step") == {"resumed": ["number"]}
     assert run("types", "resume", "number") == "resumed 0\n"
-    assert [one.type for one in client.paused_types()] == ["removed"]
+    assert [one.type for one in client.list_paused_job_types()] == ["removed"]
 
 
 def test_chains_by_attributes(run: Run, client: Client) -> None:
@@ -317,8 +317,8 @@ def test_workers(run: Run, client: Client) -> None:
     store = client.state.sync_store()
     store.open()
     for id, uptime in (("young", 1.0), ("old", 100.0)):
-        store.beat_worker(WorkerBeat(id, "name", "host-1", 17, "1.0", ("number",), 10, 3, uptime), 3600.0)
-    store.beat_worker(WorkerBeat("dead", "name", "host-1", 17, "1.0", ("number",), 10, 3, 5.0), 0.0)
+        store.record_heartbeat(WorkerHeartbeat(id, "name", "host-1", 17, "1.0", ("number",), 10, 3, uptime), 3600.0)
+    store.record_heartbeat(WorkerHeartbeat("dead", "name", "host-1", 17, "1.0", ("number",), 10, 3, 5.0), 0.0)
     store.close()
     head, *lines = run("workers").splitlines()
     assert head.split()[:7] == ["id", "host", "pid", "version", "state", "running", "concurrency"]
@@ -335,7 +335,7 @@ def test_workers(run: Run, client: Client) -> None:
 
 def test_schedules(run: Run, client: Client) -> None:
     assert run("schedules", "list") == "none\n"
-    client.put_schedules([Recurring(name, number, 1, cron="0 3 * * *") for name in ("nightly", "backup")])
+    client.put_schedules([RecurringSchedule(name, number, 1, cron="0 3 * * *") for name in ("nightly", "backup")])
     assert [line.split()[:2] for line in run("schedules", "list").splitlines()[1:]] == [
         ["backup", "number"],
         ["nightly", "number"],

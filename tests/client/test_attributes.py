@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from queuert import AsyncClient, Client, JobType, JobTypes, NewChain, PostgresState
-from queuert.attributes import MAX_VALUES, asked_attributes, attributes_of, attributes_text, checked_attributes
+from queuert.attributes import MAX_VALUES, attribute_filter, attributes_of, attributes_text, checked_attributes
 from queuert.errors import ConfigurationError, InvalidIdentifierError
 from queuert.notify.in_process import InProcessNotify
 
@@ -75,7 +75,7 @@ def test_names(name: Any) -> None:
 
 def test_how_many() -> None:
     most: dict[str, Any] = {"tags": [str(at) for at in range(MAX_VALUES - 1)], "user": 17}
-    assert len(asked_attributes(most)) == MAX_VALUES
+    assert len(attribute_filter(most)) == MAX_VALUES
     with pytest.raises(ConfigurationError, match=f"65 values.*limit is {MAX_VALUES}"):
         checked_attributes({**most, "more": 1})
 

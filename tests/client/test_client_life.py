@@ -12,7 +12,7 @@ import pytest
 from queuert import AsyncClient, Client, JobType, JobTypes, PostgresState
 from queuert.errors import ClosedError, ConfigurationError, DefinitionError, StateUnavailableError
 from queuert.notify import InProcessNotify
-from queuert.notify.adapter import Hint, Topic
+from queuert.notify.adapter import Notification, Topic
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.postgres.sync_store import PostgresStore
 
@@ -115,7 +115,7 @@ async def test_workers_hear_of_starts_whose_outcome_is_unknown(
     monkeypatch.setattr(AsyncPostgresStore, "start_jobs", unanswered)
     resize, notify, loop = JobType("resize", input=int, output=int), InProcessNotify(), asyncio.get_running_loop()
 
-    def hear(hint: Hint) -> None:
+    def hear(hint: Notification) -> None:
         loop.call_soon_threadsafe(heard.set)
 
     notify.subscribe(Topic.JOBS, hear)

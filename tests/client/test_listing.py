@@ -188,9 +188,9 @@ def test_jobs_of_a_chain(client: Client) -> None:
 def test_jobs_that_wait_and_what_for(client: Client, stranger: Client) -> None:
     first, second = client.start_chains([NewChain(order, "tea"), NewChain(number, 1)])
     ids = sorted(client.start_chain(word, "x", blockers=[second, first]).id for _ in range(3))
-    assert [one.id for one in client.list_blocked_jobs(first)] == ids
-    assert walk(lambda **asked: client.list_blocked_jobs(first.id, **asked), 2) == ids
-    assert walk(lambda **asked: client.list_blocked_jobs(first.id, oldest_first=False, **asked), 1) == ids[::-1]
+    assert [one.id for one in client.list_dependents(first)] == ids
+    assert walk(lambda **asked: client.list_dependents(first.id, **asked), 2) == ids
+    assert walk(lambda **asked: client.list_dependents(first.id, oldest_first=False, **asked), 1) == ids[::-1]
     client.continue_chain(first, pair, "x")
     client.complete_chain(first, (1, 2))
     client.cancel_chain(second, reason="no more")
@@ -272,7 +272,7 @@ def test_cursors_are_looked_at_before_anything_is_read(dsn: str) -> None:
         lambda: store.list_chains(ChainFilter(), page),
         lambda: store.list_jobs(JobFilter(), page),
         lambda: store.list_chain_jobs("id", page),
-        lambda: store.list_blocked_jobs("id", page),
+        lambda: store.list_dependents("id", page),
     ]
     for read in reads:
         with pytest.raises(InvalidCursorError):
@@ -286,9 +286,9 @@ def test_a_cursor_of_another_kind_of_list(client: Client) -> None:
     cursors = [
         client.list_jobs(limit=1).next_cursor,
         client.list_chain_jobs(chain, limit=1).next_cursor,
-        client.list_blocked_jobs(chain, limit=1).next_cursor,
+        client.list_dependents(chain, limit=1).next_cursor,
     ]
-    reads: list[Callable[..., Page[Any]]] = [client.list_jobs, client.list_chain_jobs, client.list_blocked_jobs]
+    reads: list[Callable[..., Page[Any]]] = [client.list_jobs, client.list_chain_jobs, client.list_dependents]
     for at, read in enumerate(reads):
         given = () if at == 0 else (chain,)
         for other, cursor in enumerate(cursors):
@@ -306,7 +306,7 @@ def test_limits_out_of_range(client: Client, limit: Any) -> None:
         lambda: client.list_chains(limit=limit),
         lambda: client.list_jobs(limit=limit),
         lambda: client.list_chain_jobs("id", limit=limit),
-        lambda: client.list_blocked_jobs("id", limit=limit),
+        lambda: client.list_dependents("id", limit=limit),
     ]
     for read in reads:
         with pytest.raises(ConfigurationError, match=r"limit is .* from 1 to 1,000"):
@@ -346,7 +346,7 @@ def test_times_without_a_zone_and_other_mistakes(client: Client) -> None:
         with pytest.raises(InvalidIdentifierError):
             client.counts(types)  # type: ignore[arg-type]
     for id in ("", "\0"):
-        for call in (client.list_chain_jobs, client.list_blocked_jobs, client.get_blockers):
+        for call in (client.list_chain_jobs, client.list_dependents, client.get_blockers):
             with pytest.raises(InvalidIdentifierError):
                 call(id)
 
@@ -361,7 +361,7 @@ async def test_all_of_it_asynchronously(async_client: AsyncClient) -> None:
     assert [one.id for one in await async_client.list_chains()] == [waiting.id, chain.id]
     assert [one.id for one in await async_client.list_jobs(job_types=[pair])] == [step]
     assert [one.id for one in await async_client.list_chain_jobs(chain)] == [chain.id, step]
-    assert [one.id for one in await async_client.list_blocked_jobs(chain)] == [waiting.id]
+    assert [one.id for one in await async_client.list_dependents(chain)] == [waiting.id]
     assert [one.chain_id for one in await async_client.get_blockers(waiting.id)] == [chain.id]
     assert sum(one.count for one in await async_client.counts()) == 3
     [listed] = await async_client.list_chains(job_types=[order])

@@ -45,7 +45,7 @@ from queuert.observability.events import (
     ChainsDeleted,
     JobsTriggered,
 )
-from queuert.state.types import Intervention
+from queuert.state.types import ChainUpdate
 from queuert.testing.events import EventLog
 from tests.worker.support import WAIT, in_time, number, until
 
@@ -169,7 +169,7 @@ def test_a_chain_that_goes_on_while_it_is_completed(client: Client, monkeypatch:
     store = client._opened()
     real, calls = store.complete_chains, 0
 
-    def late(completions: Any, *, connection: Any = None) -> list[Intervention]:
+    def late(completions: Any, *, connection: Any = None) -> list[ChainUpdate]:
         nonlocal calls
         calls += 1
         if calls == 1:
@@ -187,7 +187,7 @@ def test_a_chain_that_goes_on_while_it_is_completed(client: Client, monkeypatch:
     assert calls == 2
 
     restless = client.start_chain(publish, "x")
-    met = Intervention("x", "publish", ChainStatus.OPEN, "y", "publish", JobStatus.READY, written=False)
+    met = ChainUpdate("x", "publish", ChainStatus.OPEN, "y", "publish", JobStatus.READY, written=False)
     monkeypatch.setattr(store, "complete_chains", lambda completions, connection=None: [met])
     with pytest.raises(NotInStatusError, match="try again"):
         client.complete_chain(restless, 1)

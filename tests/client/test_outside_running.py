@@ -22,7 +22,7 @@ from queuert.errors import (
 )
 from queuert.observability.events import (
     AttemptAborted,
-    CommitRefused,
+    FinishRejected,
 )
 from tests.worker.support import WAIT, WATCHED, Gate, Stage, echo, in_time, number, until
 
@@ -127,7 +127,7 @@ async def test_a_returned_outcome_is_refused(stage: Stage, reason: AbortReason) 
         await gate.next()
         await TAKES_AWAY[reason](stage.client, chain.id)
         gate.open()
-        refused = await stage.log.wait_for(CommitRefused, job_id=chain.id)
+        refused = await stage.log.wait_for(FinishRejected, job_id=chain.id)
     assert refused.reason is reason
     await _check_left(stage, chain.id, reason)
 

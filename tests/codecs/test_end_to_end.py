@@ -31,7 +31,7 @@ from queuert.deduplication import Deduplicate
 from queuert.errors import JobFailedError, PayloadDecodeError
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import AttemptCompleted, AttemptRetried, ChainStarted
-from queuert.schedules import Recurring
+from queuert.schedules import RecurringSchedule
 from queuert.testing import AsyncJobQueue
 from queuert.testing.events import EventLog
 from queuert.worker.after_attempt import EndedAttempt
@@ -160,7 +160,7 @@ async def test_recurring_schedules(client: AsyncClient, log: EventLog, database:
     async def whispering(attempt: Attempt[str, str]) -> Outcome[str]:
         return attempt.input.lower()
 
-    await client.put_schedules([Recurring("often", whisper, WORD, every=1)])
+    await client.put_schedules([RecurringSchedule("often", whisper, WORD, every=1)])
     async with InProcessWorker(client, processors):
         ticked = await log.wait_for(ChainStarted)
         chain = await client.get_chain(ticked.chain_id, whisper)
@@ -380,7 +380,7 @@ async def test_a_schedule_that_is_put_again_keeps_its_ticks(programs: Any) -> No
     program = programs(NEW_KEY)
     found = []
     for _ in range(2):
-        await program.client.put_schedules([Recurring("far", program.letter, WORD, every=86_400.0 * 300)])
+        await program.client.put_schedules([RecurringSchedule("far", program.letter, WORD, every=86_400.0 * 300)])
         found += await program.client.list_schedules()
     assert found[0].next_at == found[1].next_at
     assert [json.loads(one.input)["queuert.codec"] for one in found] == [["json", "aes-gcm:2030-02"]] * 2

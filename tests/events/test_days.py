@@ -12,7 +12,7 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from queuert.errors import StateError
-from queuert.event_log import EventUpkeep
+from queuert.event_log import EventLogMaintenance
 from queuert.state.postgres import PostgresState, event_log
 from queuert.state.postgres.event_log import Step, Task
 from queuert.state.types import NewJob
@@ -66,7 +66,7 @@ def test_the_migration_makes_some(scene: Scene) -> None:
 def test_what_is_missing_is_made(scene: Scene, today: date) -> None:
     """Only what lies in the future. It takes what happens then, in the same columns and with the same index."""
     drop(scene, *days(scene))
-    done = scene.store.tend_events()
+    done = scene.store.maintain_event_log()
     assert done.made == (today + DAY, today + 2 * DAY, today + 3 * DAY)
     assert days(scene) == list(done.made)
     for day in done.made:
@@ -77,7 +77,7 @@ def test_what_is_missing_is_made(scene: Scene, today: date) -> None:
         "SELECT count(*) FROM pg_inherits WHERE inhparent = 'queuert.job_event_order'::regclass"
     ).fetchone()
     assert indexes == (len(done.made) + 1,)
-    assert scene.store.tend_events() == EventUpkeep()
+    assert scene.store.maintain_event_log() == EventLogMaintenance()
 
 
 def test_an_event_always_finds_room(scene: Scene, today: date) -> None:
@@ -94,12 +94,12 @@ def test_old_days_go(scene: Scene, today: date) -> None:
     old, older, kept = today - (KEEP + 2) * DAY, today - (KEEP + 400) * DAY, today - (KEEP - 1) * DAY
     for day in (old, older, kept):
         make(scene, day)
-    done = scene.store.tend_events()
+    done = scene.store.maintain_event_log()
     assert done.dropped == (older, old)
     assert kept in days(scene)
     assert events(scene) == 1
-    scene.store.keep_events(1)
-    assert scene.store.tend_events().dropped == (kept,)
+    scene.store.set_event_retention(1)
+    assert scene.store.maintain_event_log().dropped == (kept,)
 
 
 def test_old_events_without_a_day_go(scene: Scene, today: date, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,9 +108,9 @@ def test_old_events_without_a_day_go(scene: Scene, today: date, monkeypatch: pyt
     for number in range(5):
         scene.write_event(f"{today - (KEEP + 2 + number) * DAY} 12:00:00+00")
     scene.write_event(f"{today - (KEEP - 2) * DAY} 12:00:00+00", job_id="younger")
-    assert scene.store.tend_events().deleted == 5
+    assert scene.store.maintain_event_log().deleted == 5
     assert scene.sql.execute("SELECT job_id FROM queuert.event").fetchall() == [("younger",)]
-    assert scene.store.tend_events() == EventUpkeep()
+    assert scene.store.maintain_event_log() == EventLogMaintenance()
 
 
 def test_upkeep_says_whether_old_events_without_a_day_are_left(scene: Scene, today: date, monkeypatch: Patch) -> None:
@@ -119,23 +119,23 @@ def test_upkeep_says_whether_old_events_without_a_day_are_left(scene: Scene, tod
     monkeypatch.setattr(event_log, "STEPS", 4)
     for _ in range(9):
         scene.write_event(f"{today - (KEEP + 2) * DAY} 12:00:00+00")
-    done = scene.store.tend_events()
+    done = scene.store.maintain_event_log()
     assert (done.deleted, done.more) == (8, True)
-    done = scene.store.tend_events()
+    done = scene.store.maintain_event_log()
     assert (done.deleted, done.more) == (1, False)
 
 
 def test_upkeep_says_whether_old_days_are_left(scene: Scene, today: date, monkeypatch: Patch) -> None:
     """Each old day is emptied, and then dropped."""
-    scene.store.tend_events()
+    scene.store.maintain_event_log()
     monkeypatch.setattr(event_log, "STEPS", 2)
     old = [today - (KEEP + 2 + number) * DAY for number in range(2)]
     for day in old:
         make(scene, day)
-    done = scene.store.tend_events()
+    done = scene.store.maintain_event_log()
     assert (done.dropped, done.more) == ((old[1],), True)
-    assert scene.store.tend_events().dropped == (old[0],)
-    assert not scene.store.tend_events().more
+    assert scene.store.maintain_event_log().dropped == (old[0],)
+    assert not scene.store.maintain_event_log().more
 
 
 def test_eight_at_once(scene: Scene, today: date) -> None:
@@ -147,9 +147,9 @@ def test_eight_at_once(scene: Scene, today: date) -> None:
     stores = [opened(scene.dsn) for _ in range(8)]
     together = threading.Barrier(8)
 
-    def tend(number: int) -> EventUpkeep:
+    def tend(number: int) -> EventLogMaintenance:
         together.wait(30)
-        return stores[number].tend_events()
+        return stores[number].maintain_event_log()
 
     try:
         with ThreadPoolExecutor(8) as threads:
@@ -157,7 +157,7 @@ def test_eight_at_once(scene: Scene, today: date) -> None:
     finally:
         for store in stores:
             store.close()
-    rest = scene.store.tend_events()
+    rest = scene.store.maintain_event_log()
     made = [day for one in (*done, rest) for day in one.made]
     dropped = [day for one in (*done, rest) for day in one.dropped]
     assert sorted(made) == days(scene) == [today + DAY, today + 2 * DAY, today + 3 * DAY]
@@ -167,35 +167,35 @@ def test_eight_at_once(scene: Scene, today: date) -> None:
 def test_a_long_transaction_is_not_waited_for(scene: Scene, today: date) -> None:
     """The old day is emptied all the same, and goes when the transaction has; the rest is done meanwhile."""
     old = today - (KEEP + 2) * DAY
-    scene.store.tend_events()
+    scene.store.maintain_event_log()
     make(scene, old)
     missing = days(scene)[-1]
     assert missing == today + 3 * DAY
     drop(scene, missing)
     with psycopg.connect(scene.dsn) as writer:
         scene.store.start_jobs([NewJob("a", "work", "1")], connection=writer)
-        done = scene.store.tend_events()
+        done = scene.store.maintain_event_log()
         assert (done.made, done.dropped, done.postponed) == ((missing,), (), (old,))
         assert scene.value(f"SELECT pg_relation_size('queuert.job_event_{old:%Y%m%d}')") == 0
-    assert scene.store.tend_events().dropped == (old,)
+    assert scene.store.maintain_event_log().dropped == (old,)
 
 
 def test_who_comes_second_does_nothing(scene: Scene) -> None:
     drop(scene, *days(scene))
-    lock = PostgresState(scene.dsn).sync_store()._sql.try_event_upkeep
+    lock = PostgresState(scene.dsn).sync_store()._sql.try_maintenance_lock
     with psycopg.connect(scene.dsn) as first:
         row = first.execute(lock).fetchone()
         assert row is not None
         assert row[0] is True
-        assert scene.store.tend_events() == EventUpkeep()
-    assert len(scene.store.tend_events().made) == 3
+        assert scene.store.maintain_event_log() == EventLogMaintenance()
+    assert len(scene.store.maintain_event_log().made) == 3
 
 
 def test_a_day_that_began_without_a_table(scene: Scene, today: date) -> None:
     """It cannot be made any more: it is put off, and the others are made."""
     drop(scene, *days(scene))
     scene.write_event(f"{today + 2 * DAY} 12:00:00+00")
-    done = scene.store.tend_events()
+    done = scene.store.maintain_event_log()
     assert (done.made, done.postponed) == ((today + DAY, today + 3 * DAY), (today + 2 * DAY,))
 
 
@@ -217,7 +217,7 @@ def test_a_role_that_may_only_write(scene: Scene) -> None:
             scene.store = store
             scene.start("a")
             with pytest.raises(StateError, match=r"permission denied|must be owner"):
-                store.tend_events()
+                store.maintain_event_log()
         finally:
             store.close()
         assert events(scene, "job_event_default") == 1

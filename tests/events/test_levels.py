@@ -7,7 +7,7 @@ import pytest
 from queuert.errors import ConfigurationError
 from queuert.event_log import EventLevel
 from queuert.policies import RetryPolicy
-from queuert.state.types import Finish, FinishKind, NewJob, OutsideCompletion, ReapRequest
+from queuert.state.types import Finish, FinishKind, NewJob, ReapRequest, WorkerlessCompletion
 from tests.events.support import Scene, opened
 
 
@@ -25,7 +25,7 @@ def everything(scene: Scene, type: str) -> None:
     [lease] = scene.claim(type=type)
     store.finish([Finish(lease, FinishKind.FAIL)])
     store.retry_chains([f"{type} 1"])
-    store.complete_chains([OutsideCompletion(f"{type} 1", f"{type} 2", "1", None)])
+    store.complete_chains([WorkerlessCompletion(f"{type} 1", f"{type} 2", "1", None)])
     [lease] = scene.claim(type=type)
     scene.expire(lease.id)
     store.reap(ReapRequest({type: RetryPolicy(max_attempts=1)}))
@@ -108,7 +108,7 @@ def test_what_is_set_can_be_read(scene: Scene) -> None:
     scene.store.set_event_level(EventLevel.TERMINAL)
     scene.store.set_event_level(EventLevel.OFF, ["b", "a"])
     scene.store.set_event_level(EventLevel.ALL, ["b"])
-    scene.store.keep_events(3)
+    scene.store.set_event_retention(3)
     log = scene.store.event_log()
     assert (log.level, log.keep_days) == (EventLevel.TERMINAL, 3)
     assert list(log.levels.items()) == [("a", EventLevel.OFF), ("b", EventLevel.ALL)]
@@ -117,4 +117,4 @@ def test_what_is_set_can_be_read(scene: Scene) -> None:
 @pytest.mark.parametrize("days", [0, -1, 36_501, 1.5, True])
 def test_days_that_make_no_sense(scene: Scene, days: int) -> None:
     with pytest.raises(ConfigurationError, match="days"):
-        scene.store.keep_events(days)
+        scene.store.set_event_retention(days)

@@ -12,7 +12,7 @@ from queuert import Client, JobType, JobTypes, migrations
 from queuert.cli import main
 from queuert.errors import MigrationError
 from queuert.event_log import DatabaseMovedError, EventFilter, EventsLostError, JobEvent
-from queuert.observability.events import StoreAtRisk
+from queuert.observability.events import StoreWarningRaised
 from queuert.state.paging import PageRequest
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.adoption import adopt, how_moved, plan_adoption
@@ -57,7 +57,7 @@ def test_a_moved_database_is_told_of_and_its_log_is_not_read(there: Moved, capsy
     log = EventLog()
     with Client(PostgresState(there.dsn), JOB_TYPES, observability=log) as client:
         client.counts()
-    [risk] = [event for event in log.events if isinstance(event, StoreAtRisk)]
+    [risk] = [event for event in log.events if isinstance(event, StoreWarningRaised)]
     assert "queuert migrate adopt" in risk.advice
     assert main(["migrate", "status", "--url", there.dsn]) == 1
     assert "queuert migrate adopt" in capsys.readouterr().out

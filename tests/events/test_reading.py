@@ -167,12 +167,12 @@ def test_by_a_client(dsn: str) -> None:
         assert len(client.list_events(kinds=["started"])) == 0
         client.set_event_level("off", job_types=[number])
         client.set_event_level(EventLevel.TERMINAL)
-        client.keep_events(3)
+        client.set_event_retention(3)
         log = client.event_log()
         assert (log.level, log.levels, log.keep_days) == ("terminal", {"number": "off"}, 3)
         client.set_event_level(None, job_types=["number"])
         assert client.event_log().levels == {}
-        assert client.tend_events().deleted == 0
+        assert client.maintain_event_log().deleted == 0
 
 
 async def test_by_an_asynchronous_client(dsn: str) -> None:
@@ -184,8 +184,8 @@ async def test_by_an_asynchronous_client(dsn: str) -> None:
         await client.start_chain(number, 1)
         assert len(await client.list_events()) == 1
         assert (await client.event_log()).level is EventLevel.OFF
-        await client.keep_events(1)
-        assert (await client.tend_events()).dropped == ()
+        await client.set_event_retention(1)
+        assert (await client.maintain_event_log()).dropped == ()
 
 
 def test_what_makes_no_sense_is_refused(dsn: str) -> None:
@@ -197,7 +197,7 @@ def test_what_makes_no_sense_is_refused(dsn: str) -> None:
         with pytest.raises(ConfigurationError, match="kinds"):
             client.list_events(kinds="started")
         with pytest.raises(ConfigurationError, match="days"):
-            client.keep_events(0)
+            client.set_event_retention(0)
 
 
 @pytest.fixture(params=["redis", "sqlite"])
@@ -213,8 +213,8 @@ async def test_stores_without_a_log_say_so(without: StateAdapter) -> None:
         for call in (
             client.list_events,
             client.event_log,
-            client.tend_events,
-            lambda: client.keep_events(1),
+            client.maintain_event_log,
+            lambda: client.set_event_retention(1),
             lambda: client.set_event_level("off"),
         ):
             with pytest.raises(CapabilityMissingError, match="Postgres") as caught:

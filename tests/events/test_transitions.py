@@ -13,21 +13,21 @@ from queuert.ids import new_token
 from queuert.jobs import JobError
 from queuert.limits import Limits
 from queuert.policies import RetryPolicy
-from queuert.run_at import Schedule
+from queuert.run_at import RunAt
 from queuert.schedules import MissedRuns, tick_id
 from queuert.state.types import (
     ClaimRequest,
     Finish,
     FinishKind,
     NewJob,
-    OutsideCompletion,
     ReapRequest,
     Renewal,
     ScheduleRecord,
+    WorkerlessCompletion,
 )
 from tests.events.support import Scene
 
-LATER = Schedule(delay=3600.0)
+LATER = RunAt(delay=3600.0)
 ERROR = JobError("handler", "no", "ValueError", "File x")
 AT_ONCE = RetryPolicy(initial=0.0, jitter=0.0)
 
@@ -235,7 +235,7 @@ def test_completed_from_outside(scene: Scene) -> None:
     scene.start("a", "b")
     scene.new()
     scene.store.complete_chains(
-        [OutsideCompletion("a", "a", "1", None), OutsideCompletion("b", "b", None, NewJob("c", "next", "1"))]
+        [WorkerlessCompletion("a", "a", "1", None), WorkerlessCompletion("b", "b", None, NewJob("c", "next", "1"))]
     )
     assert sorted(scene.new()) == [
         ("a", "completed", "completed", 0, None),
@@ -358,7 +358,7 @@ def test_completed_tx(scene: Scene, outside: bool) -> None:
     assert ids == [(last_tx(scene),)]
     scene.store.retry_chains(["a"])
     assert completed(scene) == {"a": False, "b": False}
-    scene.store.complete_chains([OutsideCompletion("a", "b", "1", None)])
+    scene.store.complete_chains([WorkerlessCompletion("a", "b", "1", None)])
     ids = scene.sql.execute("SELECT DISTINCT completed_tx::text FROM queuert.job").fetchall()
     assert ids == [(last_tx(scene),)]
 

@@ -10,9 +10,14 @@ import pytest
 
 from queuert import Processors
 from queuert.errors import StateError
-from queuert.event_log import EventUpkeep
-from queuert.observability.events import EventLogNotTended, EventLogPostponed, EventLogTended, LoopFailed
-from queuert.state.postgres.async_event_log import AsyncPostgresEvents
+from queuert.event_log import EventLogMaintenance
+from queuert.observability.events import (
+    EventLogMaintained,
+    EventLogMaintenanceFailed,
+    EventLogMaintenancePostponed,
+    LoopFailed,
+)
+from queuert.state.postgres.async_event_log import AsyncPostgresEventLog
 from queuert.worker import maintenance
 from tests.worker.conftest import complaints, stage
 from tests.worker.support import JOB_TYPES, Stage, echo, number
@@ -51,7 +56,7 @@ async def test_workers_make_the_days_to_come(stage: Stage, dsn: str, processors:
         for day in days(stage):
             connection.execute(f"DROP TABLE {day}".encode())
     async with stage.worker(processors) as worker:
-        told = await stage.log.wait_for(EventLogTended)
+        told = await stage.log.wait_for(EventLogMaintained)
     assert (told.worker, len(told.made), told.dropped, told.deleted) == (worker.name, 3, (), 0)
     assert [day[-8:] for day in sorted(days(stage))] == [day.replace("-", "") for day in told.made]
 
@@ -60,28 +65,28 @@ async def test_what_cannot_be_done_is_told_once(
     stage: Stage, processors: Processors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loop has not failed: it does all else. It is told again when something else is the matter."""
-    answers: list[StateError | EventUpkeep] = [
+    answers: list[StateError | EventLogMaintenance] = [
         StateError("must be owner"),
         StateError("must be owner"),
         StateError("something else"),
-        EventUpkeep(postponed=(SOME_DAY,)),
+        EventLogMaintenance(postponed=(SOME_DAY,)),
         StateError("something else"),
     ]
     left = list(answers)
 
-    async def tend(_: AsyncPostgresEvents) -> EventUpkeep:
-        answer = left.pop(0) if left else EventUpkeep(deleted=1)
+    async def tend(_: AsyncPostgresEventLog) -> EventLogMaintenance:
+        answer = left.pop(0) if left else EventLogMaintenance(deleted=1)
         if isinstance(answer, StateError):
             raise answer
         return answer
 
-    monkeypatch.setattr(AsyncPostgresEvents, "tend_events", tend)
+    monkeypatch.setattr(AsyncPostgresEventLog, "maintain_event_log", tend)
     async with stage.worker(processors):
-        await stage.log.wait_for(EventLogTended)
-    assert [one.error for one in stage.log.of(EventLogNotTended)] == [
+        await stage.log.wait_for(EventLogMaintained)
+    assert [one.error for one in stage.log.of(EventLogMaintenanceFailed)] == [
         "must be owner", "something else", "something else",
     ]  # fmt: skip
-    assert [one.days for one in stage.log.of(EventLogPostponed)] == [(str(SOME_DAY),)]
+    assert [one.days for one in stage.log.of(EventLogMaintenancePostponed)] == [(str(SOME_DAY),)]
     assert stage.log.of(LoopFailed) == []
 
 
@@ -89,13 +94,17 @@ async def test_what_is_left_of_the_log_is_gone_on_with_at_once(
     stage: Stage, processors: Processors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not after the next sweep, and without another one."""
-    left = [EventUpkeep(deleted=5, more=True), EventUpkeep(deleted=5, more=True), EventUpkeep(deleted=1)]
+    left = [
+        EventLogMaintenance(deleted=5, more=True),
+        EventLogMaintenance(deleted=5, more=True),
+        EventLogMaintenance(deleted=1),
+    ]
 
-    async def tend(_: AsyncPostgresEvents) -> EventUpkeep:
-        return left.pop(0) if left else EventUpkeep()
+    async def tend(_: AsyncPostgresEventLog) -> EventLogMaintenance:
+        return left.pop(0) if left else EventLogMaintenance()
 
-    monkeypatch.setattr(AsyncPostgresEvents, "tend_events", tend)
+    monkeypatch.setattr(AsyncPostgresEventLog, "maintain_event_log", tend)
     monkeypatch.setattr(maintenance, "SWEEP_EVERY", 3600.0)
     async with stage.worker(processors):
-        await stage.log.wait_for(EventLogTended, times=3)
-    assert [one.deleted for one in stage.log.of(EventLogTended)] == [5, 5, 1]
+        await stage.log.wait_for(EventLogMaintained, times=3)
+    assert [one.deleted for one in stage.log.of(EventLogMaintained)] == [5, 5, 1]

@@ -29,10 +29,10 @@ from queuert.state.types import (
     Finish,
     FinishKind,
     NewJob,
-    OutsideCompletion,
+    PruneRequest,
     ReapRequest,
-    RetireRequest,
     ScheduleRecord,
+    WorkerlessCompletion,
 )
 
 PATIENCE = 3.0
@@ -75,7 +75,7 @@ def _claimed(store: Store) -> Any:
     return claimed
 
 
-def _waited_for(store: Store) -> Any:
+def _acquire_live(store: Store) -> Any:
     """A job under a lease that has expired, for which another waits."""
     store.start_jobs([job("a")])
     store.start_jobs([job("c", type="rare", blockers=("a",))])
@@ -100,7 +100,7 @@ def _scheduled(store: Store) -> Any:
 
 
 def _old_day(store: Store) -> Any:
-    store.tend_events()
+    store.maintain_event_log()
     _execute(
         "create table queuert.job_event_20200101 partition of queuert.job_event "
         "for values from ('2020-01-01 00:00:00+00') to ('2020-01-02 00:00:00+00')"
@@ -151,10 +151,10 @@ CASES = {
     "fail the last attempt": Case(
         lambda store, _: store.reap(ReapRequest({"work": RetryPolicy(max_attempts=1)})),
         lambda store: store.cancel_chains(["a"], reason="for a test"),
-        prepare=_waited_for,
+        prepare=_acquire_live,
     ),
     "complete from outside": Case(
-        lambda store, _: store.complete_chains([OutsideCompletion("a", "a", output="1")]),
+        lambda store, _: store.complete_chains([WorkerlessCompletion("a", "a", output="1")]),
         lambda store: store.claim(request("work")) or store.cancel_chains(["a"], reason="for a test"),
         prepare=_chains("a"),
     ),
@@ -179,7 +179,7 @@ CASES = {
         prepare=_chains("a"),
     ),
     "retire": Case(
-        lambda store, _: store.retire(RetireRequest()),
+        lambda store, _: store.retire(PruneRequest()),
         lambda store: store.delete_chains(["a"]),
         prepare=_expired,
     ),
@@ -189,7 +189,7 @@ CASES = {
         prepare=_scheduled,
     ),
     "upkeep of the event log": Case(
-        lambda store, _: store.tend_events(),
+        lambda store, _: store.maintain_event_log(),
         lambda store: store.start_jobs([job("a")]),
         prepare=_old_day,
         statement=4,

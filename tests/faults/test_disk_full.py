@@ -26,7 +26,7 @@ from queuert import (
 )
 from queuert.embedded import EmbeddedServerError
 from queuert.errors import StateError
-from queuert.observability.events import AttemptRetried, LoopFailed, LoopRecovered, StateFailed
+from queuert.observability.events import AttemptRetried, LoopFailed, LoopRecovered, StoreCallFailed
 from queuert.testing.events import EventLog
 from tests.conftest import server_is_missing
 from tests.faults.application import EFFECT
@@ -95,7 +95,7 @@ class Scene:
 
     def is_in_trouble(self) -> bool:
         """Whether the worker could not write what it has to."""
-        return bool(self.log.of(StateFailed) or self.log.of(LoopFailed) or self.log.of(AttemptRetried))
+        return bool(self.log.of(StoreCallFailed) or self.log.of(LoopFailed) or self.log.of(AttemptRetried))
 
 
 @pytest.fixture

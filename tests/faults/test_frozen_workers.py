@@ -10,7 +10,7 @@ from queuert.observability.events import (
     AttemptCompleted,
     AttemptFailed,
     AttemptRetried,
-    CommitRefused,
+    FinishRejected,
 )
 from tests.faults.application import KEPT, Plan, blocking, patient
 from tests.faults.ground import COLOURS, WAIT, Ground, WorkerProcess
@@ -64,7 +64,7 @@ async def test_frozen_past_its_lease(
             assert ground.witness.detail(chain.id, "refused", 1) in LOST
         elif job_type is patient:
             reason = "taken_by_another_worker" if second_is == "running" else "already_completed"
-            await frozen.log.wait_for(CommitRefused, job_id=chain.id, reason=reason)
+            await frozen.log.wait_for(FinishRejected, job_id=chain.id, reason=reason)
         # It is none the worse for it: it takes part again.
         ground.witness.open("before:2")
         assert await chain.result(WAIT) == 2
@@ -121,5 +121,5 @@ async def test_an_ending_that_nobody_can_write(ground: Ground) -> None:
         assert await awake.result(WAIT) == 1
         # That one blocks the event loop for as long, but its handler runs: its lease is kept.
         assert ground.witness.detail(awake.id, "woke", 1) is None
-        await blocked.log.wait_for(CommitRefused, job_id=stuck.id)
+        await blocked.log.wait_for(FinishRejected, job_id=stuck.id)
     assert ground.witness.job(stuck.id) == ("completed", 2, 1, 0)

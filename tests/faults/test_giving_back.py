@@ -14,13 +14,13 @@ from queuert import LeasePolicy, NewChain, PostgresState
 from queuert.errors import StateUnavailableError
 from queuert.ids import new_token
 from queuert.observability.adapter import Observers
-from queuert.observability.events import JobReaped, StateFailed, WorkerStopped, WorkerStopping
+from queuert.observability.events import JobReaped, StoreCallFailed, WorkerStopped, WorkerStopping
 from queuert.state.async_store import AsyncStore
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.types import ClaimRequest, Lease
 from queuert.testing.events import EventLog
 from queuert.testing.fault_proxy import FaultProxy
-from queuert.worker.releases import Returns
+from queuert.worker.releases import ReleaseQueue
 from tests.faults.application import Plan, patient, quick
 from tests.faults.ground import WAIT, Ground, until
 
@@ -58,7 +58,7 @@ async def test_a_claim_that_was_under_way(ground: Ground, proxy: FaultProxy, arr
     assert proxy.fired.is_set()
     assert running(ground) == 0
     assert ground.witness.job(chain.id) == ("ready", 0, 0, 0)
-    assert [event.operation for event in ground.log.of(StateFailed)] == ["give back"]
+    assert [event.operation for event in ground.log.of(StoreCallFailed)] == ["give back"]
 
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["answer is lost", "request is lost"])
@@ -162,7 +162,7 @@ class Away:
 async def test_a_hurry_ends_it() -> None:
     """While the store is away it is tried again, but a second signal wants an end."""
     store, hurry = Away(), asyncio.Event()
-    returns = Returns(cast(AsyncStore, store), worker="w", observers=Observers([EventLog()]))
+    returns = ReleaseQueue(cast(AsyncStore, store), worker="w", observers=Observers([EventLog()]))
     returns.put([(Lease("a", new_token()), time.monotonic() + 3_600.0)])
     settling = asyncio.create_task(returns.settle_all(hurry))
     for _ in range(2):
@@ -173,7 +173,7 @@ async def test_a_hurry_ends_it() -> None:
 
 
 async def test_no_longer_than_the_leases_last() -> None:
-    returns = Returns(cast(AsyncStore, Away()), worker="w", observers=Observers([EventLog()]))
+    returns = ReleaseQueue(cast(AsyncStore, Away()), worker="w", observers=Observers([EventLog()]))
     returns.put([(Lease("a", new_token()), time.monotonic())])
     await returns.settle_all(asyncio.Event())
     assert not returns
@@ -187,7 +187,7 @@ async def test_a_job_that_is_locked_is_given_back_when_it_is_free(ground: Ground
     try:
         claim = ClaimRequest({"quick": 60.0}, 2, "w", new_token())
         jobs = await store.claim(claim)
-        returns = Returns(store, worker="w", observers=Observers([EventLog()]))
+        returns = ReleaseQueue(store, worker="w", observers=Observers([EventLog()]))
         with psycopg.connect(ground.dsn) as stranger:
             stranger.execute("select from queuert.job where id = 'q0' for update")
             returns.put((job.lease, time.monotonic() + 60.0) for job in jobs)

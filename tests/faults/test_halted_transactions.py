@@ -52,7 +52,7 @@ def halted(dsn: str, name: str) -> Iterator[WorkerProcess]:
         process.close()
 
 
-async def asked_for(operation: Callable[[Store], object], store: Store) -> None:
+async def is_wanted(operation: Callable[[Store], object], store: Store) -> None:
     """Ask until it is done, as a worker or a client would."""
     async with asyncio.timeout(WAIT):
         while True:
@@ -70,7 +70,7 @@ async def test_others_go_on_beside_a_process_that_stands_still(
     """And when it wakes it finds its connection lost, and does what it was about to do."""
     with halted(dsn, name) as process:
         await until(lambda: process.is_frozen, "it stands still", START)
-        await asked_for(CASES[name].other, store)
+        await is_wanted(CASES[name].other, store)
         assert process.is_frozen
         await until(lambda: one(IDLE) == 0, "the server has ended its transaction")
         assert one(WAITING) == 0
@@ -90,7 +90,7 @@ async def test_types_without_limits_are_claimed_beside_one_who_holds_the_limits(
             assert [found.id for found in store.claim(request("limited", "work"))] == [f"w{n}"]
         assert store.claim(request("limited")) == []
         assert one(WAITING) == 0
-    await asked_for(lambda store: len(store.claim(request("limited", "work"))) == 2, store)
+    await is_wanted(lambda store: len(store.claim(request("limited", "work"))) == 2, store)
 
 
 def test_a_statement_is_ended_whose_client_has_given_up(dsn: str, one: Callable[[Any], Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from queuert import AsyncClient, NewChain
-from queuert.observability.events import AttemptCompleted, AttemptStarted, JobReaped, LoopFailed, StateFailed
+from queuert.observability.events import AttemptCompleted, AttemptStarted, JobReaped, LoopFailed, StoreCallFailed
 from tests.faults.ground import START, WorkerProcess, until
 from tests.faults.large import JOB_TYPES, MEGABYTE, consume, produce
 
@@ -41,7 +41,7 @@ async def all_at_the_first_attempt(process: WorkerProcess, count: int) -> None:
     """All jobs are completed, and nothing went wrong on the way."""
     await until(lambda: len(process.log.of(AttemptCompleted)) == count, "all are completed", 2 * START)
     assert len(process.log.of(AttemptStarted)) == count
-    assert [*process.log.of(LoopFailed), *process.log.of(StateFailed), *process.log.of(JobReaped)] == []
+    assert [*process.log.of(LoopFailed), *process.log.of(StoreCallFailed), *process.log.of(JobReaped)] == []
 
 
 async def drain(url: str, text: str) -> None:

@@ -15,7 +15,7 @@ from queuert.observability.events import (
     AttemptAborted,
     AttemptCompleted,
     AttemptRetried,
-    CommitRefused,
+    FinishRejected,
     JobReaped,
     LeasesRenewed,
 )
@@ -35,7 +35,7 @@ async def held(ground: Ground, *chains: AsyncChain[int]) -> AsyncIterator[None]:
 
 def undisturbed(ground: Ground) -> None:
     """No lease was lost, and nothing had to be done twice."""
-    for kind in (AttemptAborted, AttemptRetried, CommitRefused, JobReaped):
+    for kind in (AttemptAborted, AttemptRetried, FinishRejected, JobReaped):
         assert ground.log.of(kind) == []
 
 

@@ -14,7 +14,7 @@ from psycopg.pq import TransactionStatus
 from queuert import AbortReason, AsyncClient, Client, InProcessWorker, JobType, NewChain, PostgresState
 from queuert.errors import ChainCancelledError
 from queuert.notify.postgres import PostgresNotify
-from queuert.notify.timeouts import ListenerTimes
+from queuert.notify.timeouts import ListenerTimeouts
 from queuert.observability.events import (
     AttemptAborted,
     AttemptCompleted,
@@ -149,7 +149,7 @@ async def test_hints_come_by_a_direct_way(ground: Ground, through: Through) -> N
 async def test_without_a_direct_way_everybody_polls(ground: Ground, through: Through, address: str) -> None:
     """That is told once, with what to do about it."""
     log = EventLog()
-    notify = PostgresNotify(address, times=ListenerTimes(self_test=0.2))
+    notify = PostgresNotify(address, times=ListenerTimeouts(self_test=0.2))
     client = AsyncClient(through(listen_dsn=None), JOB_TYPES, notify=notify, observability=log)
     async with client, InProcessWorker(client, processors_for(ground.dsn), poll_interval=0.1):
         told = await log.wait_for(ListenerLost)

@@ -26,13 +26,13 @@ from queuert import (
 from queuert.errors import StateError, StateUnavailableError
 from queuert.ids import new_token
 from queuert.observability.adapter import Observers
-from queuert.observability.events import JobReaped, StateFailed
+from queuert.observability.events import JobReaped, StoreCallFailed
 from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ClaimedJob, ClaimRequest, Lease
 from queuert.testing.events import EventLog
-from queuert.worker.leases import HeldLease, LeaseBook
-from queuert.worker.releases import Returns
+from queuert.worker.leases import HeldLease, LeaseRegistry
+from queuert.worker.releases import ReleaseQueue
 from queuert.worker.runner import AttemptRunner
 from tests.faults.ground import WAIT, until
 
@@ -158,7 +158,7 @@ async def test_a_claim_that_raises_is_given_back_though_that_fails_at_first(grou
     chains = await ground.start()
     async with ground.worker():
         await ground.all_done(chains)
-    assert [event.operation for event in ground.log.of(StateFailed)] == ["give back"] * 3
+    assert [event.operation for event in ground.log.of(StoreCallFailed)] == ["give back"] * 3
 
 
 async def test_the_next_claim_after_one_that_raised_asks_for_half_and_grows_again(ground: Ground) -> None:
@@ -183,7 +183,7 @@ async def test_what_cannot_be_given_back_does_not_keep_the_worker_from_claiming(
     ground.trouble.claims, ground.trouble.releases = 1, 1_000_000
     lost = await ground.start(1)
     async with ground.worker():
-        await until(lambda: ground.log.of(StateFailed), "it is tried to give it back")
+        await until(lambda: ground.log.of(StoreCallFailed), "it is tried to give it back")
         await ground.all_done(await ground.start())
         ground.trouble.releases = 0
         await ground.all_done(lost)
@@ -208,9 +208,9 @@ class Refusing:
         return len(leases)
 
 
-def returns_of(store: Refusing, *names: str) -> Returns:
+def returns_of(store: Refusing, *names: str) -> ReleaseQueue:
     """What is to be given back, for an hour."""
-    returns = Returns(cast(AsyncStore, store), worker="w", observers=Observers([EventLog()]))
+    returns = ReleaseQueue(cast(AsyncStore, store), worker="w", observers=Observers([EventLog()]))
     returns.put([(Lease(name, new_token()), time.monotonic() + 3_600.0) for name in names])
     return returns
 
@@ -239,14 +239,14 @@ async def test_jobs_for_which_there_is_no_memory_are_given_back(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their claim was answered, but nothing could be made of it."""
-    made, failures = LeaseBook.add, [MemoryError(), MemoryError()]
+    made, failures = LeaseRegistry.add, [MemoryError(), MemoryError()]
 
-    def add(book: LeaseBook, granted: Sequence[HeldLease]) -> None:
+    def add(book: LeaseRegistry, granted: Sequence[HeldLease]) -> None:
         if failures:
             raise failures.pop()
         made(book, granted)
 
-    monkeypatch.setattr(LeaseBook, "add", add)
+    monkeypatch.setattr(LeaseRegistry, "add", add)
     chains = await ground.start()
     async with ground.worker():
         await ground.all_done(chains)

@@ -15,7 +15,7 @@ from queuert.observability.events import (
     ListenerRestored,
     LoopFailed,
     LoopRecovered,
-    StateFailed,
+    StoreCallFailed,
     WorkerStarted,
     WorkerStopped,
 )
@@ -69,7 +69,7 @@ async def test_set_so_and_set_back(ground: Ground, role: Role, job_type: JobType
         await told(log)
         await refused(role.address)
         ground.witness.open("before:1")
-        await log.wait_for(StateFailed)
+        await log.wait_for(StoreCallFailed)
         await asyncio.to_thread(role.reset)
         attempt = await chain.result(2 * WAIT)
         # A block may get a session that was opened before the end of it, and none had written on.

@@ -10,7 +10,7 @@ import pytest
 from queuert import AsyncChain, AsyncClient, NewChain, PostgresState, migrations
 from queuert.embedded import EmbeddedPostgres
 from queuert.errors import StateUnavailableError
-from queuert.observability.events import LoopFailed, LoopRecovered, StateFailed, WorkerStarted, WorkerStopped
+from queuert.observability.events import LoopFailed, LoopRecovered, StoreCallFailed, WorkerStarted, WorkerStopped
 from tests.conftest import StartPostgres
 from tests.faults.application import JOB_TYPES, quick
 from tests.faults.ground import WAIT, Ground, WorkerProcess, until
@@ -76,7 +76,7 @@ class Producer:
 
 async def troubled(process: WorkerProcess) -> None:
     """Wait until it has met the outage: with all slots taken it has endings to write, otherwise it looks for more."""
-    await until(lambda: process.log.of(LoopFailed) or process.log.of(StateFailed), "the worker has met the outage")
+    await until(lambda: process.log.of(LoopFailed) or process.log.of(StoreCallFailed), "the worker has met the outage")
 
 
 async def recovered(process: WorkerProcess) -> None:

@@ -71,8 +71,8 @@ def test_what_it_is_for_happens() -> None:
     """A run that finds nothing wrong counts only if things did go wrong in it."""
     expected = {
         "freeze", "cut_off", "kill", "stop", "hurry", "carried out, and not answered", "endings refused",
-        "endings put off", "reap", "release", "outside cancelled", "stopped", "CommitRefused", "AttemptAborted",
-        "JobsReleased", "LoopRecovered", "StateFailed", "AttemptInterrupted", "AttemptWaiting", "AttemptContinued",
+        "endings put off", "reap", "release", "outside cancelled", "stopped", "FinishRejected", "AttemptAborted",
+        "JobsReleased", "LoopRecovered", "StoreCallFailed", "AttemptReleased", "AttemptWaiting", "AttemptContinued",
     }  # fmt: skip
     seen: Counter[str] = Counter()
     # The rarest comes in one run of seventy.

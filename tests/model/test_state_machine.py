@@ -27,7 +27,7 @@ from queuert.errors import (
 from queuert.ids import new_id, new_token
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.policies import RetryPolicy
-from queuert.run_at import Schedule
+from queuert.run_at import RunAt
 from queuert.state import Store
 from queuert.state.adapter import StateAdapter
 from queuert.state.postgres import PostgresState
@@ -39,9 +39,9 @@ from queuert.state.types import (
     Finish,
     FinishKind,
     NewJob,
-    OutsideCompletion,
     ReapRequest,
     Renewal,
+    WorkerlessCompletion,
 )
 from queuert.testing.redis_scan import scan
 from tests.model.sequences import try_sequences
@@ -51,7 +51,7 @@ pytestmark = pytest.mark.timeout(600)
 
 TYPES = ("a", "b")
 AT_ONCE = RetryPolicy(max_attempts=1000, initial=0.0, jitter=0.0, max_crashes=1000)
-LATER = Schedule(delay=3600.0)
+LATER = RunAt(delay=3600.0)
 
 READY, BLOCKED, SCHEDULED, RUNNING = JobStatus.READY, JobStatus.BLOCKED, JobStatus.SCHEDULED, JobStatus.RUNNING
 
@@ -313,7 +313,7 @@ class StoreMachine(RuleBasedStateMachine):
         tail = self.model.tail(chain)
         was_open = self.model.chains[chain] is ChainStatus.OPEN
         following = NewJob(id=new_id(), type="a", input="4") if goes_on else None
-        completion = OutsideCompletion(chain, tail.id, None if goes_on else "1", following)
+        completion = WorkerlessCompletion(chain, tail.id, None if goes_on else "1", following)
         [done] = self.store.complete_chains([completion])
         assert (done.written, done.met) == (was_open, tail.status)
         if was_open and following is not None:

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from queuert.notify import InProcessNotify, NotifyAdapter
-from queuert.notify.postgres import ListenerTimes, PostgresNotify
+from queuert.notify.postgres import ListenerTimeouts, PostgresNotify
 from queuert.notify.redis import RedisNotify
 from queuert.notify.sqlite import SQLiteNotify
 from tests.notify.support import WAIT, Party
@@ -56,7 +56,7 @@ def new_postgres_party() -> Iterator[NewPostgresParty]:
     """Makes parties on Postgres, by connection string."""
     parties: list[Party] = []
 
-    def new(dsn: str, *, times: ListenerTimes | None = None, schema: str = "queuert") -> Party:
+    def new(dsn: str, *, times: ListenerTimeouts | None = None, schema: str = "queuert") -> Party:
         parties.append(Party(PostgresNotify(dsn, schema=schema, times=times)))
         return parties[-1]
 
@@ -79,7 +79,7 @@ class NewRedisParty(Protocol):
         self,
         server: str | redis.Redis,
         *,
-        times: ListenerTimes | None = None,
+        times: ListenerTimeouts | None = None,
         namespace: str | None = None,
     ) -> Party: ...
 
@@ -96,7 +96,7 @@ def new_redis_party(namespace: str) -> Iterator[NewRedisParty]:
     parties: list[Party] = []
     own = namespace
 
-    def new(server: str | redis.Redis, *, times: ListenerTimes | None = None, namespace: str | None = None) -> Party:
+    def new(server: str | redis.Redis, *, times: ListenerTimeouts | None = None, namespace: str | None = None) -> Party:
         parties.append(Party(RedisNotify(server, namespace=namespace or own, times=times)))
         return parties[-1]
 

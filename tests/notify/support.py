@@ -12,9 +12,9 @@ from typing import Any, TypeVar, cast
 import psycopg
 import redis
 
-from queuert.notify import Hint, InProcessNotify, NotifyAdapter, Subscription, Topic
+from queuert.notify import InProcessNotify, Notification, NotifyAdapter, Subscription, Topic
 from queuert.notify.encoding import MARK
-from queuert.notify.postgres import ListenerTimes
+from queuert.notify.postgres import ListenerTimeouts
 from queuert.observability import Observers
 from queuert.observability.events import Event, ListenerLost, ListenerRestored
 from queuert.policies import Backoff
@@ -25,7 +25,7 @@ WAIT = 20.0
 START = 120.0
 """Seconds: an upper bound for a program of Python, from its start to its end. Such a test sets a longer timeout."""
 
-QUICK = ListenerTimes(self_test=10.0, retest=0.1, probe=0.1, answer=10.0, linger=0.05, backoff=Backoff(0.01, 0.05))
+QUICK = ListenerTimeouts(self_test=10.0, retest=0.1, probe=0.1, answer=10.0, linger=0.05, backoff=Backoff(0.01, 0.05))
 """For tests of what happens when a time is over, on servers that answer: however slowly, that is no loss."""
 
 IMPATIENT = replace(QUICK, answer=3.0)
@@ -47,10 +47,10 @@ class Heard:
     """A callback that remembers its hints."""
 
     def __init__(self) -> None:
-        self.hints: list[Hint] = []
+        self.hints: list[Notification] = []
         self._changed = threading.Condition()
 
-    def __call__(self, hint: Hint) -> None:
+    def __call__(self, hint: Notification) -> None:
         with self._changed:
             self.hints.append(hint)
             self._changed.notify_all()
@@ -154,7 +154,7 @@ class Gate:
         self.entered = threading.Event()
         self._open = threading.Event()
 
-    def __call__(self, hint: Hint) -> None:
+    def __call__(self, hint: Notification) -> None:
         if hint.keys is not None:
             self.entered.set()
             assert self._open.wait(WAIT)

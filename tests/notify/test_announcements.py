@@ -317,7 +317,7 @@ async def test_without_its_own_statement_the_start_stands(
     store, party = await stores.open(connections=1), new_postgres_party(dsn)
     assert await went_along(store, party.adapter, plain("a"))
     connection = await statements(store)
-    [name] = [one.decode() for one in connection.prepared if b"announce" in one]
+    [name] = [one.decode() for one in connection.prepared if b"notify_after_start" in one]
     await statements(store, f"DEALLOCATE {name}")
     assert not await went_along(store, party.adapter, plain("b"))
     assert await went_along(store, party.adapter, plain("c"))

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from queuert.notify import Hint, NotifyAdapter, Subscription, Topic
+from queuert.notify import Notification, NotifyAdapter, Subscription, Topic
 from queuert.observability import Observers
 from tests.notify.conftest import NewParty
 from tests.notify.support import WAIT, Heard, Party
@@ -21,7 +21,7 @@ def test_a_hint_reaches_a_subscriber_of_its_topic(new_party: NewParty, topic: To
     heard, _ = new_party().listen(topic)
     new_party().publish(topic, "one")
     heard.wait_for("one")
-    assert heard.hints == [Hint(topic, frozenset({"one"}))]
+    assert heard.hints == [Notification(topic, frozenset({"one"}))]
 
 
 @every_topic
@@ -58,7 +58,7 @@ def test_one_hint_names_many_keys(new_party: NewParty) -> None:
     heard, _ = new_party().listen(Topic.CHAINS)
     new_party().publish(Topic.CHAINS, "a", "b", "c", "a")
     heard.wait_for("a", "b", "c")
-    assert heard.hints == [Hint(Topic.CHAINS, frozenset("abc"))]
+    assert heard.hints == [Notification(Topic.CHAINS, frozenset("abc"))]
 
 
 def test_no_keys_are_no_hint(new_party: NewParty) -> None:
@@ -67,7 +67,7 @@ def test_no_keys_are_no_hint(new_party: NewParty) -> None:
     publisher.publish(Topic.JOBS)
     publisher.publish(Topic.JOBS, "one")
     heard.wait_for("one")
-    assert heard.hints == [Hint(Topic.JOBS, frozenset({"one"}))]
+    assert heard.hints == [Notification(Topic.JOBS, frozenset({"one"}))]
 
 
 def test_hints_without_listeners_are_harmless(new_party: NewParty) -> None:
@@ -139,7 +139,7 @@ def test_a_callback_may_leave_and_subscribe(new_party: NewParty) -> None:
     listener, publisher = new_party(), new_party()
     late, calls = Heard(), []
 
-    def once(hint: Hint) -> None:
+    def once(hint: Notification) -> None:
         if hint.keys is not None:
             calls.append(hint)
             places[0].close()
@@ -158,7 +158,7 @@ def test_who_is_removed_while_a_hint_is_told_does_not_hear_it(new_party: NewPart
     listener, publisher = new_party(), new_party()
     places: list[Subscription] = []
 
-    def removes_the_next(hint: Hint) -> None:
+    def removes_the_next(hint: Notification) -> None:
         if hint.keys is not None:
             places[0].close()
 
@@ -174,7 +174,7 @@ def test_who_is_removed_while_a_hint_is_told_does_not_hear_it(new_party: NewPart
 def test_a_callback_may_publish(new_party: NewParty) -> None:
     party = new_party()
 
-    def passes_on(hint: Hint) -> None:
+    def passes_on(hint: Notification) -> None:
         if hint.keys is not None:
             party.publish(Topic.CHAINS, *hint.keys)
 
@@ -186,7 +186,7 @@ def test_a_callback_may_publish(new_party: NewParty) -> None:
 
 
 def test_a_callback_that_raises_disturbs_nobody(new_party: NewParty, caplog: pytest.LogCaptureFixture) -> None:
-    def raises(hint: Hint) -> None:
+    def raises(hint: Notification) -> None:
         raise RuntimeError("the subscriber is broken")
 
     listener, publisher = new_party(), new_party()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from queuert.notify.postgres.throttle import LONGEST, LONGEST_OF_MANY, MANY, SHORTEST, Gathering
+from queuert.notify.postgres.throttle import LONGEST, LONGEST_OF_MANY, MANY, SHORTEST, NotifyThrottle
 
 
 def test_after_a_silence_at_once_and_ever_fewer_in_a_stream() -> None:
-    gathering = Gathering()
+    gathering = NotifyThrottle()
     now, waits = 100.0, []
     for _ in range(5):
         assert gathering.depart(now)
@@ -22,7 +22,7 @@ def test_after_a_silence_at_once_and_ever_fewer_in_a_stream() -> None:
 
 
 def test_longer_while_each_sending_tells_of_many() -> None:
-    gathering = Gathering()
+    gathering = NotifyThrottle()
     now, waits = 100.0, []
     for keys in (MANY, MANY, MANY, MANY, MANY, MANY - 1, MANY):
         assert gathering.depart(now)
@@ -34,14 +34,14 @@ def test_longer_while_each_sending_tells_of_many() -> None:
 
 
 def test_a_hint_now_and_then_never_waits() -> None:
-    gathering = Gathering()
+    gathering = NotifyThrottle()
     for now in (1.0, 1.005, 1.01, 1.015):
         assert gathering.depart(now)
         gathering.arrive(now)
 
 
 def test_what_is_under_way_counts() -> None:
-    gathering = Gathering()
+    gathering = NotifyThrottle()
     assert gathering.depart(1.0)
     assert not gathering.depart(1.0)
     assert gathering.depart(1.0 + SHORTEST)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from queuert.notify import Hint, InProcessNotify, Topic
+from queuert.notify import InProcessNotify, Notification, Topic
 from queuert.observability import Observers
 
 
 def test_hints_were_told_when_publish_returns() -> None:
     notify = InProcessNotify()
     notify.open(Observers())
-    told: list[Hint] = []
+    told: list[Notification] = []
     notify.subscribe(Topic.JOBS, told.append)
     notify.publish(Topic.JOBS, ["one"])
-    assert told == [Hint(Topic.JOBS, frozenset({"one"}))]
+    assert told == [Notification(Topic.JOBS, frozenset({"one"}))]
 
 
 def test_hints_from_within_a_callback_are_told_in_turn_and_not_nested() -> None:
@@ -20,7 +20,7 @@ def test_hints_from_within_a_callback_are_told_in_turn_and_not_nested() -> None:
     notify.open(Observers())
     order: list[str] = []
 
-    def passes_on(hint: Hint) -> None:
+    def passes_on(hint: Notification) -> None:
         order.append(f"begin {sorted(hint.keys or ())}")
         if hint.keys == frozenset({"0"}):
             for number in range(1, 4):
@@ -37,7 +37,7 @@ def test_a_long_exchange_does_not_exhaust_the_stack() -> None:
     notify.open(Observers())
     counted: list[int] = []
 
-    def counts(hint: Hint) -> None:
+    def counts(hint: Notification) -> None:
         (number,) = map(int, hint.keys or ())
         counted.append(number)
         if number < 5_000:

@@ -16,10 +16,10 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from queuert.errors import ConfigurationError
-from queuert.notify import Hint, Topic
+from queuert.notify import Notification, Topic
 from queuert.notify.encoding import MARK, WILDCARD, decode
-from queuert.notify.postgres import ListenerTimes, PostgresNotify
-from queuert.observability.events import HintDropped, ListenerLost, ListenerRestored
+from queuert.notify.postgres import ListenerTimeouts, PostgresNotify
+from queuert.observability.events import ListenerLost, ListenerRestored, NotificationDropped
 from tests.notify.conftest import NewPostgresParty
 from tests.notify.support import QUICK, START, STRANGE_KEYS, WAIT, Heard, Party, held, wiretap
 
@@ -199,7 +199,7 @@ def test_a_callback_may_close_the_adapter(bare_dsn: str, new_postgres_party: New
     party = new_postgres_party(bare_dsn)
     closed = threading.Event()
 
-    def closes(hint: Hint) -> None:
+    def closes(hint: Notification) -> None:
         party.adapter.close()
         closed.set()
 
@@ -217,7 +217,7 @@ def test_closing_does_not_wait_for_a_server_that_never_answers() -> None:
         with peer:
             party.adapter.close()
             assert not party.adapter.healthy
-    dropped = party.recorder.wait_for(HintDropped)
+    dropped = party.recorder.wait_for(NotificationDropped)
     assert "closed" in dropped.error
 
 
@@ -247,7 +247,7 @@ def test_settings_are_checked_at_once(dsn: str, schema: str) -> None:
 def test_times_are_checked_at_once(name: str) -> None:
     wrong: dict[str, Any] = {name: 0.0}
     with pytest.raises(ConfigurationError, match=name):
-        ListenerTimes(**wrong)
+        ListenerTimeouts(**wrong)
 
 
 def test_a_password_is_not_shown() -> None:

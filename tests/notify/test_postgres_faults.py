@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 from queuert.notify import Topic
 from queuert.notify.postgres import PostgresNotify
 from queuert.notify.postgres.connection import Wire
-from queuert.observability.events import HintDropped, ListenerLost, ListenerRestored
+from queuert.observability.events import ListenerLost, ListenerRestored, NotificationDropped
 from queuert.testing.fault_proxy import FaultProxy
 from tests.conftest import StartPostgres
 from tests.notify.conftest import NewPostgresParty
@@ -69,7 +69,7 @@ def test_hints_of_an_outage_are_sent_after_it(
     # Whether it was sent before the listener listened again is chance; it then has its wildcard.
     publisher.publish(Topic.JOBS, "later")
     heard.wait_for("later")
-    assert publisher.recorder.of(HintDropped) == []
+    assert publisher.recorder.of(NotificationDropped) == []
 
 
 def test_a_hint_that_meets_a_dead_connection_is_sent_again(bare_dsn: str, new_postgres_party: NewPostgresParty) -> None:
@@ -155,7 +155,7 @@ def test_a_server_that_is_not_there_is_an_event(dsn: str, new_postgres_party: Ne
     assert party.recorder.wait_for(ListenerLost).adapter == "PostgresNotify"
     assert not party.adapter.healthy
     party.adapter.close()
-    party.recorder.wait_for(HintDropped)
+    party.recorder.wait_for(NotificationDropped)
 
 
 def test_one_trouble_is_reported_once(
@@ -227,4 +227,4 @@ def test_a_standby_is_no_place_for_hints_until_it_is_promoted(
     publisher.recorder.wait_for(ListenerRestored)
     publisher.publish(Topic.JOBS, "later")
     heard.wait_for("later")
-    assert publisher.recorder.of(HintDropped) == []
+    assert publisher.recorder.of(NotificationDropped) == []

@@ -16,10 +16,10 @@ import redis
 import redis.asyncio
 
 from queuert.errors import ConfigurationError, InvalidIdentifierError
-from queuert.notify import Hint, Topic
+from queuert.notify import Notification, Topic
 from queuert.notify.encoding import MARK, MAX_BYTES, WILDCARD, decode
-from queuert.notify.redis import ListenerTimes, RedisNotify
-from queuert.observability.events import HintDropped, ListenerLost, ListenerRestored
+from queuert.notify.redis import ListenerTimeouts, RedisNotify
+from queuert.observability.events import ListenerLost, ListenerRestored, NotificationDropped
 from tests.conftest import StartRedis
 from tests.notify.conftest import NewRedisParty
 from tests.notify.support import QUICK, START, STRANGE_KEYS, WAIT, Gate, Heard, Party, held, redis_tap
@@ -149,7 +149,7 @@ def test_a_channel_nobody_wants_is_left_and_joined_again(
 
 
 def test_a_channel_is_kept_for_a_moment_for_who_comes_next(redis_url: str, new_redis_party: NewRedisParty) -> None:
-    party = new_redis_party(redis_url, times=ListenerTimes(linger=3_600.0))
+    party = new_redis_party(redis_url, times=ListenerTimeouts(linger=3_600.0))
     for _ in range(20):
         heard, subscription = party.listen(Topic.JOBS)
         party.publish(Topic.JOBS, "one")
@@ -162,7 +162,7 @@ def test_what_arrives_with_an_answer_is_told_at_once(
     redis_url: str, new_redis_party: NewRedisParty, namespace: str
 ) -> None:
     """It was read while something else was waited for, and nothing more comes that would wake the thread."""
-    times = ListenerTimes(linger=0.01, probe=3_600.0)
+    times = ListenerTimeouts(linger=0.01, probe=3_600.0)
     party = new_redis_party(redis_url, times=times)
     _, subscription = party.listen(Topic.JOBS)
     heard, _ = party.listen(Topic.CHAINS)
@@ -221,7 +221,7 @@ def test_a_callback_may_close_the_adapter(redis_url: str, new_redis_party: NewRe
     party = new_redis_party(redis_url)
     closed = threading.Event()
 
-    def closes(hint: Hint) -> None:
+    def closes(hint: Notification) -> None:
         party.adapter.close()
         closed.set()
 
@@ -238,7 +238,7 @@ def test_closing_does_not_wait_for_a_server_that_never_answers() -> None:
         with peer:
             party.adapter.close()
             assert not party.adapter.healthy
-    dropped = party.recorder.wait_for(HintDropped)
+    dropped = party.recorder.wait_for(NotificationDropped)
     assert "closed" in dropped.error
 
 

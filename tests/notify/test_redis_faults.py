@@ -12,7 +12,7 @@ import redis
 from queuert.notify import Topic
 from queuert.notify.redis import RedisNotify
 from queuert.notify.redis.connection import Wire
-from queuert.observability.events import HintDropped, ListenerLost, ListenerRestored
+from queuert.observability.events import ListenerLost, ListenerRestored, NotificationDropped
 from queuert.testing.fault_proxy import FaultProxy
 from tests.addresses import as_user as with_user
 from tests.conftest import StartRedis
@@ -93,7 +93,7 @@ def test_hints_of_an_outage_are_sent_after_it(private_redis: StartRedis, new_red
     # Whether it was sent before the listener listened again is chance; it then has its wildcard.
     publisher.publish(Topic.JOBS, "later")
     heard.wait_for("later")
-    assert publisher.recorder.of(HintDropped) == []
+    assert publisher.recorder.of(NotificationDropped) == []
 
 
 def test_a_hint_that_meets_a_dead_connection_is_sent_again(
@@ -202,7 +202,7 @@ def test_a_server_that_is_not_there_is_an_event(url: str, new_redis_party: NewRe
     assert party.recorder.wait_for(ListenerLost).adapter == "RedisNotify"
     assert not party.adapter.healthy
     party.adapter.close()
-    party.recorder.wait_for(HintDropped)
+    party.recorder.wait_for(NotificationDropped)
 
 
 def test_one_trouble_is_reported_once(new_redis_party: NewRedisParty, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,7 @@ def test_who_may_not_send_hears_of_it_once(private_redis: StartRedis, new_redis_
     with redis_tap(url) as tap:
         party = new_redis_party(as_user(tap, url, "+@all", "-publish", "&*"))
         party.publish(Topic.JOBS, "one")
-        assert "publish" in party.recorder.wait_for(HintDropped).error
+        assert "publish" in party.recorder.wait_for(NotificationDropped).error
         for number in range(10):
             party.publish(Topic.JOBS, f"more {number}")
         # It is one thread that sends and that tells: after this, all has been tried.

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from queuert.errors import ConfigurationError
-from queuert.notify import Hint, Topic
+from queuert.notify import Notification, Topic
 from queuert.notify.sqlite import SQLiteNotify
 from queuert.observability.events import ListenerLost, ListenerRestored
 from queuert.state.sqlite import SQLiteState
@@ -66,7 +66,7 @@ def test_a_hint_of_another_process(path: Path, new_file_party: NewParty) -> None
     )
     assert run("-c", program, str(path)).stderr == ""
     heard.wait_for("from afar")
-    assert heard.hints == [Hint(Topic.CHAINS, frozenset({"from afar"}))]
+    assert heard.hints == [Notification(Topic.CHAINS, frozenset({"from afar"}))]
 
 
 @pytest.mark.timeout(START + 60)
@@ -143,14 +143,14 @@ def test_old_hints_are_deleted(path: Path, new_file_party: NewParty) -> None:
 def test_a_file_that_cannot_be_used_is_told_of_and_tried_again(path: Path, new_file_party: NewParty) -> None:
     path.write_bytes(b"this is no database" * 100)
     party = new_file_party()
-    heard: list[Hint] = []
+    heard: list[Notification] = []
     party.adapter.subscribe(Topic.JOBS, heard.append)
     assert "not a database" in party.recorder.wait_for(ListenerLost).error
     assert [party.adapter.healthy] == [False]
     path.unlink()
     party.recorder.wait_for(ListenerRestored)
     assert [party.adapter.healthy] == [True]
-    assert Hint(Topic.JOBS, None) in heard
+    assert Notification(Topic.JOBS, None) in heard
 
 
 def test_settings_that_make_no_sense(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_no_text_can_forge_a_line(
 
 
 def test_a_template_is_left_alone_by_percent_signs(logger: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:
-    event = events.HintDropped(adapter="%s %(error)s", error="100 %d")
+    event = events.NotificationDropped(adapter="%s %(error)s", error="100 %d")
     assert logged(event, logger, caplog).getMessage() == "%s %(error)s could not send a notification: 100 %d"
 
 
@@ -167,7 +167,7 @@ def test_an_event_without_fields_is_logged(logger: logging.Logger, caplog: pytes
 
 
 def test_a_level_that_is_off_costs_no_formatting(logger: logging.Logger, caplog: pytest.LogCaptureFixture) -> None:
-    event = events.HintDropped(adapter="a", error=_Watched("e"))
+    event = events.NotificationDropped(adapter="a", error=_Watched("e"))
     logger.setLevel(logging.ERROR)
     LogObservability(logger).emit(event)
     assert not caplog.records

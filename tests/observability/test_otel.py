@@ -79,7 +79,7 @@ def test_attempts_are_counted_by_outcome(metrics: Metrics) -> None:
         events.AttemptRetried(**ATTEMPT, attempt=1, duration=2.0, error=error, retry_in=10),
         events.AttemptFailed(**ATTEMPT, attempt=1, duration=2.0, error=JobError("lease_expired", "gone")),
         events.AttemptCancelled(**ATTEMPT, attempt=1, duration=2.0, error=JobError("cancel", "enough")),
-        events.AttemptInterrupted(**ATTEMPT, attempt=1, duration=2.0),
+        events.AttemptReleased(**ATTEMPT, attempt=1, duration=2.0),
     )
     assert metrics.counted("queuert.job.attempt.started") == [(1, {"queuert.job.type": "resize"})]
     ended = {
@@ -140,7 +140,7 @@ def test_leases_and_jobs_are_counted_by_number(metrics: Metrics) -> None:
 def test_lost_leases_say_why(metrics: Metrics) -> None:
     metrics.emit(
         events.AttemptAborted(**ATTEMPT, attempt=1, reason=AbortReason.CANCELLED),
-        events.CommitRefused(**ATTEMPT, attempt=1, reason=AbortReason.TAKEN_BY_ANOTHER_WORKER),
+        events.FinishRejected(**ATTEMPT, attempt=1, reason=AbortReason.TAKEN_BY_ANOTHER_WORKER),
     )
     assert metrics.counted("queuert.job.attempt.aborted") == [
         (1, {"queuert.job.type": "resize", "queuert.abort.reason": "cancelled"})

@@ -160,7 +160,7 @@ def test_who_is_told_waits_and_no_others(server: Server) -> None:
         store.close()
     assert store.committed == {
         "start", "complete_chains", "cancel_chains", "retry_chains", "trigger_jobs", "delete_chains", "put_schedules",
-        "delete_schedules", "pause_schedules", "pause_types", "resume_types", "update_result_ttl",
+        "delete_schedules", "pause_schedules", "pause_job_types", "resume_job_types", "update_result_ttl",
     }  # fmt: skip
     assert server.admin.info("commandstats")["cmdstat_waitaof"]["calls"] >= len(store.committed)
 

@@ -27,15 +27,15 @@ from queuert.state.types import (
     Finish,
     FinishKind,
     NewJob,
-    OutsideCompletion,
+    PruneRequest,
     ReapRequest,
     Renewal,
-    RetireRequest,
     ScheduleRecord,
+    WorkerlessCompletion,
 )
 from queuert.testing.conformance.builders import LAST_ATTEMPT, complete, due_later, go_on, retry
 from queuert.testing.redis_scan import scan
-from queuert.workers import WorkerBeat
+from queuert.workers import WorkerHeartbeat
 from tests.conftest import StartRedis
 
 TEXTS = [
@@ -185,13 +185,13 @@ class Tour:
         store.retry_chains([waits])
         assert [one.id for one in store.trigger_jobs([late])] == [late]
         store.cancel_chains([late], reason=text)
-        [done] = store.complete_chains([OutsideCompletion(waits, waits, None, self.new(self.named("-outside")))])
+        [done] = store.complete_chains([WorkerlessCompletion(waits, waits, None, self.new(self.named("-outside")))])
         assert done.written
         store.cancel_chains([waits, free], reason=text)
         store.sweep()
         assert store.next_due([text]) is None
         store.update_result_ttl([late], 3600.0)
-        retired = store.retire(RetireRequest({text: Retention(cancelled=Keep(count=1))}, limit=10))
+        retired = store.retire(PruneRequest({text: Retention(cancelled=Keep(count=1))}, limit=10))
         assert late not in retired.chain_ids
         assert list(store.delete_chains([late], cascade=True).chain_ids) == [late]
 
@@ -206,12 +206,12 @@ class Tour:
         fired = store.fire_schedule(text, found.next_at, None, [])
         assert fired == []
         assert store.delete_schedules([text]) == 1
-        store.pause_types([text], reason=text)
-        assert [(one.type, one.reason) for one in store.paused_types()] == [(text, text)]
-        assert store.resume_types([text]) == [text]
-        store.beat_worker(worker(text), 60.0)
+        store.pause_job_types([text], reason=text)
+        assert [(one.type, one.reason) for one in store.list_paused_job_types()] == [(text, text)]
+        assert store.resume_job_types([text]) == [text]
+        store.record_heartbeat(worker(text), 60.0)
         assert [one.id for one in store.list_workers()] == [text]
-        store.forget_worker(text)
+        store.remove_worker(text)
 
     def look(self) -> None:
         store, text = self.store, self.text
@@ -227,10 +227,10 @@ class Tour:
         assert text in {one.id for one in listed}
         assert text in {one.id for one in store.list_jobs(JobFilter(types=(text,)), page).items}
         assert [one.id for one in store.list_chain_jobs(text, page).items][-1] == text
-        assert [one.id for one in store.list_blocked_jobs(text, page).items] == []
+        assert [one.id for one in store.list_dependents(text, page).items] == []
         assert {one.type for one in store.counts([text])} == {text}
 
 
-def worker(text: str) -> WorkerBeat:
+def worker(text: str) -> WorkerHeartbeat:
     """A worker that tells of itself."""
-    return WorkerBeat(text, text, text, 1, text, (text,), 1, 0, 1.0)
+    return WorkerHeartbeat(text, text, text, 1, text, (text,), 1, 0, 1.0)

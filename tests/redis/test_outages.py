@@ -13,7 +13,7 @@ import redis
 from queuert import AsyncClient, NewChain
 from queuert.embedded import EmbeddedRedis
 from queuert.errors import ChainNotFoundError, StateUnavailableError
-from queuert.observability.events import AttemptAborted, LoopFailed, StateFailed, WorkerStopped
+from queuert.observability.events import AttemptAborted, LoopFailed, StoreCallFailed, WorkerStopped
 from queuert.state.redis import RedisState, encode
 from queuert.state.types import ClaimRequest, Lease, NewJob, ReapRequest, Renewal
 from queuert.testing.fault_proxy import FaultProxy
@@ -86,7 +86,7 @@ class Producer:
 
 async def troubled(process: WorkerProcess) -> None:
     """Wait until a worker has met the outage."""
-    await until(lambda: process.log.of(LoopFailed) or process.log.of(StateFailed), "the worker has met the outage")
+    await until(lambda: process.log.of(LoopFailed) or process.log.of(StoreCallFailed), "the worker has met the outage")
 
 
 def stored(ground: Ground) -> set[str]:

@@ -14,7 +14,7 @@ from queuert.ids import new_id
 from queuert.jobs import JobStatus
 from queuert.state.redis import RedisState
 from queuert.state.redis.async_store import AsyncRedisStore
-from queuert.state.types import ClaimedJob, OutsideCompletion, ReapRequest, Renewal
+from queuert.state.types import ClaimedJob, ReapRequest, Renewal, WorkerlessCompletion
 from queuert.testing.conformance.builders import (
     AT_ONCE,
     ask,
@@ -179,7 +179,7 @@ async def test_complete_from_outside_and_from_inside(arena: Arena) -> None:
     written = set()
     for round in range(ROUNDS):
         [claimed] = await arena.claimed()
-        outside = arena.one.complete_chains([OutsideCompletion(claimed.id, claimed.id, '"outside"')])
+        outside = arena.one.complete_chains([WorkerlessCompletion(claimed.id, claimed.id, '"outside"')])
         inside = arena.other.finish([complete(claimed, '"inside"')])
         if round % 2:
             [done], [finished] = await both(outside, inside)
@@ -219,7 +219,7 @@ async def test_everything_at_once(arena: Arena) -> None:
                 await store.finish([endings[hash(one.token) % 4](one)])
 
     async def complete_outside(id: str) -> None:
-        await arena.one.complete_chains([OutsideCompletion(id, id, "1")])
+        await arena.one.complete_chains([WorkerlessCompletion(id, id, "1")])
 
     for round in range(40):
         mixed: list[Awaitable[Any]] = []

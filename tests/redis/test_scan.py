@@ -16,10 +16,10 @@ from queuert.limits import Limits
 from queuert.state.paging import JobFilter, PageRequest
 from queuert.state.redis import RedisState
 from queuert.state.redis.sync_store import RedisStore
-from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, ReapRequest, RetireRequest
+from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, PruneRequest, ReapRequest
 from queuert.testing.conformance.builders import LAST_ATTEMPT, complete, due_later, fail, go_on
 from queuert.testing.redis_scan import scan
-from queuert.workers import WorkerBeat
+from queuert.workers import WorkerHeartbeat
 
 Client: TypeAlias = Any
 NAMESPACE = "damaged [x]*"
@@ -59,7 +59,7 @@ def client(redis_url: str) -> Iterator[Client]:
         ]
     )
     store.start_jobs([new("blocked", blockers=("ready", "done")), new("single", deduplication=Deduplicate("once"))])
-    store.beat_worker(WorkerBeat("holder", "holder", "host", 1, "1", ("work",), 1, 0, 1.0), 60.0)
+    store.record_heartbeat(WorkerHeartbeat("holder", "holder", "host", 1, "1", ("work",), 1, 0, 1.0), 60.0)
     store.close()
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
         assert scan(client, NAMESPACE, alone=True) == []
@@ -225,7 +225,7 @@ def test_no_damage_stops_the_server(client: Client, redis_url: str, damage: str)
         lambda: store.reap(ReapRequest({"work": LAST_ATTEMPT})),
         lambda: store.sweep(),
         lambda: store.next_due(["work"]),
-        lambda: store.retire(RetireRequest()),
+        lambda: store.retire(PruneRequest()),
         lambda: store.list_jobs(JobFilter(), PageRequest(limit=10)),
         lambda: store.list_workers(),
         lambda: store.cancel_chains(["ready"], reason="no"),

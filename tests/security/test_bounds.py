@@ -15,7 +15,7 @@ import pytest
 from queuert import JobType
 from queuert.codecs import PayloadFormat, ZlibCodec
 from queuert.errors import ConfigurationError, InvalidCursorError, PayloadDecodeError, PayloadError
-from queuert.schedules import Recurring, TickSpec
+from queuert.schedules import RecurringSchedule, TickSpec
 from queuert.state.paging import Position
 from tests.security.test_statements import sources
 
@@ -48,14 +48,14 @@ def test_a_megabyte_that_unpacks_to_a_gigabyte_is_refused_before_it_is_unpacked(
 )
 def test_cron_expressions(cron: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        Recurring("x", zipped, "x", cron=cron)
+        RecurringSchedule("x", zipped, "x", cron=cron)
     assert len(str(caught.value)) < 1_000
 
 
 @pytest.mark.parametrize("zone", ["x" * 100_000, "../../../etc/passwd", "/etc/passwd", "a\x00b", ""])
 def test_time_zones(zone: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        Recurring("x", zipped, "x", cron="0 3 * * *", time_zone=zone)
+        RecurringSchedule("x", zipped, "x", cron="0 3 * * *", time_zone=zone)
     assert len(str(caught.value)) < 1_000
 
 

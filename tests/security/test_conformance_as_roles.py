@@ -83,10 +83,17 @@ class Announced:
 
 
 ELSEWHERE = {
-    *("event_days", "try_event_upkeep", "forget_events"),  # The owner's: tests/security/test_roles.py.
-    *("complete", "complete_held", "hold"),  # Of a transaction in a handler: test_roles.py.
-    *("hold_stranded", "release_stranded"),  # No path leads there: tests/state/test_sweep.py.
-    *("find_expired_ids", "sweep_workers", "start_ticks", "forget_keys", "estimate", "notify"),  # The cases above.
+    *("list_partitions", "try_maintenance_lock", "delete_events"),  # The owner's: tests/security/test_roles.py.
+    *("complete", "complete_and_commit", "hold"),  # Of a transaction in a handler: test_roles.py.
+    *("lock_stranded", "release_stranded"),  # No path leads there: tests/state/test_sweep.py.
+    *(
+        "find_expired_ids",
+        "delete_stale_workers",
+        "start_scheduled",
+        "delete_keys",
+        "estimate",
+        "notify",
+    ),  # The cases above.
 }
 """Statements that the tour does not come by. Bulk writes, Spark's reads, history and adoption are other logins'."""
 

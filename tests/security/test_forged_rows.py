@@ -78,7 +78,7 @@ def test_retention_does_not_believe_a_number_that_no_transaction_has_had(
             for statement in Step(Task.MAKE, row[0]).statements("queuert"):
                 owner.execute(statement)
         honest = forge(owner)
-        store.tend_events()
+        store.maintain_event_log()
         assert owner.execute("SELECT count(*) FROM queuert.job_event").fetchone() == (0,)
         assert dropped(owner) == honest
 
@@ -93,7 +93,7 @@ def test_retention_takes_back_what_was_believed_before(dsn: str, store: Store, t
                 owner.execute(statement)
         owner.execute("UPDATE queuert.event_log SET dropped_tx = %s::text::xid8", [str(LAST)])
         honest = forge(owner)
-        store.tend_events()
+        store.maintain_event_log()
         assert dropped(owner) == honest
 
 

@@ -25,9 +25,9 @@ from queuert.cli import main
 from queuert.deduplication import Deduplicate
 from queuert.errors import ConfigurationError, MigrationError, SchemaMissingError, StateError
 from queuert.notify.in_process import InProcessNotify
-from queuert.observability.events import ChainStarted, EventLogNotTended
+from queuert.observability.events import ChainStarted, EventLogMaintenanceFailed
 from queuert.policies import RetryPolicy
-from queuert.schedules import Recurring
+from queuert.schedules import RecurringSchedule
 from queuert.state.postgres import bulk, bulk_commit, bulk_streams
 from queuert.state.postgres.bulk import BulkSettings, bulk_session
 from queuert.state.postgres.roles import Role, grant_roles, role_names, roles_sql
@@ -88,7 +88,7 @@ async def test_clients_start_and_workers_work(granted: str, login: LoginOf) -> N
             assert {event.kind for event in await client.list_events(chain=first.id)} >= {"created", "completed"}
             assert [one.state for one in await client.list_workers()] == ["running"]
             # What it may not: the log's days are the owner's to make. It says so once, and works on.
-            told = await log.wait_for(EventLogNotTended)
+            told = await log.wait_for(EventLogMaintenanceFailed)
             assert "owner" in told.error or "permission" in told.error
 
 
@@ -117,7 +117,7 @@ async def test_operators_intervene(login: LoginOf, capsys: pytest.CaptureFixture
     run("chains", "delete", waiting.id, "--cascade", "--yes")
     schedules = Client(PostgresState(operator), TYPES, notify=InProcessNotify())
     with schedules:
-        schedules.put_schedules([Recurring("often", number, 1, every=3600)])
+        schedules.put_schedules([RecurringSchedule("often", number, 1, every=3600)])
     run("schedules", "pause", "often")
     run("schedules", "resume", "often")
     run("schedules", "delete", "often", "--yes")
@@ -125,7 +125,7 @@ async def test_operators_intervene(login: LoginOf, capsys: pytest.CaptureFixture
 
 async def test_ticks_are_fired_by_workers(login: LoginOf) -> None:
     async with AsyncClient(PostgresState(login(Role.OPERATOR)), TYPES) as operator:
-        await operator.put_schedules([Recurring("often", number, 7, every=1)])
+        await operator.put_schedules([RecurringSchedule("often", number, 7, every=1)])
     log = EventLog()
     worker = AsyncClient(PostgresState(login(Role.WORKER)), TYPES, observability=log)
     async with worker, InProcessWorker(worker, processors()):

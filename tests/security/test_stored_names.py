@@ -70,7 +70,7 @@ async def test_a_hostile_name_is_not_run_and_stops_no_cleanup_of_a_worker(dsn: s
             owner.execute(PLANTED, [name])
         owner.execute("UPDATE queuert.bulk_stage SET touched_at = now() - interval '10 days' WHERE name = %s", dead[:1])
         owner.execute("UPDATE queuert.bulk_stage SET touched_at = now() - interval '8 days' WHERE name = %s", dead[1:])
-        done = await store.tend_staging()
+        done = await store.clean_staging()
         assert set(done.dropped) == set(dead)
         assert owner.execute("SELECT count(*) FROM queuert.job").fetchone() == (1,)
         assert owner.execute("SELECT to_regclass('queuert.stream_stage') IS NOT NULL").fetchone() == (True,)
@@ -105,7 +105,7 @@ async def test_a_name_under_which_there_is_no_plain_table_stops_no_cleanup(
         dead = bulk.make_stage(session, "dead")
         owner.execute("UPDATE queuert.bulk_stage SET touched_at = now() - interval '8 days' WHERE name = %s", [dead])
         if sweeper == "worker":
-            assert (await store.tend_staging()).dropped == (dead,)
+            assert (await store.clean_staging()).dropped == (dead,)
         else:
             assert bulk.sweep_staging(session, older_than=60.0) == [dead]
         assert owner.execute("SELECT count(*) FROM queuert.bulk_stage").fetchone() == (2,)

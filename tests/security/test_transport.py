@@ -13,12 +13,12 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from queuert import Client, JobType, JobTypes, PostgresState
 from queuert.errors import StateUnavailableError
 from queuert.notify.in_process import InProcessNotify
-from queuert.observability.events import StoreAtRisk
+from queuert.observability.events import StoreWarningRaised
 from queuert.state.adapter import StateAdapter
-from queuert.state.postgres.tls import connection_risks
+from queuert.state.postgres.tls import connection_warnings
 from queuert.state.redis import RedisState
 from queuert.state.redis.settings import RedisSettings
-from queuert.state.redis.tls import address_risks
+from queuert.state.redis.tls import address_warnings
 from queuert.state.tls import is_remote
 from queuert.testing.events import EventLog
 from tests.security.certificates import Authority, TlsFront
@@ -49,12 +49,12 @@ def front() -> Iterator[Front]:
         one.close()
 
 
-def use(state: StateAdapter) -> list[StoreAtRisk]:
+def use(state: StateAdapter) -> list[StoreWarningRaised]:
     """Start a chain, and read it; what was warned of."""
     log = EventLog()
     with Client(state, JobTypes(number), notify=InProcessNotify(), observability=log) as client:
         assert client.get_chain(client.start_chain(number, 1).id).input == 1
-    return log.of(StoreAtRisk)
+    return log.of(StoreWarningRaised)
 
 
 # --- Postgres ---------------------------------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class Option:
 )
 def test_what_is_warned_of(host: str, encrypted: bool, mode: str | None, risks: list[str]) -> None:
     connection: Any = Connection(host, encrypted=encrypted, sslmode=mode)
-    found = connection_risks(connection)
+    found = connection_warnings(connection)
     assert [risk.name for risk in found] == risks
     assert all("sslmode=verify-full" in risk.advice for risk in found)
 
@@ -206,7 +206,7 @@ def test_redis_of_an_unknown_authority_is_refused(redis_port: int) -> None:
     ],
 )
 def test_what_is_warned_of_with_redis(url: str, risks: list[str]) -> None:
-    found = address_risks(RedisSettings(url, "{queuert:x}:", 1.0, 1.0))
+    found = address_warnings(RedisSettings(url, "{queuert:x}:", 1.0, 1.0))
     assert [risk.name for risk in found] == risks
     assert "secret-word" not in str(found)
     assert all("rediss://" in risk.advice for risk in found)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from queuert import AbortReason, Attempt, LeasePolicy, Outcome
 from queuert.errors import LeaseLostError
-from queuert.observability.events import CommitRefused
+from queuert.observability.events import FinishRejected
 from queuert.spark import spark_scope
 from tests.worker.support import Stage, number
 
@@ -114,7 +114,7 @@ async def check_stop(
         chain = await stage.client.start_chain(number, 1)
         await busy(spark, 2)
         stage.rows(TAKE, chain.id)
-        await stage.log.wait_for(CommitRefused, job_id=chain.id, timeout=WAIT)
+        await stage.log.wait_for(FinishRejected, job_id=chain.id, timeout=WAIT)
         await idle(spark)
     (error,) = raised
     assert isinstance(error, LeaseLostError)

@@ -17,7 +17,7 @@ import pytest
 
 from queuert import Attempt, LeasePolicy, Outcome
 from queuert.errors import ConfigurationError
-from queuert.observability.events import CommitRefused, SparkUnreachable
+from queuert.observability.events import FinishRejected, SparkUnreachable
 from queuert.spark import enqueue, register, request, run_in_scope, snapshot, spark_scope
 from queuert.spark.errors import BadRowsError, FenceLostError, SparkOptionError, found_in
 from queuert.spark.handlers.progress import SparkProgress
@@ -191,7 +191,7 @@ async def test_queries_that_the_scope_was_told_of_stop(stage: Stage, connect: Sp
         # The server shows a query before its start() returns.
         assert await asyncio.to_thread(told.wait, WAIT)
         stage.rows(TAKE, chain.id)
-        await stage.log.wait_for(CommitRefused, job_id=chain.id, timeout=WAIT)
+        await stage.log.wait_for(FinishRejected, job_id=chain.id, timeout=WAIT)
     assert connect.streams.active == []
     assert stage.log.of(SparkUnreachable) == []
 

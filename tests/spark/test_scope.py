@@ -14,7 +14,7 @@ from pyspark import TaskContext
 
 from queuert import AbortReason, Attempt, JobStatus, Outcome, RetryPolicy
 from queuert.errors import ConfigurationError, DefinitionError
-from queuert.observability.events import AttemptAborted, AttemptFailed, AttemptInterrupted, CommitRefused
+from queuert.observability.events import AttemptAborted, AttemptFailed, AttemptReleased, FinishRejected
 from queuert.spark.handlers.scope import run_in_scope, spark_scope
 from tests.spark.scope_support import (
     OFTEN,
@@ -102,7 +102,7 @@ async def test_spark_stops_when_the_worker_stops(stage: Stage, spark: SparkSessi
     await worker.stop(grace=0)
     await idle(spark)
     assert await asyncio.to_thread(ended.wait, WAIT)
-    assert stage.log.of(AttemptInterrupted, job_id=chain.id)
+    assert stage.log.of(AttemptReleased, job_id=chain.id)
     assert (await stage.job(chain.id)).status is JobStatus.READY
 
 
@@ -177,7 +177,7 @@ async def test_tasks_in_python_need_not_wait_for_spark(stage: Stage, spark: Spar
             goes = await stage.client.start_chain(number, 1)
             await until(lambda: python_processes(spark) == 2, "both tasks have their processes")
             stage.rows(TAKE, goes.id)
-            await stage.log.wait_for(CommitRefused, job_id=goes.id, timeout=WAIT)
+            await stage.log.wait_for(FinishRejected, job_id=goes.id, timeout=WAIT)
             await until(lambda: running_tasks(spark) == 1, "one of two tasks runs")
             gate.touch()
             assert await stays.result(WAIT) == "[0]"
@@ -207,7 +207,7 @@ async def test_work_that_comes_after_the_abort_is_refused(stage: Stage, spark: S
         chain = await stage.client.start_chain(number, 1)
         await busy(spark)
         stage.rows(TAKE, chain.id)
-        await stage.log.wait_for(CommitRefused, job_id=chain.id, timeout=WAIT)
+        await stage.log.wait_for(FinishRejected, job_id=chain.id, timeout=WAIT)
     assert (later, len(refused)) == ([], 31)
 
 
@@ -235,7 +235,7 @@ async def test_threads_of_the_handler_are_cancelled_too(stage: Stage, spark: Spa
             chain = await stage.client.start_chain(number, 1)
             await busy(spark)
             stage.rows(TAKE, chain.id)
-            await stage.log.wait_for(CommitRefused, job_id=chain.id, timeout=WAIT)
+            await stage.log.wait_for(FinishRejected, job_id=chain.id, timeout=WAIT)
 
 
 async def test_streaming_queries_are_stopped(stage: Stage, spark: SparkSession) -> None:
@@ -254,7 +254,7 @@ async def test_streaming_queries_are_stopped(stage: Stage, spark: SparkSession) 
             chain = await stage.client.start_chain(number, 1)
             await until(lambda: "mine" in [query.name for query in spark.streams.active], "the query runs")
             stage.rows(TAKE, chain.id)
-            await stage.log.wait_for(CommitRefused, job_id=chain.id, timeout=WAIT)
+            await stage.log.wait_for(FinishRejected, job_id=chain.id, timeout=WAIT)
             assert [query.runId for query in spark.streams.active] == [others.runId]
     finally:
         others.stop()

@@ -11,7 +11,7 @@ import pytest
 
 from queuert import AbortReason, Attempt, Outcome
 from queuert.errors import LeaseLostError
-from queuert.observability.events import CommitRefused
+from queuert.observability.events import FinishRejected
 from queuert.spark import enqueue, register, spark_scope
 from queuert.spark.handlers.scope import fence_of
 from queuert.spark.options import Fence
@@ -53,7 +53,7 @@ async def test_a_write_that_is_fenced_commits_only_under_the_lease(stage: Stage,
         assert await kept.result(WAIT) == 4
         assert stage.one(WRITTEN) == 4
         lost = await stage.client.start_chain(number, 1)
-        await stage.log.wait_for(CommitRefused, job_id=lost.id, timeout=WAIT)
+        await stage.log.wait_for(FinishRejected, job_id=lost.id, timeout=WAIT)
     assert stage.one(WRITTEN) == 4
     (error,) = raised
     assert isinstance(error, LeaseLostError)
@@ -77,7 +77,7 @@ async def test_a_write_in_its_middle_is_cancelled_and_leaves_nothing(stage: Stag
         chain = await stage.client.start_chain(number, 1)
         await busy(spark)
         stage.rows(TAKE, chain.id)
-        await stage.log.wait_for(CommitRefused, job_id=chain.id, timeout=WAIT)
+        await stage.log.wait_for(FinishRejected, job_id=chain.id, timeout=WAIT)
     assert stage.one(WRITTEN) == 0
 
 

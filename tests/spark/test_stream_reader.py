@@ -251,7 +251,7 @@ def test_retention_is_noticed_whatever_it_took(dsn: str, has_day: bool) -> None:
         connection.execute("UPDATE queuert.job_event SET happened_at = '2020-01-01 12:00:00+00'")
         store = PostgresState(dsn).sync_store()
         store.open()
-        done = store.tend_events()
+        done = store.maintain_event_log()
         store.close()
         assert (len(done.dropped), done.deleted) == ((1, 0) if has_day else (0, 1))
         add_event(connection, "new")

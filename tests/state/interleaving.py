@@ -21,8 +21,8 @@ import psycopg
 from psycopg.pq.abc import PGresult
 
 from queuert.state.postgres.errors import mapped_errors
-from queuert.state.postgres.pooled_connection import KeptConnection
-from queuert.state.postgres.protocol import Step, sync_begin, sync_exchange
+from queuert.state.postgres.pooled_connection import PooledConnection
+from queuert.state.postgres.protocol import Step, sync_begin_with, sync_execute_pipeline
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_store import PostgresStore
@@ -34,7 +34,7 @@ _PATIENCE = 20.0
 _NOT_STEPS = ("_begun", "_enter_gen", "_connect_gen", "close_gen")
 
 
-class _GatedConnection(KeptConnection):
+class _GatedConnection(PooledConnection):
     """Asks its party before each statement."""
 
     party: Party | None = None
@@ -60,7 +60,7 @@ class _OneConnection:
             yield self._connection
 
     @contextmanager
-    def bare_connection(self) -> Iterator[psycopg.Connection[Any]]:
+    def raw_connection(self) -> Iterator[psycopg.Connection[Any]]:
         yield self._connection
 
     def limited(self, connection: object) -> AbstractContextManager[None]:
@@ -73,12 +73,12 @@ class _OneConnection:
 class SteppedStore(PostgresStore):
     """What it sends in one round trip goes a statement at a time: on the server others can come in between."""
 
-    def _exchanged(self, connection: KeptConnection, steps: Sequence[Step]) -> list[PGresult]:
+    def _exchanged(self, connection: PooledConnection, steps: Sequence[Step]) -> list[PGresult]:
         try:
             # The first sets how long to wait for locks, and takes none.
-            answers = sync_begin(connection, steps[:2], prepare=False)
+            answers = sync_begin_with(connection, steps[:2], prepare=False)
             for step in steps[2:]:
-                answers += sync_exchange(connection, [step], prepare=False)
+                answers += sync_execute_pipeline(connection, [step], prepare=False)
         except psycopg.Error:
             connection.rollback()
             raise

@@ -13,13 +13,13 @@ from queuert.errors import ChainNotFoundError
 from queuert.ids import new_token
 from queuert.observability.events import AttemptStarted
 from queuert.policies import RetryPolicy
-from queuert.schedules import Recurring
+from queuert.schedules import RecurringSchedule
 from queuert.state import AsyncStore, StateAdapter
 from queuert.state.paging import ChainFilter, JobFilter, PageRequest
-from queuert.state.types import ClaimRequest, NewJob, ReapRequest, RetireRequest
+from queuert.state.types import ClaimRequest, NewJob, PruneRequest, ReapRequest
 from queuert.testing.conformance.builders import claim_one, complete, error_of, eventually, job
 from queuert.testing.events import EventLog
-from queuert.workers import WorkerBeat
+from queuert.workers import WorkerHeartbeat
 
 Pair = tuple[StateAdapter, StateAdapter]
 
@@ -61,8 +61,8 @@ async def nothing_is_listed_or_counted(pair: Pair) -> None:
     """Lists, look-ups, counts, workers and pauses show what is of this namespace, and change nothing else."""
     async with _stores(pair) as (here, there):
         await here.start_jobs([job(id="a", attributes={"user": "17"}), job("other")])
-        await here.beat_worker(WorkerBeat("w", "w", "h", 1, "1", ("work",), 1, 0, 0.0), 3600.0)
-        await here.pause_types(["work"])
+        await here.record_heartbeat(WorkerHeartbeat("w", "w", "h", 1, "1", ("work",), 1, 0, 0.0), 3600.0)
+        await here.pause_job_types(["work"])
         for filter in (ChainFilter(), ChainFilter(attributes=(("user", "17"),))):
             assert (await there.list_chains(filter, _PAGE)).items == ()
         assert (await there.list_jobs(JobFilter(), _PAGE)).items == ()
@@ -70,18 +70,18 @@ async def nothing_is_listed_or_counted(pair: Pair) -> None:
         assert await there.get_chains(["a"]) == [None]
         assert await there.counts() == []
         assert await there.list_workers() == []
-        assert await there.paused_types() == []
+        assert await there.list_paused_job_types() == []
         assert await there.next_due(["other"]) is None
         await there.start_jobs([job(id="theirs")])
         assert [one.id for one in await there.claim(ClaimRequest({"work": 60.0}, 10, "h", new_token()))] == ["theirs"]
-        await there.forget_worker("w")
-        await there.resume_types(["work"])
+        await there.remove_worker("w")
+        await there.resume_job_types(["work"])
         await there.delete_chains(["a"])
-        await there.retire(RetireRequest())
+        await there.retire(PruneRequest())
         await there.reap(ReapRequest({"work": RetryPolicy()}))
         assert [one.id for one in (await here.list_chains(ChainFilter(attributes=(("user", "17"),)), _PAGE))] == ["a"]
         assert [one.id for one in await here.list_workers()] == ["w"]
-        assert [one.type for one in await here.paused_types()] == ["work"]
+        assert [one.type for one in await here.list_paused_job_types()] == ["work"]
 
 
 async def limits_are_counted_apart(pair: Pair) -> None:
@@ -100,7 +100,7 @@ async def limits_are_counted_apart(pair: Pair) -> None:
 
 number = JobType("number", input=int, output=int)
 _JOB_TYPES = JobTypes(number)
-_TICKING = Recurring("ticking", number, 1, cron="0 0 1 1 *")
+_TICKING = RecurringSchedule("ticking", number, 1, cron="0 0 1 1 *")
 
 
 async def workers_work_for_their_own(pair: Pair) -> None:

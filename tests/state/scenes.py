@@ -28,11 +28,11 @@ from queuert.state.types import (
     Finish,
     FinishKind,
     NewJob,
-    OutsideCompletion,
+    PruneRequest,
     ReapRequest,
     Renewal,
-    RetireRequest,
     ScheduleRecord,
+    WorkerlessCompletion,
 )
 from tests.state.interleaving import Operation
 
@@ -243,7 +243,7 @@ def cancel(scene: Scene) -> Operation:
 
 def complete(scene: Scene) -> Operation:
     """A completion from outside."""
-    completion = OutsideCompletion("a", scene.tail, output='"outside"')
+    completion = WorkerlessCompletion("a", scene.tail, output='"outside"')
     return _tolerant(lambda store: store.complete_chains([completion])[0].written)
 
 
@@ -288,7 +288,7 @@ def retire(scene: Scene) -> Operation:
     """A retirement of what has closed long ago."""
     soon = Keep(age=60.0)
     kept = Retention(completed=soon, failed=soon, cancelled=soon)
-    return lambda store: sorted(store.retire(RetireRequest({"work": kept, "waits": kept})).chain_ids)
+    return lambda store: sorted(store.retire(PruneRequest({"work": kept, "waits": kept})).chain_ids)
 
 
 def tick(scene: Scene) -> Operation:

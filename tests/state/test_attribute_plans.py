@@ -110,7 +110,7 @@ def test_a_page_reads_what_it_must(
 ) -> None:
     filter, steps = asked
     values = {**listing.by_time(filter, page), **attributes.asked_pairs(filter)}
-    plan = explained(attributes.leaping(SQL.list_chains_by_attributes, page.oldest_first), values)
+    plan = explained(attributes.reverse_order(SQL.list_chains_by_attributes, page.oldest_first), values)
     assert plan.scanned() == set()
     # A step reads one entry where it begins, perhaps that of the step before it too, and one of each attribute.
     assert plan.rows_of("chain_attribute") <= (steps + 1) * (2 + len(filter.attributes))
@@ -121,7 +121,7 @@ def test_a_page_reads_what_it_must(
 
 def test_a_deletion_finds_the_entries_by_their_keys(explained: Callable[..., Plan]) -> None:
     row = ("job1000", None, None, None, None, FIRST + timedelta(seconds=1000), '{"all": "1", "rare": ["yes", "x"]}')
-    plan = explained(SQL.forget_attributes, attributes.freed_entries([row]))
+    plan = explained(SQL.delete_attributes, attributes.attribute_rows([row]))
     assert plan.scanned() == set()
     assert plan.rows_of("chain_attribute") == 6
     [deleted] = [node for node in plan.nodes() if node["Node Type"] == "ModifyTable"]
@@ -134,8 +134,8 @@ def test_a_start_without_attributes_does_not_know_of_them() -> None:
     assert b"chain_attribute" not in SQL.start_jobs
     assert "attributes" not in parameters.new_job(bare)
     assert '"attributes":{"user":"17"}' in parameters.new_job(given)
-    assert b"chain_attribute" in attributes.indexing(SQL.index_attributes, SQL.start_jobs)
+    assert b"chain_attribute" in attributes.with_attribute_index(SQL.index_attributes, SQL.start_jobs)
 
 
 def test_a_deletion_without_attributes_does_not_look_for_them() -> None:
-    assert attributes.freed_entries([("a", "a", "failed", "t", None, None, None)])["ids"] == []
+    assert attributes.attribute_rows([("a", "a", "failed", "t", None, None, None)])["ids"] == []

@@ -11,7 +11,7 @@ import redis.asyncio
 
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.pool import AsyncConnections, Connections
-from queuert.state.postgres.pooled_connection import AsyncKeptConnection
+from queuert.state.postgres.pooled_connection import AsyncPooledConnection
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.redis import RedisState
 from queuert.state.sync_store import Store
@@ -32,9 +32,9 @@ async def in_time(event: asyncio.Event) -> None:
 async def test_who_is_cancelled_while_a_block_is_refused_gives_the_connection_back(
     dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    roll_back, rolling_back = AsyncKeptConnection.rollback, asyncio.Event()
+    roll_back, rolling_back = AsyncPooledConnection.rollback, asyncio.Event()
 
-    async def slowly(connection: AsyncKeptConnection) -> None:
+    async def slowly(connection: AsyncPooledConnection) -> None:
         if not rolling_back.is_set():
             rolling_back.set()
             await asyncio.Future()
@@ -43,7 +43,7 @@ async def test_who_is_cancelled_while_a_block_is_refused_gives_the_connection_ba
     store = PostgresState(dsn).async_store(connections=1)
     await store.open()
     [claimed] = await started_and_claimed(store)
-    monkeypatch.setattr(AsyncKeptConnection, "rollback", slowly)
+    monkeypatch.setattr(AsyncPooledConnection, "rollback", slowly)
 
     async def enter() -> None:
         async with store.transaction(stolen(claimed)):
@@ -63,7 +63,7 @@ async def test_who_is_cancelled_while_a_block_is_refused_gives_the_connection_ba
 async def test_a_connection_goes_back_to_the_pool_that_it_is_from(dsn: str) -> None:
     connections = AsyncConnections(PostgresSettings(dsn, "queuert"), 1)
     await connections.open()
-    async with connections.bare_connection() as connection:
+    async with connections.raw_connection() as connection:
         await connections.aclose()
         await connections.open()
     assert connection.closed
@@ -78,7 +78,7 @@ async def test_who_is_cancelled_while_giving_a_connection_back_does_so(dsn: str)
     taken, leave = asyncio.Event(), asyncio.Event()
 
     async def use() -> None:
-        async with connections.bare_connection():
+        async with connections.raw_connection():
             taken.set()
             await leave.wait()
 
@@ -102,7 +102,7 @@ async def test_who_is_cancelled_while_giving_a_connection_back_does_so(dsn: str)
 def test_a_synchronous_connection_goes_back_to_the_pool_that_it_is_from(dsn: str) -> None:
     connections = Connections(PostgresSettings(dsn, "queuert"), 1)
     connections.open()
-    with connections.bare_connection() as connection:
+    with connections.raw_connection() as connection:
         connections.close()
         connections.open()
     assert connection.closed

@@ -11,7 +11,7 @@ import pytest
 from queuert.deduplication import Deduplicate
 from queuert.ids import new_id
 from queuert.state.postgres import PostgresState
-from queuert.state.postgres.starting import Starts
+from queuert.state.postgres.starting import StartBatch
 from queuert.state.postgres.statements import Statements
 from queuert.state.types import NewJob
 from queuert.testing.databases import TemplateDatabases
@@ -89,7 +89,7 @@ def test_chains_of_other_keys_are_not_read(
 
 
 def look(connection: psycopg.Connection[Any], key: Deduplicate, type: str, mode: str) -> Plan:
-    starts = Starts([NewJob("new", type, "1", deduplication=key)])
+    starts = StartBatch([NewJob("new", type, "1", deduplication=key)])
     return explain(connection, SQL.find_duplicates, starts.keys, mode)
 
 
@@ -105,7 +105,7 @@ def test_new_keys_cost_the_same_while_a_table_fills(dsn: str, mode: str) -> None
     finally:
         store.close()
     with psycopg.connect(dsn, autocommit=True) as connection:
-        plan = explain(connection, SQL.find_duplicates, Starts(batches[3]).keys, mode)
+        plan = explain(connection, SQL.find_duplicates, StartBatch(batches[3]).keys, mode)
     assert plan.rows_of("job") == 0
 
 

@@ -93,9 +93,9 @@ async def test_server_is_gone_and_comes_back(store: AsyncStore, proxy: FaultProx
 def at_rest_for_ever(monkeypatch: pytest.MonkeyPatch) -> set[psycopg.BaseConnection[object]]:
     """Whoever takes a connection takes one that has rested for long; those that were given back from now on."""
     given_back: set[psycopg.BaseConnection[object]] = set()
-    for kind in (pooled_connection.AsyncKeptConnection, pooled_connection.KeptConnection):
+    for kind in (pooled_connection.AsyncPooledConnection, pooled_connection.PooledConnection):
         monkeypatch.setattr(
-            kind, "rests_since", property(lambda one: 0.0, lambda one, _: given_back.add(one)), raising=False
+            kind, "idle_since", property(lambda one: 0.0, lambda one, _: given_back.add(one)), raising=False
         )
     return given_back
 

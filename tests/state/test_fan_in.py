@@ -40,7 +40,7 @@ def fan(request: pytest.FixtureRequest, template_databases: TemplateDatabases) -
         store.open()
         try:
             [result] = start_children(store)
-            assert (result.written, result.readied) == (True, ("child",))
+            assert (result.written, result.due_types) == (True, ("child",))
             close(store, CLOSED_BEFORE)
             if request.param == "statistics":
                 with psycopg.connect(dsn, autocommit=True) as connection:
@@ -66,7 +66,7 @@ def close(store: PostgresStore, count: int) -> None:
     """Close children one by one, each in a transaction of its own."""
     for child in store.claim(ask("child", count)):
         [result] = store.finish([complete(child)])
-        assert (result.written, result.readied) == (True, ())
+        assert (result.written, result.due_types) == (True, ())
 
 
 def complete(child: ClaimedJob) -> Finish:
@@ -161,7 +161,7 @@ def test_the_rest_of_a_completion_touches_a_handful(
     try:
         ending = [complete(child)]
         for plan in (
-            explained(SQL.lock_rows, {"rows": [child.id], "awaited": [], "closing": [child.id]}),
+            explained(SQL.lock_in_order, {"rows": [child.id], "awaited": [], "closing": [child.id]}),
             explained(SQL.finish, parameters.finish(ending, closes_awaited=True)),
         ):
             assert plan.scanned().isdisjoint({"job", "job_blocker"})

@@ -10,7 +10,7 @@ import pytest
 
 from queuert.ids import new_id, new_token
 from queuert.state.postgres import PostgresState, claim_cursors, parameters
-from queuert.state.postgres.claim_cursors import HEAD, HeadBounds
+from queuert.state.postgres.claim_cursors import HEAD, ClaimCursors
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_store import PostgresStore
 from queuert.state.types import ClaimedJob, ClaimRequest, NewJob
@@ -53,19 +53,19 @@ class TestPlaces:
         return take(store, count)
 
     def test_all_looks_are_at_the_head_while_they_are_quick(self, store: PostgresStore) -> None:
-        bounds = HeadBounds()
+        bounds = ClaimCursors()
         for _ in range(2 * LOOKS):
             bounds.note(self.claimed(store, 1), 0.001, at_head=True)
             assert bounds.places(["work"]) is None
 
     def test_one_slow_look_is_none(self, store: PostgresStore) -> None:
-        bounds = HeadBounds()
+        bounds = ClaimCursors()
         for seconds in (0.1, 0.1, 0.1, 0.001, 0.1):
             bounds.note(self.claimed(store, 1), seconds, at_head=True)
             assert bounds.places(["work"]) is None
 
     def test_slow_ones_in_a_row_set_a_place_for_each_type(self, store: PostgresStore) -> None:
-        bounds = HeadBounds()
+        bounds = ClaimCursors()
         jobs = self.claimed(store, 3)
         for _ in range(LOOKS):
             bounds.note(jobs, 0.1, at_head=True)
@@ -74,7 +74,7 @@ class TestPlaces:
     def test_a_look_at_the_head_is_due_after_a_while(
         self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        bounds = HeadBounds()
+        bounds = ClaimCursors()
         looks = [self.claimed(store, 1) for _ in range(LOOKS)]
         now = time.monotonic()
         monkeypatch.setattr(time, "monotonic", lambda: now)
@@ -86,7 +86,7 @@ class TestPlaces:
         assert bounds.places(["work"]) is None
 
     def test_quick_again(self, store: PostgresStore) -> None:
-        bounds = HeadBounds()
+        bounds = ClaimCursors()
         for seconds in (*[0.1] * LOOKS, 0.001):
             bounds.note(self.claimed(store, 1), seconds, at_head=True)
         assert bounds.places(["work"]) is None

@@ -102,10 +102,12 @@ def explained(request: pytest.FixtureRequest, connection: psycopg.Connection[Any
     return run
 
 
-def check_page(plan: Plan, *, stretches: int, limit: int = LIMIT, types: int = 0, buffers: int = 2500) -> None:
+def check_page(plan: Plan, *, retention_ranges: int, limit: int = LIMIT, types: int = 0, buffers: int = 2500) -> None:
     """The plan reads the head of each stretch, a page of those that matter, and the rows of the page."""
     assert plan.scanned() == set()
-    assert plan.rows_of("job") <= types + stretches + (limit + 1) * min(stretches, limit + 1) + 3 * (limit + 1)
+    assert plan.rows_of("job") <= types + retention_ranges + (limit + 1) * min(retention_ranges, limit + 1) + 3 * (
+        limit + 1
+    )
     assert plan.buffers() <= buffers
 
 
@@ -134,11 +136,11 @@ JOB_FILTERS: dict[str, tuple[JobFilter, int]] = {
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 @pytest.mark.parametrize("asked", JOB_FILTERS.values(), ids=JOB_FILTERS)
 def test_list_jobs(explained: Callable[..., Plan], asked: tuple[JobFilter, int], page: PageRequest) -> None:
-    filter, stretches = asked
+    filter, retention_ranges = asked
     plan = explained(listing.in_order(SQL.list_jobs, page.oldest_first), listing.by_time(filter, page))
     types = 0 if filter.types else len(TYPES) + 1
     buffers = 2500 if page.limit == LIMIT else 8000
-    check_page(plan, stretches=stretches, limit=page.limit, types=types, buffers=buffers)
+    check_page(plan, retention_ranges=retention_ranges, limit=page.limit, types=types, buffers=buffers)
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
@@ -154,11 +156,15 @@ def test_list_chains(
 ) -> None:
     values = listing.by_time(ChainFilter(types=types, statuses=statuses), page)
     plan = explained(listing.in_order(SQL.list_chains, page.oldest_first), values)
-    stretches = len(types or TYPES) * len(statuses or ChainStatus)
+    retention_ranges = len(types or TYPES) * len(statuses or ChainStatus)
     # The view looks for the last job of each chain.
     found = len(TYPES) + 1 + 3 * (page.limit + 1)
     check_page(
-        plan, stretches=stretches, limit=page.limit, types=found, buffers=2500 if page.limit == LIMIT else 20_000
+        plan,
+        retention_ranges=retention_ranges,
+        limit=page.limit,
+        types=found,
+        buffers=2500 if page.limit == LIMIT else 20_000,
     )
 
 
@@ -168,7 +174,7 @@ def test_list_chain_jobs(explained: Callable[..., Plan], place: int | None, olde
     cursor = None if place is None else Position(str(place), "job").encode()
     values = listing.by_index(f"job{LAST}", PageRequest(LIMIT, cursor, oldest_first))
     plan = explained(listing.in_order(SQL.list_chain_jobs, oldest_first), values)
-    check_page(plan, stretches=1, types=2, buffers=500)
+    check_page(plan, retention_ranges=1, types=2, buffers=500)
 
 
 @pytest.mark.parametrize("oldest_first", [True, False])
@@ -176,8 +182,8 @@ def test_list_chain_jobs(explained: Callable[..., Plan], place: int | None, olde
 def test_list_blocked_jobs(explained: Callable[..., Plan], place: str | None, oldest_first: bool) -> None:
     cursor = None if place is None else Position("", place).encode()
     values = listing.by_id("job1", PageRequest(LIMIT, cursor, oldest_first))
-    plan = explained(listing.in_order(SQL.list_blocked_jobs, oldest_first), values)
-    check_page(plan, stretches=1, buffers=500)
+    plan = explained(listing.in_order(SQL.list_dependents, oldest_first), values)
+    check_page(plan, retention_ranges=1, buffers=500)
     assert plan.scanned() == set()
     assert plan.rows_of("job_blocker") <= LIMIT + 1
 
@@ -185,17 +191,17 @@ def test_list_blocked_jobs(explained: Callable[..., Plan], place: str | None, ol
 @pytest.mark.parametrize("id", ["job3", "job2"])
 def test_get_blockers(explained: Callable[..., Plan], id: str) -> None:
     plan = explained(SQL.get_blockers, {"id": id})
-    check_page(plan, stretches=1, limit=1, buffers=50)
+    check_page(plan, retention_ranges=1, limit=1, buffers=50)
 
 
 @pytest.mark.parametrize("cap", [0, 10, 100])
 @pytest.mark.parametrize("types", [None, ["type0", "type7", "unknown"]], ids=["all types", "some"])
 def test_counts(explained: Callable[..., Plan], types: list[str] | None, cap: int) -> None:
     plan = explained(SQL.counts, listing.count_parameters(types, cap))
-    stretches = len(types or TYPES) * (len(JobStatus) + 1)
+    retention_ranges = len(types or TYPES) * (len(JobStatus) + 1)
     assert plan.scanned() == set()
     # The entries that are counted; the rows of small numbers, for their age; the ranks of ready jobs.
-    assert plan.rows_of("job") <= len(TYPES) + stretches * ((cap + 1) * 2 + 4)
+    assert plan.rows_of("job") <= len(TYPES) + retention_ranges * ((cap + 1) * 2 + 4)
     assert plan.buffers() <= 1000 + 20 * (cap + 1) * len(types or TYPES)
 
 

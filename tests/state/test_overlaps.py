@@ -80,12 +80,12 @@ LOCKS_NO_DEPENDENTS = b"""
 """
 
 WRONG_RELEASES = {
-    "no lock": {"lock_rows": LOCKS_NO_DEPENDENTS, "unblock": LOOKS_WITHOUT_A_LOCK},
-    "lock and look in one statement": {"lock_rows": LOCKS_NO_DEPENDENTS, "unblock": LOCKS_AND_LOOKS_AT_ONCE},
+    "no lock": {"lock_in_order": LOCKS_NO_DEPENDENTS, "unblock": LOOKS_WITHOUT_A_LOCK},
+    "lock and look in one statement": {"lock_in_order": LOCKS_NO_DEPENDENTS, "unblock": LOCKS_AND_LOOKS_AT_ONCE},
 }
 WRONG_STARTS = {
-    "no lock": {"take_keys": NO_LOCK},
-    "lock and look in one statement": {"take_keys": NO_LOCK, "find_duplicates": LOCKS_AND_FINDS_AT_ONCE},
+    "no lock": {"lock_deduplication_keys": NO_LOCK},
+    "lock and look in one statement": {"lock_deduplication_keys": NO_LOCK, "find_duplicates": LOCKS_AND_FINDS_AT_ONCE},
 }
 
 OpenStore = Callable[..., AbstractContextManager[PostgresStore]]
@@ -441,5 +441,5 @@ def test_a_start_waits_for_a_job_and_for_what_that_waits_for(
 
 def test_locks_in_the_other_order_are_noticed(dsn: str, opened: OpenStore, observer: psycopg.Connection[Any]) -> None:
     with opened() as store:
-        _, failed = start_while_a_child_closes(dsn, store, observer, {"lock_rows": LOCKS_NO_DEPENDENTS})
+        _, failed = start_while_a_child_closes(dsn, store, observer, {"lock_in_order": LOCKS_NO_DEPENDENTS})
     assert failed

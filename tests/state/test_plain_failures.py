@@ -101,7 +101,7 @@ def test_both_statements_write_the_same(
     store: Store, connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, names: list[str]
 ) -> None:
     lean = written(store, connection, names)
-    monkeypatch.setattr(sync_store, "are_plain_or_failed", lambda finishes: False)
+    monkeypatch.setattr(sync_store, "all_simple", lambda finishes: False)
     assert written(store, connection, names) == lean
     assert [row[0] for row in lean[1]] == [row[0] for row in lean[2]] == sorted(names)
 
@@ -137,7 +137,7 @@ def test_failures_are_one_statement(dsn: str, store: Store, count: int) -> None:
     """Beside completions, which then do not go by the general one either."""
     names = [f"{kind} {number}" for number in range(count) for kind in ("done", "again", "failed")]
     finishes = [Finish(job, **ENDINGS[job.id.split()[0]]) for job in claimed(store, *names)]
-    assert finishing.are_plain_or_failed(finishes)
+    assert finishing.all_simple(finishes)
     assert steps(dsn, lambda store: store.finish(finishes)) == 1
     assert status(store, *names) == [JobStatus.COMPLETED, JobStatus.SCHEDULED, JobStatus.FAILED] * count
 
@@ -173,7 +173,7 @@ def test_a_later_job_of_a_chain_is_tried_again_by_it(store: Store, connection: p
 def test_others_go_by_the_general_statement(store: Store, ending: dict[str, Any]) -> None:
     one, other = claimed(store, "a", "b")
     finishes = [Finish(one, **ending), retried(other)]
-    assert not finishing.are_plain_or_failed(finishes)
+    assert not finishing.all_simple(finishes)
     assert all(result.written for result in store.finish(finishes))
 
 
@@ -181,9 +181,9 @@ def test_what_closes_a_chain_that_others_wait_for_goes_by_the_general_statement(
     [job] = claimed(store, "a")
     later = replace(job, chain_index=1, chain_id="c")
     awaited = replace(job, has_dependents=True)
-    assert not finishing.are_plain_or_failed([Finish(later, FinishKind.FAIL)])
-    assert not finishing.are_plain_or_failed([Finish(awaited, FinishKind.FAIL)])
-    assert finishing.are_plain_or_failed([retried(later), retried(awaited)])
+    assert not finishing.all_simple([Finish(later, FinishKind.FAIL)])
+    assert not finishing.all_simple([Finish(awaited, FinishKind.FAIL)])
+    assert finishing.all_simple([retried(later), retried(awaited)])
 
 
 # --- the guard --------------------------------------------------------------------------------------------------------
@@ -219,10 +219,10 @@ def test_a_failure_for_which_somebody_waits_meanwhile_releases_them(store: Store
     a, b = claimed(store, "a", "b")
     store.start_jobs([NewJob("waiting", "join", "1", blockers=("a",))])
     batch = [Finish(a, FinishKind.FAIL, error=ERROR), retried(b)]
-    assert finishing.are_plain_or_failed(batch)
+    assert finishing.all_simple(batch)
     results = store.finish(batch)
     assert all(result.written for result in results)
-    assert "join" in [type for result in results for type in result.readied]
+    assert "join" in [type for result in results for type in result.due_types]
     assert status(store, "a", "b", "waiting") == [JobStatus.FAILED, JobStatus.SCHEDULED, JobStatus.READY]
 
 

@@ -127,7 +127,7 @@ def test_a_plain_start_of_an_id_that_exists_is_refused(store: Store) -> None:
 def test_plain_completions_keep_what_was_returned(store: Store) -> None:
     store.start_jobs([NewJob(f'a"{number}', "work", "1", result_ttl=60.0) for number in range(len(TEXTS))])
     finishes = [complete(job, text) for job, text in zip(claimed(store, len(TEXTS)), TEXTS, strict=True)]
-    assert finishing.are_plain(finishes)
+    assert finishing.all_simple_completions(finishes)
     assert store.finish(finishes) == [FinishResult(one.job.id) for one in finishes]
     jobs = store.get_jobs([one.job.id for one in finishes])
     assert [job and job.status for job in jobs] == [JobStatus.COMPLETED] * len(TEXTS)
@@ -190,10 +190,10 @@ def test_a_dependent_that_came_meanwhile_is_released(store: Store) -> None:
     store.start_jobs([NewJob("a", "work", "1"), NewJob("b", "work", "1")])
     a, b = claimed(store, 2)
     store.start_jobs([NewJob("waiting", "join", "1", blockers=("a",))])
-    assert finishing.are_plain([complete(a), complete(b)])
+    assert finishing.all_simple_completions([complete(a), complete(b)])
     results = store.finish([complete(a), complete(b)])
     assert all(result.written for result in results)
-    assert "join" in [type for result in results for type in result.readied]
+    assert "join" in [type for result in results for type in result.due_types]
     assert [job and job.status for job in store.get_jobs(["waiting"])] == [JobStatus.READY]
 
 
@@ -201,7 +201,7 @@ def test_great_outputs_go_by_the_general_statement(store: Store) -> None:
     store.start_jobs([NewJob("a", "work", "1")])
     [job] = claimed(store)
     finish = complete(job, f'"{"x" * (9 * 1024 * 1024)}"')
-    assert not finishing.are_plain([finish])
+    assert not finishing.all_simple_completions([finish])
     assert store.finish([finish])[0].written
 
 
@@ -234,7 +234,7 @@ def test_whoever_waits_since_this_very_transaction_is_released(store: Store) -> 
     with store.transaction(job) as held:
         store.start_jobs([NewJob("waiting", "join", "1", blockers=("a",))], connection=held.connection)
         result = held.finish(complete(job))
-    assert result.readied == ("join",)
+    assert result.due_types == ("join",)
     assert [one and one.status for one in store.get_jobs(["waiting"])] == [JobStatus.READY]
 
 

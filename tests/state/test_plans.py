@@ -229,7 +229,7 @@ def test_end_plain(explained: Callable[..., Plan], connection: psycopg.Connectio
     finishes = [Finish(one, FinishKind.COMPLETE, output="1") for one in held_jobs(connection)[failed:]]
     for number, one in enumerate(held_jobs(connection)[:failed]):
         finishes.append(Finish(one, FinishKind.FAIL if number % 2 else FinishKind.RETRY, error=error, delay=1.0))
-    check(explained(SQL.end_plain, parameters.end_plain(finishes)), rows=2 * 10, indexes=["job_pkey"])
+    check(explained(SQL.finish_simple, parameters.finish_simple(finishes)), rows=2 * 10, indexes=["job_pkey"])
 
 
 def test_fail_expired(explained: Callable[..., Plan], connection: psycopg.Connection[Any]) -> None:
@@ -250,7 +250,7 @@ def test_unblock(explained: Callable[..., Plan], connection: psycopg.Connection[
 
 def test_lock_rows(explained: Callable[..., Plan]) -> None:
     ids = [f"ready{number}" for number in range(1, 11)]
-    plan = explained(SQL.lock_rows, {"rows": ids, "awaited": ids[:3], "closing": ids[3:5]})
+    plan = explained(SQL.lock_in_order, {"rows": ids, "awaited": ids[:3], "closing": ids[3:5]})
     # With the two that are about to close go the two jobs that wait for them.
     check(plan, rows=2 * 12 + 3, blockers=2, indexes=["job_pkey", "job_blocker_chain"])
 

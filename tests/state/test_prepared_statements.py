@@ -57,7 +57,7 @@ async def test_what_a_handler_deallocates_is_prepared_anew(stores: Stores, state
         ].written
         blocking = await read(store, blocker[0].id)
         assert blocking.status is JobStatus.RUNNING
-        assert (await store.finish(list(map(complete, blocker))))[0].readied == ("waits",)
+        assert (await store.finish(list(map(complete, blocker))))[0].due_types == ("waits",)
         last = await claim_one(store, "waits")
         assert last.id == waits.id
         async with store.transaction(last) as transaction:
@@ -98,7 +98,7 @@ async def test_awaited_chains_close_after_a_deallocation(stores: Stores) -> None
         await store.start_jobs([NewJob(held[0].id + "w", "waits", "1", blockers=(held[0].id,))])
         async with store.transaction(held[0]) as transaction:
             await run(transaction.connection, "DEALLOCATE ALL")
-        assert (await store.finish([complete(held[0])], wait=False))[0].readied == ("waits",)
+        assert (await store.finish([complete(held[0])], wait=False))[0].due_types == ("waits",)
 
 
 # --- texts ------------------------------------------------------------------------------------------------------------

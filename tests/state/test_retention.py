@@ -12,7 +12,7 @@ from queuert.deduplication import Deduplicate
 from queuert.policies import Keep, Retention
 from queuert.state.postgres import PostgresState
 from queuert.state.sync_store import Store
-from queuert.state.types import NewJob, RetireRequest
+from queuert.state.types import NewJob, PruneRequest
 
 HOUR = Retention(completed=Keep(age=3_600))
 
@@ -45,7 +45,7 @@ def closed(
 
 
 def retired(store: Store, policy: Retention) -> list[str]:
-    return sorted(store.retire(RetireRequest({"work": policy})).chain_ids)
+    return sorted(store.retire(PruneRequest({"work": policy})).chain_ids)
 
 
 def test_age_counts_from_the_closing(store: Store, connection: psycopg.Connection[Any]) -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from queuert.policies import Keep, Retention
 from queuert.state.postgres import retention
-from queuert.state.postgres.retention import Doomed, Place
+from queuert.state.postgres.retention import Place, PruneCandidate
 from queuert.state.postgres.statements import Statements
-from queuert.state.types import RetireRequest
+from queuert.state.types import PruneRequest
 from queuert.testing.databases import TemplateDatabases
 from tests.state.plans import Plan, explain
 
@@ -104,21 +104,21 @@ def test_a_look_at_what_is_not_kept(
     explained: Callable[..., Plan], case: tuple[Retention, int, int], types: int
 ) -> None:
     """A page of each stretch, and the entries that are counted."""
-    policy, stretches, counted = case
-    request = RetireRequest({f"type{number}": policy for number in range(types)})
-    _, values = retention.unkept(request, None, LIMIT)
-    plan = explained(SQL.find_unkept, values)
+    policy, retention_ranges, counted = case
+    request = PruneRequest({f"type{number}": policy for number in range(types)})
+    _, values = retention.beyond_retention(request, None, LIMIT)
+    plan = explained(SQL.find_beyond_retention, values)
     assert plan.scanned() == set()
-    assert plan.rows_of("job") <= types * (stretches * LIMIT + counted + stretches)
+    assert plan.rows_of("job") <= types * (retention_ranges * LIMIT + counted + retention_ranges)
     assert "chain_listing" in plan.indexes()
 
 
 def test_a_look_from_the_middle(explained: Callable[..., Plan], connection: psycopg.Connection[Any]) -> None:
     row = connection.execute("SELECT created_at FROM queuert.job WHERE id = 'job100000'").fetchone()
     assert row is not None
-    request = RetireRequest({f"type{number}": Retention(completed=Keep(age=1.0)) for number in range(4)})
-    _, values = retention.unkept(request, Place("job", row[0].isoformat(), "type0", "completed"), LIMIT)
-    plan = explained(SQL.find_unkept, values)
+    request = PruneRequest({f"type{number}": Retention(completed=Keep(age=1.0)) for number in range(4)})
+    _, values = retention.beyond_retention(request, Place("job", row[0].isoformat(), "type0", "completed"), LIMIT)
+    plan = explained(SQL.find_beyond_retention, values)
     assert plan.scanned() == set()
     assert plan.rows_of("job") <= 4 * LIMIT
 
@@ -130,8 +130,8 @@ def test_chains_go(explained: Callable[..., Plan], connection: psycopg.Connectio
         "SELECT id, chain_closed_at, expires_at FROM queuert.job WHERE id = ANY (%s)",
         [[f"job{first + number}" for number in range(LIMIT)]],
     ).fetchall()
-    doomed = [Doomed(*row) for row in rows]
-    plan = explained(SQL.lock_retiring, retention.ids(doomed))
+    doomed = [PruneCandidate(*row) for row in rows]
+    plan = explained(SQL.lock_prunable, retention.ids(doomed))
     assert plan.scanned() == set()
     assert plan.rows_of("job") <= 2 * LIMIT + 2
     plan = explained(SQL.retire, retention.retired(doomed, rows))

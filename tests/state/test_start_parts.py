@@ -138,7 +138,7 @@ def test_parts_have_their_time_each(dsn: str) -> None:
     watchdog = Watchdog(4.5)
     with psycopg.connect(dsn, autocommit=True) as connection, watchdog.limit(connection):
         for _ in range(5):
-            watchdog.begin_anew(connection)
+            watchdog.reset_after_fork(connection)
             connection.execute("SELECT pg_sleep(1.0)")
 
 
@@ -166,7 +166,7 @@ async def test_a_cancelled_start_is_all_or_nothing(dsn: str) -> None:
 
 def test_nobody_gets_a_connection_in_pipeline_mode(dsn: str, store: PostgresStore) -> None:
     """As psycopg leaves it where its ``pipeline()`` is interrupted: what is sent then would never be committed."""
-    with store._connections.bare_connection() as connection:
+    with store._connections.raw_connection() as connection:
         connection.pgconn.enter_pipeline_mode()
     store.start_jobs(jobs_of(1))
     assert value(dsn, "SELECT count(*) FROM queuert.job") == 1

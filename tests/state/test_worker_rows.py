@@ -12,13 +12,13 @@ import pytest
 
 from queuert.state import Store
 from queuert.state.postgres import PostgresState
-from queuert.workers import WorkerBeat
+from queuert.workers import WorkerHeartbeat
 
 HOUR = 3600.0
 
 
-def beat(id: str) -> WorkerBeat:
-    return WorkerBeat(id, "name", "host", 1, "1.0", tuple(f"type{at}" for at in range(20)), 10, 3, 5.0)
+def beat(id: str) -> WorkerHeartbeat:
+    return WorkerHeartbeat(id, "name", "host", 1, "1.0", tuple(f"type{at}" for at in range(20)), 10, 3, 5.0)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_beat_touches_no_index(dsn: str, sql: psycopg.Connection[Any]) -> None
     store = PostgresState(dsn).sync_store(connections=1)
     store.open()
     for _ in range(501):
-        store.beat_worker(beat("one"), HOUR)
+        store.record_heartbeat(beat("one"), HOUR)
     store.close()  # The server's numbers are there when the session has ended.
     updates = hot = size = 0
     for _ in range(2000):
@@ -63,29 +63,29 @@ def test_a_beat_touches_no_index(dsn: str, sql: psycopg.Connection[Any]) -> None
 
 def test_any_beat_sweeps_what_is_over(store: Store, sql: psycopg.Connection[Any]) -> None:
     for at in range(3):
-        store.beat_worker(beat(f"dead{at}"), 0.0)
+        store.record_heartbeat(beat(f"dead{at}"), 0.0)
     assert ids(sql) == ["dead2"]
-    store.beat_worker(beat("alive"), HOUR)
+    store.record_heartbeat(beat("alive"), HOUR)
     assert ids(sql) == ["alive"]
 
 
 def test_one_that_is_over_sweeps_not_itself(store: Store, sql: psycopg.Connection[Any]) -> None:
     """A beat of nothing but itself sends no second statement."""
-    store.beat_worker(beat("one"), 0.0)
-    store.beat_worker(beat("one"), 0.0)
+    store.record_heartbeat(beat("one"), 0.0)
+    store.record_heartbeat(beat("one"), 0.0)
     assert ids(sql) == ["one"]
 
 
 def test_a_row_that_somebody_holds_is_not_waited_for(dsn: str, store: Store, sql: psycopg.Connection[Any]) -> None:
     """Neither by the sweep, nor by the beats of others."""
     for id in ("held", "dead"):
-        store.beat_worker(beat(id), HOUR)
+        store.record_heartbeat(beat(id), HOUR)
     sql.execute("UPDATE queuert.worker SET expires_at = now() - interval '1 second'")
     with psycopg.connect(dsn) as holder:
         holder.execute("SELECT FROM queuert.worker WHERE id = 'held' FOR UPDATE")
-        store.beat_worker(beat("alive"), HOUR)
+        store.record_heartbeat(beat("alive"), HOUR)
         assert ids(sql) == ["alive", "held"]
-    store.beat_worker(beat("alive"), HOUR)
+    store.record_heartbeat(beat("alive"), HOUR)
     assert ids(sql) == ["alive"]
 
 
@@ -100,9 +100,9 @@ def test_all_come_back_at_once(dsn: str, sql: psycopg.Connection[Any]) -> None:
         try:
             for _ in range(rounds):
                 start.wait(20)
-                store.beat_worker(beat(f"worker{at}"), 0.0)
+                store.record_heartbeat(beat(f"worker{at}"), 0.0)
             start.wait(20)
-            store.beat_worker(beat(f"worker{at}"), HOUR)
+            store.record_heartbeat(beat(f"worker{at}"), HOUR)
         finally:
             store.close()
 

@@ -16,7 +16,7 @@ from queuert.schedules import (
     LATENESS,
     MAX_CATCH_UP,
     MissedRuns,
-    Recurring,
+    RecurringSchedule,
     TickSpec,
     hint_key,
     tick_id,
@@ -145,17 +145,17 @@ def test_every_goes_on_from_its_own_ticks(seconds: float, moment: datetime) -> N
 )
 def test_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
-        Recurring("nightly", report, "all", **wrong)
+        RecurringSchedule("nightly", report, "all", **wrong)
 
 
 def test_names_and_inputs_are_checked() -> None:
     for name in ("", "x" * 481, "é" * 490, "\x00", 7):
         with pytest.raises(InvalidIdentifierError):
-            Recurring(name, report, "all", every=60)  # type: ignore[arg-type]
+            RecurringSchedule(name, report, "all", every=60)  # type: ignore[arg-type]
     with pytest.raises(InvalidIdentifierError):
-        Recurring("nightly", report, "all", every=60, limit_key="")
+        RecurringSchedule("nightly", report, "all", every=60, limit_key="")
     with pytest.raises(PayloadError):
-        Recurring("nightly", report, 7, every=60)
+        RecurringSchedule("nightly", report, 7, every=60)
 
 
 def test_ids_of_ticks() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from queuert import Attempt, JobStatus, RetryPolicy
-from queuert.observability.events import AttemptBroken, LoopFailed
+from queuert.observability.events import FinishFailed, LoopFailed
 from tests.worker.support import WAIT, Stage, number
 
 WRITE = "insert into effect values (%s, %s)"
@@ -26,5 +26,5 @@ async def closed(stage: Stage, handler: Handler, **settings: Any) -> tuple[JobSt
     stage.handles(number, handler, **{"retry": RetryPolicy(max_attempts=1), **settings})
     async with stage.worker():
         chain = await (await stage.client.start_chain(number, 5, id="one")).wait(WAIT)
-    assert stage.log.of(AttemptBroken) + stage.log.of(LoopFailed) == []
+    assert stage.log.of(FinishFailed) + stage.log.of(LoopFailed) == []
     return (await stage.job("one")).status, str(chain.error)

@@ -11,7 +11,7 @@ import pytest
 
 from queuert import AbortReason, Attempt, JobStatus, Outcome
 from queuert.errors import LeaseLostError
-from queuert.observability.events import AttemptAborted, AttemptCompleted, AttemptStarted, CommitRefused, LeasesRenewed
+from queuert.observability.events import AttemptAborted, AttemptCompleted, AttemptStarted, FinishRejected, LeasesRenewed
 from queuert.worker import AbortSignal
 from tests.worker.support import WAIT, WATCHED, Gate, Stage, echo, in_time, number, text
 
@@ -115,7 +115,7 @@ async def test_a_late_output_is_refused_with_the_reason(stage: Stage, how: str) 
 
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
-        assert (await stage.log.wait_for(CommitRefused, job_id=chain.id)).reason is reason
+        assert (await stage.log.wait_for(FinishRejected, job_id=chain.id)).reason is reason
     assert stage.log.of(AttemptCompleted) == []
 
 
@@ -206,13 +206,13 @@ async def test_a_waiter_in_an_event_loop_that_has_gone_disturbs_nothing(stage: S
 
     @stage.processors.handles(number, lease=WATCHED)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
-        asyncio.run(_look(attempt))
+        asyncio.run(_maybe_flush(attempt))
         looked.set()
         assert attempt.abort.wait(WAIT)
         go_on.set()
         return attempt.input
 
-    async def _look(attempt: Attempt[int, int]) -> None:
+    async def _maybe_flush(attempt: Attempt[int, int]) -> None:
         assert await attempt.abort.wait_async(0.001) is None
 
     stage.handles(text, echo)

@@ -15,7 +15,7 @@ from queuert.errors import (
     QueuertError,
     UnknownJobTypeError,
 )
-from queuert.observability.events import AttemptBroken, AttemptRetried, LoopFailed
+from queuert.observability.events import AttemptRetried, FinishFailed, LoopFailed
 from tests.worker.support import WAIT, Order, Stage, anything, echo, number, order, text
 
 ONCE = RetryPolicy(max_attempts=1)
@@ -167,7 +167,7 @@ async def test_a_bad_row_is_one_failed_attempt_and_the_next_job_runs(stage: Stag
     assert chain.error is not None
     assert chain.error.kind == "decode"
     assert stage.rows("select status, attempt from queuert.job where id = 'bad'") == [("failed", 1)]
-    assert stage.log.of(LoopFailed) + stage.log.of(AttemptBroken) == []
+    assert stage.log.of(LoopFailed) + stage.log.of(FinishFailed) == []
     with pytest.raises(PayloadDecodeError):
         assert (await stage.client.get_chain("bad")).input
 

@@ -28,7 +28,7 @@ from queuert.errors import (
     UnsupportedConnectionError,
     WaitTimeoutError,
 )
-from queuert.notify import Hint, NotifyAdapter, Subscription, Topic
+from queuert.notify import Notification, NotifyAdapter, Subscription, Topic
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability import Observers
 from queuert.observability.events import AttemptStarted, ChainStarted
@@ -51,7 +51,7 @@ class Silence:
     def publish(self, topic: Topic, keys: Any) -> None:
         return
 
-    def subscribe(self, topic: Topic, callback: Callable[[Hint], None]) -> Subscription:
+    def subscribe(self, topic: Topic, callback: Callable[[Notification], None]) -> Subscription:
         return self
 
     # The subscription is the adapter itself: closing it does nothing either.

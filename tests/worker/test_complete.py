@@ -15,12 +15,12 @@ from queuert.errors import LeaseLostError, StateUnavailableError
 from queuert.observability.events import (
     AttemptCompleted,
     AttemptFailed,
-    AttemptInterrupted,
+    AttemptReleased,
     AttemptRetried,
     AttemptStarted,
-    CommitRefused,
     ErrorAfterCompletion,
-    StateFailed,
+    FinishRejected,
+    StoreCallFailed,
     WorkerStopping,
 )
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
@@ -270,7 +270,7 @@ async def test_a_lost_lease_is_refused_at_the_door(stage: Stage, effects: Effect
     stage.handles(number, in_loop if colour == "coroutine" else in_thread)
     async with stage.worker():
         chain = await stage.client.start_chain(number, 5)
-        await stage.log.wait_for(CommitRefused, job_id=chain.id)
+        await stage.log.wait_for(FinishRejected, job_id=chain.id)
     assert (inside, refused) == ([], ["taken_by_another_worker"])
     assert (await stage.job(chain.id)).status is JobStatus.RUNNING
 
@@ -328,14 +328,14 @@ async def test_a_block_that_is_open_when_the_grace_ends_has_one_ending(
     go_on.set()
     await in_time(stopping)
     job = await stage.job(chain.id)
-    endings = [*stage.log.of(AttemptCompleted), *stage.log.of(AttemptInterrupted)]
+    endings = [*stage.log.of(AttemptCompleted), *stage.log.of(AttemptReleased)]
     if job.status is JobStatus.COMPLETED:
         assert effects() == [(chain.id, 1)]
         assert [type(event) for event in endings] == [AttemptCompleted]
     else:
         assert effects() == []
         assert (job.status, job.uncounted) == (JobStatus.READY, 1)
-        assert [type(event) for event in endings] == [AttemptInterrupted]
+        assert [type(event) for event in endings] == [AttemptReleased]
 
 
 async def test_an_end_that_fails_after_its_handler_was_cancelled_is_told(
@@ -361,7 +361,7 @@ async def test_an_end_that_fails_after_its_handler_was_cancelled_is_told(
     status, error = await closed(stage, handler)
     assert status is JobStatus.FAILED
     assert "cancelled from within" in error
-    assert [one.error for one in stage.log.of(StateFailed) if one.operation == "complete"] == [
+    assert [one.error for one in stage.log.of(StoreCallFailed) if one.operation == "complete"] == [
         "StateUnavailableError: cut off"
     ]
     assert effects() == []

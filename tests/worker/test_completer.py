@@ -11,11 +11,11 @@ import pytest
 
 from queuert import Attempt, JobStatus, NewChain, Outcome, RetryPolicy
 from queuert.observability.events import (
-    AttemptBroken,
     AttemptCompleted,
-    AttemptInterrupted,
+    AttemptReleased,
     AttemptStarted,
     ChainClosed,
+    FinishFailed,
     LoopFailed,
 )
 from queuert.outcomes import ContinueWith, Retry
@@ -35,7 +35,7 @@ async def expect_one_failed_attempt(stage: Stage, chain_id: str) -> str:
     job = await stage.job(chain_id)
     assert (job.status, job.attempt, job.lease_expirations) == (JobStatus.FAILED, 1, 0)
     assert job.last_error is not None
-    assert stage.log.of(AttemptBroken) == []
+    assert stage.log.of(FinishFailed) == []
     assert stage.log.of(LoopFailed) == []
     return job.last_error.message
 
@@ -160,7 +160,7 @@ async def test_an_attempt_has_one_ending_when_the_worker_stops_while_it_is_writt
         connection.rollback()
     for chain in chains:
         job = await stage.job(chain.id)
-        told = [*stage.log.of(AttemptCompleted, job_id=chain.id), *stage.log.of(AttemptInterrupted, job_id=chain.id)]
+        told = [*stage.log.of(AttemptCompleted, job_id=chain.id), *stage.log.of(AttemptReleased, job_id=chain.id)]
         assert len(told) <= 1
         if told and isinstance(told[0], AttemptCompleted):
             assert job.status is JobStatus.COMPLETED

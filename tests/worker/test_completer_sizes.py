@@ -52,7 +52,7 @@ class Store:
         return [None] * len(leases)
 
 
-class Author:
+class FinishListener:
     """Whose endings they are: what became of each."""
 
     def __init__(self) -> None:
@@ -60,7 +60,7 @@ class Author:
         self.errors: list[Exception] = []
         self.changed = asyncio.Event()
 
-    def asked_again(self) -> None:
+    def on_retry(self) -> None:
         """It goes on."""
 
     def refused(self, finish: Finish, error: Exception) -> None:
@@ -68,7 +68,7 @@ class Author:
         self.errors.append(error)
         self.changed.set()
 
-    def tell(self, written: Sequence[Written[Author]]) -> None:
+    def tell(self, written: Sequence[Written[FinishListener]]) -> None:
         """They are."""
         self.written += [finish.job.id for _, finish, _ in written]
         self.changed.set()
@@ -87,9 +87,9 @@ def _one_lane(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def completing(store: Store, author: Author) -> AsyncIterator[Completer[Author]]:
+async def completing(store: Store, author: FinishListener) -> AsyncIterator[Completer[FinishListener]]:
     """A completer at work, which does not pause."""
-    completer: Completer[Author] = Completer(
+    completer: Completer[FinishListener] = Completer(
         cast(AsyncStore, store), author.tell, worker="w", observers=Observers([EventLog()])
     )
     completer._backoff = Backoff(initial=0.0, maximum=0.0)
@@ -99,7 +99,7 @@ async def completing(store: Store, author: Author) -> AsyncIterator[Completer[Au
 
 
 async def test_a_batch_is_cut_where_its_texts_become_too_long() -> None:
-    store, author = Store(), Author()
+    store, author = Store(), FinishListener()
     async with completing(store, author) as completer:
         for name in "abcde":
             completer.submit(ending(name, 7 * LARGE), author)
@@ -110,7 +110,7 @@ async def test_a_batch_is_cut_where_its_texts_become_too_long() -> None:
 
 
 async def test_an_ending_that_is_larger_than_a_batch_goes_alone() -> None:
-    store, author = Store(), Author()
+    store, author = Store(), FinishListener()
     async with completing(store, author) as completer:
         for name, size in (("a", 10), ("b", 20 * LARGE), ("c", 10)):
             completer.submit(ending(name, size), author)
@@ -123,7 +123,7 @@ async def test_a_batch_that_breaks_its_connection_is_asked_for_in_halves() -> No
         if len(finishes) > 2:
             raise StateUnavailableError("too much at once")
 
-    store, author = Store(trouble), Author()
+    store, author = Store(trouble), FinishListener()
     async with completing(store, author) as completer:
         for name in "abcdefgh":
             completer.submit(ending(name, LARGE), author)
@@ -137,7 +137,7 @@ async def test_a_large_ending_that_breaks_every_connection_is_refused_and_holds_
         if any(one.job.id == "bad" for one in finishes):
             raise StateUnavailableError("the connection is lost")
 
-    store, author = Store(trouble), Author()
+    store, author = Store(trouble), FinishListener()
     async with completing(store, author) as completer:
         for name in ("a", "bad", "b", "c", "d"):
             completer.submit(ending(name, LARGE), author)
@@ -161,7 +161,7 @@ async def test_an_ending_is_not_refused_for_an_outage(size: int, away: bool) -> 
             failures -= 1
             raise StateUnavailableError("away")
 
-    store, author = Store(trouble), Author()
+    store, author = Store(trouble), FinishListener()
     store.away = away
     async with completing(store, author) as completer:
         completer.submit(ending("a", size), author)
@@ -174,7 +174,7 @@ async def test_an_ending_that_waits_to_be_asked_for_again_is_given_up_when_the_w
     def trouble(finishes: Sequence[Finish]) -> None:
         raise StateUnavailableError("the connection is lost")
 
-    store, author = Store(trouble), Author()
+    store, author = Store(trouble), FinishListener()
     async with completing(store, author) as completer:
         completer._backoff = Backoff(initial=3600.0, maximum=3600.0)
         completer.submit(ending("a", LARGE), author)
@@ -189,7 +189,7 @@ async def test_one_that_is_refused_leaves_the_others_of_its_batch_in_order() -> 
         if any(one.job.id == "bad" for one in finishes):
             raise ValueError("no")
 
-    store, author = Store(trouble), Author()
+    store, author = Store(trouble), FinishListener()
     async with completing(store, author) as completer:
         for name in ("a", "b", "bad", "c", "d"):
             completer.submit(ending(name, 10), author)

@@ -10,7 +10,7 @@ from typing import Any, Never
 import pytest
 
 from queuert import Attempt, JobStatus, Outcome, RetryPolicy
-from queuert.observability.events import AttemptBroken, AttemptFailed, AttemptRetried, LoopFailed
+from queuert.observability.events import AttemptFailed, AttemptRetried, FinishFailed, LoopFailed
 from tests.worker.support import WAIT, Stage, echo, number, text, until
 
 ONCE = RetryPolicy(max_attempts=1)
@@ -140,7 +140,7 @@ async def expect_failure(stage: Stage, handler: Any) -> str:
     assert job.last_error is not None
     assert len(job.last_error.message) <= 2_100
     assert len(job.last_error.traceback or "") <= 10_100
-    assert not stage.log.of(AttemptBroken) + stage.log.of(LoopFailed)
+    assert not stage.log.of(FinishFailed) + stage.log.of(LoopFailed)
     assert stage.log.of(AttemptFailed, job_id=bad.id)[0].error.kind == job.last_error.kind
     return str(job.last_error)
 

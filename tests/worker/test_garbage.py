@@ -14,7 +14,7 @@ import pytest
 from queuert import InProcessWorker, NewChain
 from queuert.observability.adapter import Observers
 from queuert.worker.health import Health
-from queuert.worker.run import ExitCode, collecting_seldom, run
+from queuert.worker.run import ExitCode, run, tuned_gc
 from tests.worker.support import WAIT, Stage, echo, number
 
 
@@ -57,7 +57,7 @@ def thresholds_afterwards() -> Iterator[None]:
 @pytest.mark.parametrize(("before", "inside"), [(700, 10_000), (9_999, 10_000), (20_000, 20_000), (0, 0)])
 def test_a_worker_process_has_the_collector_look_seldom(before: int, inside: int) -> None:
     gc.set_threshold(before, 7, 8)
-    with collecting_seldom():
+    with tuned_gc():
         assert gc.get_threshold() == (inside, 7, 8)
     assert gc.get_threshold() == (before, 7, 8)
 

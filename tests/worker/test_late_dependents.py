@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queuert import Attempt, NewChain, Outcome
-from queuert.observability.events import CommitRefused
+from queuert.observability.events import FinishRejected
 from tests.worker.support import WAIT, Gate, Stage, number
 
 
@@ -24,4 +24,4 @@ async def test_between_the_claim_and_the_block(stage: Stage) -> None:
     gate.open()
     assert await waiting.result(WAIT) == 1
     assert await first.result(WAIT) == 1
-    assert stage.log.of(CommitRefused) == []
+    assert stage.log.of(FinishRejected) == []

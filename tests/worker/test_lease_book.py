@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from queuert.jobs import AbortReason
-from queuert.worker.leases import HeldLease, LeaseBook
+from queuert.worker.leases import HeldLease, LeaseRegistry
 
 
 class Nobody:
@@ -27,7 +27,7 @@ class Unaffordable(HeldLease):
 
 def test_without_memory_for_all_none_is_kept() -> None:
     """A lease that is renewed for an attempt that never begins would keep its job from everybody, for ever."""
-    book = LeaseBook()
+    book = LeaseRegistry()
     job: Any = SimpleNamespace(lease_seconds=1.0)
     with pytest.raises(MemoryError):
         book.add([HeldLease(job, 1.0, 0.0, Nobody()), Unaffordable(job, 1.0, 0.0, Nobody())])

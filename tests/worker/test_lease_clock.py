@@ -16,7 +16,7 @@ from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.types import ClaimedJob, ClaimRequest
 from queuert.testing.events import EventLog
 from queuert.worker.lease_clock import lease_time
-from queuert.worker.leases import HeldLease, LeaseBook, LeaseKeeper
+from queuert.worker.leases import HeldLease, LeaseRegistry, LeaseRenewer
 from tests.worker.support import WAIT, Stage, echo, number
 
 LEASE = 60.0
@@ -84,9 +84,9 @@ def store() -> Iterator[Unreachable]:
 
 def test_leases_are_given_up_after_a_suspend_that_was_longer(suspend: Suspend, store: Unreachable) -> None:
     """By the clock that stood still they would have most of their time left."""
-    book, holder, state, registration = LeaseBook(), Holder(), store, SimpleNamespace(forget=lambda _: None)
+    book, holder, state, registration = LeaseRegistry(), Holder(), store, SimpleNamespace(forget=lambda _: None)
     job: Any = SimpleNamespace(id="job", lease_seconds=LEASE, lease=None)
-    keeper = LeaseKeeper(
+    keeper = LeaseRenewer(
         book,
         state,  # type: ignore[arg-type]
         worker="worker",

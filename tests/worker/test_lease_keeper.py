@@ -11,7 +11,7 @@ import pytest
 from queuert.jobs import AbortReason
 from queuert.observability.adapter import Observers
 from queuert.state.types import Lease, Renewal
-from queuert.worker.leases import HeldLease, LeaseBook, LeaseKeeper
+from queuert.worker.leases import HeldLease, LeaseRegistry, LeaseRenewer
 
 LEASE = 60.0
 SLOW = 9.0
@@ -74,13 +74,13 @@ def test_a_deadline_is_counted_from_the_asking_and_not_from_the_answer(
 ) -> None:
     """Counted from the answer, two handlers would run side by side for as long as the answer took."""
     job: Any = SimpleNamespace(id="a", lease=Lease("a", "token"), lease_seconds=LEASE)
-    book, holder, store = LeaseBook(), Holder(), SlowStore(clock)
+    book, holder, store = LeaseRegistry(), Holder(), SlowStore(clock)
     held = HeldLease(job, LEASE / 3, clock.now, holder)
     held.cut = cut
     book.add([held])
     state: Any = SimpleNamespace(sync_store=lambda **_: store)
     registration: Any = None
-    keeper = LeaseKeeper(
+    keeper = LeaseRenewer(
         book,
         state,
         worker="worker",

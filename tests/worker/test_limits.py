@@ -197,7 +197,7 @@ async def test_held_back_jobs_do_not_make_the_worker_spin(stage: Stage) -> None:
         await gate.next()
         assert worker._parts is not None
         claimer = worker._parts.claimer
-        await until(lambda: claimer._in_vain >= 4, "some claims were in vain")
+        await until(lambda: claimer._empty_claims >= 4, "some claims were in vain")
         gate.open()
         await stage.client.wait(chains, timeout=WAIT)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from queuert.errors import InvalidIdentifierError
-from queuert.observability.events import AttemptCompleted, JobsSwept
+from queuert.observability.events import AttemptCompleted, StrandedJobsReleased
 from tests.worker.support import Gate, Stage, echo, number, text
 
 
@@ -13,16 +13,16 @@ async def test_a_paused_type_is_not_run_and_goes_on_at_once(stage: Stage) -> Non
     """Nothing of a paused type is claimed; the resume wakes workers that would look much later."""
     stage.handles(number, echo)
     stage.handles(text, echo)
-    await stage.client.pause_types([number], reason="\x00" + "x" * 5_000)
+    await stage.client.pause_job_types([number], reason="\x00" + "x" * 5_000)
     async with stage.worker(poll_interval=3600.0):
         waiting = await stage.client.start_chain(number, 1)
         assert await (await stage.client.start_chain(text, "on")).result(20) == "on"
         assert stage.one("select status from queuert.job where id = %s", waiting.id) == "ready"
-        [paused] = await stage.client.paused_types()
+        [paused] = await stage.client.list_paused_job_types()
         assert (paused.type, len(paused.reason or "")) == ("number", 2_000)
-        assert await stage.client.resume_types([number, "unheard-of"]) == ["number"]
+        assert await stage.client.resume_job_types([number, "unheard-of"]) == ["number"]
         assert await waiting.result(20) == 1
-    assert await stage.client.paused_types() == []
+    assert await stage.client.list_paused_job_types() == []
 
 
 async def test_running_jobs_go_on(stage: Stage) -> None:
@@ -37,17 +37,17 @@ async def test_running_jobs_go_on(stage: Stage) -> None:
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
         await gate.next()
-        await stage.client.pause_types(["number"])
+        await stage.client.pause_job_types(["number"])
         gate.open()
         assert await chain.result(20) == 1
 
 
 async def test_names_are_checked(stage: Stage) -> None:
-    for call in (stage.client.pause_types, stage.client.resume_types):
+    for call in (stage.client.pause_job_types, stage.client.resume_job_types):
         for wrong in ("number", [""], [7]):
             with pytest.raises(InvalidIdentifierError):
                 await call(wrong)  # type: ignore[arg-type]
-    assert await stage.client.paused_types() == []
+    assert await stage.client.list_paused_job_types() == []
 
 
 async def test_what_a_statement_by_hand_left_blocked_is_swept(stage: Stage) -> None:
@@ -58,7 +58,7 @@ async def test_what_a_statement_by_hand_left_blocked_is_swept(stage: Stage) -> N
     third = await stage.client.start_chain(text, "of a type without a worker", blockers=[second])
     stage.rows("update queuert.job set status = 'completed', chain_status = 'completed' where id = %s", first.id)
     async with stage.worker(poll_interval=3600.0) as worker:
-        swept = await stage.log.wait_for(JobsSwept)
+        swept = await stage.log.wait_for(StrandedJobsReleased)
         assert (swept.worker, swept.count, swept.job_ids) == (worker.name, 1, (second.id,))
         await stage.log.wait_for(AttemptCompleted, job_id=second.id)
     assert stage.one("select status from queuert.job where id = %s", third.id) == "ready"
@@ -81,6 +81,6 @@ async def test_the_sweep_walks_through_all_pages(stage: Stage) -> None:
     )
     stage.rows("update queuert.job set status = 'completed', chain_status = 'completed' where id = %s", lost.id)
     async with stage.worker():
-        swept = await stage.log.wait_for(JobsSwept)
+        swept = await stage.log.wait_for(StrandedJobsReleased)
         assert (swept.count, swept.job_ids) == (1, ("z1200",))
         await stage.log.wait_for(AttemptCompleted, job_id="z1200")

@@ -7,7 +7,7 @@ from collections import deque
 
 import pytest
 
-from queuert.worker.prefetch import MOST_AHEAD, Pace, Prefetch
+from queuert.worker.prefetch import MAX_PREFETCH, HandlerDurationEstimate, Prefetch
 
 
 @pytest.fixture(autouse=True)
@@ -18,21 +18,21 @@ def _nothing_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class TestPace:
     def test_nothing_is_known_at_first(self) -> None:
-        assert Pace().ahead(10) == 0
+        assert HandlerDurationEstimate().ahead(10) == 0
 
     def test_as_many_as_the_places_get_through_in_a_twentieth_of_a_second(self) -> None:
-        pace = Pace()
+        pace = HandlerDurationEstimate()
         pace.note(0.001)
         assert pace.ahead(1) == 50
         assert pace.ahead(4) == 200
 
     def test_never_more_than_a_thousand(self) -> None:
-        pace = Pace()
+        pace = HandlerDurationEstimate()
         pace.note(0.0)
-        assert pace.ahead(100) == MOST_AHEAD
+        assert pace.ahead(100) == MAX_PREFETCH
 
     def test_a_long_handler_counts_at_once_and_is_forgotten_by_and_by(self) -> None:
-        pace = Pace()
+        pace = HandlerDurationEstimate()
         pace.note(0.001)
         pace.note(1.0)
         assert pace.ahead(1) == 0
@@ -88,7 +88,7 @@ async def test_each_claim_at_most_doubles_what_waits() -> None:
     wanted = []
     for _ in range(3):
         wanted.append(await handlers.prefetch.room())
-        handlers.prefetch.take_back()
+        handlers.prefetch.drain()
         handlers.prefetch._most = wanted[-1]
     assert wanted == [3, 7, 15]
 
@@ -142,7 +142,7 @@ async def test_what_is_taken_back_is_not_started() -> None:
     handlers = Handlers(1)
     handlers.put(1, 2, 3)
     await handlers.begin(1)
-    assert handlers.prefetch.take_back() == [2, 3]
+    assert handlers.prefetch.drain() == [2, 3]
     handlers.gates[1].set()
     assert await handlers.prefetch.room() == 1
     assert handlers.started == [1]
@@ -158,7 +158,7 @@ async def test_nothing_is_started_after_the_end() -> None:
     while handlers.prefetch.slots.running:  # noqa: ASYNC110
         await asyncio.sleep(0)
     assert handlers.started == [1]
-    assert handlers.prefetch.take_back() == [2, 3]
+    assert handlers.prefetch.drain() == [2, 3]
     assert await handlers.prefetch.room() == 0
 
 
@@ -193,5 +193,5 @@ async def test_those_for_which_there_is_no_memory_are_dropped() -> None:
     assert dropped == [3, 4]
     prefetch.slots.fill()
     await handlers.begin(1)
-    assert prefetch.take_back() == [2]
+    assert prefetch.drain() == [2]
     prefetch.slots.cancel()

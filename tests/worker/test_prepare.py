@@ -9,7 +9,7 @@ import pytest
 
 from queuert import Attempt, JobStatus, Outcome, RetryPolicy
 from queuert.errors import CompletionMisuseError
-from queuert.observability.events import AttemptRetried, AttemptStarted, CommitRefused
+from queuert.observability.events import AttemptRetried, AttemptStarted, FinishRejected
 from tests.worker.completing import WRITE, Effects, Handler, closed, effects_of
 from tests.worker.support import WAIT, Stage, number, relay
 
@@ -229,7 +229,7 @@ async def test_it_is_refused_when_the_lease_is_lost(stage: Stage, effects: Effec
     stage.handles(number, in_loop if colour == "coroutine" else in_thread)
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
-        await stage.log.wait_for(CommitRefused, job_id=chain.id)
+        await stage.log.wait_for(FinishRejected, job_id=chain.id)
     assert inside == []
     assert (await stage.job(chain.id)).status is JobStatus.RUNNING
 

@@ -35,10 +35,10 @@ from queuert.observability.events import (
     AttemptAborted,
     AttemptCompleted,
     AttemptFailed,
-    AttemptInterrupted,
+    AttemptReleased,
     AttemptRetried,
-    CommitRefused,
     ErrorAfterCompletion,
+    FinishRejected,
     HandlerKilled,
 )
 from queuert.worker.processes import handle
@@ -239,7 +239,7 @@ async def test_a_lost_lease_that_it_reports_writes_nothing(stage: Stage) -> None
     handles(stage, killable.raises)
     async with stage.worker():
         await stage.client.start_chain(anything, "lost", id="lost")
-        refused = await stage.log.wait_for(CommitRefused, job_id="lost", timeout=SPAWN)
+        refused = await stage.log.wait_for(FinishRejected, job_id="lost", timeout=SPAWN)
         assert refused.reason is AbortReason.NOT_FOUND
     assert stage.log.of(AttemptRetried) == []
 
@@ -434,7 +434,7 @@ async def test_it_is_told_first(stage: Stage, tmp_path: Path) -> None:
         pid = await arrived(tmp_path / "here")
         stage.rows("update queuert.job set lease_token = gen_random_uuid() where id = 'one'")
         await until((tmp_path / "here.told").exists, "it is told")
-        await stage.log.wait_for(CommitRefused, job_id="one")
+        await stage.log.wait_for(FinishRejected, job_id="one")
         assert runs(pid), "it ended in time, and is kept"
     assert (tmp_path / "here.told").read_text() == "taken_by_another_worker False"
     assert stage.log.of(HandlerKilled) == []
@@ -542,7 +542,7 @@ async def test_a_process_that_died_idle_is_not_killed_for_the_attempt_that_found
         await stage.client.start_chain(text, str(tmp_path / "here"), id="one")
         listening = await arrived(tmp_path / "here")
         stage.rows("update queuert.job set lease_token = gen_random_uuid() where id = 'one'")
-        await stage.log.wait_for(CommitRefused, job_id="one")
+        await stage.log.wait_for(FinishRejected, job_id="one")
     # Whoever is told is killed later, if it does not listen: the dead one, which was there first, was not even told.
     assert [child._process.pid for child in told] == [listening]
     assert stage.log.of(HandlerKilled) == []
@@ -614,7 +614,7 @@ async def test_it_is_told_and_killed_when_the_grace_is_over(stage: Stage, tmp_pa
     assert worker.abandoned == 0
     job = await stage.job(chain.id)
     assert (job.status, job.attempt, job.uncounted, job.lease_expirations) == (JobStatus.READY, 1, 1, 0)
-    assert len(stage.log.of(AttemptInterrupted)) == 1
+    assert len(stage.log.of(AttemptReleased)) == 1
     await gone(*pids)
 
 

@@ -16,11 +16,11 @@ from queuert import AsyncClient, Attempt, Client, InProcessWorker, Outcome
 from queuert.errors import StateUnavailableError
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.adapter import Observers
-from queuert.observability.events import StateFailed, WorkerStarted, WorkerStopping
+from queuert.observability.events import StoreCallFailed, WorkerStarted, WorkerStopping
 from queuert.state.postgres.statements import Statements
 from queuert.worker import heartbeat, leases
-from queuert.worker.heartbeat import Registration, Subject
-from queuert.workers import WorkerBeat, WorkerRecord, WorkerState
+from queuert.worker.heartbeat import Heartbeat, WorkerInfo
+from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
 from tests.worker.support import WAIT, Gate, Stage, echo, in_time, number, text, until
 
 
@@ -150,7 +150,7 @@ async def test_a_failing_registry_disturbs_nobody(stage: Stage) -> None:
     await worker.start()
     chain = await stage.client.start_chain(number, 7)
     await gate.next()
-    await stage.log.wait_for(StateFailed, operation="tell the registry", times=5)
+    await stage.log.wait_for(StoreCallFailed, operation="tell the registry", times=5)
     assert worker.health().live
     gate.open()
     assert await in_time(chain.result()) == 7
@@ -199,7 +199,7 @@ def test_nothing_else_reads_the_registry() -> None:
     """The statement that lists, and those that write it, are all that name its table."""
     sql = Statements("queuert")
     naming = {name for name, text in vars(sql).items() if isinstance(text, bytes) and b'"queuert".worker' in text}
-    assert naming == {"beat_worker", "sweep_workers", "forget_worker", "list_workers"}
+    assert naming == {"record_heartbeat", "delete_stale_workers", "remove_worker", "list_workers"}
 
 
 def test_a_worker_stays_listed_while_two_beats_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +208,7 @@ def test_a_worker_stays_listed_while_two_beats_are_lost(monkeypatch: pytest.Monk
     written: list[tuple[float, float]] = []
 
     class Store:
-        def beat_worker(self, beat: WorkerBeat, ttl: float) -> None:
+        def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
             nonlocal now
             if lost:
                 now += takes
@@ -219,8 +219,8 @@ def test_a_worker_stays_listed_while_two_beats_are_lost(monkeypatch: pytest.Monk
         return Store()
 
     monkeypatch.setattr(heartbeat, "time", SimpleNamespace(monotonic=lambda: now))
-    subject = Subject("holder", "name", ("number",), 1, held=lambda: 0, stopping=lambda: False, begun=now)
-    registered = Registration(subject, observers=Observers())
+    subject = WorkerInfo("holder", "name", ("number",), 1, held=lambda: 0, stopping=lambda: False, begun=now)
+    registered = Heartbeat(subject, observers=Observers())
     for outcome in ("written", "lost", "lost", "written", "lost", "lost", "written"):
         lost = outcome == "lost"
         pause = registered.beat_if_due(store)

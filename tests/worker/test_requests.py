@@ -18,7 +18,7 @@ from queuert.errors import (
     JobTypeMismatchError,
     WaitTimeoutError,
 )
-from queuert.notify.adapter import Hint, Subscription, Topic
+from queuert.notify.adapter import Notification, Subscription, Topic
 from queuert.notify.in_process import InProcessNotify
 from queuert.observability.events import AttemptCompleted, AttemptRetried, ChainStarted
 from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, anything, echo, in_time, number, text, until
@@ -31,14 +31,14 @@ class Counting(InProcessNotify):
         super().__init__()
         self.listening = 0
         self.begun: list[int] = []
-        self._look = look
+        self._maybe_flush = look
 
-    def subscribe(self, topic: Topic, callback: Callable[[Hint], None]) -> Subscription:
+    def subscribe(self, topic: Topic, callback: Callable[[Notification], None]) -> Subscription:
         inner = super().subscribe(topic, callback)
         if topic is not Topic.CHAINS:
             return inner
         self.listening += 1
-        self.begun.append(self._look())
+        self.begun.append(self._maybe_flush())
         return Counted(self, inner)
 
 

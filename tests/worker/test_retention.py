@@ -9,7 +9,7 @@ import pytest
 
 from queuert import Attempt, NewChain, Processors
 from queuert.errors import ConfigurationError
-from queuert.observability.events import AttemptFailed, ChainsRetired
+from queuert.observability.events import AttemptFailed, ChainsPruned
 from queuert.policies import Keep, Retention
 from queuert.worker import maintenance
 from tests.worker.support import AT_ONCE, JOB_TYPES, WAIT, Stage, anything, echo, number, relay, text, until
@@ -32,7 +32,7 @@ def left(stage: Stage) -> set[str]:
 
 def told(stage: Stage) -> int:
     """How many chains went, by what workers told."""
-    return sum(event.count for event in stage.log.of(ChainsRetired))
+    return sum(event.count for event in stage.log.of(ChainsPruned))
 
 
 async def test_what_the_handlers_do_not_keep(stage: Stage) -> None:
@@ -55,7 +55,7 @@ async def test_what_the_handlers_do_not_keep(stage: Stage) -> None:
         await stage.client.start_chain(anything, 1, id="failed")
         await stage.client.start_chain(text, "a", id="own rule")
         await stage.client.start_chain(relay, 1, id="began otherwise")
-        retired = await stage.log.wait_for(ChainsRetired)
+        retired = await stage.log.wait_for(ChainsPruned)
         assert (retired.worker, retired.count, retired.chain_ids) == (worker.name, 1, ("completed",))
         waited = [await stage.client.get_chain(id) for id in ids[1:]]
         await stage.client.wait(waited, timeout=WAIT)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from queuert.errors import StateError
-from queuert.observability.events import StagingNotTended
+from queuert.observability.events import StagingCleanupFailed
 from queuert.state.postgres.async_store import AsyncPostgresStore
-from queuert.state.types import StagingUpkeep
+from queuert.state.types import StagingCleanup
 from queuert.worker import maintenance
 from tests.worker.support import Stage, echo, in_time, number
 
@@ -19,15 +19,15 @@ async def test_each_trouble_is_told_once(stage: Stage, monkeypatch: pytest.Monke
         monkeypatch.setattr(maintenance, name, 0.0)
     looks: Iterator[str | None] = iter(["full", "full", "forbidden", None, "forbidden", "the last"])
 
-    async def tend(store: AsyncPostgresStore) -> StagingUpkeep:
+    async def tend(store: AsyncPostgresStore) -> StagingCleanup:
         trouble = next(looks, None)
         if trouble is not None:
             raise StateError(trouble)
-        return StagingUpkeep()
+        return StagingCleanup()
 
-    monkeypatch.setattr(AsyncPostgresStore, "tend_staging", tend)
+    monkeypatch.setattr(AsyncPostgresStore, "clean_staging", tend)
     stage.handles(number, echo)
     async with stage.worker():
-        await in_time(stage.log.wait_for(StagingNotTended, error="the last"))
-    told = [one.error for one in stage.log.of(StagingNotTended)]
+        await in_time(stage.log.wait_for(StagingCleanupFailed, error="the last"))
+    told = [one.error for one in stage.log.of(StagingCleanupFailed)]
     assert told == ["full", "forbidden", "forbidden", "the last"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from queuert.observability.events import StagingTended
+from queuert.observability.events import StagingCleaned
 from queuert.state.postgres.bulk import BulkSettings, bulk_session, copy_rows, make_stage, sweep_staging
 from queuert.state.postgres.sync_statements import fetch
-from queuert.state.types import NewJob, StagingUpkeep
+from queuert.state.types import NewJob, StagingCleanup
 from queuert.worker import maintenance
 from tests.worker.support import Stage, echo, in_time, number
 
@@ -38,7 +38,7 @@ async def test_a_worker_drops_what_a_dead_driver_has_staged(stage: Stage, monkey
     )
     stage.handles(number, echo)
     async with stage.worker() as worker:
-        told = await in_time(stage.log.wait_for(StagingTended))
+        told = await in_time(stage.log.wait_for(StagingCleaned))
     assert (told.worker, told.dropped, told.forgotten) == (worker.name, (dead,), 0)
     assert tables(stage) == {fresh}
     assert stage.rows("select id from queuert.stream_stage order by id") == [("0",), ("1",)]
@@ -54,9 +54,9 @@ async def test_one_that_is_being_loaded_stays(stage: Stage, monkeypatch: pytest.
             stage.rows(LONG_AGO, name)
             with session.transaction() as connection:
                 connection.execute(f"lock table queuert.{name} in row exclusive mode".encode())
-                assert await store.tend_staging() == StagingUpkeep()
+                assert await store.clean_staging() == StagingCleanup()
             assert tables(stage) == {name}
-            assert await store.tend_staging() == StagingUpkeep((name,))
+            assert await store.clean_staging() == StagingCleanup((name,))
             assert sweep_staging(session, older_than=0.0) == []
     finally:
         await store.aclose()
@@ -69,10 +69,10 @@ async def test_a_write_that_is_being_repeated_is_not_forgotten(stage: Stage) -> 
     try:
         stage.rows(NOTE, "31 days", "again")
         with bulk_session(BulkSettings(stage.dsn, "queuert")) as session, session.transaction() as connection:
-            assert fetch(connection, session.sql.bulk_note_write, noted) == []
-            assert await store.tend_staging() == StagingUpkeep()
+            assert fetch(connection, session.sql.bulk_record_write, noted) == []
+            assert await store.clean_staging() == StagingCleanup()
             assert fetch(connection, session.sql.bulk_find_write, noted) == [("number", 1, 1, 0, [])]
-        assert await store.tend_staging() == StagingUpkeep((), 1)
+        assert await store.clean_staging() == StagingCleanup((), 1)
     finally:
         await store.aclose()
 
@@ -85,10 +85,10 @@ async def test_a_write_is_forgotten_when_it_is_old_and_its_chains_are_gone(stage
         stage.rows("update queuert.job set write_id = 'with a chain'")
         for age, write in (("31 days", "gone"), ("31 days", "with a chain"), ("29 days", "lately")):
             stage.rows(NOTE, age, write)
-        assert await store.tend_staging() == StagingUpkeep((), 1)
-        assert await store.tend_staging() == StagingUpkeep()
+        assert await store.clean_staging() == StagingCleanup((), 1)
+        assert await store.clean_staging() == StagingCleanup()
         assert stage.rows("select write_id from queuert.bulk_write order by 1") == [("lately",), ("with a chain",)]
         stage.rows("delete from queuert.job")
-        assert await store.tend_staging() == StagingUpkeep((), 1)
+        assert await store.clean_staging() == StagingCleanup((), 1)
     finally:
         await store.aclose()

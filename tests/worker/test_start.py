@@ -10,14 +10,14 @@ import pytest
 from queuert import AsyncClient, Attempt, InProcessWorker, Outcome, PostgresState
 from queuert.errors import ClosedError, SchemaMissingError, StateUnavailableError
 from queuert.notify import InProcessNotify
-from queuert.notify.adapter import Hint, Topic
+from queuert.notify.adapter import Notification, Topic
 from queuert.observability.events import (
     WorkerStarted,
     WorkerStopped,
 )
 from queuert.state import AsyncStore
 from queuert.worker.claimer import Claimer
-from queuert.worker.heartbeat import Registration
+from queuert.worker.heartbeat import Heartbeat
 from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, echo, in_time, none_left, number
 
 
@@ -62,11 +62,11 @@ async def test_a_start_that_is_called_off_and_cancelled_leaves_nothing(
 ) -> None:
     calling_off = asyncio.Event()
 
-    async def for_ever(self: Registration, store: AsyncStore) -> None:
+    async def for_ever(self: Heartbeat, store: AsyncStore) -> None:
         calling_off.set()
         await asyncio.Future()
 
-    monkeypatch.setattr(Registration, "call_off", for_ever)
+    monkeypatch.setattr(Heartbeat, "call_off", for_ever)
     stage.handles(number, echo)
     worker = stage.worker()
     starting = asyncio.create_task(worker.start())
@@ -79,7 +79,7 @@ async def test_a_start_that_is_called_off_and_cancelled_leaves_nothing(
 
 
 async def test_a_worker_that_did_not_begin_hears_of_no_jobs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[Hint] = []
+    heard: list[Notification] = []
     monkeypatch.setattr(Claimer, "_on_hint", lambda self, hint: heard.append(hint))
     stage.handles(number, echo)
     async with AsyncClient(stage.state, JOB_TYPES, notify=InProcessNotify()) as client:

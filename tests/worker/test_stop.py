@@ -15,10 +15,10 @@ from queuert import Attempt, JobStatus, NewChain, Outcome, RetryPolicy
 from queuert.errors import ClosedError, LeaseLostError
 from queuert.observability.events import (
     AttemptCompleted,
-    AttemptInterrupted,
+    AttemptReleased,
     AttemptStarted,
     JobsReleased,
-    StateFailed,
+    StoreCallFailed,
     WorkerStopped,
     WorkerStopping,
 )
@@ -96,7 +96,7 @@ async def test_what_does_not_finish_is_cancelled_and_given_back(stage: Stage) ->
     assert job.last_error is not None
     assert job.last_error.kind == "worker_stopping"
     assert await held_leases(stage) == 0
-    assert (worker.abandoned, len(stage.log.of(AttemptInterrupted))) == (0, 1)
+    assert (worker.abandoned, len(stage.log.of(AttemptReleased))) == (0, 1)
     gate.open()
     async with stage.worker():
         assert await chain.result(WAIT) == 1
@@ -250,7 +250,7 @@ async def test_a_thread_may_end_by_itself_after_it_was_told(stage: Stage) -> Non
         started.set()
         assert attempt.abort.wait(WAIT)
         with pytest.raises(AssertionError, match="was not told"):
-            stage.log.wait_for_sync(AttemptInterrupted, timeout=0.3)
+            stage.log.wait_for_sync(AttemptReleased, timeout=0.3)
         ended.set()
         return attempt.input
 
@@ -409,7 +409,7 @@ async def test_it_stops_though_the_store_neither_answers_nor_gives_up(
     try:
         await in_time(worker.stop(grace=0.0))
         assert stage.log.of(WorkerStopped)
-        assert stage.log.of(StateFailed, error="no answer in time")
+        assert stage.log.of(StoreCallFailed, error="no answer in time")
     finally:
         answer.set()
         await asyncio.wait(within)

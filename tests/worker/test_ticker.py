@@ -18,7 +18,7 @@ from queuert.errors import (
 )
 from queuert.notify import InProcessNotify
 from queuert.observability.events import AttemptCompleted, ChainStarted, LoopFailed, TickIdTaken
-from queuert.schedules import MissedRuns, Recurring, tick_id, tick_of
+from queuert.schedules import MissedRuns, RecurringSchedule, tick_id, tick_of
 from queuert.state.types import NewJob
 from queuert.worker import InProcessWorker
 from tests.worker.support import JOB_TYPES, WAIT, Stage, echo, in_time, number, text, until
@@ -29,9 +29,9 @@ runs just then would see one more."""
 LONG_AGO = datetime(2001, 2, 3, 4, 5, 6, tzinfo=UTC)
 
 
-def far(name: str = "far", job_type: JobType[Any, Any] = number, input: Any = 1, **more: Any) -> Recurring:
+def far(name: str = "far", job_type: JobType[Any, Any] = number, input: Any = 1, **more: Any) -> RecurringSchedule:
     """A schedule that does not tick while a test runs."""
-    return Recurring(name, job_type, input, every=FAR, **more)
+    return RecurringSchedule(name, job_type, input, every=FAR, **more)
 
 
 def make_due(stage: Stage, name: str = "far", tick: datetime = LONG_AGO) -> datetime:
@@ -49,7 +49,7 @@ async def test_a_tick_is_run(stage: Stage) -> None:
     """A schedule that a running worker's client puts ticks by itself, with its input, priority and id."""
     stage.handles(number, echo)
     async with stage.worker():
-        await stage.client.put_schedules([Recurring("often", number, 7, every=1, priority=3, limit_key="k")])
+        await stage.client.put_schedules([RecurringSchedule("often", number, 7, every=1, priority=3, limit_key="k")])
         started = await stage.log.wait_for(ChainStarted)
         chain = await stage.client.get_chain(started.chain_id, number)
         assert await chain.result(20) == 7
@@ -65,7 +65,7 @@ async def test_tick_after_tick(stage: Stage) -> None:
     """A schedule goes on ticking by itself, one tick after the other, beside one that is far away."""
     stage.handles(number, echo)
     async with stage.worker():
-        await stage.client.put_schedules([far(), Recurring("often", number, 7, every=1, missed="all")])
+        await stage.client.put_schedules([far(), RecurringSchedule("often", number, 7, every=1, missed="all")])
         await stage.log.wait_for(ChainStarted, times=3)
     first, second, third = (tick_of(event.chain_id) for event in stage.log.of(ChainStarted)[:3])
     assert (second - first, third - second) == (timedelta(seconds=1), timedelta(seconds=1))
@@ -243,7 +243,7 @@ async def test_refused_schedules(stage: Stage) -> None:
         await stage.client.put_schedules([far(), far()])
     with pytest.raises(ConfigurationError, match="priority"):
         await stage.client.put_schedules([far(), far("b", priority=10**9)])
-    with pytest.raises(ConfigurationError, match="Recurring"):
+    with pytest.raises(ConfigurationError, match="RecurringSchedule"):
         await stage.client.put_schedules(["far"])  # type: ignore[list-item]
     for call in (stage.client.delete_schedules, stage.client.pause_schedules, stage.client.resume_schedules):
         for wrong in ("far", [""], [7]):
@@ -261,9 +261,9 @@ def test_the_synchronous_client(dsn: str) -> None:
         assert (client.pause_schedules(["far"]), client.resume_schedules(["far"])) == (1, 1)
         assert [(one.name, one.time_zone) for one in client.list_schedules()] == [("far", "Europe/Berlin")]
         assert client.delete_schedules(["far"]) == 1
-        client.pause_types([number, "text"], reason="x")
-        assert [one.type for one in client.paused_types()] == ["number", "text"]
-        assert client.resume_types(["number", text]) == ["number", "text"]
+        client.pause_job_types([number, "text"], reason="x")
+        assert [one.type for one in client.list_paused_job_types()] == ["number", "text"]
+        assert client.resume_job_types(["number", text]) == ["number", "text"]
 
 
 async def test_a_tick_whose_id_is_taken_by_another_type_runs_and_is_told_of(stage: Stage) -> None:

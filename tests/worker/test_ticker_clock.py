@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from queuert import AsyncClient, InProcessWorker, JobTypes, PostgresState, Processors, Recurring
+from queuert import AsyncClient, InProcessWorker, JobTypes, PostgresState, Processors, RecurringSchedule
 from queuert.notify import InProcessNotify
 from queuert.observability.events import ChainStarted
 from queuert.schedules import TickSpec, earlier_tick, tick_id, tick_of
@@ -42,7 +42,7 @@ class Ground:
     def __init__(self, client: AsyncClient, log: EventLog) -> None:
         self.client = client
         self.log = log
-        self.schedule = Recurring(NAME, number, 7, every=1, missed="all")
+        self.schedule = RecurringSchedule(NAME, number, 7, every=1, missed="all")
         self._processors = Processors(JOB_TYPES)
         self._processors.handles(number)(echo)
 

@@ -17,10 +17,10 @@ from queuert.observability.events import (
     AttemptAborted,
     AttemptCompleted,
     AttemptFailed,
-    AttemptInterrupted,
+    AttemptReleased,
     AttemptRetried,
     AttemptStarted,
-    CommitRefused,
+    FinishRejected,
     LeasesRenewed,
 )
 from queuert.worker.runner import AttemptRunner
@@ -274,7 +274,7 @@ async def test_a_lease_that_was_lost_before_goes_first(stage: Stage) -> None:
         await stage.log.wait_for(AttemptStarted)
         stage.rows(TAKE, chain.id)
         assert await asyncio.to_thread(gone.wait, WAIT)
-        await stage.log.wait_for(CommitRefused)
+        await stage.log.wait_for(FinishRejected)
     assert stage.log.of(AttemptRetried) + stage.log.of(AttemptFailed) == []
 
 
@@ -293,7 +293,7 @@ async def test_a_lease_that_is_lost_afterwards_is_not_written_over(stage: Stage)
         assert await asyncio.to_thread(told.wait, WAIT)
         stage.rows(TAKE, chain.id)
         go_on.set()
-        refused = await stage.log.wait_for(CommitRefused)
+        refused = await stage.log.wait_for(FinishRejected)
         assert refused.reason is AbortReason.TAKEN_BY_ANOTHER_WORKER
     assert stage.log.of(AttemptRetried) == []
 
@@ -325,7 +325,7 @@ async def test_a_stop_does_not_make_the_attempt_uncounted(
     assert (job.status, job.uncounted) == (JobStatus.READY, 0)
     assert job.last_error is not None
     assert job.last_error.kind == "timeout"
-    assert stage.log.of(AttemptInterrupted) == []
+    assert stage.log.of(AttemptReleased) == []
 
 
 async def test_middlewares_are_in_the_time(stage: Stage) -> None:

@@ -15,10 +15,10 @@ from queuert.errors import CompletionMisuseError
 from queuert.observability.events import (
     AttemptAborted,
     AttemptCompleted,
-    AttemptInterrupted,
+    AttemptReleased,
     AttemptRetried,
-    CommitRefused,
     ErrorAfterCompletion,
+    FinishRejected,
     WorkerStopping,
 )
 from tests.worker.completing import WRITE, Effects, Handler, closed, effects_of
@@ -199,8 +199,10 @@ async def test_a_lost_lease_is_refused_at_the_door(stage: Stage, effects: Effect
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
         # The renewal that follows the first block may learn it sooner than the second block does.
-        await until(lambda: [*stage.log.of(CommitRefused), *stage.log.of(AttemptAborted)] != [], "the loss is told")
-    refused = {one.reason for one in stage.log.of(CommitRefused)} | {one.reason for one in stage.log.of(AttemptAborted)}
+        await until(lambda: [*stage.log.of(FinishRejected), *stage.log.of(AttemptAborted)] != [], "the loss is told")
+    refused = {one.reason for one in stage.log.of(FinishRejected)} | {
+        one.reason for one in stage.log.of(AttemptAborted)
+    }
     assert refused == {AbortReason.TAKEN_BY_ANOTHER_WORKER}
     assert effects() == [(chain.id, 1)]
 
@@ -235,7 +237,7 @@ async def test_a_block_that_is_open_when_the_grace_ends_is_all_or_nothing(
     await in_time(stopping)
     if colour == "coroutine":
         assert effects() == []
-        assert len(stage.log.of(AttemptInterrupted)) == 1
+        assert len(stage.log.of(AttemptReleased)) == 1
     job = await stage.job(chain.id)
     assert (job.status, job.uncounted) in [(JobStatus.READY, 1), (JobStatus.COMPLETED, 0)]
 
@@ -275,9 +277,9 @@ async def test_a_commit_that_is_under_way_is_carried_through(stage: Stage, effec
     stage.rows("select pg_advisory_unlock(17)")
     await in_time(stopping)
     assert effects() == [(chain.id, 1)]
-    endings = [*stage.log.of(AttemptCompleted), *stage.log.of(AttemptInterrupted)]
-    assert [type(one) for one in endings] == [AttemptCompleted if block == "complete" else AttemptInterrupted]
-    assert stage.log.of(CommitRefused) == []
+    endings = [*stage.log.of(AttemptCompleted), *stage.log.of(AttemptReleased)]
+    assert [type(one) for one in endings] == [AttemptCompleted if block == "complete" else AttemptReleased]
+    assert stage.log.of(FinishRejected) == []
     assert (await stage.job(chain.id)).status == ("completed" if block == "complete" else "ready")
 
 

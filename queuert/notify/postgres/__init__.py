@@ -5,6 +5,6 @@ nothing while nothing happens. Neither publishers nor subscribers ever wait for 
 """
 
 from queuert.notify.postgres.adapter import PostgresNotify
-from queuert.notify.timeouts import ListenerTimes
+from queuert.notify.timeouts import ListenerTimeouts
 
-__all__ = ["ListenerTimes", "PostgresNotify"]
+__all__ = ["ListenerTimeouts", "PostgresNotify"]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from queuert.migrations import DEFAULT_SCHEMA
-from queuert.notify.adapter import Announcement, Topic
+from queuert.notify.adapter import PiggybackNotification, Topic
 from queuert.notify.listener_thread import Listener
 from queuert.notify.postgres.connection import Wire
-from queuert.notify.postgres.piggyback import PostgresAnnouncement
+from queuert.notify.postgres.piggyback import PostgresPiggybackNotification
 from queuert.notify.postgres.session import Session
-from queuert.notify.postgres.throttle import Gathering
+from queuert.notify.postgres.throttle import NotifyThrottle
 from queuert.notify.subscribers import Subscribers
 from queuert.notify.threaded_adapter import ListeningNotify
-from queuert.notify.timeouts import ListenerTimes
+from queuert.notify.timeouts import ListenerTimeouts
 from queuert.state.postgres.settings import PostgresSettings
 
 
@@ -41,21 +41,23 @@ class PostgresNotify(ListeningNotify):
         >>> client = Client(PostgresState(dsn), job_types, notify=notify)  # doctest: +SKIP
     """
 
-    def __init__(self, dsn: str, *, schema: str = DEFAULT_SCHEMA, times: ListenerTimes | None = None) -> None:
+    def __init__(self, dsn: str, *, schema: str = DEFAULT_SCHEMA, times: ListenerTimeouts | None = None) -> None:
         self._settings = PostgresSettings(dsn=dsn, schema=schema, application_name="queuert notify")
-        self._times = times or ListenerTimes()
+        self._times = times or ListenerTimeouts()
         super().__init__()
 
     def __repr__(self) -> str:
         return f"PostgresNotify(schema={self._settings.schema!r})"
 
-    def announcement(self, topic: Topic, keys: Iterable[str]) -> Announcement:
+    def announcement(self, topic: Topic, keys: Iterable[str]) -> PiggybackNotification:
         """A hint that a store may send along with a write to the same database and schema."""
-        return PostgresAnnouncement(self._settings.place, topic, frozenset(keys), self._gathering, self._is_silent)
+        return PostgresPiggybackNotification(
+            self._settings.place, topic, frozenset(keys), self._gathering, self._is_silent
+        )
 
     def _begin(self) -> None:
         super()._begin()
-        self._gathering = Gathering()
+        self._gathering = NotifyThrottle()
 
     def _is_silent(self) -> bool:
         listener = self._listener

@@ -21,7 +21,7 @@ from queuert.state.postgres.settings import PostgresSettings
 _FAILED = frozenset({ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE})
 
 
-class QueryRefused(Exception):
+class QueryRejected(Exception):
     """The server answered with an error and the connection stands; ``sqlstate`` says which error."""
 
     def __init__(self, message: str, sqlstate: str) -> None:
@@ -37,7 +37,7 @@ class Wire:
         self._pgconn = connection.pgconn
         self._waker = waker
         self._notifications: list[tuple[str, str]] = []
-        self.heard_at = time.monotonic()
+        self.last_received = time.monotonic()
         """When the server was last heard of."""
 
     @classmethod
@@ -62,7 +62,7 @@ class Wire:
         """Run a query (several, separated by semicolons, where there are no parameters) and return the last rows.
 
         Raises:
-            QueryRefused: the server answered with an error.
+            QueryRejected: the server answered with an error.
             psycopg.OperationalError: the connection is lost, or no answer came within ``limit`` seconds.
         """
         deadline = time.monotonic() + limit
@@ -122,7 +122,7 @@ class Wire:
 
     def _consume(self) -> None:
         self._pgconn.consume_input()
-        self.heard_at = time.monotonic()
+        self.last_received = time.monotonic()
 
     def _collect(self) -> None:
         while (notice := self._pgconn.notifies()) is not None:
@@ -133,7 +133,7 @@ class Wire:
         message = result.error_message.decode(errors="replace").strip()
         if self._pgconn.status != ConnStatus.OK:
             raise psycopg.OperationalError(message)
-        raise QueryRefused(message, (result.error_field(DiagnosticField.SQLSTATE) or b"").decode())
+        raise QueryRejected(message, (result.error_field(DiagnosticField.SQLSTATE) or b"").decode())
 
 
 def _rows(result: PGresult) -> list[list[str]]:

@@ -7,18 +7,18 @@ from collections.abc import Callable
 
 from queuert.notify.adapter import Topic
 from queuert.notify.encoding import WILDCARD, encode
-from queuert.notify.postgres.throttle import Gathering
+from queuert.notify.postgres.throttle import NotifyThrottle
 from queuert.state.postgres.settings import Place
 
 
-class PostgresAnnouncement:
+class PostgresPiggybackNotification:
     """One hint, for a store that writes to the place where the adapter sends.
 
     It goes along after a silence only. Those that come one upon the other are gathered by the adapter, as ever.
     """
 
     def __init__(
-        self, place: Place, topic: Topic, keys: frozenset[str], gathering: Gathering, is_silent: Callable[[], bool]
+        self, place: Place, topic: Topic, keys: frozenset[str], gathering: NotifyThrottle, is_silent: Callable[[], bool]
     ) -> None:
         """``is_silent`` tells whether the adapter is open, and has nothing to send."""
         self._place = place

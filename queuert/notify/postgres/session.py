@@ -10,14 +10,14 @@ from typing import Protocol
 
 import psycopg
 
-from queuert.notify.adapter import Hint, Topic
+from queuert.notify.adapter import Notification, Topic
 from queuert.notify.encoding import decode, encode
-from queuert.notify.outbox import Batch, Pending
-from queuert.notify.postgres.connection import QueryRefused, Wire
+from queuert.notify.outbox import Batch, Outbox
+from queuert.notify.postgres.connection import QueryRejected, Wire
 from queuert.notify.postgres.piggyback import channel_of
-from queuert.notify.postgres.throttle import Gathering
+from queuert.notify.postgres.throttle import NotifyThrottle
 from queuert.notify.subscribers import Subscribers
-from queuert.notify.timeouts import ListenerTimes
+from queuert.notify.timeouts import ListenerTimeouts
 
 # Nobody needs a hint after a crash, so its commit need not wait for the disk. Set for this one transaction, because a
 # setting of the session would get lost in a pooler.
@@ -38,7 +38,7 @@ class Owner(Protocol):
     def works(self) -> None:
         """Notifications arrive, or nobody wants any."""
 
-    def is_deaf(self, error: str, retry_in: float) -> None:
+    def on_silent(self, error: str, retry_in: float) -> None:
         """The connection stands, but notifications do not arrive on it."""
 
     def dropped(self, error: str) -> None:
@@ -62,9 +62,9 @@ class Session:
         *,
         schema: str,
         subscribers: Subscribers,
-        pending: Pending,
-        gathering: Gathering,
-        times: ListenerTimes,
+        pending: Outbox,
+        gathering: NotifyThrottle,
+        times: ListenerTimeouts,
         owner: Owner,
     ) -> None:
         """Connect.
@@ -102,14 +102,14 @@ class Session:
 
         Raises:
             psycopg.OperationalError: the connection is lost.
-            QueryRefused: the server does not let us listen.
+            QueryRejected: the server does not let us listen.
         """
         self._keep_listening()
         if self.healthy:
             self._owner.works()
         if self._pending and self._gathering.depart(time.monotonic()):
             self.send(self._times.answer)
-        if time.monotonic() >= self._wire.heard_at + self._times.probe:
+        if time.monotonic() >= self._wire.last_received + self._times.probe:
             self._wire.ask("SELECT 1", limit=self._times.answer)
         self._wire.wait(self._next_deadline() - time.monotonic())
         self._hear()
@@ -136,7 +136,7 @@ class Session:
         texts = [(channel_of(self._schema, topic), text) for topic, keys in batch.items() for text in encode(keys)]
         try:
             _notify(self._wire, texts, limit)
-        except QueryRefused as refusal:
+        except QueryRejected as refusal:
             if refusal.sqlstate == _READ_ONLY:
                 raise psycopg.OperationalError(str(refusal)) from refusal
             raise
@@ -146,10 +146,10 @@ class Session:
     def _keep_listening(self) -> None:
         wanted = self._subscribers.topics()
         if wanted and not self._passed:
-            self._go_on_testing()
+            self._advance_self_test()
         if self._passed:
             self._listen(wanted - self._listening)
-            self._tidy(self._listening - wanted)
+            self._unlisten_idle(self._listening - wanted)
 
     def _listen(self, topics: frozenset[Topic]) -> None:
         if not topics:
@@ -158,9 +158,9 @@ class Session:
         self._listening |= topics
         for topic in topics:
             # What happened between their subscription and this moment was not heard.
-            self._subscribers.dispatch(Hint(topic, None))
+            self._subscribers.dispatch(Notification(topic, None))
 
-    def _tidy(self, topics: frozenset[Topic]) -> None:
+    def _unlisten_idle(self, topics: frozenset[Topic]) -> None:
         now = time.monotonic()
         if not topics:
             self._tidy_at = None
@@ -176,7 +176,7 @@ class Session:
         self._wire.ask(";".join(f'{verb} "{channel}"' for channel in channels), limit=self._times.answer)
 
     def _next_deadline(self) -> float:
-        deadlines = [self._wire.heard_at + self._times.probe]
+        deadlines = [self._wire.last_received + self._times.probe]
         if self._tidy_at is not None:
             deadlines.append(self._tidy_at)
         if self._pending:
@@ -196,11 +196,11 @@ class Session:
             elif self._test is not None and channel == self._test.channel:
                 self._pass()
         for topic, keys in heard.items():
-            self._subscribers.dispatch(Hint(topic, keys))
+            self._subscribers.dispatch(Notification(topic, keys))
 
     # --- the self-test ------------------------------------------------------------------------------------------------
 
-    def _go_on_testing(self) -> None:
+    def _advance_self_test(self) -> None:
         now = time.monotonic()
         if self._test is None and now >= self._retest_at:
             self._begin_test()
@@ -232,7 +232,7 @@ class Session:
     def _fail(self) -> None:
         self._test = None
         self._retest_at = time.monotonic() + self._times.retest
-        self._owner.is_deaf(DEAF, self._times.retest)
+        self._owner.on_silent(DEAF, self._times.retest)
         # The pooler's connection should not go on listening for nobody.
         self._wire.ask("UNLISTEN *", limit=self._times.answer)
 

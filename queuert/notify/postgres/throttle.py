@@ -16,7 +16,7 @@ LONGEST_OF_MANY = 0.04
 """Seconds, at the longest, while each sending has so many keys to tell: of ten thousand chains a second."""
 
 
-class Gathering:
+class NotifyThrottle:
     """Counts no hints: tells from when on the next may go. For all threads."""
 
     def __init__(self) -> None:

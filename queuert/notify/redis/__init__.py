@@ -4,10 +4,10 @@ One thread with two connections listens and sends. It waits on their sockets and
 while nothing happens. Neither publishers nor subscribers ever wait for the server.
 """
 
-from queuert.notify.timeouts import ListenerTimes
+from queuert.notify.timeouts import ListenerTimeouts
 from queuert.optional_packages import needing_extras
 
 with needing_extras():
     from queuert.notify.redis.adapter import RedisNotify
 
-__all__ = ["ListenerTimes", "RedisNotify"]
+__all__ = ["ListenerTimeouts", "RedisNotify"]

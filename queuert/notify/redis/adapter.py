@@ -10,13 +10,13 @@ from queuert.notify.redis.session import RedisSession
 from queuert.notify.redis.settings import connections_of
 from queuert.notify.subscribers import Subscribers
 from queuert.notify.threaded_adapter import ListeningNotify
-from queuert.notify.timeouts import ListenerTimes
+from queuert.notify.timeouts import ListenerTimeouts
 from queuert.state.redis import keys
 
 if TYPE_CHECKING:
     import redis
 
-_TIMES = ListenerTimes(answer=5.0, probe=5.0)
+_TIMES = ListenerTimeouts(answer=5.0, probe=5.0)
 
 
 class RedisNotify(ListeningNotify):
@@ -51,7 +51,7 @@ class RedisNotify(ListeningNotify):
         server: str | redis.Redis,
         *,
         namespace: str = keys.DEFAULT_NAMESPACE,
-        times: ListenerTimes | None = None,
+        times: ListenerTimeouts | None = None,
     ) -> None:
         self._times = times or _TIMES
         self._namespace = namespace

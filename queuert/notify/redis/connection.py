@@ -41,7 +41,7 @@ class Wire:
         # The driver's classes do not tell the types of most of what they return.
         self._connection: Any = connection
         self._messages: list[tuple[str, str]] = []
-        self.heard_at = time.monotonic()
+        self.last_received = time.monotonic()
         """When the server was last heard of."""
 
     @classmethod
@@ -176,7 +176,7 @@ class Wire:
             answer = Refused(str(error))
         except (redis.RedisError, OSError) as error:
             raise _lost(error) from error
-        self.heard_at = time.monotonic()
+        self.last_received = time.monotonic()
         return answer
 
     def _is_readable(self, timeout: float) -> bool:

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from queuert.notify.adapter import Hint, Topic
+from queuert.notify.adapter import Notification, Topic
 from queuert.notify.encoding import decode, encode
-from queuert.notify.outbox import Pending
+from queuert.notify.outbox import Outbox
 from queuert.notify.redis.connection import Lost, Refused, Wire, wait
 from queuert.notify.subscribers import Subscribers
-from queuert.notify.timeouts import ListenerTimes
+from queuert.notify.timeouts import ListenerTimeouts
 from queuert.notify.waker import Waker
 
 DEAF = (
@@ -37,7 +37,7 @@ class Owner(Protocol):
     def works(self) -> None:
         """Hints arrive, or nobody wants any."""
 
-    def is_deaf(self, error: str, retry_in: float) -> None:
+    def on_silent(self, error: str, retry_in: float) -> None:
         """The connection stands, but hints do not arrive on it."""
 
     def dropped(self, error: str) -> None:
@@ -61,9 +61,9 @@ class RedisSession:
         *,
         prefix: str,
         subscribers: Subscribers,
-        pending: Pending,
+        pending: Outbox,
         waker: Waker,
-        times: ListenerTimes,
+        times: ListenerTimeouts,
         owner: Owner,
     ) -> None:
         """Connect.
@@ -86,7 +86,7 @@ class RedisSession:
         self._retest_at = 0.0
         self._tidy_at: float | None = None
         self._refusal: str | None = None
-        self._ear: Wire | None = None
+        self._subscriber: Wire | None = None
         self._sender = connect()
         self.began_at = time.monotonic()
 
@@ -139,16 +139,16 @@ class RedisSession:
         self._refusal = refusal
 
     def _wires(self) -> list[Wire]:
-        return [self._sender] if self._ear is None else [self._sender, self._ear]
+        return [self._sender] if self._subscriber is None else [self._sender, self._subscriber]
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def _probe(self) -> None:
         quiet_since = time.monotonic() - self._times.probe
-        if self._sender.heard_at <= quiet_since:
+        if self._sender.last_received <= quiet_since:
             self._sender.ask(["PING"], limit=self._times.answer)
-        if self._ear is not None and self._ear.heard_at <= quiet_since:
-            self._ear.ping(self._times.answer)
+        if self._subscriber is not None and self._subscriber.last_received <= quiet_since:
+            self._subscriber.ping(self._times.answer)
 
     def _wait(self) -> None:
         # What the driver or TLS holds already makes no socket readable. The sender expects nothing but a farewell.
@@ -158,7 +158,7 @@ class RedisSession:
         self._waker.clear()
 
     def _next_deadline(self) -> float:
-        deadlines = [wire.heard_at + self._times.probe for wire in self._wires()]
+        deadlines = [wire.last_received + self._times.probe for wire in self._wires()]
         if self._tidy_at is not None:
             deadlines.append(self._tidy_at)
         if not self.healthy:
@@ -170,7 +170,7 @@ class RedisSession:
         heard: dict[Topic, frozenset[str] | None] = {}
         for wire in self._wires():
             wire.collect()
-        for channel, text in () if self._ear is None else self._ear.take_messages():
+        for channel, text in () if self._subscriber is None else self._subscriber.take_messages():
             topic = self._topics.get(channel)
             if topic is not None:
                 keys, before = decode(text), heard.get(topic, frozenset())
@@ -178,23 +178,23 @@ class RedisSession:
             elif self._test is not None and channel == self._test_channel and text == self._test.text:
                 self._pass()
         for topic, keys in heard.items():
-            self._subscribers.dispatch(Hint(topic, keys))
+            self._subscribers.dispatch(Notification(topic, keys))
 
     # --- listening ----------------------------------------------------------------------------------------------------
 
     def _keep_listening(self) -> None:
         wanted = self._subscribers.topics()
         if wanted and not self._passed:
-            self._go_on_testing()
+            self._advance_self_test()
         if self._passed:
             self._listen(wanted - self._listening)
-            self._tidy(self._listening - wanted)
+            self._unlisten_idle(self._listening - wanted)
 
     def _listen(self, topics: frozenset[Topic]) -> None:
-        if not topics or self._ear is None:
+        if not topics or self._subscriber is None:
             return
         try:
-            self._ear.join(*self._channels(topics), limit=self._times.answer)
+            self._subscriber.join(*self._channels(topics), limit=self._times.answer)
         except Refused as refusal:
             self._passed = False
             self._fail(REFUSED.format(error=refusal, channels=self._prefix))
@@ -202,16 +202,16 @@ class RedisSession:
         self._listening |= topics
         for topic in topics:
             # What happened between their subscription and this moment was not heard.
-            self._subscribers.dispatch(Hint(topic, None))
+            self._subscribers.dispatch(Notification(topic, None))
 
-    def _tidy(self, topics: frozenset[Topic]) -> None:
+    def _unlisten_idle(self, topics: frozenset[Topic]) -> None:
         now = time.monotonic()
-        if not topics or self._ear is None:
+        if not topics or self._subscriber is None:
             self._tidy_at = None
         elif self._tidy_at is None:
             self._tidy_at = now + self._times.linger
         elif now >= self._tidy_at:
-            self._ear.leave(*self._channels(topics), limit=self._times.answer)
+            self._subscriber.leave(*self._channels(topics), limit=self._times.answer)
             self._listening -= topics
             self._tidy_at = None
 
@@ -220,7 +220,7 @@ class RedisSession:
 
     # --- the self-test ------------------------------------------------------------------------------------------------
 
-    def _go_on_testing(self) -> None:
+    def _advance_self_test(self) -> None:
         now = time.monotonic()
         if self._test is None and now >= self._retest_at:
             try:
@@ -231,9 +231,9 @@ class RedisSession:
             self._fail(DEAF)
 
     def _begin_test(self) -> None:
-        if self._ear is None:
-            self._ear = self._connect()
-        self._ear.join(self._test_channel, limit=self._times.answer)
+        if self._subscriber is None:
+            self._subscriber = self._connect()
+        self._subscriber.join(self._test_channel, limit=self._times.answer)
         text = secrets.token_hex(8)
         (answer,) = self._sender.ask(["PUBLISH", self._test_channel, text], limit=self._times.answer)
         if isinstance(answer, Refused):
@@ -241,15 +241,15 @@ class RedisSession:
         self._test = _Test(text, time.monotonic() + self._times.self_test)
 
     def _pass(self) -> None:
-        if self._ear is not None:
+        if self._subscriber is not None:
             self._test = None
             self._passed = True
-            self._ear.leave(self._test_channel, limit=self._times.answer)
+            self._subscriber.leave(self._test_channel, limit=self._times.answer)
 
     def _fail(self, error: str) -> None:
         self._test = None
         self._retest_at = time.monotonic() + self._times.retest
-        self._owner.is_deaf(error, self._times.retest)
+        self._owner.on_silent(error, self._times.retest)
 
 
 def channel_of(prefix: str, topic: Topic) -> str:

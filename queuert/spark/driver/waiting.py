@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import TextIO, TypeAlias
 
 from queuert.client import Client
-from queuert.client.sync_waiting import POLL_WITH_NOTIFY, POLL_WITHOUT_NOTIFY, Watch
-from queuert.client.wakeup import Signal
+from queuert.client.sync_waiting import POLL_WITH_NOTIFY, POLL_WITHOUT_NOTIFY, ChainWatcher
+from queuert.client.wakeup import Wakeup
 from queuert.errors import NotFoundError
 from queuert.jobs import ChainRecord, ChainStatus
 from queuert.new_chain import ChainReference, chain_ids
@@ -97,10 +97,10 @@ def wait_all(
     """
     ids = list(dict.fromkeys(chain_ids(chains)))
     tally = _Tally(len(ids), on_progress)
-    watch = Watch(client._opened(), client.notify, client.observers, timeout)
+    watch = ChainWatcher(client._opened(), client.notify, client.observers, timeout)
     try:
         tally.tell()
-        watch.until_closed(ids, tally.closed)
+        watch.wait_block_closed(ids, tally.closed)
     finally:
         watch.close()
     return tally.progress
@@ -125,7 +125,7 @@ def wait_write(
         NotFoundError: no chain is of such a write: it started none, they have expired, or the id is another.
     """
     store, began = client._opened(), time.monotonic()
-    woken = Signal()
+    woken = Wakeup()
     subscription = client.notify.subscribe(Topic.CHAINS, lambda hint: woken.set())
     last: BulkCounts | None = None
     try:
@@ -157,7 +157,7 @@ def _of_write(counts: BulkCounts, seconds: float) -> WaitProgress:
     return WaitProgress(counts.total, counts.open, counts.completed, counts.failed, counts.cancelled, seconds=seconds)
 
 
-def _pause(client: Client, woken: Signal, cost: float, left: float | None) -> None:
+def _pause(client: Client, woken: Wakeup, cost: float, left: float | None) -> None:
     """Wait before the next count: at least for ten times as long as that took, then for a hint, or a few seconds."""
     rest = max(_SHORTEST, cost * 10)
     longest = rest + (POLL_WITH_NOTIFY if client.notify.healthy else POLL_WITHOUT_NOTIFY)

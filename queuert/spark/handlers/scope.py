@@ -232,7 +232,7 @@ class SparkScope:
             if self._cancelled:
                 self._try("cancellation", self._cancel)
             elif not self._left:
-                self._try("progress", self._look)
+                self._try("progress", self._maybe_flush)
         if not self._cancelled:
             self._try("progress", self._look_last)
         self._try("cancellation", self._cancel_last)
@@ -260,11 +260,11 @@ class SparkScope:
     def _look_last(self) -> None:
         # Spark's own record of a job is written a moment after its result is there.
         for _ in range(_LAST_LOOKS):
-            if not self._look().open:
+            if not self._maybe_flush().open:
                 return
             time.sleep(_BETWEEN_LAST_LOOKS)
 
-    def _look(self) -> TaskCounts:
+    def _maybe_flush(self) -> TaskCounts:
         counts = self._work.counts()
         progress = self.progress.advanced(counts)
         if progress != self.progress:

@@ -129,7 +129,7 @@ def count_tables(place: Place, run: Manifest, read: Callable[[Place, Manifest, s
     return Counts(chains=sum(dates.values()), jobs=jobs, events=events, dates=dates)
 
 
-def _whole(place: Place, run: Manifest) -> DataFrame:
+def _close_if_interrupted(place: Place, run: Manifest) -> DataFrame:
     """The chains of a run, with the number of jobs that are there."""
     jobs = written(place, run, "jobs").groupBy("chain_id").agg(f.count("*").alias("jobs"))
     chains = written(place, run, "chains")
@@ -137,7 +137,7 @@ def _whole(place: Place, run: Manifest) -> DataFrame:
 
 
 def _torn(place: Place, run: Manifest) -> list[str]:
-    rows = _whole(place, run).where("jobs <> length").select("id").orderBy("id").collect()
+    rows = _close_if_interrupted(place, run).where("jobs <> length").select("id").orderBy("id").collect()
     return [row["id"] for row in rows]
 
 
@@ -145,7 +145,12 @@ def archived_chains(place: Place, run: Manifest) -> Iterator[list[ArchivedChain]
     """The chains that may be deleted, the oldest first, in batches."""
     # As numbers: Spark hands out moments in the time of this machine, without saying so.
     moments = [f.unix_micros(name).alias(name) for name in ("created_at", "closed_at", "expires_at")]
-    rows = _whole(place, run).where("jobs = length").select("id", *moments, "jobs").orderBy("created_at", "id")
+    rows = (
+        _close_if_interrupted(place, run)
+        .where("jobs = length")
+        .select("id", *moments, "jobs")
+        .orderBy("created_at", "id")
+    )
     batch: list[ArchivedChain] = []
     for id, created, closed, expires, jobs in rows.toLocalIterator(prefetchPartitions=True):
         end = None if expires is None else moment(expires)

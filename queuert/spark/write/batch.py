@@ -32,10 +32,10 @@ from queuert.state.postgres.bulk import BulkSession, bulk_session, drop_stage, m
 from queuert.state.postgres.bulk_commit import (
     BulkResult,
     BulkStart,
-    FenceBroken,
+    FenceLost,
     Part,
     StagedRowsMissing,
-    WriteTaken,
+    WriteIdConflict,
     commit_write,
     find_write,
     is_broken,
@@ -120,9 +120,9 @@ def told() -> Iterator[None]:
         yield
     except StagedRowsMissing as error:
         raise StagingLostError(f"{error}: nothing was written; write again") from None
-    except FenceBroken as error:
+    except FenceLost as error:
         raise FenceLostError(f"{error}: the write was refused") from None
-    except WriteTaken as error:
+    except WriteIdConflict as error:
         raise WriteConflictError(str(error)) from None
 
 

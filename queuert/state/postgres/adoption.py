@@ -22,7 +22,7 @@ from queuert.state.postgres.event_cursors import moved_text
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_statements import fetch
-from queuert.state.types import StoreRisk
+from queuert.state.types import StoreWarning
 
 MOVED = "database moved"
 """The name of the risk that a store tells of."""
@@ -31,9 +31,9 @@ BLOCKS = 8_192
 """Of the table of jobs in one transaction: 64 MiB."""
 
 
-def moved_risks(owners: list[Row]) -> tuple[StoreRisk, ...]:
+def moved_risks(owners: list[Row]) -> tuple[StoreWarning, ...]:
     """The risk of a database whose numbers are another cluster's, from the row of ``log_owner``."""
-    return tuple(StoreRisk(MOVED, moved_text(owner, system)) for owner, system in owners if owner != system)
+    return tuple(StoreWarning(MOVED, moved_text(owner, system)) for owner, system in owners if owner != system)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ class Watchdog:
         finally:
             self.end(wait)
 
-    def begin_anew(self, connection: BaseConnection[Any]) -> None:
+    def reset_after_fork(self, connection: BaseConnection[Any]) -> None:
         """Let a block's time begin now: what it has done so far was no waiting for the server."""
         with self._lock:
             for wait in self._waits:

@@ -23,8 +23,8 @@ from queuert.state.postgres.protocol import NamedStatement
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
 from queuert.state.postgres.statements import Statements
-from queuert.state.postgres.tls import connection_risks
-from queuert.state.types import StoreRisk
+from queuert.state.postgres.tls import connection_warnings
+from queuert.state.types import StoreWarning
 
 
 class AsyncPostgresBase:
@@ -34,7 +34,7 @@ class AsyncPostgresBase:
         self._settings = settings
         self._sql = statements
         self._connections = AsyncConnections(settings, connections)
-        self.risks: tuple[StoreRisk, ...] = ()
+        self.risks: tuple[StoreWarning, ...] = ()
         """Of the way to the server, and of a database that was moved; known when the store is open."""
 
     async def open(self) -> None:
@@ -45,12 +45,12 @@ class AsyncPostgresBase:
                 found = await fetch(connection, self._sql.schema_revision)
                 if not found or found[0][0] < REQUIRED_REVISION:
                     raise SchemaMissingError(f"schema {self._settings.schema!r} is out of date: run queuert migrate up")
-                self.risks = connection_risks(connection.pgconn) + await self._moved(connection)
+                self.risks = connection_warnings(connection.pgconn) + await self._moved(connection)
         except BaseException:
             await self._connections.aclose()
             raise
 
-    async def _moved(self, connection: AsyncConnection[Any]) -> tuple[StoreRisk, ...]:
+    async def _moved(self, connection: AsyncConnection[Any]) -> tuple[StoreWarning, ...]:
         """The risk of a database that was moved from another cluster; none where the role may not know."""
         try:
             return moved_risks(await fetch(connection, self._sql.log_owner))

@@ -13,7 +13,7 @@ from psycopg.errors import LockNotAvailable
 from queuert.state.postgres import limits, parameters, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
-from queuert.state.postgres.claim_cursors import HeadBounds, Place
+from queuert.state.postgres.claim_cursors import ClaimCursors, Place
 from queuert.state.postgres.expansion import Expansion
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import PostgresSettings
@@ -38,7 +38,7 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         super().__init__(settings, statements, connections)
         self._cursors: dict[str, str] = {}
         """Where the next walk over the keys of a job type begins, if it has too many for one."""
-        self._bounds = HeadBounds()
+        self._bounds = ClaimCursors()
         self._limits_held_until = 0.0
         self._expansion = Expansion()
 
@@ -105,7 +105,7 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
             found, others = await self._claim_admitted(connection, request)
             old = limits.forget(request)
             if found and old["types"]:
-                await fetch(connection, self._sql.forget_starts, old)
+                await fetch(connection, self._sql.prune_rate_window, old)
             if others:
                 free, taken = limits.unlimited(request, others), limits.input_size(found)
                 rest = parameters.claim(free, expansion=self._expansion.factor, taken=taken)
@@ -119,8 +119,8 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         passed_over: list[str] = []
         others = 0
         for _ in range(_ADMISSIONS):
-            asked = limits.admit(request, request.limit - len(found), self._cursors, passed_over)
-            admission = limits.admission(await fetch(connection, self._sql.admit, asked))
+            asked = limits.select_admissible(request, request.limit - len(found), self._cursors, passed_over)
+            admission = limits.admission(await fetch(connection, self._sql.select_admissible, asked))
             others = admission.others
             if admission.ids:
                 taken = limits.input_size(found)

@@ -9,7 +9,7 @@ from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.postgres import listing, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
-from queuert.state.postgres.attributes import asked_pairs, leaping
+from queuert.state.postgres.attributes import asked_pairs, reverse_order
 from queuert.state.types import BlockerRecord, TypeCount
 
 
@@ -21,7 +21,7 @@ class AsyncPostgresListing(AsyncPostgresBase):
         asked = listing.by_time(filter, page)
         if filter.attributes:
             asked |= asked_pairs(filter)
-            statement = leaping(self._sql.list_chains_by_attributes, page.oldest_first)
+            statement = reverse_order(self._sql.list_chains_by_attributes, page.oldest_first)
         else:
             statement = listing.in_order(self._sql.list_chains, page.oldest_first)
         return listing.chains(await self._fetch(statement, asked), page.limit)
@@ -36,9 +36,9 @@ class AsyncPostgresListing(AsyncPostgresBase):
         statement = listing.in_order(self._sql.list_chain_jobs, page.oldest_first)
         return listing.chain_jobs(await self._fetch(statement, listing.by_index(chain_id, page)), page.limit)
 
-    async def list_blocked_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
+    async def list_dependents(self, chain_id: str, page: PageRequest) -> Page[Job]:
         """The jobs that have this chain among their blockers, by id, whatever their status."""
-        statement = listing.in_order(self._sql.list_blocked_jobs, page.oldest_first)
+        statement = listing.in_order(self._sql.list_dependents, page.oldest_first)
         return listing.blocked_jobs(await self._fetch(statement, listing.by_id(chain_id, page)), page.limit)
 
     async def get_blockers(self, job_id: str) -> list[BlockerRecord]:

@@ -9,15 +9,15 @@ from psycopg import AsyncConnection
 
 from queuert.errors import BlockerReferenceError, ChainNotRetriableError, StateError, StateUnavailableError
 from queuert.jobs import ChainStatus, JobStatus
-from queuert.state.notifications import Hints, delete_hints, intervention_hints, trigger_hints
+from queuert.state.notifications import Notifications, delete_notifications, trigger_notifications, update_notifications
 from queuert.state.postgres import management, parameters
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import add_blockers, fetch, forget_deleted
 from queuert.state.postgres.errors import was_deadlock
-from queuert.state.postgres.management import FAILED_OR_CANCELLED, MetChain
+from queuert.state.postgres.management import FAILED_OR_CANCELLED, LockedChain
 from queuert.state.postgres.pool import ROUNDS, AsyncWork
 from queuert.state.postgres.rows import Row
-from queuert.state.types import DeleteResult, Intervention, NewJob, OutsideCompletion, SweepResult, TriggeredJob
+from queuert.state.types import ChainUpdate, DeleteResult, NewJob, SweepResult, TriggeredJob, WorkerlessCompletion
 from queuert.state.validation import check_completions
 
 T = TypeVar("T")
@@ -26,23 +26,23 @@ _LOCK_ROUNDS = 20
 """A chain can go on while its last job is waited for; with its first job locked, more than once is already rare."""
 
 
-class AsyncPostgresOutside(AsyncPostgresBase):
+class AsyncPostgresManagement(AsyncPostgresBase):
     """Interventions from outside."""
 
     # --- complete -----------------------------------------------------------------------------------------------------
 
     async def complete_chains(
-        self, completions: Sequence[OutsideCompletion], *, connection: Any = None
-    ) -> list[Intervention]:
+        self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
+    ) -> list[ChainUpdate]:
         """End the last job of each chain with an output or a continuation, whatever it was waiting for."""
         check_completions(completions)
         if not completions:
             return []
-        return await self._repeated(connection, lambda given: self._complete(given, completions), intervention_hints)
+        return await self._repeated(connection, lambda given: self._complete(given, completions), update_notifications)
 
     async def _complete(
-        self, connection: AsyncConnection[Any], completions: Sequence[OutsideCompletion]
-    ) -> list[Intervention]:
+        self, connection: AsyncConnection[Any], completions: Sequence[WorkerlessCompletion]
+    ) -> list[ChainUpdate]:
         waiting = management.completion_blockers(completions)
         met, _ = await self._lock_chains(connection, [one.chain_id for one in completions], waiting)
         if not all(management.can_complete(one, met[one.chain_id]) for one in completions):
@@ -56,14 +56,14 @@ class AsyncPostgresOutside(AsyncPostgresBase):
 
     # --- cancel -------------------------------------------------------------------------------------------------------
 
-    async def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[Intervention]:
+    async def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[ChainUpdate]:
         """Close open chains as cancelled, with an error of kind ``cancel``; closed ones stay as they are."""
         if not ids:
             return []
-        results = await self._repeated(connection, lambda given: self._cancel(given, ids, reason), intervention_hints)
+        results = await self._repeated(connection, lambda given: self._cancel(given, ids, reason), update_notifications)
         return management.for_each(ids, results)
 
-    async def _cancel(self, connection: AsyncConnection[Any], ids: Sequence[str], reason: str) -> list[Intervention]:
+    async def _cancel(self, connection: AsyncConnection[Any], ids: Sequence[str], reason: str) -> list[ChainUpdate]:
         met, _ = await self._lock_chains(connection, ids)
         open_chains = [chain for chain in met.values() if chain.status is ChainStatus.OPEN]
         if not open_chains:
@@ -79,14 +79,14 @@ class AsyncPostgresOutside(AsyncPostgresBase):
 
     # --- retry --------------------------------------------------------------------------------------------------------
 
-    async def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[Intervention]:
+    async def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainUpdate]:
         """Open failed and cancelled chains again: their last job is due at once, with all its attempts before it."""
         if not ids:
             return []
-        results = await self._repeated(connection, lambda given: self._retry(given, ids), intervention_hints)
+        results = await self._repeated(connection, lambda given: self._retry(given, ids), update_notifications)
         return management.for_each(ids, results)
 
-    async def _retry(self, connection: AsyncConnection[Any], ids: Sequence[str]) -> list[Intervention]:
+    async def _retry(self, connection: AsyncConnection[Any], ids: Sequence[str]) -> list[ChainUpdate]:
         met, locked = await self._lock_chains(connection, ids, again=True)
         for chain in met.values():
             if chain.status not in FAILED_OR_CANCELLED:
@@ -96,10 +96,12 @@ class AsyncPostgresOutside(AsyncPostgresBase):
         blocked: set[str] = set()
         if with_blockers:
             asked = {"tails": [row[0] for row in with_blockers], "locked": sorted(locked)}
-            blocked = {row[0] for row in await fetch(connection, self._sql.wait_again, asked)}
-        await fetch(connection, self._sql.block_again, {"chains": list(met)})
+            blocked = {row[0] for row in await fetch(connection, self._sql.reblock_job, asked)}
+        await fetch(connection, self._sql.reblock_dependents, {"chains": list(met)})
         return [
-            chain.intervention(status=ChainStatus.OPEN, readied=() if chain.tail_id in blocked else (chain.tail_type,))
+            chain.intervention(
+                status=ChainStatus.OPEN, due_types=() if chain.tail_id in blocked else (chain.tail_type,)
+            )
             for chain in met.values()
         ]
 
@@ -109,7 +111,7 @@ class AsyncPostgresOutside(AsyncPostgresBase):
         """Make scheduled jobs due now, results in the order asked. Ready ones stay as they are."""
         if not ids:
             return []
-        return await self._repeated(connection, lambda given: self._trigger(given, ids), trigger_hints)
+        return await self._repeated(connection, lambda given: self._trigger(given, ids), trigger_notifications)
 
     async def _trigger(self, connection: AsyncConnection[Any], ids: Sequence[str]) -> list[TriggeredJob]:
         asked = {"ids": list(ids)}
@@ -123,14 +125,16 @@ class AsyncPostgresOutside(AsyncPostgresBase):
         """Delete chains with all their jobs, whatever their status; those that do not exist are passed over."""
         if not ids:
             return DeleteResult((), ())
-        return await self._repeated(connection, lambda given: self._delete(given, ids, cascade=cascade), delete_hints)
+        return await self._repeated(
+            connection, lambda given: self._delete(given, ids, cascade=cascade), delete_notifications
+        )
 
     async def _delete(self, connection: AsyncConnection[Any], ids: Sequence[str], *, cascade: bool) -> DeleteResult:
         doomed = await self._lock_doomed(connection, ids, cascade=cascade)
         if not doomed:
             return DeleteResult((), ())
         chains = sorted(set(doomed.values()))
-        references = await fetch(connection, self._sql.outside_references, {"chains": chains})
+        references = await fetch(connection, self._sql.external_references, {"chains": chains})
         if references:
             raise BlockerReferenceError([(row[0], row[1]) for row in references])
         rows = await fetch(connection, self._sql.delete, {"jobs": list(doomed)})
@@ -144,7 +148,7 @@ class AsyncPostgresOutside(AsyncPostgresBase):
         asked = {"ids": list(ids), "cascade": cascade}
         locked: dict[str, str] = {}
         for _ in range(_LOCK_ROUNDS):
-            found = {row[0]: row[1] for row in await fetch(connection, self._sql.lock_doomed, asked)}
+            found = {row[0]: row[1] for row in await fetch(connection, self._sql.lock_chains_for_delete, asked)}
             if found.keys() == locked.keys():
                 return locked
             locked = found
@@ -163,12 +167,12 @@ class AsyncPostgresOutside(AsyncPostgresBase):
         return SweepResult([TriggeredJob(row[0], row[1]) for row in sorted(released)], following)
 
     async def _release_stranded(self, connection: AsyncConnection[Any], ids: Sequence[str]) -> list[Row]:
-        held = [row[0] for row in await fetch(connection, self._sql.hold_stranded, {"ids": list(ids)})]
+        held = [row[0] for row in await fetch(connection, self._sql.lock_stranded, {"ids": list(ids)})]
         return await fetch(connection, self._sql.release_stranded, {"ids": held}) if held else []
 
     # --- what they share ----------------------------------------------------------------------------------------------
 
-    async def _repeated(self, callers: Any, work: AsyncWork[T], hints: Callable[[T], Hints] | None) -> T:
+    async def _repeated(self, callers: Any, work: AsyncWork[T], hints: Callable[[T], Notifications] | None) -> T:
         """Do work in a transaction, or a savepoint in the caller's, again if it was the victim of a deadlock.
 
         Its hints go with the caller's transaction; without one they are for the caller to send.
@@ -192,7 +196,7 @@ class AsyncPostgresOutside(AsyncPostgresBase):
         waiting: Sequence[NewJob] = (),
         *,
         again: bool = False,
-    ) -> tuple[dict[str, MetChain], set[str]]:
+    ) -> tuple[dict[str, LockedChain], set[str]]:
         """Lock chains at both ends, and what will be waited for; how the chains stand now, and all that is locked.
 
         Raises:

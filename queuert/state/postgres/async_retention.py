@@ -14,10 +14,10 @@ from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch, forget_deleted
 from queuert.state.postgres.bounds import async_bounded
 from queuert.state.postgres.bulk import DROP_TIMEOUT, is_stage, staged
-from queuert.state.postgres.retention import Doomed
+from queuert.state.postgres.retention import PruneCandidate
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
-from queuert.state.types import STAGING_KEPT, WRITES_KEPT, RetireRequest, RetireResult, StagingUpkeep
+from queuert.state.types import STAGING_KEPT, WRITES_KEPT, PruneRequest, PruneResult, StagingCleanup
 
 
 class AsyncPostgresRetention(AsyncPostgresBase):
@@ -29,35 +29,37 @@ class AsyncPostgresRetention(AsyncPostgresBase):
         rows = await self._fetch(self._sql.update_result_ttl, asked) if ids else []
         return retention.ttl_updates(ids, rows)
 
-    async def retire(self, request: RetireRequest) -> RetireResult:
+    async def retire(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that the retention of their type does not keep."""
         async with self._connections.connection() as connection:
-            doomed, cursor = await self._look(connection, request)
+            doomed, cursor = await self._maybe_flush(connection, request)
             if not doomed:
-                return RetireResult((), cursor)
+                return PruneResult((), cursor)
             async with async_bounded(connection):
                 rows = await retire(connection, self._sql, doomed)
-            return RetireResult(retention.gone(doomed, rows), cursor)
+            return PruneResult(retention.gone(doomed, rows), cursor)
 
-    async def _look(self, connection: AsyncConnection[Any], request: RetireRequest) -> tuple[list[Doomed], str | None]:
+    async def _maybe_flush(
+        self, connection: AsyncConnection[Any], request: PruneRequest
+    ) -> tuple[list[PruneCandidate], str | None]:
         """Chains that are to go, of as many as are looked at, and where to go on."""
         place = retention.place_of(request)
-        doomed: list[Doomed] = []
+        doomed: list[PruneCandidate] = []
         if place is None or place.type is None:
             asked = retention.expired(place, request.limit)
             doomed = retention.expired_chains(await fetch(connection, self._sql.find_expired, asked))
             if len(doomed) >= request.limit:
-                return doomed, retention.after_expired(doomed).encode()
+                return doomed, retention.cursor_after_expired(doomed).encode()
             place = None
         limit = request.limit - len(doomed)
-        left, unkept = retention.unkept(request, place, limit)
+        left, beyond_retention = retention.beyond_retention(request, place, limit)
         if not left:
             return doomed, None
-        found = await fetch(connection, self._sql.find_unkept, unkept)
-        cursor = retention.after_unkept(left, found[-1]).encode() if len(found) >= limit else None
-        return doomed + retention.unkept_chains(found), cursor
+        found = await fetch(connection, self._sql.find_beyond_retention, beyond_retention)
+        cursor = retention.cursor_after_retention(left, found[-1]).encode() if len(found) >= limit else None
+        return doomed + retention.chains_beyond_retention(found), cursor
 
-    async def tend_staging(self) -> StagingUpkeep:
+    async def clean_staging(self) -> StagingCleanup:
         """Remove what dead drivers have staged, and forget old bulk writes; each step in a transaction of its own."""
         async with self._connections.connection() as connection:
             await connection.execute(self._sql.bulk_forget_strange)
@@ -65,7 +67,7 @@ class AsyncPostgresRetention(AsyncPostgresBase):
             dropped = tuple([name for (name,) in idle if await self._drop_stage(connection, name)])
             await connection.execute(self._sql.stream_sweep, {"seconds": STAGING_KEPT})
             forgotten = await fetch(connection, self._sql.bulk_forget_writes, {"seconds": WRITES_KEPT})
-        return StagingUpkeep(dropped, len(forgotten))
+        return StagingCleanup(dropped, len(forgotten))
 
     async def _drop_stage(self, connection: AsyncConnection[Any], name: str) -> bool:
         """Whether it could be: not while it is loaded, nor if it is another role's, or no table that can be dropped.
@@ -87,13 +89,13 @@ class AsyncPostgresRetention(AsyncPostgresBase):
 
 
 async def retire(
-    connection: AsyncConnection[Any], sql: Statements, doomed: Sequence[Doomed], *, wait: bool = False
+    connection: AsyncConnection[Any], sql: Statements, doomed: Sequence[PruneCandidate], *, wait: bool = False
 ) -> list[Row]:
     """Delete chains inside the connection's transaction, if they are as they were; the rows of ``retire``.
 
     Rows that others hold are passed over, unless they are to be waited for.
     """
-    lock = retention.waiting(sql.lock_retiring) if wait else sql.lock_retiring
+    lock = retention.waiting(sql.lock_prunable) if wait else sql.lock_prunable
     locked = await fetch(connection, lock, retention.ids(doomed))
     rows = await fetch(connection, sql.retire, retention.retired(doomed, locked))
     await forget_deleted(connection, sql, rows)

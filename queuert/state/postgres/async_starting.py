@@ -8,7 +8,7 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from queuert.errors import JobIdConflictError, StateError, StateUnavailableError
-from queuert.notify.adapter import Announcement, Topic
+from queuert.notify.adapter import PiggybackNotification, Topic
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_retention import delete_expired
 from queuert.state.postgres.async_statements import (
@@ -18,14 +18,14 @@ from queuert.state.postgres.async_statements import (
     insert_announced,
     insert_jobs,
     insert_parts,
-    lock_rows,
+    lock_in_order,
 )
 from queuert.state.postgres.bounds import async_bounded
 from queuert.state.postgres.errors import mapped_errors, was_deadlock
 from queuert.state.postgres.external_connections import async_callers_connection
 from queuert.state.postgres.finishing import with_status
 from queuert.state.postgres.pool import ROUNDS
-from queuert.state.postgres.starting import Starts, needs_transaction, refuse_each_other
+from queuert.state.postgres.starting import StartBatch, needs_transaction, reject_batch_blockers
 from queuert.state.types import NewJob, StartedJob
 
 _ATTACH_ROUNDS = 5
@@ -36,7 +36,7 @@ class AsyncPostgresStarting(AsyncPostgresBase):
     """``start_jobs`` and ``start_parts``."""
 
     async def start_jobs(
-        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: Announcement | None = None
+        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: PiggybackNotification | None = None
     ) -> list[StartedJob]:
         """Write the first jobs of new chains, in the caller's transaction if there is one."""
         if not jobs:
@@ -53,7 +53,7 @@ class AsyncPostgresStarting(AsyncPostgresBase):
 
     def _made(self, parts: Iterable[Sequence[NewJob]], own: AsyncConnection[Any]) -> Iterator[Sequence[NewJob]]:
         for part in parts:
-            self._connections.waits_anew(own)
+            self._connections.restart_timeout(own)
             yield part
 
     async def _start_in_callers(self, callers: AsyncConnection[Any], jobs: Sequence[NewJob]) -> list[StartedJob]:
@@ -66,13 +66,15 @@ class AsyncPostgresStarting(AsyncPostgresBase):
                 with mapped_errors():
                     started = await self._start(callers, jobs, in_transaction=apart)
             except JobIdConflictError:
-                if not apart or not await self._make_room(callers, jobs):
+                if not apart or not await self._delete_expired_conflicts(callers, jobs):
                     raise
                 started = await self._start(callers, jobs, in_transaction=apart)
             await self._hint(callers, {Topic.JOBS: sorted({job.type for job in started if not job.existing})})
             return started
 
-    async def _start_on_own(self, jobs: Sequence[NewJob], announcement: Announcement | None) -> list[StartedJob]:
+    async def _start_on_own(
+        self, jobs: Sequence[NewJob], announcement: PiggybackNotification | None
+    ) -> list[StartedJob]:
         in_transaction = needs_transaction(jobs)
         for left in reversed(range(ROUNDS)):
             try:
@@ -82,7 +84,7 @@ class AsyncPostgresStarting(AsyncPostgresBase):
                     return await self._start(own, jobs, in_transaction=in_transaction)
             except JobIdConflictError:
                 async with self._connections.connection() as own:
-                    if not left or not await self._make_room(own, jobs):
+                    if not left or not await self._delete_expired_conflicts(own, jobs):
                         raise
             except StateUnavailableError as error:
                 # Its victim was rolled back, so it can be repeated: the other one has gone on meanwhile.
@@ -91,12 +93,12 @@ class AsyncPostgresStarting(AsyncPostgresBase):
         raise AssertionError("the last round returns or raises")
 
     async def _start_announced(
-        self, own: AsyncConnection[Any], jobs: Sequence[NewJob], announcement: Announcement
+        self, own: AsyncConnection[Any], jobs: Sequence[NewJob], announcement: PiggybackNotification
     ) -> list[StartedJob]:
         written = await insert_announced(own, self._sql, jobs, announcement, self._settings.place)
         return [written[job.id] for job in jobs]
 
-    async def _make_room(self, connection: AsyncConnection[Any], jobs: Sequence[NewJob]) -> bool:
+    async def _delete_expired_conflicts(self, connection: AsyncConnection[Any], jobs: Sequence[NewJob]) -> bool:
         """Whether some of the chosen ids were those of chains that have expired: they are free now."""
         chosen = [job.id for job in jobs if job.id_chosen]
         return bool(chosen and await delete_expired(connection, self._sql, chosen))
@@ -108,43 +110,43 @@ class AsyncPostgresStarting(AsyncPostgresBase):
             written = await insert_jobs(connection, self._sql, self._sql.start_jobs, jobs)
             return [written[job.id] for job in jobs]
         async with async_bounded(connection):
-            starts = Starts(jobs)
+            starts = StartBatch(jobs)
             if starts.first:
-                await fetch(connection, self._sql.take_keys, starts.slots)
-                starts.stood_in(await fetch(connection, self._sql.find_duplicates, starts.keys))
+                await fetch(connection, self._sql.lock_deduplication_keys, starts.slots)
+                starts.record_duplicates(await fetch(connection, self._sql.find_duplicates, starts.keys))
             await self._attach(connection, starts, starts.left())
             await self._write(connection, starts)
             return starts.results()
 
-    async def _write(self, connection: AsyncConnection[Any], starts: Starts) -> None:
+    async def _write(self, connection: AsyncConnection[Any], starts: StartBatch) -> None:
         """Write the starts that nothing stands in for."""
         certain = [job for job in starts.left() if not job.attach]
-        await lock_rows(connection, self._sql, (), certain)
+        await lock_in_order(connection, self._sql, (), certain)
         written = await insert_jobs(connection, self._sql, self._sql.start_jobs, certain)
         for _ in range(_ATTACH_ROUNDS):
             attaching = [job for job in starts.left() if job.id not in written]
             if not attaching:
                 break
             # Somebody else may have been about to write the same id: by now it stands, or was rolled back.
-            written |= await insert_jobs(connection, self._sql, self._sql.start_missing, attaching)
+            written |= await insert_jobs(connection, self._sql, self._sql.start_if_absent, attaching)
             await self._attach(connection, starts, [job for job in attaching if job.id not in written])
         else:
             raise StateError("chains of these ids come and go: they could neither be written nor attached to")
         # Only now is it known which of those need their blockers.
         late = [job for job in starts.left() if job.attach]
-        refuse_each_other(late, written)
-        await lock_rows(connection, self._sql, (), late)
+        reject_batch_blockers(late, written)
+        await lock_in_order(connection, self._sql, (), late)
         waiting = [job for job in starts.left() if job.blockers]
         starts.written(with_status(written, await add_blockers(connection, self._sql, waiting)))
 
-    async def _attach(self, connection: AsyncConnection[Any], starts: Starts, jobs: Sequence[NewJob]) -> None:
+    async def _attach(self, connection: AsyncConnection[Any], starts: StartBatch, jobs: Sequence[NewJob]) -> None:
         """Find the chains that exist already for those who would attach to them."""
         asked = {"ids": [job.id for job in jobs if job.attach]}
         if not asked["ids"]:
             return
-        found = await fetch(connection, self._sql.find_started, asked)
+        found = await fetch(connection, self._sql.find_chains_by_id, asked)
         expired = [row[0] for row in found if row[5]]
         if expired:
             await delete_expired(connection, self._sql, expired)
-            found = await fetch(connection, self._sql.find_started, asked)
-        starts.attached(found)
+            found = await fetch(connection, self._sql.find_chains_by_id, asked)
+        starts.record_existing(found)

@@ -12,9 +12,9 @@ from psycopg.rows import tuple_row
 
 from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
-from queuert.notify.adapter import Announcement
+from queuert.notify.adapter import PiggybackNotification
 from queuert.state.postgres import parameters, rows
-from queuert.state.postgres.attributes import freed_entries
+from queuert.state.postgres.attributes import attribute_rows
 from queuert.state.postgres.finishing import (
     DUE,
     closing_chains,
@@ -24,12 +24,12 @@ from queuert.state.postgres.finishing import (
     written_leases,
 )
 from queuert.state.postgres.management import freed_keys
-from queuert.state.postgres.pooled_connection import AsyncKeptConnection
+from queuert.state.postgres.pooled_connection import AsyncPooledConnection
 from queuert.state.postgres.protocol import (
     NamedStatement,
     Step,
-    async_ask,
-    async_ask_and_tell,
+    async_execute_pair,
+    async_execute_prepared,
     is_plain_connection,
     numbered,
 )
@@ -40,7 +40,7 @@ from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.unreadable import UNREADABLE, rows_one_by_one
 from queuert.state.types import Finish, FinishResult, Lease, NewJob, StartedJob
 
-_AT_ONCE = (0, 1)
+_EAGER_THRESHOLDS = (0, 1)
 
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
@@ -61,7 +61,7 @@ async def fetch(
     (``lenient``), a row that cannot be read does not cost the others: see unreadable.py.
     """
     if isinstance(statement, NamedStatement) and values is not None and _is_quick(connection):
-        return await async_ask(connection, statement, values)
+        return await async_execute_prepared(connection, statement, values)
     async with await _send(connection, statement, values, binary=binary) as cursor:
         try:
             return await cursor.fetchall()
@@ -88,11 +88,11 @@ async def _send(
     return cursor
 
 
-def _is_quick(connection: AsyncConnection[Any]) -> TypeGuard[AsyncKeptConnection]:
+def _is_quick(connection: AsyncConnection[Any]) -> TypeGuard[AsyncPooledConnection]:
     """Whether it is ours, and may prepare a statement before its second execution: cursors count them, we do not."""
     return (
-        isinstance(connection, AsyncKeptConnection)
-        and connection.prepare_threshold in _AT_ONCE
+        isinstance(connection, AsyncPooledConnection)
+        and connection.prepare_threshold in _EAGER_THRESHOLDS
         and is_plain_connection(connection.pgconn)
     )
 
@@ -107,7 +107,7 @@ async def begin_callers_transaction(connection: AsyncConnection[Any]) -> None:
         await fetch(connection, b"SELECT 1")
 
 
-async def lock_rows(
+async def lock_in_order(
     connection: AsyncConnection[Any],
     sql: Statements,
     others: Iterable[str],
@@ -128,7 +128,7 @@ async def lock_rows(
     if not locked:
         return
     asked = parameters.locks(locked, awaited=awaited, closing=closing)
-    found = {row[0] for row in await fetch(connection, sql.lock_rows, asked)}
+    found = {row[0] for row in await fetch(connection, sql.lock_in_order, asked)}
     missing = sorted(awaited - found)
     if missing:
         raise ChainNotFoundError(missing[0])
@@ -150,7 +150,7 @@ async def insert_jobs(
     *,
     awaited: bool = False,
 ) -> dict[str, StartedJob]:
-    """Write the first jobs of new chains by ``start_jobs`` or ``start_missing``; those that were written, by id."""
+    """Write the first jobs of new chains by ``start_jobs`` or ``start_if_absent``; those that were written, by id."""
     written: dict[str, StartedJob] = {}
     for text, values in insertions(sql, statement, jobs, awaited=awaited):
         written |= rows.started_jobs(await fetch(connection, text, values, binary=True))
@@ -158,14 +158,18 @@ async def insert_jobs(
 
 
 async def insert_announced(
-    connection: AsyncConnection[Any], sql: Statements, jobs: Sequence[NewJob], announcement: Announcement, place: Place
+    connection: AsyncConnection[Any],
+    sql: Statements,
+    jobs: Sequence[NewJob],
+    announcement: PiggybackNotification,
+    place: Place,
 ) -> dict[str, StartedJob]:
     """Write the first jobs of new chains outside any transaction; their hint goes along, where it may."""
     written: dict[str, StartedJob] = {}
     for text, values in insertions(sql, sql.start_jobs, jobs):
         if isinstance(text, NamedStatement) and _is_quick(connection) and (hint := announcement.depart(place)):
-            told = Step(sql.named("announce"), {"channel": hint[0], "payload": hint[1]})
-            found, done = await async_ask_and_tell(connection, Step(text, values), told)
+            told = Step(sql.named("notify_after_start"), {"channel": hint[0], "payload": hint[1]})
+            found, done = await async_execute_pair(connection, Step(text, values), told)
             if done:
                 announcement.arrive()
         else:
@@ -175,7 +179,7 @@ async def insert_announced(
 
 
 async def insert_parts(
-    connection: AsyncKeptConnection, sql: Statements, parts: Iterable[Sequence[NewJob]]
+    connection: AsyncPooledConnection, sql: Statements, parts: Iterable[Sequence[NewJob]]
 ) -> list[StartedJob]:
     """Write the first jobs of new chains in one transaction: each part is sent before the next one is made."""
     try:
@@ -190,11 +194,11 @@ async def insert_parts(
 
 
 async def _send_parts(
-    connection: AsyncKeptConnection, pipeline: AsyncPipeline, sql: Statements, parts: Iterable[Sequence[NewJob]]
+    connection: AsyncPooledConnection, pipeline: AsyncPipeline, sql: Statements, parts: Iterable[Sequence[NewJob]]
 ) -> list[StartedJob]:
     """In psycopg's pipeline, whose end waits for all answers and raises what they say."""
     await _send(connection, b"BEGIN")
-    await _send(connection, sql.lock_soon, connection.bounds.parameters())
+    await _send(connection, sql.set_short_lock_timeout, connection.bounds.parameters())
     ids: list[str] = []
     sent = []
     for part in parts:
@@ -216,10 +220,10 @@ async def forget_deleted(connection: AsyncConnection[Any], sql: Statements, dele
     """Remove what jobs had beside their rows: deduplication keys that no chain has any more, entries of attributes."""
     keys = freed_keys(deleted)
     if keys["keys"]:
-        await fetch(connection, sql.forget_keys, keys)
-    entries = freed_entries(deleted)
+        await fetch(connection, sql.delete_keys, keys)
+    entries = attribute_rows(deleted)
     if entries["ids"]:
-        await fetch(connection, sql.forget_attributes, entries)
+        await fetch(connection, sql.delete_attributes, entries)
 
 
 async def finish_and_release(
@@ -230,7 +234,7 @@ async def finish_and_release(
     closing = closing_chains(finishes)
     new = {job.id for job in started_by(finishes)}
     held = {one.job.id for one in finishes}.union(closing)
-    await lock_rows(connection, sql, held, waiting, besides=new, closing=closing)
+    await lock_in_order(connection, sql, held, waiting, besides=new, closing=closing)
     found = await fetch(connection, sql.finish, parameters.finish(finishes, closes_awaited=True))
     written = written_leases(found)
     begun = [one for one in finishes if one.job.lease in written]

@@ -16,20 +16,20 @@ from queuert.state.paging import CLOSED_PORTION
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_claiming import AsyncPostgresClaiming
-from queuert.state.postgres.async_event_log import AsyncPostgresEvents
+from queuert.state.postgres.async_event_log import AsyncPostgresEventLog
 from queuert.state.postgres.async_listing import AsyncPostgresListing
-from queuert.state.postgres.async_management import AsyncPostgresOutside
+from queuert.state.postgres.async_management import AsyncPostgresManagement
 from queuert.state.postgres.async_retention import AsyncPostgresRetention
-from queuert.state.postgres.async_schedules import AsyncPostgresRecurrence
+from queuert.state.postgres.async_schedules import AsyncPostgresSchedules
 from queuert.state.postgres.async_starting import AsyncPostgresStarting
-from queuert.state.postgres.async_statements import fetch, finish_and_release, lock_rows
+from queuert.state.postgres.async_statements import fetch, finish_and_release, lock_in_order
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
-from queuert.state.postgres.async_workers import AsyncPostgresRegistry
+from queuert.state.postgres.async_workers import AsyncPostgresWorkers
 from queuert.state.postgres.bounds import LOCK_SOON, async_bounded
 from queuert.state.postgres.finishing import (
     DUE,
-    are_plain,
-    are_plain_or_failed,
+    all_simple,
+    all_simple_completions,
     closes_only,
     closing_results,
     closing_steps,
@@ -37,8 +37,8 @@ from queuert.state.postgres.finishing import (
     finish_results,
     releases_dependents,
 )
-from queuert.state.postgres.pooled_connection import AsyncKeptConnection
-from queuert.state.postgres.protocol import Step, async_begin
+from queuert.state.postgres.pooled_connection import AsyncPooledConnection
+from queuert.state.postgres.protocol import Step, async_begin_with
 from queuert.state.postgres.rows import LeaseState, Row
 from queuert.state.types import (
     ClaimedJob,
@@ -60,12 +60,12 @@ _FINISH_ROUNDS = 4
 class AsyncPostgresStore(
     AsyncPostgresStarting,
     AsyncPostgresClaiming,
-    AsyncPostgresOutside,
+    AsyncPostgresManagement,
     AsyncPostgresListing,
-    AsyncPostgresRecurrence,
+    AsyncPostgresSchedules,
     AsyncPostgresRetention,
-    AsyncPostgresRegistry,
-    AsyncPostgresEvents,
+    AsyncPostgresWorkers,
+    AsyncPostgresEventLog,
     AsyncPostgresBase,
 ):
     """Jobs in Postgres: see :class:`queuert.state.AsyncStore` for what each operation promises."""
@@ -96,7 +96,7 @@ class AsyncPostgresStore(
         check_endings(finishes)
         results: dict[Lease, FinishResult] = {}
         left = list(finishes)
-        plain = are_plain(left)
+        plain = all_simple_completions(left)
         release_dependents = not plain and any(releases_dependents(one) for one in left)
         for _ in range(_FINISH_ROUNDS):
             if not left:
@@ -112,8 +112,8 @@ class AsyncPostgresStore(
                     if len(found) == len(left):
                         return [FinishResult(one.job.id) for one in finishes]
                     results |= completed(left, found)
-                elif are_plain_or_failed(left):
-                    found = await fetch(connection, self._sql.named("end_plain"), parameters.end_plain(left))
+                elif all_simple(left):
+                    found = await fetch(connection, self._sql.named("finish_simple"), parameters.finish_simple(left))
                     results |= finish_results(left, found)
                 else:
                     found = await fetch(
@@ -128,7 +128,7 @@ class AsyncPostgresStore(
         return [results[one.job.lease] for one in finishes]
 
     async def _release_round(
-        self, connection: AsyncKeptConnection, finishes: Sequence[Finish], *, wait: bool
+        self, connection: AsyncPooledConnection, finishes: Sequence[Finish], *, wait: bool
     ) -> dict[Lease, FinishResult]:
         if not finishes:
             return {}
@@ -146,10 +146,10 @@ class AsyncPostgresStore(
             held = await self._settle(connection, finishes, results)
             return results | {one.job.lease: FinishResult(one.job.id, pending=True) for one in held}
 
-    async def _exchanged(self, connection: AsyncKeptConnection, steps: Sequence[Step]) -> list[PGresult]:
+    async def _exchanged(self, connection: AsyncPooledConnection, steps: Sequence[Step]) -> list[PGresult]:
         """A transaction in one round trip: while it waits for the client, others wait for its locks."""
         try:
-            return await async_begin(connection, steps, prepare=self._connections.prepares)
+            return await async_begin_with(connection, steps, prepare=self._connections.prepares)
         except Error:
             with suppress(Error):
                 await connection.rollback()
@@ -201,14 +201,14 @@ class AsyncPostgresStore(
         job_id, chain_id, token = row[0], row[2], row[6]
         try:
             async with async_bounded(connection, lock=LOCK_SOON):
-                await lock_rows(connection, self._sql, [job_id, chain_id], (), closing=[chain_id])
+                await lock_in_order(connection, self._sql, [job_id, chain_id], (), closing=[chain_id])
                 if not await fetch(connection, self._sql.fail_expired, {"ids": [job_id], "tokens": [token]}):
                     return []
                 released = await fetch(connection, self._sql.unblock, parameters.closed_chains([chain_id]))
         except LockNotAvailable:
             return []
         job = rows.reaped_job(row, status=JobStatus.FAILED)
-        return [rows.with_readied(job, tuple(sorted({one[0] for one in released if one[1] in DUE})))]
+        return [rows.with_due_types(job, tuple(sorted({one[0] for one in released if one[1] in DUE})))]
 
     # --- look ---------------------------------------------------------------------------------------------------------
 

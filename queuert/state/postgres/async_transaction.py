@@ -17,14 +17,14 @@ from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.answer_timeout import cut
 from queuert.state.postgres.async_statements import fetch, finish_and_release
 from queuert.state.postgres.errors import BROKEN, mapped
-from queuert.state.postgres.finishing import are_plain, completed, is_plain
+from queuert.state.postgres.finishing import all_simple_completions, completed, is_simple_completion
 from queuert.state.postgres.pool import AsyncConnections
-from queuert.state.postgres.pooled_connection import AsyncKeptConnection
+from queuert.state.postgres.pooled_connection import AsyncPooledConnection
 from queuert.state.postgres.protocol import (
     COMMIT,
     Step,
-    async_begin,
-    async_exchange,
+    async_begin_with,
+    async_execute_pipeline,
     is_plain_connection,
     text_rows,
 )
@@ -50,14 +50,14 @@ class AsyncPostgresTransaction:
         self._connections = connections
         self._sql = sql
         self._job = job
-        self._borrowed: AbstractAsyncContextManager[AsyncKeptConnection] | None = None
-        self._connection: AsyncKeptConnection | None = None
+        self._borrowed: AbstractAsyncContextManager[AsyncPooledConnection] | None = None
+        self._connection: AsyncPooledConnection | None = None
         self._has_dependents = True
         self._written = False
         self._committed = False
 
     @property
-    def connection(self) -> AsyncKeptConnection:
+    def connection(self) -> AsyncPooledConnection:
         """psycopg's connection, inside the transaction."""
         if self._connection is None:
             raise RuntimeError("the transaction has not begun")
@@ -92,7 +92,7 @@ class AsyncPostgresTransaction:
 
         Nobody but the caller in this very transaction, which the lean statement finds out.
         """
-        if are_plain([finish]):
+        if all_simple_completions([finish]):
             found = await fetch(self.connection, self._sql.complete, parameters.complete([finish]))
             if found:
                 return completed([finish], found)
@@ -102,9 +102,9 @@ class AsyncPostgresTransaction:
         """Whether nothing can be in the way of a plain completion: no dependents of this transaction's own making."""
         connection = self.connection
         return (
-            is_plain(finish)
+            is_simple_completion(finish)
             and not self._has_dependents
-            and not connection.outsiders
+            and not connection.used_by_client
             and connection.info.transaction_status is TransactionStatus.INTRANS
             and is_plain_connection(connection.pgconn)
         )
@@ -114,7 +114,7 @@ class AsyncPostgresTransaction:
         asked = {"id": job.id, "token": job.token, "output": finish.output}
         try:
             with self._connections.watched(self.connection):
-                await self._exchange(Step(self._sql.named("complete_held"), asked), Step(COMMIT, {}))
+                await self._exchange(Step(self._sql.named("complete_and_commit"), asked), Step(COMMIT, {}))
         except errors.DivisionByZero:
             # The statement divides by the number of rows that it wrote.
             raise LeaseLostError(job.id, AbortReason.TAKEN_BY_ANOTHER_WORKER) from None
@@ -135,7 +135,7 @@ class AsyncPostgresTransaction:
     # --- the block ----------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        borrowed = self._connections.bare_connection()
+        borrowed = self._connections.raw_connection()
         self._connection = await borrowed.__aenter__()
         try:
             with self._connections.limited(self._connection):
@@ -150,7 +150,7 @@ class AsyncPostgresTransaction:
             raise
         self._borrowed = borrowed
         self._connection.held = True
-        self._connection.outsiders = False
+        self._connection.used_by_client = False
         return self
 
     async def _begin(self) -> None:
@@ -159,7 +159,7 @@ class AsyncPostgresTransaction:
         idle = str(max(1000, round(self._job.lease_seconds * 1000)))
         asked = {"id": lease.job_id, "root": self._job.chain_id, "idle": idle}
         steps = [Step(self._sql.named("hold"), asked)]
-        [held] = await async_begin(self.connection, steps, prepare=self._connections.prepares)
+        [held] = await async_begin_with(self.connection, steps, prepare=self._connections.prepares)
         row = {row[0]: row for row in text_rows(held)}.get(lease.job_id)
         if row is None or row[1] != lease.token or row[2] != "t":
             raise LeaseLostError(lease.job_id, await self._reason())
@@ -167,7 +167,7 @@ class AsyncPostgresTransaction:
         self._has_dependents = row[3] != "f"
 
     async def _exchange(self, *steps: Step) -> list[Any]:
-        return await async_exchange(self.connection, steps, prepare=self._connections.prepares)
+        return await async_execute_pipeline(self.connection, steps, prepare=self._connections.prepares)
 
     async def _reason(self) -> AbortReason:
         found = await fetch(self.connection, self._sql.lease_states, {"ids": [self._job.id]})

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from queuert.state.postgres import workers
 from queuert.state.postgres.async_base import AsyncPostgresBase
-from queuert.workers import WorkerBeat, WorkerRecord
+from queuert.workers import WorkerHeartbeat, WorkerRecord
 
 
-class AsyncPostgresRegistry(AsyncPostgresBase):
+class AsyncPostgresWorkers(AsyncPostgresBase):
     """The worker registry."""
 
-    async def beat_worker(self, beat: WorkerBeat, ttl: float) -> None:
+    async def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
         """Note that a worker is alive, and what it is at."""
-        [(others_are_over,)] = await self._fetch(self._sql.beat_worker, workers.beat(beat, ttl))
+        [(others_are_over,)] = await self._fetch(self._sql.record_heartbeat, workers.beat(beat, ttl))
         if others_are_over:
-            await self._fetch(self._sql.sweep_workers)
+            await self._fetch(self._sql.delete_stale_workers)
 
-    async def forget_worker(self, worker_id: str) -> None:
+    async def remove_worker(self, worker_id: str) -> None:
         """Forget a worker that has stopped."""
-        await self._fetch(self._sql.forget_worker, {"id": worker_id})
+        await self._fetch(self._sql.remove_worker, {"id": worker_id})
 
     async def list_workers(self) -> list[WorkerRecord]:
         """The workers whose last beat is not older than its ttl, the longest running first."""

@@ -16,7 +16,7 @@ _MIRRORED = {b"<=": b">=", b"> (": b"< (", b"ASC": b"DESC", b"DESC": b"ASC", b"%
 
 
 @cache
-def indexing(index: bytes, start: bytes) -> bytes:
+def with_attribute_index(index: bytes, start: bytes) -> bytes:
     """A statement that starts chains, such as ``start_jobs``, and writes the entries of their attributes."""
     _, _, rest = index.partition(b"entry AS (\n")
     entry, _, _ = rest.partition(b"\n)\nSELECT")
@@ -25,13 +25,13 @@ def indexing(index: bytes, start: bytes) -> bytes:
 
 
 @cache
-def leaping(statement: bytes, oldest_first: bool) -> bytes:
+def reverse_order(statement: bytes, oldest_first: bool) -> bytes:
     """``list_chains_by_attributes`` in the order asked for. It is written newest first."""
     return _DIRECTED.sub(lambda found: _MIRRORED[found[0]], statement) if oldest_first else statement
 
 
-def freed_entries(rows: Iterable[Row]) -> Parameters:
-    """Parameters of ``forget_attributes``, from the rows of ``delete`` and ``retire``."""
+def attribute_rows(rows: Iterable[Row]) -> Parameters:
+    """Parameters of ``delete_attributes``, from the rows of ``delete`` and ``retire``."""
     entries = [
         (name, value, row[5], row[0]) for row in rows if row[6] for name, value in pairs_of(attributes_of(row[6]))
     ]

@@ -47,7 +47,7 @@ class Bounds:
         return _BEGIN + f"SELECT {idle}, {wait.format(setting)}".encode()
 
     def parameters(self, lock: float | None = None) -> dict[str, str | None]:
-        """Parameters of ``lock_soon``: the same, where BEGIN goes by itself."""
+        """Parameters of ``set_short_lock_timeout``: the same, where BEGIN goes by itself."""
         return {"lock": None if lock is None else milliseconds(lock), "idle": milliseconds(self.idle)}
 
 

@@ -146,7 +146,7 @@ def make_stage(session: BulkSession, write_id: str) -> str:
     name = _PREFIX + uuid.uuid4().hex
     with session.transaction() as connection:
         connection.execute(staged(session.sql.bulk_make_stage, name))
-        connection.execute(session.sql.bulk_note_stage, {"name": name, "write_id": write_id})
+        connection.execute(session.sql.bulk_record_stage, {"name": name, "write_id": write_id})
     return name
 
 

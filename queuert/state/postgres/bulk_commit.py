@@ -40,15 +40,15 @@ class StagedRowsMissing(Exception):
         super().__init__(f"{found} rows are staged, and tasks told of {expected}")
 
 
-class _Overtaken(Exception):
+class _IdTakenConcurrently(Exception):
     """An id was taken after the staged rows were looked through: a row may have been dropped for one that is no job."""
 
 
-class FenceBroken(Exception):
+class FenceLost(Exception):
     """The attempt that the write belongs to does not hold its job any more."""
 
 
-class WriteTaken(Exception):
+class WriteIdConflict(Exception):
     """The write's id is that of another write; the message says of which."""
 
 
@@ -132,7 +132,7 @@ def find_write(session: BulkSession, write_id: str, type: str) -> BulkResult | N
     """What a bulk write of this id has done, if it was committed.
 
     Raises:
-        WriteTaken: it was of another job type.
+        WriteIdConflict: it was of another job type.
     """
     with session.transaction() as connection:
         return _written(session, connection, write_id, type)
@@ -141,7 +141,7 @@ def find_write(session: BulkSession, write_id: str, type: str) -> BulkResult | N
 def _written(session: BulkSession, connection: Connection[Any], write_id: str, type: str) -> BulkResult | None:
     for known, rows, started, rejected, files in fetch(connection, session.sql.bulk_find_write, {"write_id": write_id}):
         if known != type:
-            raise WriteTaken(f"the write {write_id!r} was one of job type {known!r}")
+            raise WriteIdConflict(f"the write {write_id!r} was one of job type {known!r}")
         return BulkResult(rows, started, rejected, tuple(files), repeated=True)
     return None
 
@@ -152,9 +152,9 @@ def commit_write(
     """Make jobs of the rows in a bulk write's staging table, unless a write of this id was committed before.
 
     Raises:
-        WriteTaken: that one was of another job type.
+        WriteIdConflict: that one was of another job type.
         StagedRowsMissing: rows are gone; nothing was written.
-        FenceBroken: the attempt has lost its job; nothing was written.
+        FenceLost: the attempt has lost its job; nothing was written.
         JobIdConflictError: ids exist already, or are repeated; nothing was written.
         ChainNotFoundError: a chain that a row is to wait for does not exist; nothing was written.
         StateUnavailableError: the database could not be reached, after some rounds. Whether the last one was committed
@@ -164,31 +164,31 @@ def commit_write(
 
     def once() -> BulkResult:
         with session.transaction() as connection:
-            if not fetch(connection, session.sql.bulk_note_write, {**start.parameters(), **noted}):
+            if not fetch(connection, session.sql.bulk_record_write, {**start.parameters(), **noted}):
                 found = _written(session, connection, start.write_id, start.type)
                 assert found is not None
                 return found
             started = start_staged(session, connection, stage, start)
-            connection.execute(session.sql.bulk_note_started, {"started": started, "write_id": start.write_id})
+            connection.execute(session.sql.bulk_record_started, {"started": started, "write_id": start.write_id})
             finish(session, connection, start, started)
         return BulkResult(start.rows, started, rejected, tuple(reject_files))
 
-    return in_rounds(session, stage, start, once)
+    return with_retries(session, stage, start, once)
 
 
-def in_rounds(session: BulkSession, stage: str, start: BulkStart, once: Callable[[], T]) -> T:
+def with_retries(session: BulkSession, stage: str, start: BulkStart, once: Callable[[], T]) -> T:
     """Run a transaction, again after deadlocks, and once more after expired chains have made room for its ids."""
     if start.skip_existing:
-        _make_room(session, stage, start)
+        _delete_expired_conflicts(session, stage, start)
     for left in reversed(range(_ROUNDS)):
         try:
             return once()
         except JobIdConflictError as error:
-            if not _make_room(session, stage, start):
+            if not _delete_expired_conflicts(session, stage, start):
                 raise _conflict(session, stage, start) or error from None
             if not left:
                 raise
-        except _Overtaken:
+        except _IdTakenConcurrently:
             if not left:
                 raise StateUnavailableError("others keep taking ids of this write: write again") from None
         except StateUnavailableError as error:
@@ -198,7 +198,7 @@ def in_rounds(session: BulkSession, stage: str, start: BulkStart, once: Callable
     raise AssertionError("the last round returns or raises")
 
 
-def _make_room(session: BulkSession, stage: str, start: BulkStart) -> bool:
+def _delete_expired_conflicts(session: BulkSession, stage: str, start: BulkStart) -> bool:
     """Delete expired chains that have ids of staged rows; whether some went."""
     if not start.has_ids:
         return False
@@ -237,13 +237,13 @@ def start_staged(session: BulkSession, connection: Connection[Any], stage: str, 
     awaited = _lock_awaited(session, connection, stage, values) if start.has_blockers else False
     conflict = "ON CONFLICT (id) DO NOTHING" if start.skip_existing else ""
     insert = staged(sql.bulk_start, stage, conflict=conflict)
-    [(level,)] = fetch(connection, sql.bulk_level, values)
+    [(level,)] = fetch(connection, sql.bulk_event_level, values)
     if level == "all":
-        [(started,)] = fetch(connection, staged(sql.bulk_start_noted, stage, insert=insert.decode()), values)
+        [(started,)] = fetch(connection, staged(sql.bulk_start_recorded, stage, insert=insert.decode()), values)
     else:
         started = connection.execute(insert, values).rowcount
     if start.has_keys and started < left:
-        raise _Overtaken
+        raise _IdTakenConcurrently
     if awaited:
         waiting = fetch(connection, staged(sql.bulk_waiting, stage), values)
         for first in range(0, len(waiting), _BLOCKED_AT_ONCE):
@@ -261,7 +261,7 @@ def _drop_unwanted(
     """
     sql, passes_over = session.sql, start.skip_existing and start.has_ids
     if start.has_keys:
-        connection.execute(staged(sql.bulk_take_keys, stage), values)
+        connection.execute(staged(sql.bulk_lock_keys, stage), values)
     steps = (
         (passes_over, sql.bulk_drop_repeated),
         (passes_over and (start.has_keys or start.has_blockers), sql.bulk_drop_existing),
@@ -272,11 +272,11 @@ def _drop_unwanted(
 
 def _lock_awaited(session: BulkSession, connection: Connection[Any], stage: str, values: dict[str, Any]) -> bool:
     """Lock the chains that rows will wait for, as a client's start does; whether there are any."""
-    awaited = [row[0] for row in fetch(connection, staged(session.sql.bulk_awaited, stage), values)]
+    awaited = [row[0] for row in fetch(connection, staged(session.sql.bulk_blockers, stage), values)]
     if not awaited:
         return False
     asked: dict[str, list[str]] = {"rows": awaited, "awaited": awaited, "closing": []}
-    found = {row[0] for row in fetch(connection, session.sql.lock_rows, asked)}
+    found = {row[0] for row in fetch(connection, session.sql.lock_in_order, asked)}
     missing = sorted(set(awaited) - found)
     if missing:
         raise ChainNotFoundError(missing[0])
@@ -289,20 +289,20 @@ def finish(session: BulkSession, connection: Connection[Any], start: BulkStart, 
         texts = encoding.encode(frozenset({start.type}))
         channel = f"{session.settings.schema}_{Topic.JOBS.value}"
         connection.execute(session.sql.notify, {"channel": channel, "payloads": texts})
-    hold_fence(session, connection, start)
+    lock_fence(session, connection, start)
 
 
-def hold_fence(session: BulkSession, connection: Connection[Any], start: BulkStart) -> None:
+def lock_fence(session: BulkSession, connection: Connection[Any], start: BulkStart) -> None:
     """Let nobody take the fence's job from its attempt before the transaction ends.
 
     Raises:
-        FenceBroken: somebody has.
+        FenceLost: somebody has.
     """
     if start.fence is None:
         return
     job_id, attempt, token = start.fence
-    if not fetch(connection, session.sql.bulk_hold_fence, {"job_id": job_id, "attempt": attempt, "token": token}):
-        raise FenceBroken(f"attempt {attempt} no longer holds job {job_id!r}")
+    if not fetch(connection, session.sql.bulk_lock_fence, {"job_id": job_id, "attempt": attempt, "token": token}):
+        raise FenceLost(f"attempt {attempt} no longer holds job {job_id!r}")
 
 
 def is_broken(error: BaseException) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from psycopg import Connection
 
 from queuert.state.postgres.bulk import STREAM_STAGE, BulkSession
-from queuert.state.postgres.bulk_commit import BulkStart, WriteTaken, finish, in_rounds, start_staged
+from queuert.state.postgres.bulk_commit import BulkStart, WriteIdConflict, finish, start_staged, with_retries
 from queuert.state.postgres.sync_statements import fetch
 
 
@@ -56,7 +56,7 @@ def commit_batch(
     What is staged for the sink up to this batch is removed in any case.
 
     Raises:
-        WriteTaken: another query has written to this sink.
+        WriteIdConflict: another query has written to this sink.
         And all that ``commit_write`` raises; nothing was written then.
     """
     asked = {"sink": sink, "query": query, "batch": batch}
@@ -65,7 +65,7 @@ def commit_batch(
     def once() -> LastBatch | None:
         known = None
         with session.transaction() as connection:
-            if fetch(connection, session.sql.stream_note_batch, noted):
+            if fetch(connection, session.sql.stream_record_batch, noted):
                 started = start_staged(session, connection, STREAM_STAGE, start)
                 finish(session, connection, start, started)
             else:
@@ -75,12 +75,12 @@ def commit_batch(
             connection.execute(session.sql.stream_forget_staged, asked)
         return known
 
-    return in_rounds(session, STREAM_STAGE, start, once)
+    return with_retries(session, STREAM_STAGE, start, once)
 
 
 def _check_query(known: str, asked: dict[str, object]) -> None:
     if known != asked["query"]:
-        raise WriteTaken(
+        raise WriteIdConflict(
             f"the sink {asked['sink']!r} was written by query {known}, and this is {asked['query']}: its batches are "
             "numbered anew, and would be taken for those that were committed. Give it a sinkId of its own"
         )

@@ -31,7 +31,7 @@ _SHARE = 20
 """A look at the head takes place after so many times its own length."""
 
 
-class HeadBounds:
+class ClaimCursors:
     """The places of one store, for every job type.
 
     Each store keeps its own, since a wrong one does no more harm than to find a job later.

@@ -91,7 +91,7 @@ def _event(row: Row, log: LogState) -> JobEvent:
 
 
 def log(levels: Sequence[Row], days: Sequence[Row]) -> EventLog:
-    """The log as it is, from the rows of ``event_levels`` and ``event_days``."""
+    """The log as it is, from the rows of ``event_levels`` and ``list_partitions``."""
     [(level, keep_days)] = [row[1:] for row in levels if row[0] is None]
     return EventLog(
         level=EventLevel(level),
@@ -154,7 +154,7 @@ class Step:
 
 
 def next_step(days: Sequence[Row], besides: Container[date]) -> Step | None:
-    """What is to be done next, from the rows of ``event_days``; nothing about the days that are left out."""
+    """What is to be done next, from the rows of ``list_partitions``; nothing about the days that are left out."""
     for _, day, _, filled, old, missing in days:
         if day is None or day in besides:
             continue

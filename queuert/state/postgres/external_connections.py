@@ -15,7 +15,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 from queuert.errors import UnsupportedConnectionError
 from queuert.state.postgres.bounds import async_bounded, sync_bounded
 from queuert.state.postgres.errors import mapped_errors
-from queuert.state.postgres.pooled_connection import AsyncKeptConnection, KeptConnection
+from queuert.state.postgres.pooled_connection import AsyncPooledConnection, PooledConnection
 
 _SYNC_TAKES = (
     "a psycopg.Connection, its cursor, a psycopg_pool.ConnectionPool, an SQLAlchemy Connection or Session on "
@@ -80,8 +80,8 @@ async def async_callers_connection(given: Any) -> AsyncIterator[AsyncConnection[
 
 def _tell_block(connection: Any) -> None:
     """A block of an attempt whose connection this is must know that more was written than the handler's own rows."""
-    if isinstance(connection, AsyncKeptConnection | KeptConnection):
-        connection.outsiders = True
+    if isinstance(connection, AsyncPooledConnection | PooledConnection):
+        connection.used_by_client = True
 
 
 # --- what is inside --------------------------------------------------------------------------------------------------

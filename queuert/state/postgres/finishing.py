@@ -40,12 +40,12 @@ _PLAIN_CHARACTERS = 8 * 1024 * 1024
 """What the outputs of plain completions may be long together: a JSON object of Postgres has a limit of 256 MB."""
 
 
-def is_plain(finish: Finish) -> bool:
+def is_simple_completion(finish: Finish) -> bool:
     """Whether this ending is a completion that needs nothing but its own row, as far as the claim knew."""
     return finish.kind is FinishKind.COMPLETE and _closes_alone(finish)
 
 
-def is_plain_failure(finish: Finish) -> bool:
+def is_simple_failure(finish: Finish) -> bool:
     """Whether this ending is a failure that needs nothing but its own row, as far as the claim knew."""
     return finish.kind is FinishKind.RETRY or (finish.kind is FinishKind.FAIL and _closes_alone(finish))
 
@@ -55,14 +55,14 @@ def _closes_alone(finish: Finish) -> bool:
     return job.chain_index == 0 and not job.has_dependents and finish.result_ttl is None
 
 
-def are_plain(finishes: Sequence[Finish]) -> bool:
+def all_simple_completions(finishes: Sequence[Finish]) -> bool:
     """Whether the leanest statement will do for all of these: nothing but completions."""
-    return all(map(is_plain, finishes)) and _fit(finishes)
+    return all(map(is_simple_completion, finishes)) and _fit(finishes)
 
 
-def are_plain_or_failed(finishes: Sequence[Finish]) -> bool:
+def all_simple(finishes: Sequence[Finish]) -> bool:
     """Whether the lean statement will do that knows failures as well. Their errors are of bounded length."""
-    return all(is_plain(one) or is_plain_failure(one) for one in finishes) and _fit(finishes)
+    return all(is_simple_completion(one) or is_simple_failure(one) for one in finishes) and _fit(finishes)
 
 
 def _fit(finishes: Sequence[Finish]) -> bool:
@@ -111,10 +111,10 @@ def finish_results(
     for one in finishes:
         lease = one.job.lease
         if lease in written:
-            results[lease] = FinishResult(lease.job_id, readied=_readied(one, written[lease], blocked))
+            results[lease] = FinishResult(lease.job_id, due_types=_due_types(one, written[lease], blocked))
     if results and released:
         last = next(reversed(results))
-        results[last] = FinishResult(last.job_id, readied=(*results[last].readied, *sorted(set(released))))
+        results[last] = FinishResult(last.job_id, due_types=(*results[last].due_types, *sorted(set(released))))
     return results
 
 
@@ -123,7 +123,7 @@ def written_leases(found: Sequence[Row]) -> dict[Lease, str]:
     return {Lease(row[0], row[1]): row[2] for row in found}
 
 
-def _readied(finish: Finish, status: str, blocked: Container[str]) -> tuple[str, ...]:
+def _due_types(finish: Finish, status: str, blocked: Container[str]) -> tuple[str, ...]:
     if finish.continuation is not None:
         return () if finish.continuation.id in blocked else (finish.continuation.type,)
     return (finish.job.type,) if status in DUE and finish.job.id not in blocked else ()
@@ -139,8 +139,8 @@ def closing_steps(sql: Statements, finishes: Sequence[Finish], bounds: Bounds, *
     closing = closing_chains(finishes)
     held = {one.job.id for one in finishes}.union(closing)
     return [
-        Step(sql.named("lock_soon"), bounds.parameters(None if wait else LOCK_SOON)),
-        Step(sql.named("lock_rows"), parameters.locks(held, closing=closing)),
+        Step(sql.named("set_short_lock_timeout"), bounds.parameters(None if wait else LOCK_SOON)),
+        Step(sql.named("lock_in_order"), parameters.locks(held, closing=closing)),
         Step(sql.named("finish"), parameters.finish(finishes, closes_awaited=True)),
         Step(sql.named("unblock"), parameters.closed_chains(closing)),
         Step(COMMIT, {}),

@@ -19,7 +19,7 @@ from queuert.state.postgres import retention
 from queuert.state.postgres.bulk import BulkSession
 from queuert.state.postgres.errors import was_deadlock
 from queuert.state.postgres.event_cursors import check_owner
-from queuert.state.postgres.retention import Doomed
+from queuert.state.postgres.retention import PruneCandidate
 from queuert.state.postgres.sync_retention import retire
 from queuert.state.postgres.sync_statements import fetch
 
@@ -133,7 +133,7 @@ def delete_archived(session: BulkSession, chains: Sequence[ArchivedChain], *, wa
 
 
 def _delete(session: BulkSession, chains: Sequence[ArchivedChain], wait: bool) -> list[str]:
-    doomed = [Doomed(one.id, one.closed_at, one.expires_at) for one in chains]
+    doomed = [PruneCandidate(one.id, one.closed_at, one.expires_at) for one in chains]
     with session.transaction() as connection:
         rows = retire(connection, session.sql, doomed, wait=wait)
         deleted = Counter(row[1] for row in rows)
@@ -154,4 +154,4 @@ def kept_chains(session: BulkSession, chains: Sequence[ArchivedChain]) -> dict[s
         "expires": [one.expires_at for one in chains],
     }
     with session.transaction() as connection:
-        return dict(fetch(connection, session.sql.history_kept, asked))
+        return dict(fetch(connection, session.sql.history_retained, asked))

@@ -47,8 +47,10 @@ def promote(request: ClaimRequest) -> Parameters:
     return {"types": list(limits_of(request)), "limit": max(_AT_LEAST, request.limit)}
 
 
-def admit(request: ClaimRequest, limit: int, cursors: Mapping[str, str], passed_over: Sequence[str]) -> Parameters:
-    """Parameters of ``admit``; beyond a rank, if the request says so."""
+def select_admissible(
+    request: ClaimRequest, limit: int, cursors: Mapping[str, str], passed_over: Sequence[str]
+) -> Parameters:
+    """Parameters of ``select_admissible``; beyond a rank, if the request says so."""
     limits = limits_of(request)
     rates = [one.rate for one in limits.values()]
     return {
@@ -68,7 +70,7 @@ def admit(request: ClaimRequest, limit: int, cursors: Mapping[str, str], passed_
 
 
 def admission(rows: Sequence[Row]) -> Admission:
-    """The rows of ``admit``."""
+    """The rows of ``select_admissible``."""
     return Admission(
         ids=[row[0] for row in rows if row[0] is not None],
         others=sum(row[0] is None and row[1] is None for row in rows),
@@ -97,7 +99,7 @@ def input_size(found: Sequence[Row]) -> int:
 
 
 def forget(request: ClaimRequest) -> Parameters:
-    """Parameters of ``forget_starts``; no types, if none has a rate."""
+    """Parameters of ``prune_rate_window``; no types, if none has a rate."""
     windows = {type: one.rate.seconds for type, one in limits_of(request).items() if one.rate is not None}
     most = max(_AT_LEAST, 2 * request.limit)
     return {"types": list(windows), "windows": list(windows.values()), "limits": [most] * len(windows)}

@@ -157,7 +157,7 @@ def by_index(chain_id: str, page: PageRequest) -> Parameters:
 
 
 def by_id(chain_id: str, page: PageRequest) -> Parameters:
-    """Parameters of ``list_blocked_jobs``.
+    """Parameters of ``list_dependents``.
 
     Raises:
         InvalidCursorError: the cursor is not one of its.
@@ -185,5 +185,5 @@ def chain_jobs(found: Sequence[Row], limit: int) -> Page[Job]:
 
 
 def blocked_jobs(found: Sequence[Row], limit: int) -> Page[Job]:
-    """The page that rows of ``list_blocked_jobs`` make."""
+    """The page that rows of ``list_dependents`` make."""
     return page_of(((one, Position("", one.id)) for one in map(rows.job, found)), limit)

@@ -14,14 +14,14 @@ from queuert.jobs import ChainStatus, JobStatus
 from queuert.state.postgres.finishing import DUE
 from queuert.state.postgres.parameters import Parameters, array, new_job, quoted
 from queuert.state.postgres.rows import Row
-from queuert.state.types import DeleteResult, Intervention, NewJob, OutsideCompletion, TriggeredJob
+from queuert.state.types import ChainUpdate, DeleteResult, NewJob, TriggeredJob, WorkerlessCompletion
 
 FAILED_OR_CANCELLED = frozenset({ChainStatus.FAILED, ChainStatus.CANCELLED})
 """How a chain stands that can be retried."""
 
 
 @dataclass(frozen=True, slots=True)
-class MetChain:
+class LockedChain:
     """A chain as it stands under its lock."""
 
     id: str
@@ -31,9 +31,9 @@ class MetChain:
     tail_type: str
     tail_status: JobStatus
 
-    def intervention(self, *, status: ChainStatus | None = None, readied: tuple[str, ...] = ()) -> Intervention:
+    def intervention(self, *, status: ChainStatus | None = None, due_types: tuple[str, ...] = ()) -> ChainUpdate:
         """What became of it: written, if it has a new status or has gone on; ``status`` None says that nothing was."""
-        return Intervention(
+        return ChainUpdate(
             chain_id=self.id,
             chain_type=self.type,
             status=self.status if status is None else status,
@@ -41,11 +41,11 @@ class MetChain:
             job_type=self.tail_type,
             met=self.tail_status,
             written=status is not None,
-            readied=readied,
+            due_types=due_types,
         )
 
 
-def met_chains(rows: Iterable[Row]) -> dict[str, MetChain]:
+def met_chains(rows: Iterable[Row]) -> dict[str, LockedChain]:
     """The chains among the rows of ``lock_chains``, each with the last job that was locked with it."""
     roots: dict[str, Row] = {}
     tails: dict[str, Row] = {}
@@ -56,12 +56,12 @@ def met_chains(rows: Iterable[Row]) -> dict[str, MetChain]:
         if chain_id not in tails or tails[chain_id][2] < index:
             tails[chain_id] = row
     return {
-        id: MetChain(id, root[4], ChainStatus(root[5]), tails[id][0], tails[id][3], JobStatus(tails[id][6]))
+        id: LockedChain(id, root[4], ChainStatus(root[5]), tails[id][0], tails[id][3], JobStatus(tails[id][6]))
         for id, root in roots.items()
     }
 
 
-def all_found(ids: Sequence[str], met: Mapping[str, MetChain]) -> dict[str, MetChain]:
+def all_found(ids: Sequence[str], met: Mapping[str, LockedChain]) -> dict[str, LockedChain]:
     """The chains of these ids, in this order, each once.
 
     Raises:
@@ -73,18 +73,18 @@ def all_found(ids: Sequence[str], met: Mapping[str, MetChain]) -> dict[str, MetC
     return {id: met[id] for id in ids}
 
 
-def completion_blockers(completions: Sequence[OutsideCompletion]) -> list[NewJob]:
+def completion_blockers(completions: Sequence[WorkerlessCompletion]) -> list[NewJob]:
     """The continuations that are to wait for chains."""
     following = (one.continuation for one in completions)
     return [job for job in following if job is not None and job.blockers]
 
 
-def can_complete(completion: OutsideCompletion, chain: MetChain) -> bool:
+def can_complete(completion: WorkerlessCompletion, chain: LockedChain) -> bool:
     """Whether the chain is open, and still at the job that the caller saw."""
     return chain.status is ChainStatus.OPEN and chain.tail_id == completion.tail_id
 
 
-def completions(asked: Sequence[OutsideCompletion]) -> Parameters:
+def completions(asked: Sequence[WorkerlessCompletion]) -> Parameters:
     """Parameters of ``complete_outside``."""
     rows = (
         f'{{"id":{quoted(one.tail_id)},"output":{one.output or "null"},'
@@ -96,24 +96,27 @@ def completions(asked: Sequence[OutsideCompletion]) -> Parameters:
 
 
 def completed(
-    asked: Sequence[OutsideCompletion], met: Mapping[str, MetChain], blocked: frozenset[str], released: Sequence[Row]
-) -> list[Intervention]:
+    asked: Sequence[WorkerlessCompletion],
+    met: Mapping[str, LockedChain],
+    blocked: frozenset[str],
+    released: Sequence[Row],
+) -> list[ChainUpdate]:
     """The results of completions that were written; ``blocked`` are the continuations that must wait."""
     results = []
     for one in asked:
         following = one.continuation
-        readied = (following.type,) if following is not None and following.id not in blocked else ()
+        due_types = (following.type,) if following is not None and following.id not in blocked else ()
         status = ChainStatus.COMPLETED if following is None else ChainStatus.OPEN
-        results.append(met[one.chain_id].intervention(status=status, readied=readied))
+        results.append(met[one.chain_id].intervention(status=status, due_types=due_types))
     return with_released(results, released)
 
 
-def with_released(results: list[Intervention], released: Sequence[Row]) -> list[Intervention]:
+def with_released(results: list[ChainUpdate], released: Sequence[Row]) -> list[ChainUpdate]:
     """The same, and the last one that was written names the types of the jobs that ``unblock`` made due."""
     types = tuple(sorted({row[0] for row in released if row[1] in DUE}))
     if types:
         last = max(place for place, one in enumerate(results) if one.written)
-        results[last] = replace(results[last], readied=results[last].readied + types)
+        results[last] = replace(results[last], due_types=results[last].due_types + types)
     return results
 
 
@@ -142,12 +145,12 @@ def deleted(asked: Sequence[str], rows: Sequence[Row]) -> DeleteResult:
 
 
 def freed_keys(rows: Iterable[Row]) -> Parameters:
-    """Parameters of ``forget_keys``, from the rows of ``delete``."""
+    """Parameters of ``delete_keys``, from the rows of ``delete``."""
     keys = sorted({(row[3], row[4]) for row in rows if row[4] is not None})
     return {"types": [type for type, _ in keys], "keys": [key for _, key in keys]}
 
 
-def for_each(ids: Sequence[str], results: Sequence[Intervention]) -> list[Intervention]:
+def for_each(ids: Sequence[str], results: Sequence[ChainUpdate]) -> list[ChainUpdate]:
     """The results in the order asked, one that was asked for twice also twice."""
     found = {one.chain_id: one for one in results}
     return [found[id] for id in ids]

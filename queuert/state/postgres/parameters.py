@@ -12,7 +12,7 @@ from typing import Any
 
 from queuert.attributes import attributes_text, pairs_of
 from queuert.jobs import JobError
-from queuert.run_at import Schedule
+from queuert.run_at import RunAt
 from queuert.state.postgres.claim_cursors import HEAD, Place
 from queuert.state.types import ClaimRequest, Finish, FinishKind, Lease, NewJob, ReapRequest, Renewal
 
@@ -51,7 +51,7 @@ def text_array(texts: Sequence[str]) -> str:
     return f'{{"{joined}"}}'
 
 
-def _schedule(schedule: Schedule | None) -> tuple[str, str]:
+def _schedule(schedule: RunAt | None) -> tuple[str, str]:
     if schedule is None:
         return "0", "null"
     moment = "null" if schedule.moment is None else f'"{schedule.moment.isoformat()}"'
@@ -72,7 +72,7 @@ def new_job(job: NewJob, *, awaited: bool = False) -> str:
 
 
 def start_chunks(jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 0) -> Iterator[Parameters]:
-    """Parameters of ``start_jobs`` and ``start_missing``, as few statements as the size allows.
+    """Parameters of ``start_jobs`` and ``start_if_absent``, as few statements as the size allows.
 
     ``before``: how many of the same call are in other statements, before these.
     """
@@ -91,7 +91,7 @@ def start_chunks(jobs: Sequence[NewJob], *, awaited: bool = False, before: int =
 
 
 def plain_start(jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 0) -> Parameters | None:
-    """Parameters of ``start_plain``, or of ``start_one`` for one job; None where they need more, or more statements.
+    """Parameters of ``start_uniform``, or of ``start_one`` for one job; None where they need more, or more statements.
 
     ``before`` is that of :func:`start_chunks`.
     """
@@ -186,7 +186,7 @@ def finish(finishes: Sequence[Finish], *, closes_awaited: bool) -> Parameters:
 
 
 def locks(rows: Iterable[str], *, awaited: Iterable[str] = (), closing: Sequence[str] = ()) -> Parameters:
-    """Parameters of ``lock_rows``."""
+    """Parameters of ``lock_in_order``."""
     return {"rows": text_array(list(rows)), "awaited": text_array(list(awaited)), "closing": text_array(closing)}
 
 
@@ -200,8 +200,8 @@ def complete(finishes: Sequence[Finish]) -> Parameters:
     return {"asked": _keyed(map(_completed_entry, finishes))}
 
 
-def end_plain(finishes: Sequence[Finish]) -> Parameters:
-    """Parameters of ``end_plain``."""
+def finish_simple(finishes: Sequence[Finish]) -> Parameters:
+    """Parameters of ``finish_simple``."""
     completed = [one for one in finishes if one.kind is FinishKind.COMPLETE]
     failed = [one for one in finishes if one.kind is not FinishKind.COMPLETE]
     return {"completed": _keyed(map(_completed_entry, completed)), "failed": _keyed(map(_failed_entry, failed))}

@@ -14,15 +14,15 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from queuert.errors import ClosedError
-from queuert.state._asyncio import to_the_end
+from queuert.state._asyncio import finish_despite_cancel
 from queuert.state.postgres.answer_timeout import Watchdog, cut
 from queuert.state.postgres.bounds import Bounds
 from queuert.state.postgres.errors import mapped, mapped_errors
-from queuert.state.postgres.pooled_connection import AsyncKeptConnection, KeptConnection
+from queuert.state.postgres.pooled_connection import AsyncPooledConnection, PooledConnection
 from queuert.state.postgres.protocol import close_if_in_pipeline
 from queuert.state.postgres.settings import PostgresSettings
 
-_PLAN_ONCE = b"""
+_GENERIC_PLAN_SETTINGS = b"""
     SELECT set_config('queuert.jit', current_setting('jit'), false), set_config('jit', 'off', false),
         set_config('plan_cache_mode', 'force_generic_plan', false), set_config('enable_seqscan', 'off', false),
         CASE WHEN version() LIKE '%%linux%%' AND current_setting('client_connection_check_interval') = '0'
@@ -50,7 +50,7 @@ class _Base:
         self._bounds = Bounds.of(settings.answer_timeout)
         self._in_use: dict[BaseConnection[Any], Any] = {}
         """With the pool that each was taken from: the store may have been closed, and opened again, since."""
-        self._refusals = Refusals()
+        self._refusals = ConnectFailures()
         self._pool_arguments: dict[str, Any] = {
             "conninfo": settings.dsn,
             "kwargs": {**settings.connection_arguments(), "refusals": self._refusals},
@@ -68,11 +68,11 @@ class _Base:
         """Whether statements may be prepared: behind a pooler they may not."""
         return self._settings.prepare_threshold is not None
 
-    def _is_new(self, connection: AsyncKeptConnection | KeptConnection) -> bool:
+    def _is_new(self, connection: AsyncPooledConnection | PooledConnection) -> bool:
         """Whether it is yet to be told to plan once. Without prepared statements there is nothing to be kept."""
-        if connection.plans_once or not self.prepares:
+        if connection.planner_configured or not self.prepares:
             return False
-        connection.plans_once = True
+        connection.planner_configured = True
         return True
 
     def _wait(self) -> Wait:
@@ -88,9 +88,9 @@ class _Base:
         """Limit waiting on a bare connection; errors pass as they are."""
         return self._watchdog.limit(connection)
 
-    def waits_anew(self, connection: BaseConnection[Any]) -> None:
+    def restart_timeout(self, connection: BaseConnection[Any]) -> None:
         """What went before on this connection was the caller's own work: the limit on waiting begins now."""
-        self._watchdog.begin_anew(connection)
+        self._watchdog.reset_after_fork(connection)
 
     @contextmanager
     def _limited(self, connection: BaseConnection[Any]) -> Iterator[None]:
@@ -115,7 +115,7 @@ class AsyncConnections(_Base):
 
     def __init__(self, settings: PostgresSettings, size: int) -> None:
         super().__init__(settings, size)
-        self._pool: AsyncConnectionPool[AsyncKeptConnection] | None = None
+        self._pool: AsyncConnectionPool[AsyncPooledConnection] | None = None
 
     async def open(self) -> None:
         """Connect once for a clear error, then fill the pool. Idempotent."""
@@ -124,7 +124,7 @@ class AsyncConnections(_Base):
         with mapped_errors():
             first = await AsyncConnection.connect(self._settings.dsn, **self._settings.connection_arguments())
             await first.close()
-            pool = AsyncConnectionPool(connection_class=AsyncKeptConnection, **self._pool_arguments)
+            pool = AsyncConnectionPool(connection_class=AsyncPooledConnection, **self._pool_arguments)
             await pool.open()
         self._pool = pool
 
@@ -136,15 +136,15 @@ class AsyncConnections(_Base):
             await pool.close(timeout=1.0)
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[AsyncKeptConnection]:
+    async def connection(self) -> AsyncIterator[AsyncPooledConnection]:
         """A connection for some statements: driver errors are mapped, and waiting is limited."""
-        # One block for what bare_connection() and limited() do together: each start and claim comes through here.
+        # One block for what raw_connection() and limited() do together: each start and claim comes through here.
         connection = await self._taken()
         try:
             wait = self._watchdog.begin(connection)
             try:
                 if self._is_new(connection):
-                    await connection.execute(_PLAN_ONCE, [connection.info.backend_pid])
+                    await connection.execute(_GENERIC_PLAN_SETTINGS, [connection.info.backend_pid])
                 yield connection
             except Error as error:
                 raise _told(connection, error) from error
@@ -154,7 +154,7 @@ class AsyncConnections(_Base):
             await self._give_back(connection)
 
     @asynccontextmanager
-    async def bare_connection(self) -> AsyncIterator[AsyncKeptConnection]:
+    async def raw_connection(self) -> AsyncIterator[AsyncPooledConnection]:
         """A connection on which foreign code will run as well: its errors pass as they are."""
         connection = await self._taken()
         try:
@@ -162,43 +162,43 @@ class AsyncConnections(_Base):
         finally:
             await self._give_back(connection)
 
-    async def _taken(self) -> AsyncKeptConnection:
+    async def _taken(self) -> AsyncPooledConnection:
         if self._pool is None:
             raise ClosedError("the store is not open: it was closed, or never opened")
         pool = self._pool
         try:
-            connection = await self._waited_for(pool)
+            connection = await self._acquire_live(pool)
         except Error as error:
             raise mapped(error) from error
         self._in_use[connection] = pool
         connection.bounds = self._bounds
         return connection
 
-    async def _waited_for(self, pool: AsyncConnectionPool[AsyncKeptConnection]) -> AsyncKeptConnection:
+    async def _acquire_live(self, pool: AsyncConnectionPool[AsyncPooledConnection]) -> AsyncPooledConnection:
         wait = self._wait()
         while True:
             try:
                 connection = await pool.getconn(wait.piece)
             except PoolTimeout as timeout:
-                wait.goes_on(timeout, len(self._in_use))
+                wait.check_deadline(timeout, len(self._in_use))
                 continue
-            if not connection.was_left:
+            if not connection.server_closed:
                 return connection
-            wait.meets_a_left_one()
+            wait.saw_dead_connection()
             await pool.putconn(connection)
 
-    async def _give_back(self, connection: AsyncKeptConnection) -> None:
+    async def _give_back(self, connection: AsyncPooledConnection) -> None:
         pool = self._in_use.pop(connection)
         # What a handler set for itself is not for the next one.
         connection.row_factory, connection.cursor_factory = tuple_row, AsyncCursor
-        connection.rests_since = time.monotonic()
+        connection.idle_since = time.monotonic()
         close_if_in_pipeline(connection.pgconn)
         # Where the pool is closed, it closes the connection. Who is cancelled while it waits for its turn there would
         # leave the connection with nobody, and the pool one short for ever.
-        await to_the_end(asyncio.ensure_future(pool.putconn(connection)))
+        await finish_despite_cancel(asyncio.ensure_future(pool.putconn(connection)))
 
     @contextmanager
-    def limited(self, connection: AsyncKeptConnection) -> Iterator[None]:
+    def limited(self, connection: AsyncPooledConnection) -> Iterator[None]:
         """Map errors and limit waiting for our own statements on a bare connection."""
         with self._limited(connection):
             yield
@@ -209,7 +209,7 @@ class Connections(_Base):
 
     def __init__(self, settings: PostgresSettings, size: int) -> None:
         super().__init__(settings, size)
-        self._pool: ConnectionPool[KeptConnection] | None = None
+        self._pool: ConnectionPool[PooledConnection] | None = None
 
     def open(self) -> None:
         """Connect once for a clear error, then fill the pool. Idempotent."""
@@ -217,7 +217,7 @@ class Connections(_Base):
             return
         with mapped_errors():
             Connection.connect(self._settings.dsn, **self._settings.connection_arguments()).close()
-            pool = ConnectionPool(connection_class=KeptConnection, **self._pool_arguments)
+            pool = ConnectionPool(connection_class=PooledConnection, **self._pool_arguments)
             pool.open()
         self._pool = pool
 
@@ -229,14 +229,14 @@ class Connections(_Base):
             pool.close(timeout=1.0)
 
     @contextmanager
-    def connection(self) -> Iterator[KeptConnection]:
+    def connection(self) -> Iterator[PooledConnection]:
         """A connection for some statements: driver errors are mapped, and waiting is limited."""
         connection = self._taken()
         try:
             wait = self._watchdog.begin(connection)
             try:
                 if self._is_new(connection):
-                    connection.execute(_PLAN_ONCE, [connection.info.backend_pid])
+                    connection.execute(_GENERIC_PLAN_SETTINGS, [connection.info.backend_pid])
                 yield connection
             except Error as error:
                 raise _told(connection, error) from error
@@ -246,7 +246,7 @@ class Connections(_Base):
             self._give_back(connection)
 
     @contextmanager
-    def bare_connection(self) -> Iterator[KeptConnection]:
+    def raw_connection(self) -> Iterator[PooledConnection]:
         """A connection on which foreign code will run as well: its errors pass as they are."""
         connection = self._taken()
         try:
@@ -254,51 +254,51 @@ class Connections(_Base):
         finally:
             self._give_back(connection)
 
-    def _taken(self) -> KeptConnection:
+    def _taken(self) -> PooledConnection:
         if self._pool is None:
             raise ClosedError("the store is not open: it was closed, or never opened")
         pool = self._pool
         try:
-            connection = self._waited_for(pool)
+            connection = self._acquire_live(pool)
         except Error as error:
             raise mapped(error) from error
         self._in_use[connection] = pool
         connection.bounds = self._bounds
         return connection
 
-    def _waited_for(self, pool: ConnectionPool[KeptConnection]) -> KeptConnection:
+    def _acquire_live(self, pool: ConnectionPool[PooledConnection]) -> PooledConnection:
         wait = self._wait()
         while True:
             try:
                 connection = pool.getconn(wait.piece)
             except PoolTimeout as timeout:
-                wait.goes_on(timeout, len(self._in_use))
+                wait.check_deadline(timeout, len(self._in_use))
                 continue
-            if not connection.was_left:
+            if not connection.server_closed:
                 return connection
-            wait.meets_a_left_one()
+            wait.saw_dead_connection()
             pool.putconn(connection)
 
-    def _give_back(self, connection: KeptConnection) -> None:
+    def _give_back(self, connection: PooledConnection) -> None:
         pool = self._in_use.pop(connection)
         connection.row_factory, connection.cursor_factory = tuple_row, Cursor
-        connection.rests_since = time.monotonic()
+        connection.idle_since = time.monotonic()
         close_if_in_pipeline(connection.pgconn)
         # Where the pool is closed, it closes the connection.
         pool.putconn(connection)
 
     @contextmanager
-    def limited(self, connection: KeptConnection) -> Iterator[None]:
+    def limited(self, connection: PooledConnection) -> Iterator[None]:
         """Map errors and limit waiting for our own statements on a bare connection."""
         with self._limited(connection):
             yield
 
 
-_REMINDER = 0.5
+_RECONNECT_EVERY = 0.5
 """Seconds between two tries to connect while somebody waits for a connection: so late is a worker after an outage."""
 
 
-class Refusals:
+class ConnectFailures:
     """The tries to connect of one pool that have failed. Added to from any thread.
 
     Attributes:
@@ -321,7 +321,7 @@ class Wait:
     At each piece the pool tries anew to connect, if it had given up: nobody else reminds it after an outage.
     """
 
-    def __init__(self, longest: float, refusals: Refusals) -> None:
+    def __init__(self, longest: float, refusals: ConnectFailures) -> None:
         self._longest = longest
         self._until = time.monotonic() + longest
         self._refusals = refusals
@@ -331,14 +331,14 @@ class Wait:
     @property
     def piece(self) -> float:
         """Seconds to wait now."""
-        return max(0.0, min(_REMINDER, self._until - time.monotonic()))
+        return max(0.0, min(_RECONNECT_EVERY, self._until - time.monotonic()))
 
-    def meets_a_left_one(self) -> None:
+    def saw_dead_connection(self) -> None:
         """The pool gave a connection that the server has left."""
         if self._refused_when_left is None:
             self._refused_when_left, _ = self._refusals.told
 
-    def goes_on(self, timeout: PoolTimeout, in_use: int) -> None:
+    def check_deadline(self, timeout: PoolTimeout, in_use: int) -> None:
         """A piece is over, with so many of the pool's connections in use. Raise if that was the last one.
 
         Where the server has hung up, and then refused, and no connection is left that may become free, nobody waits to

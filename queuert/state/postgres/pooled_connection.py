@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from psycopg.abc import PQGen
     from psycopg.pq.abc import PGconn, PGresult
 
-    from queuert.state.postgres.pool import Refusals
+    from queuert.state.postgres.pool import ConnectFailures
 
 _AT_REST = 0.1
 """Seconds after which a connection that is taken from the pool is looked at first: two system calls."""
 
 
-class Keeper:
+class ConnectionState:
     """What our connections know beside what psycopg's do.
 
     Attributes:
@@ -37,19 +37,19 @@ class Keeper:
 
     pgconn: PGconn
     prepared: set[bytes]
-    plans_once: bool
+    planner_configured: bool
     held: bool
-    outsiders: bool
-    rests_since: float
+    used_by_client: bool
+    idle_since: float
     bounds: Bounds
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.prepared = set()
-        self.plans_once = False
+        self.planner_configured = False
         self.held = False
-        self.outsiders = False
-        self.rests_since = 0.0
+        self.used_by_client = False
+        self.idle_since = 0.0
         self.bounds = Bounds()
         self._transformer: abc.Transformer | None = None
 
@@ -81,9 +81,9 @@ class Keeper:
         return self.pgconn.transaction_status == TransactionStatus.IDLE
 
     @property
-    def was_left(self) -> bool:
+    def server_closed(self) -> bool:
         """Whether the server has hung up while nobody used it: its good-bye is there to be read, without a wait."""
-        if time.monotonic() < self.rests_since + _AT_REST:
+        if time.monotonic() < self.idle_since + _AT_REST:
             return False
         try:
             # What the server said before it hung up, if it did, and the end that comes after.
@@ -102,12 +102,12 @@ class Keeper:
             )
 
 
-class AsyncKeptConnection(Keeper, AsyncConnection[Any]):
+class AsyncPooledConnection(ConnectionState, AsyncConnection[Any]):
     """psycopg's asynchronous connection, whose transaction a handler cannot end."""
 
     @classmethod
     async def connect(  # type: ignore[override]
-        cls, conninfo: str = "", *, refusals: Refusals | None = None, **kwargs: Any
+        cls, conninfo: str = "", *, refusals: ConnectFailures | None = None, **kwargs: Any
     ) -> Self:
         """Connect. If that fails the error is added to ``refusals``: the pool, which calls this, only logs it."""
         try:
@@ -126,12 +126,12 @@ class AsyncKeptConnection(Keeper, AsyncConnection[Any]):
         await super().rollback()
 
 
-class KeptConnection(Keeper, Connection[Any]):
+class PooledConnection(ConnectionState, Connection[Any]):
     """psycopg's synchronous connection, whose transaction a handler cannot end."""
 
     @classmethod
     def connect(  # type: ignore[override]
-        cls, conninfo: str = "", *, refusals: Refusals | None = None, **kwargs: Any
+        cls, conninfo: str = "", *, refusals: ConnectFailures | None = None, **kwargs: Any
     ) -> Self:
         """Connect. If that fails the error is added to ``refusals``: the pool, which calls this, only logs it."""
         try:

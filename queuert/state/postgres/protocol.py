@@ -18,7 +18,7 @@ from psycopg import DataError, Error, OperationalError, errors, generators
 from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus
 from psycopg.waiting import Ready, Wait
 
-from queuert.state.postgres.pooled_connection import AsyncKeptConnection, Keeper, KeptConnection
+from queuert.state.postgres.pooled_connection import AsyncPooledConnection, ConnectionState, PooledConnection
 
 if TYPE_CHECKING:
     from psycopg.abc import PQGen
@@ -79,25 +79,27 @@ COMMIT = unnamed(b"COMMIT")
 _TRIES = 3
 """Of a statement that is not prepared though we knew it as such, and then is though we had learned better."""
 
-MISPREPARED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
+PREPARED_STATE_MISMATCH = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 """A statement of ours was deallocated, or stands that we took for gone: from now on we know. Nothing was done."""
 
 
-async def async_exchange(connection: AsyncKeptConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
+async def async_execute_pipeline(
+    connection: AsyncPooledConnection, steps: Sequence[Step], *, prepare: bool
+) -> list[PGresult]:
     """Run all steps in one round trip; the result of each, or the error of the first that failed, as psycopg has it."""
     async with connection.lock:
-        with _whole(connection.pgconn):
+        with _close_if_interrupted(connection.pgconn):
             return await connection.wait(_exchange(connection.pgconn, connection.prepared, steps, prepare))
 
 
-def sync_exchange(connection: KeptConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
+def sync_execute_pipeline(connection: PooledConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
     """The same, for a synchronous connection."""
-    with connection.lock, _whole(connection.pgconn):
+    with connection.lock, _close_if_interrupted(connection.pgconn):
         return connection.wait(_exchange(connection.pgconn, connection.prepared, steps, prepare))
 
 
-async def async_ask(
-    connection: AsyncKeptConnection, statement: NamedStatement, values: Mapping[str, Value]
+async def async_execute_prepared(
+    connection: AsyncPooledConnection, statement: NamedStatement, values: Mapping[str, Value]
 ) -> list[tuple[Any, ...]]:
     """Run one statement, prepared, and return its rows as tuples; the error is psycopg's own."""
     async with connection.lock:
@@ -105,20 +107,20 @@ async def async_ask(
         if statement.name in connection.prepared:
             try:
                 return connection.read(await connection.wait(_asked(connection, statement, given)))
-            except MISPREPARED:
+            except PREPARED_STATE_MISMATCH:
                 if not connection.idle:
                     raise
         try:
-            with _whole(connection.pgconn):
+            with _close_if_interrupted(connection.pgconn):
                 return connection.read(await connection.wait(_first_asked(connection, statement, values)))
-        except MISPREPARED:
+        except PREPARED_STATE_MISMATCH:
             if not connection.idle:
                 raise
         return connection.read(await connection.wait(_asked(connection, statement, given)))
 
 
-def sync_ask(
-    connection: KeptConnection, statement: NamedStatement, values: Mapping[str, Value]
+def sync_execute_prepared(
+    connection: PooledConnection, statement: NamedStatement, values: Mapping[str, Value]
 ) -> list[tuple[Any, ...]]:
     """The same, for a synchronous connection."""
     with connection.lock:
@@ -126,71 +128,73 @@ def sync_ask(
         if statement.name in connection.prepared:
             try:
                 return connection.read(connection.wait(_asked(connection, statement, given)))
-            except MISPREPARED:
+            except PREPARED_STATE_MISMATCH:
                 if not connection.idle:
                     raise
         try:
-            with _whole(connection.pgconn):
+            with _close_if_interrupted(connection.pgconn):
                 return connection.read(connection.wait(_first_asked(connection, statement, values)))
-        except MISPREPARED:
+        except PREPARED_STATE_MISMATCH:
             if not connection.idle:
                 raise
         return connection.read(connection.wait(_asked(connection, statement, given)))
 
 
-async def async_ask_and_tell(
-    connection: AsyncKeptConnection, asked: Step, told: Step
+async def async_execute_pair(
+    connection: AsyncPooledConnection, asked: Step, told: Step
 ) -> tuple[list[tuple[Any, ...]], bool]:
     """Run one statement, and behind it another in a transaction of its own, in one round trip: nobody is to be woken
     between them. The rows of the first, whose error is psycopg's own, and whether the second was done."""
     async with connection.lock:
         for left in reversed(range(_TRIES)):
             try:
-                with _whole(connection.pgconn):
+                with _close_if_interrupted(connection.pgconn):
                     result, done = await connection.wait(_asked_and_told(connection, asked, told))
                     return connection.read(result), done
-            except MISPREPARED:
+            except PREPARED_STATE_MISMATCH:
                 if not left:
                     raise
     raise AssertionError("the last try returns or raises")
 
 
-def sync_ask_and_tell(connection: KeptConnection, asked: Step, told: Step) -> tuple[list[tuple[Any, ...]], bool]:
+def sync_execute_pair(connection: PooledConnection, asked: Step, told: Step) -> tuple[list[tuple[Any, ...]], bool]:
     """The same, for a synchronous connection."""
     with connection.lock:
         for left in reversed(range(_TRIES)):
             try:
-                with _whole(connection.pgconn):
+                with _close_if_interrupted(connection.pgconn):
                     result, done = connection.wait(_asked_and_told(connection, asked, told))
                     return connection.read(result), done
-            except MISPREPARED:
+            except PREPARED_STATE_MISMATCH:
                 if not left:
                     raise
     raise AssertionError("the last try returns or raises")
 
 
-async def async_begin(connection: AsyncKeptConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
+async def async_begin_with(
+    connection: AsyncPooledConnection, steps: Sequence[Step], *, prepare: bool
+) -> list[PGresult]:
     """Begin a transaction with these steps; anew, if what is prepared was not as we knew it. Answers to the steps."""
     for _ in steps:
         try:
-            return (await async_exchange(connection, [Step(BEGIN, {}), *steps], prepare=prepare))[1:]
-        except MISPREPARED:
+            return (await async_execute_pipeline(connection, [Step(BEGIN, {}), *steps], prepare=prepare))[1:]
+        except PREPARED_STATE_MISMATCH:
             await connection.rollback()
-    return (await async_exchange(connection, [Step(BEGIN, {}), *steps], prepare=prepare))[1:]
+    return (await async_execute_pipeline(connection, [Step(BEGIN, {}), *steps], prepare=prepare))[1:]
 
 
-def sync_begin(connection: KeptConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
+def sync_begin_with(connection: PooledConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
     """The same, for a synchronous connection."""
     for _ in steps:
         try:
-            return sync_exchange(connection, [Step(BEGIN, {}), *steps], prepare=prepare)[1:]
-        except MISPREPARED:
+            return sync_execute_pipeline(connection, [Step(BEGIN, {}), *steps], prepare=prepare)[1:]
+        except PREPARED_STATE_MISMATCH:
             connection.rollback()
-    return sync_exchange(connection, [Step(BEGIN, {}), *steps], prepare=prepare)[1:]
+    return sync_execute_pipeline(connection, [Step(BEGIN, {}), *steps], prepare=prepare)[1:]
 
 
 @contextmanager
-def _whole(pgconn: PGconn) -> Iterator[None]:
+def _close_if_interrupted(pgconn: PGconn) -> Iterator[None]:
     """An exchange that was left in its middle leaves answers behind that nobody asked for: the connection is closed."""
     try:
         yield
@@ -237,7 +241,7 @@ def _answers(
     about = [*(statement.name for statement in new), *(step.statement.name for step in steps)]
     for place, (name, result) in enumerate(zip(about, results, strict=False)):
         if result.status == ExecStatus.FATAL_ERROR:
-            raise _learned(known, name, result)
+            raise _record_mismatch(known, name, result)
         if place < len(new):
             # It stands, whatever fails after it.
             known.add(name)
@@ -247,7 +251,7 @@ def _answers(
     return list(results[len(new) : len(about)])
 
 
-def _learned(known: set[bytes], name: bytes, result: PGresult) -> Error:
+def _record_mismatch(known: set[bytes], name: bytes, result: PGresult) -> Error:
     """The error of a statement, or of its preparation, after what it tells about the name."""
     error = errors.error_from_result(result)
     if isinstance(error, errors.InvalidSqlStatementName):
@@ -258,22 +262,24 @@ def _learned(known: set[bytes], name: bytes, result: PGresult) -> Error:
     return error
 
 
-def _asked(connection: Keeper, statement: NamedStatement, given: Sequence[bytes | None]) -> PQGen[PGresult]:
+def _asked(connection: ConnectionState, statement: NamedStatement, given: Sequence[bytes | None]) -> PQGen[PGresult]:
     connection.pgconn.send_query_prepared(statement.name, given, result_format=Format.BINARY)
     result: PGresult = (yield from generators.execute(connection.pgconn))[-1]
     if result.status == ExecStatus.FATAL_ERROR:
-        raise _learned(connection.prepared, statement.name, result)
+        raise _record_mismatch(connection.prepared, statement.name, result)
     return result
 
 
-def _first_asked(connection: Keeper, statement: NamedStatement, values: Mapping[str, Value]) -> PQGen[PGresult]:
+def _first_asked(
+    connection: ConnectionState, statement: NamedStatement, values: Mapping[str, Value]
+) -> PQGen[PGresult]:
     """With its preparation, in one round trip."""
     step = Step(statement, values)
     results = yield from _exchange(connection.pgconn, connection.prepared, [step], True, Format.BINARY)
     return results[0]
 
 
-def _asked_and_told(connection: Keeper, asked: Step, told: Step) -> PQGen[tuple[PGresult, bool]]:
+def _asked_and_told(connection: ConnectionState, asked: Step, told: Step) -> PQGen[tuple[PGresult, bool]]:
     """Two transactions, each with the preparation that it lacks."""
     pgconn, known = connection.pgconn, connection.prepared
     given = [_given(*asked), _given(*told)]

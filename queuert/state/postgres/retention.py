@@ -13,11 +13,11 @@ from queuert.jobs import ChainStatus, TtlUpdate
 from queuert.policies import Keep, Retention
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
-from queuert.state.types import RetireRequest
+from queuert.state.types import PruneRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Doomed:
+class PruneCandidate:
     """A chain that is to go, as it was when it was chosen."""
 
     id: str
@@ -56,7 +56,7 @@ class Place:
         raise InvalidCursorError(cursor)
 
 
-def place_of(request: RetireRequest) -> Place | None:
+def place_of(request: PruneRequest) -> Place | None:
     """Where the look begins; None at the beginning."""
     return None if request.cursor is None else Place.decode(request.cursor)
 
@@ -66,19 +66,19 @@ def expired(place: Place | None, limit: int) -> Parameters:
     return {"after": None if place is None else place.at, "after_id": "" if place is None else place.id, "limit": limit}
 
 
-def expired_chains(rows: Iterable[Row]) -> list[Doomed]:
+def expired_chains(rows: Iterable[Row]) -> list[PruneCandidate]:
     """The rows of ``find_expired`` and ``find_expired_ids``."""
-    return [Doomed(row[0], row[1], row[2]) for row in rows]
+    return [PruneCandidate(row[0], row[1], row[2]) for row in rows]
 
 
-def after_expired(found: Sequence[Doomed]) -> Place:
+def cursor_after_expired(found: Sequence[PruneCandidate]) -> Place:
     """Where a look at expired chains ended."""
     last = found[-1]
     assert last.expires_at is not None
     return Place(last.id, last.expires_at.isoformat())
 
 
-def stretches(policies: Iterable[tuple[str, Retention]]) -> list[tuple[str, str, Keep]]:
+def retention_ranges(policies: Iterable[tuple[str, Retention]]) -> list[tuple[str, str, Keep]]:
     """The types and outcomes of which not all is kept, in order."""
     found = [
         (type, status.value, keep)
@@ -89,9 +89,11 @@ def stretches(policies: Iterable[tuple[str, Retention]]) -> list[tuple[str, str,
     return sorted(found, key=lambda stretch: stretch[:2])
 
 
-def unkept(request: RetireRequest, place: Place | None, limit: int) -> tuple[list[tuple[str, str, Keep]], Parameters]:
-    """What ``find_unkept`` looks at, and its parameters."""
-    left = stretches(request.policies.items())
+def beyond_retention(
+    request: PruneRequest, place: Place | None, limit: int
+) -> tuple[list[tuple[str, str, Keep]], Parameters]:
+    """What ``find_beyond_retention`` looks at, and its parameters."""
+    left = retention_ranges(request.policies.items())
     begun = None
     if place is not None and place.type is not None and place.status is not None:
         begun = (place.type, place.status)
@@ -108,29 +110,29 @@ def unkept(request: RetireRequest, place: Place | None, limit: int) -> tuple[lis
     }
 
 
-def unkept_chains(rows: Iterable[Row]) -> list[Doomed]:
-    """Those of the rows of ``find_unkept`` that are to go."""
-    return [Doomed(row[1], row[3]) for row in rows if row[4]]
+def chains_beyond_retention(rows: Iterable[Row]) -> list[PruneCandidate]:
+    """Those of the rows of ``find_beyond_retention`` that are to go."""
+    return [PruneCandidate(row[1], row[3]) for row in rows if row[4]]
 
 
-def after_unkept(left: Sequence[tuple[str, str, Keep]], row: Row) -> Place:
-    """Where a look ended, from the last row of ``find_unkept``."""
+def cursor_after_retention(left: Sequence[tuple[str, str, Keep]], row: Row) -> Place:
+    """Where a look ended, from the last row of ``find_beyond_retention``."""
     type, status, _ = left[row[0] - 1]
     return Place(row[1], row[2].isoformat(), type, status)
 
 
 @cache
 def waiting(statement: bytes) -> bytes:
-    """``lock_retiring`` for who has to wait for those that hold the rows."""
+    """``lock_prunable`` for who has to wait for those that hold the rows."""
     return statement.replace(b" SKIP LOCKED", b"")
 
 
-def ids(doomed: Iterable[Doomed]) -> Parameters:
-    """Parameters of ``lock_retiring``."""
+def ids(doomed: Iterable[PruneCandidate]) -> Parameters:
+    """Parameters of ``lock_prunable``."""
     return {"ids": [one.id for one in doomed]}
 
 
-def retired(doomed: Sequence[Doomed], locked: Iterable[Row]) -> Parameters:
+def retired(doomed: Sequence[PruneCandidate], locked: Iterable[Row]) -> Parameters:
     """Parameters of ``retire``."""
     return {
         **ids(doomed),
@@ -140,7 +142,7 @@ def retired(doomed: Sequence[Doomed], locked: Iterable[Row]) -> Parameters:
     }
 
 
-def gone(doomed: Iterable[Doomed], rows: Iterable[Row]) -> list[str]:
+def gone(doomed: Iterable[PruneCandidate], rows: Iterable[Row]) -> list[str]:
     """The chains that were deleted, from the rows of ``retire``, in the order in which they were chosen."""
     chains = {row[1] for row in rows}
     return [one.id for one in doomed if one.id in chains]

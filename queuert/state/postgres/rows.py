@@ -131,9 +131,9 @@ def reaped_job(row: Row, *, status: str) -> ReapedJob:
     return ReapedJob(row[0], row[1], row[2], JobStatus(status), row[4], row[5], (row[1],) if again else ())
 
 
-def with_readied(reaped: ReapedJob, types: tuple[str, ...]) -> ReapedJob:
+def with_due_types(reaped: ReapedJob, types: tuple[str, ...]) -> ReapedJob:
     """The same, and the types of the jobs that it released."""
-    return replace(reaped, readied=types)
+    return replace(reaped, due_types=types)
 
 
 class LeaseState(Enum):

@@ -68,7 +68,7 @@ def fire(name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[New
 
 
 def ticks(jobs: Sequence[NewJob]) -> Parameters:
-    """Parameters of ``start_ticks``."""
+    """Parameters of ``start_scheduled``."""
     rows = (
         f'{{"id":{quoted(job.id)},"type":{quoted(job.type)},"priority":{job.priority},"input":{job.input},'
         f'"limit_key":{quoted(job.limit_key)}}}'
@@ -78,7 +78,7 @@ def ticks(jobs: Sequence[NewJob]) -> Parameters:
 
 
 def started(rows: Sequence[Row]) -> dict[str, StartedJob]:
-    """The rows of ``start_ticks``, by id."""
+    """The rows of ``start_scheduled``, by id."""
     return {row[0]: StartedJob(row[0], row[1], JobStatus(row[2]), row[3], existing=row[4]) for row in rows}
 
 
@@ -88,5 +88,5 @@ def moved(jobs: Sequence[NewJob], found: Mapping[str, StartedJob]) -> dict[str, 
 
 
 def paused_type(row: Row) -> PausedType:
-    """A row of ``paused_types``."""
+    """A row of ``list_paused_job_types``."""
     return PausedType(type=row[0], paused_at=row[1], reason=row[2])

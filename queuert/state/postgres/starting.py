@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from queuert.errors import ChainNotFoundError, JobIdConflictError, JobTypeMismatchError
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state.postgres import parameters
-from queuert.state.postgres.attributes import indexing
+from queuert.state.postgres.attributes import with_attribute_index
 from queuert.state.postgres.parameters import Parameters, array, is_large, quoted
 from queuert.state.postgres.protocol import NamedStatement
 from queuert.state.postgres.rows import Row
@@ -20,7 +20,7 @@ from queuert.state.types import NewJob, StartedJob
 def insertions(
     sql: Statements, statement: bytes, jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 0
 ) -> Iterator[tuple[bytes | NamedStatement, parameters.Parameters]]:
-    """Statements with their parameters, made of ``start_jobs`` or ``start_missing``: mostly one, and the narrow one.
+    """Statements with their parameters, made of ``start_jobs`` or ``start_if_absent``: mostly one, and the narrow one.
 
     ``awaited`` says that another job will wait for their chains; ``before`` how many of the same call come earlier.
     """
@@ -28,10 +28,10 @@ def insertions(
         return
     plain = parameters.plain_start(jobs, awaited=awaited, before=before) if statement is sql.start_jobs else None
     if plain is not None:
-        yield (sql.named("start_plain") if len(jobs) > 1 else sql.named("start_one")), plain
+        yield (sql.named("start_uniform") if len(jobs) > 1 else sql.named("start_one")), plain
         return
     if any(job.attributes for job in jobs):
-        statement = indexing(sql.index_attributes, statement)
+        statement = with_attribute_index(sql.index_attributes, statement)
     for chunk in parameters.start_chunks(jobs, awaited=awaited, before=before):
         yield statement, chunk
 
@@ -52,7 +52,7 @@ def needs_transaction(jobs: Sequence[NewJob], *, callers: bool = False) -> bool:
     ) or is_large(jobs)
 
 
-def refuse_each_other(jobs: Iterable[NewJob], written: Container[str]) -> None:
+def reject_batch_blockers(jobs: Iterable[NewJob], written: Container[str]) -> None:
     """Refuse jobs that would wait for chains of their own batch, which did not exist when it was given.
 
     Raises:
@@ -65,7 +65,7 @@ def refuse_each_other(jobs: Iterable[NewJob], written: Container[str]) -> None:
 
 
 @dataclass(slots=True)
-class Starts:
+class StartBatch:
     """A batch of starts, and what is known of each: written, or what stands in for it."""
 
     jobs: Sequence[NewJob]
@@ -82,7 +82,7 @@ class Starts:
 
     @property
     def slots(self) -> Parameters:
-        """Parameters of ``take_keys``."""
+        """Parameters of ``lock_deduplication_keys``."""
         ordered = sorted(self.first)
         return {"types": [type for type, _ in ordered], "keys": [key for _, key in ordered]}
 
@@ -91,15 +91,15 @@ class Starts:
         """Parameters of ``find_duplicates``."""
         return {"keys": array(_key_row(place, self.jobs[place]) for place in self.first.values())}
 
-    def stood_in(self, rows: Iterable[Row]) -> None:
+    def record_duplicates(self, rows: Iterable[Row]) -> None:
         """Note the rows of ``find_duplicates``."""
         for place, id, type, status, created_at, chain_status in rows:
             self.found[place] = StartedJob(
                 id, type, JobStatus(status), created_at, existing=True, chain_status=ChainStatus(chain_status)
             )
 
-    def attached(self, rows: Iterable[Row]) -> None:
-        """Note the rows of ``find_started`` for starts that may attach.
+    def record_existing(self, rows: Iterable[Row]) -> None:
+        """Note the rows of ``find_chains_by_id`` for starts that may attach.
 
         Raises:
             JobIdConflictError: an id is that of a job inside a chain, or of a chain that has expired and cannot go.

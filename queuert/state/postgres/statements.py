@@ -27,28 +27,28 @@ class Statements:
 
     start_jobs: bytes
     start_one: bytes
-    start_plain: bytes
-    start_missing: bytes
-    take_keys: bytes
+    start_uniform: bytes
+    start_if_absent: bytes
+    lock_deduplication_keys: bytes
     find_duplicates: bytes
-    find_started: bytes
-    lock_rows: bytes
-    lock_soon: bytes
+    find_chains_by_id: bytes
+    lock_in_order: bytes
+    set_short_lock_timeout: bytes
     add_blockers: bytes
     unblock: bytes
     claim: bytes
     lock_limits: bytes
     promote_due: bytes
-    admit: bytes
+    select_admissible: bytes
     claim_admitted: bytes
-    forget_starts: bytes
+    prune_rate_window: bytes
     renew: bytes
     release: bytes
     release_claim: bytes
     finish: bytes
     complete: bytes
-    complete_held: bytes
-    end_plain: bytes
+    complete_and_commit: bytes
+    finish_simple: bytes
     hold: bytes
     reap: bytes
     fail_expired: bytes
@@ -63,21 +63,21 @@ class Statements:
     list_jobs: bytes
     list_chains: bytes
     list_chain_jobs: bytes
-    list_blocked_jobs: bytes
+    list_dependents: bytes
     lock_chains: bytes
     cancel: bytes
     complete_outside: bytes
     retry: bytes
-    block_again: bytes
-    wait_again: bytes
+    reblock_dependents: bytes
+    reblock_job: bytes
     lock_jobs: bytes
     trigger: bytes
-    lock_doomed: bytes
-    outside_references: bytes
+    lock_chains_for_delete: bytes
+    external_references: bytes
     delete: bytes
-    forget_keys: bytes
+    delete_keys: bytes
     sweep: bytes
-    hold_stranded: bytes
+    lock_stranded: bytes
     release_stranded: bytes
     now: bytes
     put_schedules: bytes
@@ -86,35 +86,35 @@ class Statements:
     pause_schedules: bytes
     due_schedules: bytes
     fire_schedule: bytes
-    start_ticks: bytes
-    pause_types: bytes
-    resume_types: bytes
-    paused_types: bytes
+    start_scheduled: bytes
+    pause_job_types: bytes
+    resume_job_types: bytes
+    list_paused_job_types: bytes
     update_result_ttl: bytes
     find_expired: bytes
     find_expired_ids: bytes
-    find_unkept: bytes
-    lock_retiring: bytes
+    find_beyond_retention: bytes
+    lock_prunable: bytes
     retire: bytes
     index_attributes: bytes
-    forget_attributes: bytes
+    delete_attributes: bytes
     list_chains_by_attributes: bytes
-    beat_worker: bytes
-    sweep_workers: bytes
-    forget_worker: bytes
+    record_heartbeat: bytes
+    delete_stale_workers: bytes
+    remove_worker: bytes
     list_workers: bytes
     list_events: bytes
     event_levels: bytes
     set_event_default: bytes
     set_event_levels: bytes
-    forget_event_levels: bytes
-    event_days: bytes
-    try_event_upkeep: bytes
-    forget_events: bytes
+    delete_event_levels: bytes
+    list_partitions: bytes
+    try_maintenance_lock: bytes
+    delete_events: bytes
     bulk_count: bytes
     bulk_chain_ids: bytes
     bulk_make_stage: bytes
-    bulk_note_stage: bytes
+    bulk_record_stage: bytes
     bulk_touch_stage: bytes
     bulk_copy: bytes
     bulk_drop_stage: bytes
@@ -123,24 +123,24 @@ class Statements:
     bulk_forget_writes: bytes
     bulk_idle_stages: bytes
     bulk_find_write: bytes
-    bulk_note_write: bytes
-    bulk_note_started: bytes
+    bulk_record_write: bytes
+    bulk_record_started: bytes
     bulk_count_staged: bytes
-    bulk_hold_fence: bytes
+    bulk_lock_fence: bytes
     bulk_conflicts: bytes
     bulk_repeated: bytes
     bulk_drop_repeated: bytes
     bulk_drop_existing: bytes
-    bulk_take_keys: bytes
+    bulk_lock_keys: bytes
     bulk_drop_duplicates: bytes
-    bulk_awaited: bytes
+    bulk_blockers: bytes
     bulk_waiting: bytes
     bulk_start: bytes
-    bulk_start_noted: bytes
-    bulk_level: bytes
+    bulk_start_recorded: bytes
+    bulk_event_level: bytes
     bulk_place: bytes
     stream_find: bytes
-    stream_note_batch: bytes
+    stream_record_batch: bytes
     stream_forget_staged: bytes
     stream_forget_attempts: bytes
     stream_sweep: bytes
@@ -161,9 +161,9 @@ class Statements:
     history_facts: bytes
     history_dates: bytes
     history_lock: bytes
-    history_kept: bytes
+    history_retained: bytes
     notify: bytes
-    announce: bytes
+    notify_after_start: bytes
     schema_revision: bytes
 
 

@@ -24,8 +24,8 @@ from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_statements import begin_callers_transaction, fetch
-from queuert.state.postgres.tls import connection_risks
-from queuert.state.types import StoreRisk
+from queuert.state.postgres.tls import connection_warnings
+from queuert.state.types import StoreWarning
 
 
 class PostgresBase:
@@ -35,7 +35,7 @@ class PostgresBase:
         self._settings = settings
         self._sql = statements
         self._connections = Connections(settings, connections)
-        self.risks: tuple[StoreRisk, ...] = ()
+        self.risks: tuple[StoreWarning, ...] = ()
         """Of the way to the server, and of a database that was moved; known when the store is open."""
 
     def open(self) -> None:
@@ -46,12 +46,12 @@ class PostgresBase:
                 found = fetch(connection, self._sql.schema_revision)
                 if not found or found[0][0] < REQUIRED_REVISION:
                     raise SchemaMissingError(f"schema {self._settings.schema!r} is out of date: run queuert migrate up")
-                self.risks = connection_risks(connection.pgconn) + self._moved(connection)
+                self.risks = connection_warnings(connection.pgconn) + self._moved(connection)
         except BaseException:
             self._connections.close()
             raise
 
-    def _moved(self, connection: Connection[Any]) -> tuple[StoreRisk, ...]:
+    def _moved(self, connection: Connection[Any]) -> tuple[StoreWarning, ...]:
         """The risk of a database that was moved from another cluster; none where the role may not know."""
         try:
             return moved_risks(fetch(connection, self._sql.log_owner))

@@ -10,7 +10,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg.errors import CheckViolation, LockNotAvailable
 
-from queuert.event_log import EventFilter, EventLevel, EventLog, EventUpkeep, JobEvent, checked_keep
+from queuert.event_log import EventFilter, EventLevel, EventLog, EventLogMaintenance, JobEvent, checked_keep
 from queuert.state.paging import Page, PageRequest
 from queuert.state.postgres import event_cursors, event_log, listing
 from queuert.state.postgres.bounds import sync_bounded
@@ -20,7 +20,7 @@ from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch
 
 
-class PostgresEvents(PostgresBase):
+class PostgresEventLog(PostgresBase):
     """What happened to jobs, and how long that is remembered."""
 
     def list_events(self, filter: EventFilter, page: PageRequest) -> Page[JobEvent]:
@@ -39,22 +39,22 @@ class PostgresEvents(PostgresBase):
     def event_log(self) -> EventLog:
         """What is written to the log, and how long it is kept."""
         levels = self._fetch(self._sql.event_levels)
-        return event_log.log(levels, self._fetch(self._sql.event_days))
+        return event_log.log(levels, self._fetch(self._sql.list_partitions))
 
     def set_event_level(self, level: EventLevel | None, types: Sequence[str] | None = None) -> None:
         """Set the level of types, or that of all others; None takes away that of the types."""
         if types is None:
             self._fetch(self._sql.set_event_default, {"level": level, "days": None})
         elif level is None:
-            self._fetch(self._sql.forget_event_levels, {"types": list(types)})
+            self._fetch(self._sql.delete_event_levels, {"types": list(types)})
         else:
             self._fetch(self._sql.set_event_levels, {"level": level, "types": sorted(set(types))})
 
-    def keep_events(self, days: int) -> None:
+    def set_event_retention(self, days: int) -> None:
         """Set for how many days events are kept."""
         self._fetch(self._sql.set_event_default, {"level": None, "days": checked_keep(days)})
 
-    def tend_events(self) -> EventUpkeep:
+    def maintain_event_log(self) -> EventLogMaintenance:
         """Make the days to come and drop those that are too old; each step in a transaction of its own."""
         done: dict[Task, list[date]] = {task: [] for task in Task}
         postponed: list[date] = []
@@ -65,7 +65,7 @@ class PostgresEvents(PostgresBase):
                     step = self._tend(connection, postponed)
                 except (LockNotAvailable, CheckViolation):
                     # The one that was next: somebody's transaction holds it, or the default partition has some of it.
-                    step = event_log.next_step(fetch(connection, self._sql.event_days), postponed)
+                    step = event_log.next_step(fetch(connection, self._sql.list_partitions), postponed)
                     postponed += [step.day] if step else []
                     continue
                 if step is None:
@@ -75,27 +75,29 @@ class PostgresEvents(PostgresBase):
             deleted, more_strays = self._forget_strays(connection)
         made, dropped = tuple(done[Task.MAKE]), tuple(done[Task.DROP])
         # Where all was postponed, another look would find the same in its way.
-        return EventUpkeep(made, dropped, tuple(postponed), deleted, more_strays or (more and any(done.values())))
+        return EventLogMaintenance(
+            made, dropped, tuple(postponed), deleted, more_strays or (more and any(done.values()))
+        )
 
     def _tend(self, connection: Connection[Any], postponed: Sequence[date]) -> Step | None:
         """Do the next step; None if there is none, or if somebody else is at it."""
         with sync_bounded(connection):
-            [(mine, _)] = fetch(connection, self._sql.try_event_upkeep)
-            step = event_log.next_step(fetch(connection, self._sql.event_days), postponed) if mine else None
+            [(mine, _)] = fetch(connection, self._sql.try_maintenance_lock)
+            step = event_log.next_step(fetch(connection, self._sql.list_partitions), postponed) if mine else None
             for statement in step.statements(self._settings.schema) if step else ():
                 connection.execute(statement)
             return step
 
     def _forget_strays(self, connection: Connection[Any]) -> tuple[int, bool]:
         """Delete old events that have no day, if somebody else is not at it; how many, and whether some may be left."""
-        if not event_log.has_strays(fetch(connection, self._sql.event_days)):
+        if not event_log.has_strays(fetch(connection, self._sql.list_partitions)):
             return 0, False
         deleted = 0
         for _ in range(event_log.STEPS):
             with sync_bounded(connection):
-                [(mine, _)] = fetch(connection, self._sql.try_event_upkeep)
+                [(mine, _)] = fetch(connection, self._sql.try_maintenance_lock)
                 asked = {"limit": event_log.CHUNK}
-                found = fetch(connection, self._sql.forget_events, asked) if mine else []
+                found = fetch(connection, self._sql.delete_events, asked) if mine else []
             deleted += len(found)
             if len(found) < event_log.CHUNK:
                 return deleted, False

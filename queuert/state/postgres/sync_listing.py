@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from queuert.jobs import ChainRecord, Job
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.postgres import listing, rows
-from queuert.state.postgres.attributes import asked_pairs, leaping
+from queuert.state.postgres.attributes import asked_pairs, reverse_order
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch
 from queuert.state.types import BlockerRecord, TypeCount
@@ -22,7 +22,7 @@ class PostgresListing(PostgresBase):
         asked = listing.by_time(filter, page)
         if filter.attributes:
             asked |= asked_pairs(filter)
-            statement = leaping(self._sql.list_chains_by_attributes, page.oldest_first)
+            statement = reverse_order(self._sql.list_chains_by_attributes, page.oldest_first)
         else:
             statement = listing.in_order(self._sql.list_chains, page.oldest_first)
         return listing.chains(self._fetch(statement, asked), page.limit)
@@ -37,9 +37,9 @@ class PostgresListing(PostgresBase):
         statement = listing.in_order(self._sql.list_chain_jobs, page.oldest_first)
         return listing.chain_jobs(self._fetch(statement, listing.by_index(chain_id, page)), page.limit)
 
-    def list_blocked_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
+    def list_dependents(self, chain_id: str, page: PageRequest) -> Page[Job]:
         """The jobs that have this chain among their blockers, by id, whatever their status."""
-        statement = listing.in_order(self._sql.list_blocked_jobs, page.oldest_first)
+        statement = listing.in_order(self._sql.list_dependents, page.oldest_first)
         return listing.blocked_jobs(self._fetch(statement, listing.by_id(chain_id, page)), page.limit)
 
     def get_blockers(self, job_id: str) -> list[BlockerRecord]:

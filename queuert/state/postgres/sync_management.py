@@ -10,15 +10,15 @@ from psycopg import Connection
 
 from queuert.errors import BlockerReferenceError, ChainNotRetriableError, StateError, StateUnavailableError
 from queuert.jobs import ChainStatus, JobStatus
-from queuert.state.notifications import Hints, delete_hints, intervention_hints, trigger_hints
+from queuert.state.notifications import Notifications, delete_notifications, trigger_notifications, update_notifications
 from queuert.state.postgres import management, parameters
 from queuert.state.postgres.errors import was_deadlock
-from queuert.state.postgres.management import FAILED_OR_CANCELLED, MetChain
+from queuert.state.postgres.management import FAILED_OR_CANCELLED, LockedChain
 from queuert.state.postgres.pool import ROUNDS, Work
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import add_blockers, fetch, forget_deleted
-from queuert.state.types import DeleteResult, Intervention, NewJob, OutsideCompletion, SweepResult, TriggeredJob
+from queuert.state.types import ChainUpdate, DeleteResult, NewJob, SweepResult, TriggeredJob, WorkerlessCompletion
 from queuert.state.validation import check_completions
 
 T = TypeVar("T")
@@ -27,21 +27,21 @@ _LOCK_ROUNDS = 20
 """A chain can go on while its last job is waited for; with its first job locked, more than once is already rare."""
 
 
-class PostgresOutside(PostgresBase):
+class PostgresManagement(PostgresBase):
     """Interventions from outside."""
 
     # --- complete -----------------------------------------------------------------------------------------------------
 
     def complete_chains(
-        self, completions: Sequence[OutsideCompletion], *, connection: Any = None
-    ) -> list[Intervention]:
+        self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
+    ) -> list[ChainUpdate]:
         """End the last job of each chain with an output or a continuation, whatever it was waiting for."""
         check_completions(completions)
         if not completions:
             return []
-        return self._repeated(connection, lambda given: self._complete(given, completions), intervention_hints)
+        return self._repeated(connection, lambda given: self._complete(given, completions), update_notifications)
 
-    def _complete(self, connection: Connection[Any], completions: Sequence[OutsideCompletion]) -> list[Intervention]:
+    def _complete(self, connection: Connection[Any], completions: Sequence[WorkerlessCompletion]) -> list[ChainUpdate]:
         waiting = management.completion_blockers(completions)
         met, _ = self._lock_chains(connection, [one.chain_id for one in completions], waiting)
         if not all(management.can_complete(one, met[one.chain_id]) for one in completions):
@@ -55,14 +55,14 @@ class PostgresOutside(PostgresBase):
 
     # --- cancel -------------------------------------------------------------------------------------------------------
 
-    def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[Intervention]:
+    def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[ChainUpdate]:
         """Close open chains as cancelled, with an error of kind ``cancel``; closed ones stay as they are."""
         if not ids:
             return []
-        results = self._repeated(connection, lambda given: self._cancel(given, ids, reason), intervention_hints)
+        results = self._repeated(connection, lambda given: self._cancel(given, ids, reason), update_notifications)
         return management.for_each(ids, results)
 
-    def _cancel(self, connection: Connection[Any], ids: Sequence[str], reason: str) -> list[Intervention]:
+    def _cancel(self, connection: Connection[Any], ids: Sequence[str], reason: str) -> list[ChainUpdate]:
         met, _ = self._lock_chains(connection, ids)
         open_chains = [chain for chain in met.values() if chain.status is ChainStatus.OPEN]
         if not open_chains:
@@ -78,14 +78,14 @@ class PostgresOutside(PostgresBase):
 
     # --- retry --------------------------------------------------------------------------------------------------------
 
-    def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[Intervention]:
+    def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainUpdate]:
         """Open failed and cancelled chains again: their last job is due at once, with all its attempts before it."""
         if not ids:
             return []
-        results = self._repeated(connection, lambda given: self._retry(given, ids), intervention_hints)
+        results = self._repeated(connection, lambda given: self._retry(given, ids), update_notifications)
         return management.for_each(ids, results)
 
-    def _retry(self, connection: Connection[Any], ids: Sequence[str]) -> list[Intervention]:
+    def _retry(self, connection: Connection[Any], ids: Sequence[str]) -> list[ChainUpdate]:
         met, locked = self._lock_chains(connection, ids, again=True)
         for chain in met.values():
             if chain.status not in FAILED_OR_CANCELLED:
@@ -95,10 +95,12 @@ class PostgresOutside(PostgresBase):
         blocked: set[str] = set()
         if with_blockers:
             asked = {"tails": [row[0] for row in with_blockers], "locked": sorted(locked)}
-            blocked = {row[0] for row in fetch(connection, self._sql.wait_again, asked)}
-        fetch(connection, self._sql.block_again, {"chains": list(met)})
+            blocked = {row[0] for row in fetch(connection, self._sql.reblock_job, asked)}
+        fetch(connection, self._sql.reblock_dependents, {"chains": list(met)})
         return [
-            chain.intervention(status=ChainStatus.OPEN, readied=() if chain.tail_id in blocked else (chain.tail_type,))
+            chain.intervention(
+                status=ChainStatus.OPEN, due_types=() if chain.tail_id in blocked else (chain.tail_type,)
+            )
             for chain in met.values()
         ]
 
@@ -108,7 +110,7 @@ class PostgresOutside(PostgresBase):
         """Make scheduled jobs due now, results in the order asked. Ready ones stay as they are."""
         if not ids:
             return []
-        return self._repeated(connection, lambda given: self._trigger(given, ids), trigger_hints)
+        return self._repeated(connection, lambda given: self._trigger(given, ids), trigger_notifications)
 
     def _trigger(self, connection: Connection[Any], ids: Sequence[str]) -> list[TriggeredJob]:
         asked = {"ids": list(ids)}
@@ -122,14 +124,14 @@ class PostgresOutside(PostgresBase):
         """Delete chains with all their jobs, whatever their status; those that do not exist are passed over."""
         if not ids:
             return DeleteResult((), ())
-        return self._repeated(connection, lambda given: self._delete(given, ids, cascade=cascade), delete_hints)
+        return self._repeated(connection, lambda given: self._delete(given, ids, cascade=cascade), delete_notifications)
 
     def _delete(self, connection: Connection[Any], ids: Sequence[str], *, cascade: bool) -> DeleteResult:
         doomed = self._lock_doomed(connection, ids, cascade=cascade)
         if not doomed:
             return DeleteResult((), ())
         chains = sorted(set(doomed.values()))
-        references = fetch(connection, self._sql.outside_references, {"chains": chains})
+        references = fetch(connection, self._sql.external_references, {"chains": chains})
         if references:
             raise BlockerReferenceError([(row[0], row[1]) for row in references])
         rows = fetch(connection, self._sql.delete, {"jobs": list(doomed)})
@@ -141,7 +143,7 @@ class PostgresOutside(PostgresBase):
         asked = {"ids": list(ids), "cascade": cascade}
         locked: dict[str, str] = {}
         for _ in range(_LOCK_ROUNDS):
-            found = {row[0]: row[1] for row in fetch(connection, self._sql.lock_doomed, asked)}
+            found = {row[0]: row[1] for row in fetch(connection, self._sql.lock_chains_for_delete, asked)}
             if found.keys() == locked.keys():
                 return locked
             locked = found
@@ -160,12 +162,12 @@ class PostgresOutside(PostgresBase):
         return SweepResult([TriggeredJob(row[0], row[1]) for row in sorted(released)], following)
 
     def _release_stranded(self, connection: Connection[Any], ids: Sequence[str]) -> list[Row]:
-        held = [row[0] for row in fetch(connection, self._sql.hold_stranded, {"ids": list(ids)})]
+        held = [row[0] for row in fetch(connection, self._sql.lock_stranded, {"ids": list(ids)})]
         return fetch(connection, self._sql.release_stranded, {"ids": held}) if held else []
 
     # --- what they share ----------------------------------------------------------------------------------------------
 
-    def _repeated(self, callers: Any, work: Work[T], hints: Callable[[T], Hints] | None) -> T:
+    def _repeated(self, callers: Any, work: Work[T], hints: Callable[[T], Notifications] | None) -> T:
         """Do work in a transaction, or a savepoint in the caller's, again if it was the victim of a deadlock.
 
         Its hints go with the caller's transaction; without one they are for the caller to send.
@@ -189,7 +191,7 @@ class PostgresOutside(PostgresBase):
         waiting: Sequence[NewJob] = (),
         *,
         again: bool = False,
-    ) -> tuple[dict[str, MetChain], set[str]]:
+    ) -> tuple[dict[str, LockedChain], set[str]]:
         """Lock chains at both ends, and what will be waited for; how the chains stand now, and all that is locked.
 
         Raises:

@@ -13,12 +13,12 @@ from queuert.policies import checked_ttl
 from queuert.state.postgres import retention
 from queuert.state.postgres.bounds import sync_bounded
 from queuert.state.postgres.bulk import DROP_TIMEOUT, is_stage, staged
-from queuert.state.postgres.retention import Doomed
+from queuert.state.postgres.retention import PruneCandidate
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch, forget_deleted
-from queuert.state.types import STAGING_KEPT, WRITES_KEPT, RetireRequest, RetireResult, StagingUpkeep
+from queuert.state.types import STAGING_KEPT, WRITES_KEPT, PruneRequest, PruneResult, StagingCleanup
 
 
 class PostgresRetention(PostgresBase):
@@ -30,35 +30,37 @@ class PostgresRetention(PostgresBase):
         rows = self._fetch(self._sql.update_result_ttl, asked) if ids else []
         return retention.ttl_updates(ids, rows)
 
-    def retire(self, request: RetireRequest) -> RetireResult:
+    def retire(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that the retention of their type does not keep."""
         with self._connections.connection() as connection:
-            doomed, cursor = self._look(connection, request)
+            doomed, cursor = self._maybe_flush(connection, request)
             if not doomed:
-                return RetireResult((), cursor)
+                return PruneResult((), cursor)
             with sync_bounded(connection):
                 rows = retire(connection, self._sql, doomed)
-            return RetireResult(retention.gone(doomed, rows), cursor)
+            return PruneResult(retention.gone(doomed, rows), cursor)
 
-    def _look(self, connection: Connection[Any], request: RetireRequest) -> tuple[list[Doomed], str | None]:
+    def _maybe_flush(
+        self, connection: Connection[Any], request: PruneRequest
+    ) -> tuple[list[PruneCandidate], str | None]:
         """Chains that are to go, of as many as are looked at, and where to go on."""
         place = retention.place_of(request)
-        doomed: list[Doomed] = []
+        doomed: list[PruneCandidate] = []
         if place is None or place.type is None:
             asked = retention.expired(place, request.limit)
             doomed = retention.expired_chains(fetch(connection, self._sql.find_expired, asked))
             if len(doomed) >= request.limit:
-                return doomed, retention.after_expired(doomed).encode()
+                return doomed, retention.cursor_after_expired(doomed).encode()
             place = None
         limit = request.limit - len(doomed)
-        left, unkept = retention.unkept(request, place, limit)
+        left, beyond_retention = retention.beyond_retention(request, place, limit)
         if not left:
             return doomed, None
-        found = fetch(connection, self._sql.find_unkept, unkept)
-        cursor = retention.after_unkept(left, found[-1]).encode() if len(found) >= limit else None
-        return doomed + retention.unkept_chains(found), cursor
+        found = fetch(connection, self._sql.find_beyond_retention, beyond_retention)
+        cursor = retention.cursor_after_retention(left, found[-1]).encode() if len(found) >= limit else None
+        return doomed + retention.chains_beyond_retention(found), cursor
 
-    def tend_staging(self) -> StagingUpkeep:
+    def clean_staging(self) -> StagingCleanup:
         """Remove what dead drivers have staged, and forget old bulk writes; each step in a transaction of its own."""
         with self._connections.connection() as connection:
             connection.execute(self._sql.bulk_forget_strange)
@@ -66,7 +68,7 @@ class PostgresRetention(PostgresBase):
             dropped = tuple([name for (name,) in idle if self._drop_stage(connection, name)])
             connection.execute(self._sql.stream_sweep, {"seconds": STAGING_KEPT})
             forgotten = fetch(connection, self._sql.bulk_forget_writes, {"seconds": WRITES_KEPT})
-        return StagingUpkeep(dropped, len(forgotten))
+        return StagingCleanup(dropped, len(forgotten))
 
     def _drop_stage(self, connection: Connection[Any], name: str) -> bool:
         """Whether it could be: not while it is loaded, nor if it is another role's, or no table that can be dropped.
@@ -87,12 +89,14 @@ class PostgresRetention(PostgresBase):
         return True
 
 
-def retire(connection: Connection[Any], sql: Statements, doomed: Sequence[Doomed], *, wait: bool = False) -> list[Row]:
+def retire(
+    connection: Connection[Any], sql: Statements, doomed: Sequence[PruneCandidate], *, wait: bool = False
+) -> list[Row]:
     """Delete chains inside the connection's transaction, if they are as they were; the rows of ``retire``.
 
     Rows that others hold are passed over, unless they are to be waited for.
     """
-    lock = retention.waiting(sql.lock_retiring) if wait else sql.lock_retiring
+    lock = retention.waiting(sql.lock_prunable) if wait else sql.lock_prunable
     locked = fetch(connection, lock, retention.ids(doomed))
     rows = fetch(connection, sql.retire, retention.retired(doomed, locked))
     forget_deleted(connection, sql, rows)

@@ -15,7 +15,7 @@ from queuert.state.postgres.sync_statements import fetch
 from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleRecord, StartedJob
 
 
-class PostgresRecurrence(PostgresBase):
+class PostgresSchedules(PostgresBase):
     """Recurring schedules and pauses."""
 
     # --- schedules ----------------------------------------------------------------------------------------------------
@@ -54,29 +54,29 @@ class PostgresRecurrence(PostgresBase):
             return self._start_ticks(connection, jobs) if jobs else []
 
     def _start_ticks(self, connection: Connection[Any], jobs: Sequence[NewJob]) -> list[StartedJob]:
-        found = schedule_rows.started(fetch(connection, self._sql.start_ticks, schedule_rows.ticks(jobs)))
+        found = schedule_rows.started(fetch(connection, self._sql.start_scheduled, schedule_rows.ticks(jobs)))
         if unseen := [job for job in jobs if job.id not in found]:
             # Somebody has committed them since the statement began: the next one sees them.
-            found |= schedule_rows.started(fetch(connection, self._sql.start_ticks, schedule_rows.ticks(unseen)))
+            found |= schedule_rows.started(fetch(connection, self._sql.start_scheduled, schedule_rows.ticks(unseen)))
         if moved := schedule_rows.moved(jobs, found):
-            rows = fetch(connection, self._sql.start_ticks, schedule_rows.ticks(list(moved.values())))
+            rows = fetch(connection, self._sql.start_scheduled, schedule_rows.ticks(list(moved.values())))
             beside = schedule_rows.started(rows)
             found |= {id: beside[job.id] for id, job in moved.items()}
         return [found[job.id] for job in jobs]
 
     # --- pauses -------------------------------------------------------------------------------------------------------
 
-    def pause_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
+    def pause_job_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
         """Claim no more jobs of these types, anywhere. Running ones go on. Idempotent."""
         if types:
-            self._fetch(self._sql.pause_types, {"types": sorted(set(types)), "reason": reason})
+            self._fetch(self._sql.pause_job_types, {"types": sorted(set(types)), "reason": reason})
 
-    def resume_types(self, types: Sequence[str]) -> list[str]:
+    def resume_job_types(self, types: Sequence[str]) -> list[str]:
         """Claim jobs of these types again; those that were paused."""
         if not types:
             return []
-        return sorted(row[0] for row in self._fetch(self._sql.resume_types, {"types": list(types)}))
+        return sorted(row[0] for row in self._fetch(self._sql.resume_job_types, {"types": list(types)}))
 
-    def paused_types(self) -> list[PausedType]:
+    def list_paused_job_types(self) -> list[PausedType]:
         """The paused types, by name."""
-        return [schedule_rows.paused_type(row) for row in self._fetch(self._sql.paused_types)]
+        return [schedule_rows.paused_type(row) for row in self._fetch(self._sql.list_paused_job_types)]

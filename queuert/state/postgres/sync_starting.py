@@ -9,13 +9,13 @@ from typing import Any
 from psycopg import Connection
 
 from queuert.errors import JobIdConflictError, StateError, StateUnavailableError
-from queuert.notify.adapter import Announcement, Topic
+from queuert.notify.adapter import PiggybackNotification, Topic
 from queuert.state.postgres.bounds import sync_bounded
 from queuert.state.postgres.errors import mapped_errors, was_deadlock
 from queuert.state.postgres.external_connections import sync_callers_connection
 from queuert.state.postgres.finishing import with_status
 from queuert.state.postgres.pool import ROUNDS
-from queuert.state.postgres.starting import Starts, needs_transaction, refuse_each_other
+from queuert.state.postgres.starting import StartBatch, needs_transaction, reject_batch_blockers
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_retention import delete_expired
 from queuert.state.postgres.sync_statements import (
@@ -25,7 +25,7 @@ from queuert.state.postgres.sync_statements import (
     insert_announced,
     insert_jobs,
     insert_parts,
-    lock_rows,
+    lock_in_order,
 )
 from queuert.state.types import NewJob, StartedJob
 
@@ -37,7 +37,7 @@ class PostgresStarting(PostgresBase):
     """``start_jobs`` and ``start_parts``."""
 
     def start_jobs(
-        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: Announcement | None = None
+        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: PiggybackNotification | None = None
     ) -> list[StartedJob]:
         """Write the first jobs of new chains, in the caller's transaction if there is one."""
         if not jobs:
@@ -54,7 +54,7 @@ class PostgresStarting(PostgresBase):
 
     def _made(self, parts: Iterable[Sequence[NewJob]], own: Connection[Any]) -> Iterator[Sequence[NewJob]]:
         for part in parts:
-            self._connections.waits_anew(own)
+            self._connections.restart_timeout(own)
             yield part
 
     def _start_in_callers(self, callers: Connection[Any], jobs: Sequence[NewJob]) -> list[StartedJob]:
@@ -67,13 +67,13 @@ class PostgresStarting(PostgresBase):
                 with mapped_errors():
                     started = self._start(callers, jobs, in_transaction=apart)
             except JobIdConflictError:
-                if not apart or not self._make_room(callers, jobs):
+                if not apart or not self._delete_expired_conflicts(callers, jobs):
                     raise
                 started = self._start(callers, jobs, in_transaction=apart)
             self._hint(callers, {Topic.JOBS: sorted({job.type for job in started if not job.existing})})
             return started
 
-    def _start_on_own(self, jobs: Sequence[NewJob], announcement: Announcement | None) -> list[StartedJob]:
+    def _start_on_own(self, jobs: Sequence[NewJob], announcement: PiggybackNotification | None) -> list[StartedJob]:
         in_transaction = needs_transaction(jobs)
         for left in reversed(range(ROUNDS)):
             try:
@@ -83,7 +83,7 @@ class PostgresStarting(PostgresBase):
                     return self._start(own, jobs, in_transaction=in_transaction)
             except JobIdConflictError:
                 with self._connections.connection() as own:
-                    if not left or not self._make_room(own, jobs):
+                    if not left or not self._delete_expired_conflicts(own, jobs):
                         raise
             except StateUnavailableError as error:
                 # Its victim was rolled back, so it can be repeated: the other one has gone on meanwhile.
@@ -92,12 +92,12 @@ class PostgresStarting(PostgresBase):
         raise AssertionError("the last round returns or raises")
 
     def _start_announced(
-        self, own: Connection[Any], jobs: Sequence[NewJob], announcement: Announcement
+        self, own: Connection[Any], jobs: Sequence[NewJob], announcement: PiggybackNotification
     ) -> list[StartedJob]:
         written = insert_announced(own, self._sql, jobs, announcement, self._settings.place)
         return [written[job.id] for job in jobs]
 
-    def _make_room(self, connection: Connection[Any], jobs: Sequence[NewJob]) -> bool:
+    def _delete_expired_conflicts(self, connection: Connection[Any], jobs: Sequence[NewJob]) -> bool:
         """Whether some of the chosen ids were those of chains that have expired: they are free now."""
         chosen = [job.id for job in jobs if job.id_chosen]
         return bool(chosen and delete_expired(connection, self._sql, chosen))
@@ -107,43 +107,43 @@ class PostgresStarting(PostgresBase):
             written = insert_jobs(connection, self._sql, self._sql.start_jobs, jobs)
             return [written[job.id] for job in jobs]
         with sync_bounded(connection):
-            starts = Starts(jobs)
+            starts = StartBatch(jobs)
             if starts.first:
-                fetch(connection, self._sql.take_keys, starts.slots)
-                starts.stood_in(fetch(connection, self._sql.find_duplicates, starts.keys))
+                fetch(connection, self._sql.lock_deduplication_keys, starts.slots)
+                starts.record_duplicates(fetch(connection, self._sql.find_duplicates, starts.keys))
             self._attach(connection, starts, starts.left())
             self._write(connection, starts)
             return starts.results()
 
-    def _write(self, connection: Connection[Any], starts: Starts) -> None:
+    def _write(self, connection: Connection[Any], starts: StartBatch) -> None:
         """Write the starts that nothing stands in for."""
         certain = [job for job in starts.left() if not job.attach]
-        lock_rows(connection, self._sql, (), certain)
+        lock_in_order(connection, self._sql, (), certain)
         written = insert_jobs(connection, self._sql, self._sql.start_jobs, certain)
         for _ in range(_ATTACH_ROUNDS):
             attaching = [job for job in starts.left() if job.id not in written]
             if not attaching:
                 break
             # Somebody else may have been about to write the same id: by now it stands, or was rolled back.
-            written |= insert_jobs(connection, self._sql, self._sql.start_missing, attaching)
+            written |= insert_jobs(connection, self._sql, self._sql.start_if_absent, attaching)
             self._attach(connection, starts, [job for job in attaching if job.id not in written])
         else:
             raise StateError("chains of these ids come and go: they could neither be written nor attached to")
         # Only now is it known which of those need their blockers.
         late = [job for job in starts.left() if job.attach]
-        refuse_each_other(late, written)
-        lock_rows(connection, self._sql, (), late)
+        reject_batch_blockers(late, written)
+        lock_in_order(connection, self._sql, (), late)
         waiting = [job for job in starts.left() if job.blockers]
         starts.written(with_status(written, add_blockers(connection, self._sql, waiting)))
 
-    def _attach(self, connection: Connection[Any], starts: Starts, jobs: Sequence[NewJob]) -> None:
+    def _attach(self, connection: Connection[Any], starts: StartBatch, jobs: Sequence[NewJob]) -> None:
         """Find the chains that exist already for those who would attach to them."""
         asked = {"ids": [job.id for job in jobs if job.attach]}
         if not asked["ids"]:
             return
-        found = fetch(connection, self._sql.find_started, asked)
+        found = fetch(connection, self._sql.find_chains_by_id, asked)
         expired = [row[0] for row in found if row[5]]
         if expired:
             delete_expired(connection, self._sql, expired)
-            found = fetch(connection, self._sql.find_started, asked)
-        starts.attached(found)
+            found = fetch(connection, self._sql.find_chains_by_id, asked)
+        starts.record_existing(found)

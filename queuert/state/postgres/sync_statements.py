@@ -13,9 +13,9 @@ from psycopg.rows import tuple_row
 
 from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
-from queuert.notify.adapter import Announcement
+from queuert.notify.adapter import PiggybackNotification
 from queuert.state.postgres import parameters, rows
-from queuert.state.postgres.attributes import freed_entries
+from queuert.state.postgres.attributes import attribute_rows
 from queuert.state.postgres.finishing import (
     DUE,
     closing_chains,
@@ -25,14 +25,14 @@ from queuert.state.postgres.finishing import (
     written_leases,
 )
 from queuert.state.postgres.management import freed_keys
-from queuert.state.postgres.pooled_connection import KeptConnection
+from queuert.state.postgres.pooled_connection import PooledConnection
 from queuert.state.postgres.protocol import (
     NamedStatement,
     Step,
     is_plain_connection,
     numbered,
-    sync_ask,
-    sync_ask_and_tell,
+    sync_execute_pair,
+    sync_execute_prepared,
 )
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import Place
@@ -41,7 +41,7 @@ from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.unreadable import UNREADABLE, rows_one_by_one
 from queuert.state.types import Finish, FinishResult, Lease, NewJob, StartedJob
 
-_AT_ONCE = (0, 1)
+_EAGER_THRESHOLDS = (0, 1)
 
 _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
@@ -62,7 +62,7 @@ def fetch(
     (``lenient``), a row that cannot be read does not cost the others: see unreadable.py.
     """
     if isinstance(statement, NamedStatement) and values is not None and _is_quick(connection):
-        return sync_ask(connection, statement, values)
+        return sync_execute_prepared(connection, statement, values)
     with _send(connection, statement, values, binary=binary) as cursor:
         try:
             return cursor.fetchall()
@@ -89,11 +89,11 @@ def _send(
     return cursor
 
 
-def _is_quick(connection: Connection[Any]) -> TypeGuard[KeptConnection]:
+def _is_quick(connection: Connection[Any]) -> TypeGuard[PooledConnection]:
     """Whether it is ours, and may prepare a statement before its second execution: cursors count them, we do not."""
     return (
-        isinstance(connection, KeptConnection)
-        and connection.prepare_threshold in _AT_ONCE
+        isinstance(connection, PooledConnection)
+        and connection.prepare_threshold in _EAGER_THRESHOLDS
         and is_plain_connection(connection.pgconn)
     )
 
@@ -108,7 +108,7 @@ def begin_callers_transaction(connection: Connection[Any]) -> None:
         fetch(connection, b"SELECT 1")
 
 
-def lock_rows(
+def lock_in_order(
     connection: Connection[Any],
     sql: Statements,
     others: Iterable[str],
@@ -129,7 +129,7 @@ def lock_rows(
     if not locked:
         return
     asked = parameters.locks(locked, awaited=awaited, closing=closing)
-    found = {row[0] for row in fetch(connection, sql.lock_rows, asked)}
+    found = {row[0] for row in fetch(connection, sql.lock_in_order, asked)}
     missing = sorted(awaited - found)
     if missing:
         raise ChainNotFoundError(missing[0])
@@ -151,7 +151,7 @@ def insert_jobs(
     *,
     awaited: bool = False,
 ) -> dict[str, StartedJob]:
-    """Write the first jobs of new chains by ``start_jobs`` or ``start_missing``; those that were written, by id."""
+    """Write the first jobs of new chains by ``start_jobs`` or ``start_if_absent``; those that were written, by id."""
     written: dict[str, StartedJob] = {}
     for text, values in insertions(sql, statement, jobs, awaited=awaited):
         written |= rows.started_jobs(fetch(connection, text, values, binary=True))
@@ -159,14 +159,18 @@ def insert_jobs(
 
 
 def insert_announced(
-    connection: Connection[Any], sql: Statements, jobs: Sequence[NewJob], announcement: Announcement, place: Place
+    connection: Connection[Any],
+    sql: Statements,
+    jobs: Sequence[NewJob],
+    announcement: PiggybackNotification,
+    place: Place,
 ) -> dict[str, StartedJob]:
     """Write the first jobs of new chains outside any transaction; their hint goes along, where it may."""
     written: dict[str, StartedJob] = {}
     for text, values in insertions(sql, sql.start_jobs, jobs):
         if isinstance(text, NamedStatement) and _is_quick(connection) and (hint := announcement.depart(place)):
-            told = Step(sql.named("announce"), {"channel": hint[0], "payload": hint[1]})
-            found, done = sync_ask_and_tell(connection, Step(text, values), told)
+            told = Step(sql.named("notify_after_start"), {"channel": hint[0], "payload": hint[1]})
+            found, done = sync_execute_pair(connection, Step(text, values), told)
             if done:
                 announcement.arrive()
         else:
@@ -175,7 +179,7 @@ def insert_announced(
     return written
 
 
-def insert_parts(connection: KeptConnection, sql: Statements, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+def insert_parts(connection: PooledConnection, sql: Statements, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
     """Write the first jobs of new chains in one transaction: each part is sent before the next one is made."""
     try:
         with connection.pipeline() as pipeline:
@@ -189,11 +193,11 @@ def insert_parts(connection: KeptConnection, sql: Statements, parts: Iterable[Se
 
 
 def _send_parts(
-    connection: KeptConnection, pipeline: Pipeline, sql: Statements, parts: Iterable[Sequence[NewJob]]
+    connection: PooledConnection, pipeline: Pipeline, sql: Statements, parts: Iterable[Sequence[NewJob]]
 ) -> list[StartedJob]:
     """In psycopg's pipeline, whose end waits for all answers and raises what they say."""
     _send(connection, b"BEGIN")
-    _send(connection, sql.lock_soon, connection.bounds.parameters())
+    _send(connection, sql.set_short_lock_timeout, connection.bounds.parameters())
     ids: list[str] = []
     sent = []
     for part in parts:
@@ -215,10 +219,10 @@ def forget_deleted(connection: Connection[Any], sql: Statements, deleted: Sequen
     """Remove what jobs had beside their rows: deduplication keys that no chain has any more, entries of attributes."""
     keys = freed_keys(deleted)
     if keys["keys"]:
-        fetch(connection, sql.forget_keys, keys)
-    entries = freed_entries(deleted)
+        fetch(connection, sql.delete_keys, keys)
+    entries = attribute_rows(deleted)
     if entries["ids"]:
-        fetch(connection, sql.forget_attributes, entries)
+        fetch(connection, sql.delete_attributes, entries)
 
 
 def finish_and_release(
@@ -229,7 +233,7 @@ def finish_and_release(
     closing = closing_chains(finishes)
     new = {job.id for job in started_by(finishes)}
     held = {one.job.id for one in finishes}.union(closing)
-    lock_rows(connection, sql, held, waiting, besides=new, closing=closing)
+    lock_in_order(connection, sql, held, waiting, besides=new, closing=closing)
     found = fetch(connection, sql.finish, parameters.finish(finishes, closes_awaited=True))
     written = written_leases(found)
     begun = [one for one in finishes if one.job.lease in written]

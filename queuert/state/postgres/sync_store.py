@@ -18,8 +18,8 @@ from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.bounds import LOCK_SOON, sync_bounded
 from queuert.state.postgres.finishing import (
     DUE,
-    are_plain,
-    are_plain_or_failed,
+    all_simple,
+    all_simple_completions,
     closes_only,
     closing_results,
     closing_steps,
@@ -27,20 +27,20 @@ from queuert.state.postgres.finishing import (
     finish_results,
     releases_dependents,
 )
-from queuert.state.postgres.pooled_connection import KeptConnection
-from queuert.state.postgres.protocol import Step, sync_begin
+from queuert.state.postgres.pooled_connection import PooledConnection
+from queuert.state.postgres.protocol import Step, sync_begin_with
 from queuert.state.postgres.rows import LeaseState, Row
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_claiming import PostgresClaiming
-from queuert.state.postgres.sync_event_log import PostgresEvents
+from queuert.state.postgres.sync_event_log import PostgresEventLog
 from queuert.state.postgres.sync_listing import PostgresListing
-from queuert.state.postgres.sync_management import PostgresOutside
+from queuert.state.postgres.sync_management import PostgresManagement
 from queuert.state.postgres.sync_retention import PostgresRetention
-from queuert.state.postgres.sync_schedules import PostgresRecurrence
+from queuert.state.postgres.sync_schedules import PostgresSchedules
 from queuert.state.postgres.sync_starting import PostgresStarting
-from queuert.state.postgres.sync_statements import fetch, finish_and_release, lock_rows
+from queuert.state.postgres.sync_statements import fetch, finish_and_release, lock_in_order
 from queuert.state.postgres.sync_transaction import PostgresTransaction
-from queuert.state.postgres.sync_workers import PostgresRegistry
+from queuert.state.postgres.sync_workers import PostgresWorkers
 from queuert.state.types import (
     ClaimedJob,
     ClaimRequest,
@@ -61,12 +61,12 @@ _FINISH_ROUNDS = 4
 class PostgresStore(
     PostgresStarting,
     PostgresClaiming,
-    PostgresOutside,
+    PostgresManagement,
     PostgresListing,
-    PostgresRecurrence,
+    PostgresSchedules,
     PostgresRetention,
-    PostgresRegistry,
-    PostgresEvents,
+    PostgresWorkers,
+    PostgresEventLog,
     PostgresBase,
 ):
     """Jobs in Postgres: see :class:`queuert.state.Store` for what each operation promises."""
@@ -97,7 +97,7 @@ class PostgresStore(
         check_endings(finishes)
         results: dict[Lease, FinishResult] = {}
         left = list(finishes)
-        plain = are_plain(left)
+        plain = all_simple_completions(left)
         release_dependents = not plain and any(releases_dependents(one) for one in left)
         for _ in range(_FINISH_ROUNDS):
             if not left:
@@ -113,8 +113,8 @@ class PostgresStore(
                     if len(found) == len(left):
                         return [FinishResult(one.job.id) for one in finishes]
                     results |= completed(left, found)
-                elif are_plain_or_failed(left):
-                    found = fetch(connection, self._sql.named("end_plain"), parameters.end_plain(left))
+                elif all_simple(left):
+                    found = fetch(connection, self._sql.named("finish_simple"), parameters.finish_simple(left))
                     results |= finish_results(left, found)
                 else:
                     found = fetch(connection, self._sql.named("finish"), parameters.finish(left, closes_awaited=False))
@@ -127,7 +127,7 @@ class PostgresStore(
         return [results[one.job.lease] for one in finishes]
 
     def _release_round(
-        self, connection: KeptConnection, finishes: Sequence[Finish], *, wait: bool
+        self, connection: PooledConnection, finishes: Sequence[Finish], *, wait: bool
     ) -> dict[Lease, FinishResult]:
         if not finishes:
             return {}
@@ -145,10 +145,10 @@ class PostgresStore(
             held = self._settle(connection, finishes, results)
             return results | {one.job.lease: FinishResult(one.job.id, pending=True) for one in held}
 
-    def _exchanged(self, connection: KeptConnection, steps: Sequence[Step]) -> list[PGresult]:
+    def _exchanged(self, connection: PooledConnection, steps: Sequence[Step]) -> list[PGresult]:
         """A transaction in one round trip: while it waits for the client, others wait for its locks."""
         try:
-            return sync_begin(connection, steps, prepare=self._connections.prepares)
+            return sync_begin_with(connection, steps, prepare=self._connections.prepares)
         except Error:
             with suppress(Error):
                 connection.rollback()
@@ -200,14 +200,14 @@ class PostgresStore(
         job_id, chain_id, token = row[0], row[2], row[6]
         try:
             with sync_bounded(connection, lock=LOCK_SOON):
-                lock_rows(connection, self._sql, [job_id, chain_id], (), closing=[chain_id])
+                lock_in_order(connection, self._sql, [job_id, chain_id], (), closing=[chain_id])
                 if not fetch(connection, self._sql.fail_expired, {"ids": [job_id], "tokens": [token]}):
                     return []
                 released = fetch(connection, self._sql.unblock, parameters.closed_chains([chain_id]))
         except LockNotAvailable:
             return []
         job = rows.reaped_job(row, status=JobStatus.FAILED)
-        return [rows.with_readied(job, tuple(sorted({one[0] for one in released if one[1] in DUE})))]
+        return [rows.with_due_types(job, tuple(sorted({one[0] for one in released if one[1] in DUE})))]
 
     # --- look ---------------------------------------------------------------------------------------------------------
 

@@ -17,15 +17,15 @@ from queuert.state._asyncio import sync_pauses
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.answer_timeout import cut
 from queuert.state.postgres.errors import BROKEN, mapped
-from queuert.state.postgres.finishing import are_plain, completed, is_plain
+from queuert.state.postgres.finishing import all_simple_completions, completed, is_simple_completion
 from queuert.state.postgres.pool import Connections
-from queuert.state.postgres.pooled_connection import KeptConnection
+from queuert.state.postgres.pooled_connection import PooledConnection
 from queuert.state.postgres.protocol import (
     COMMIT,
     Step,
     is_plain_connection,
-    sync_begin,
-    sync_exchange,
+    sync_begin_with,
+    sync_execute_pipeline,
     text_rows,
 )
 from queuert.state.postgres.rows import LeaseState
@@ -51,14 +51,14 @@ class PostgresTransaction:
         self._connections = connections
         self._sql = sql
         self._job = job
-        self._borrowed: AbstractContextManager[KeptConnection] | None = None
-        self._connection: KeptConnection | None = None
+        self._borrowed: AbstractContextManager[PooledConnection] | None = None
+        self._connection: PooledConnection | None = None
         self._has_dependents = True
         self._written = False
         self._committed = False
 
     @property
-    def connection(self) -> KeptConnection:
+    def connection(self) -> PooledConnection:
         """psycopg's connection, inside the transaction."""
         if self._connection is None:
             raise RuntimeError("the transaction has not begun")
@@ -93,7 +93,7 @@ class PostgresTransaction:
 
         Nobody but the caller in this very transaction, which the lean statement finds out.
         """
-        if are_plain([finish]):
+        if all_simple_completions([finish]):
             found = fetch(self.connection, self._sql.complete, parameters.complete([finish]))
             if found:
                 return completed([finish], found)
@@ -103,9 +103,9 @@ class PostgresTransaction:
         """Whether nothing can be in the way of a plain completion: no dependents of this transaction's own making."""
         connection = self.connection
         return (
-            is_plain(finish)
+            is_simple_completion(finish)
             and not self._has_dependents
-            and not connection.outsiders
+            and not connection.used_by_client
             and connection.info.transaction_status is TransactionStatus.INTRANS
             and is_plain_connection(connection.pgconn)
         )
@@ -115,7 +115,7 @@ class PostgresTransaction:
         asked = {"id": job.id, "token": job.token, "output": finish.output}
         try:
             with self._connections.watched(self.connection):
-                self._exchange(Step(self._sql.named("complete_held"), asked), Step(COMMIT, {}))
+                self._exchange(Step(self._sql.named("complete_and_commit"), asked), Step(COMMIT, {}))
         except errors.DivisionByZero:
             # The statement divides by the number of rows that it wrote.
             raise LeaseLostError(job.id, AbortReason.TAKEN_BY_ANOTHER_WORKER) from None
@@ -136,7 +136,7 @@ class PostgresTransaction:
     # --- the block ----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        borrowed = self._connections.bare_connection()
+        borrowed = self._connections.raw_connection()
         self._connection = borrowed.__enter__()
         try:
             with self._connections.limited(self._connection):
@@ -151,7 +151,7 @@ class PostgresTransaction:
             raise
         self._borrowed = borrowed
         self._connection.held = True
-        self._connection.outsiders = False
+        self._connection.used_by_client = False
         return self
 
     def _begin(self) -> None:
@@ -160,7 +160,7 @@ class PostgresTransaction:
         idle = str(max(1000, round(self._job.lease_seconds * 1000)))
         asked = {"id": lease.job_id, "root": self._job.chain_id, "idle": idle}
         steps = [Step(self._sql.named("hold"), asked)]
-        [held] = sync_begin(self.connection, steps, prepare=self._connections.prepares)
+        [held] = sync_begin_with(self.connection, steps, prepare=self._connections.prepares)
         row = {row[0]: row for row in text_rows(held)}.get(lease.job_id)
         if row is None or row[1] != lease.token or row[2] != "t":
             raise LeaseLostError(lease.job_id, self._reason())
@@ -168,7 +168,7 @@ class PostgresTransaction:
         self._has_dependents = row[3] != "f"
 
     def _exchange(self, *steps: Step) -> list[Any]:
-        return sync_exchange(self.connection, steps, prepare=self._connections.prepares)
+        return sync_execute_pipeline(self.connection, steps, prepare=self._connections.prepares)
 
     def _reason(self) -> AbortReason:
         found = fetch(self.connection, self._sql.lease_states, {"ids": [self._job.id]})

@@ -5,21 +5,21 @@ from __future__ import annotations
 
 from queuert.state.postgres import workers
 from queuert.state.postgres.sync_base import PostgresBase
-from queuert.workers import WorkerBeat, WorkerRecord
+from queuert.workers import WorkerHeartbeat, WorkerRecord
 
 
-class PostgresRegistry(PostgresBase):
+class PostgresWorkers(PostgresBase):
     """The worker registry."""
 
-    def beat_worker(self, beat: WorkerBeat, ttl: float) -> None:
+    def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
         """Note that a worker is alive, and what it is at."""
-        [(others_are_over,)] = self._fetch(self._sql.beat_worker, workers.beat(beat, ttl))
+        [(others_are_over,)] = self._fetch(self._sql.record_heartbeat, workers.beat(beat, ttl))
         if others_are_over:
-            self._fetch(self._sql.sweep_workers)
+            self._fetch(self._sql.delete_stale_workers)
 
-    def forget_worker(self, worker_id: str) -> None:
+    def remove_worker(self, worker_id: str) -> None:
         """Forget a worker that has stopped."""
-        self._fetch(self._sql.forget_worker, {"id": worker_id})
+        self._fetch(self._sql.remove_worker, {"id": worker_id})
 
     def list_workers(self) -> list[WorkerRecord]:
         """The workers whose last beat is not older than its ttl, the longest running first."""

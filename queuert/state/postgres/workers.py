@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
-from queuert.workers import WorkerBeat, WorkerRecord, WorkerState
+from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
 
 
-def beat(told: WorkerBeat, ttl: float) -> Parameters:
-    """Parameters of ``beat_worker``."""
+def beat(told: WorkerHeartbeat, ttl: float) -> Parameters:
+    """Parameters of ``record_heartbeat``."""
     return {
         "id": told.id,
         "name": told.name,

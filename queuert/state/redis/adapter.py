@@ -39,7 +39,7 @@ class RedisState:
 
     Nothing is connected until a client or worker opens it. That looks at how the server is set: one that drops keys, is
     a replica or too old is refused (ConfigurationError, StateUnavailableError, StateError), and so is one that cannot
-    wait for flushes, if it has to; one that keeps nothing on disk is told as an event, StoreAtRisk.
+    wait for flushes, if it has to; one that keeps nothing on disk is told as an event, StoreWarningRaised.
 
     Example::
 

@@ -10,8 +10,8 @@ from queuert.state.redis.encode import Arguments
 from queuert.state.redis.errors import mapped_errors
 from queuert.state.redis.server_check import async_server_findings
 from queuert.state.redis.settings import RedisSettings
-from queuert.state.redis.tls import address_risks
-from queuert.state.types import StoreRisk
+from queuert.state.redis.tls import address_warnings
+from queuert.state.types import StoreWarning
 
 NO_TRANSACTIONS = (
     "connection= was given, but jobs are kept in Redis, which takes part in no transaction of a caller's: "
@@ -35,7 +35,7 @@ class AsyncRedisBase:
     def __init__(self, settings: RedisSettings, connections: int) -> None:
         self._settings = settings
         self._connections = AsyncConnections(settings, connections)
-        self.risks: tuple[StoreRisk, ...] = ()
+        self.risks: tuple[StoreWarning, ...] = ()
         """What may become of jobs, as the server is set; known when the store is open."""
 
     async def open(self) -> None:
@@ -46,8 +46,8 @@ class AsyncRedisBase:
             with mapped_errors():
                 findings = await async_server_findings(client, wait_for_flush=waits)
             findings.check(allow_eviction=self._settings.allow_eviction, wait_for_flush=waits)
-            told = (StoreRisk(str(risk), risk.advice) for risk in findings.risks)
-            self.risks = (*told, *address_risks(self._settings))
+            told = (StoreWarning(str(risk), risk.advice) for risk in findings.risks)
+            self.risks = (*told, *address_warnings(self._settings))
         except BaseException:
             await self._connections.aclose()
             raise

@@ -69,7 +69,7 @@ class AsyncRedisListing(AsyncRedisBase):
         after = None if page.cursor is None else Position.decode_index(page.cursor)
         return await self._jobs(await self._members(chain_id, page, after), page)
 
-    async def list_blocked_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
+    async def list_dependents(self, chain_id: str, page: PageRequest) -> Page[Job]:
         """The jobs that have a chain among their blockers."""
         after = None if page.cursor is None else Position.decode_id(page.cursor)
         return await self._jobs(await self._members(chain_id, page, after, blocked=True), page)

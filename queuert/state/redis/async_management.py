@@ -9,16 +9,16 @@ from typing import Any
 from queuert.jobs import JobError
 from queuert.state.redis import decode, encode
 from queuert.state.redis.async_base import AsyncRedisBase, refuse_connection
-from queuert.state.types import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
+from queuert.state.types import ChainUpdate, DeleteResult, SweepResult, TriggeredJob, WorkerlessCompletion
 from queuert.state.validation import check_completions
 
 
-class AsyncRedisOutside(AsyncRedisBase):
+class AsyncRedisManagement(AsyncRedisBase):
     """Complete, cancel, retry, trigger, delete and sweep, each one script."""
 
     async def complete_chains(
-        self, completions: Sequence[OutsideCompletion], *, connection: Any = None
-    ) -> list[Intervention]:
+        self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
+    ) -> list[ChainUpdate]:
         """End the last job of each chain over its head."""
         refuse_connection(connection)
         check_completions(completions)
@@ -27,7 +27,7 @@ class AsyncRedisOutside(AsyncRedisBase):
         answer = await self._commit("complete_chains", encode.completions(completions))
         return [decode.intervention(one) for one in answer]
 
-    async def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[Intervention]:
+    async def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[ChainUpdate]:
         """Close open chains as cancelled."""
         refuse_connection(connection)
         if not ids:
@@ -37,7 +37,7 @@ class AsyncRedisOutside(AsyncRedisBase):
             decode.intervention(one) for one in await self._commit("cancel_chains", [*encode.plain(list(ids)), error])
         ]
 
-    async def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[Intervention]:
+    async def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainUpdate]:
         """Open failed and cancelled chains again."""
         refuse_connection(connection)
         if not ids:

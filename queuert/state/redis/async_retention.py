@@ -8,7 +8,7 @@ from queuert.jobs import TtlUpdate
 from queuert.policies import checked_ttl
 from queuert.state.redis import decode, encode
 from queuert.state.redis.async_base import AsyncRedisBase
-from queuert.state.types import RetireRequest, RetireResult, StagingUpkeep
+from queuert.state.types import PruneRequest, PruneResult, StagingCleanup
 
 
 class AsyncRedisRetention(AsyncRedisBase):
@@ -19,11 +19,11 @@ class AsyncRedisRetention(AsyncRedisBase):
         asked = {"ids": list(ids), "ttl": encode.pause(checked_ttl("seconds", seconds))}
         return [TtlUpdate(decode.text(one)) for one in await self._commit("update_result_ttl", encode.plain(asked))]
 
-    async def retire(self, request: RetireRequest) -> RetireResult:
+    async def retire(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that are not kept."""
         following, retired = await self._run("retire", encode.retire(request))
-        return RetireResult(decode.texts(retired), f"{following[0]}:{following[1]}" if following else None)
+        return PruneResult(decode.texts(retired), f"{following[0]}:{following[1]}" if following else None)
 
-    async def tend_staging(self) -> StagingUpkeep:
+    async def clean_staging(self) -> StagingCleanup:
         """Nothing is staged here: bulk writes are for Postgres."""
-        return StagingUpkeep()
+        return StagingCleanup()

@@ -11,7 +11,7 @@ from queuert.state.redis.async_base import AsyncRedisBase
 from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleRecord, StartedJob
 
 
-class AsyncRedisRecurrence(AsyncRedisBase):
+class AsyncRedisSchedules(AsyncRedisBase):
     """Recurring schedules and pauses."""
 
     async def put_schedules(self, schedules: Sequence[ScheduleRecord]) -> None:
@@ -46,17 +46,17 @@ class AsyncRedisRecurrence(AsyncRedisBase):
         answer = await self._run("fire_schedule", encode.fire(name, tick, next_at, last_at, jobs))
         return None if answer == 0 else [decode.started(one) for one in decode.unpacked(answer)]
 
-    async def pause_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
+    async def pause_job_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
         """Claim no more jobs of these types."""
         why = [] if reason is None else [reason]
-        await self._commit("pause_types", [*encode.plain(list(types)), *why])
+        await self._commit("pause_job_types", [*encode.plain(list(types)), *why])
 
-    async def resume_types(self, types: Sequence[str]) -> list[str]:
+    async def resume_job_types(self, types: Sequence[str]) -> list[str]:
         """Claim jobs of these types again; those that were paused."""
-        return sorted(map(decode.text, await self._commit("resume_types", encode.plain(list(types)))))
+        return sorted(map(decode.text, await self._commit("resume_job_types", encode.plain(list(types)))))
 
-    async def paused_types(self) -> list[PausedType]:
+    async def list_paused_job_types(self) -> list[PausedType]:
         """The paused types, by name."""
-        flat = await self._run("paused_types", [])
+        flat = await self._run("list_paused_job_types", [])
         found = [decode.paused_type(flat[at], flat[at + 1]) for at in range(0, len(flat), 2)]
         return sorted(found, key=lambda one: one.type)

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from queuert.jobs import AbortReason
-from queuert.notify.adapter import Announcement
+from queuert.notify.adapter import PiggybackNotification
 from queuert.state.async_store import AsyncNoEvents
 from queuert.state.redis import decode, encode
 from queuert.state.redis.async_base import refuse_connection
 from queuert.state.redis.async_listing import AsyncRedisListing
-from queuert.state.redis.async_management import AsyncRedisOutside
+from queuert.state.redis.async_management import AsyncRedisManagement
 from queuert.state.redis.async_retention import AsyncRedisRetention
-from queuert.state.redis.async_schedules import AsyncRedisRecurrence
+from queuert.state.redis.async_schedules import AsyncRedisSchedules
 from queuert.state.redis.async_transaction import AsyncRedisTransaction
-from queuert.state.redis.async_workers import AsyncRedisRegistry
+from queuert.state.redis.async_workers import AsyncRedisWorkers
 from queuert.state.types import (
     ClaimedJob,
     ClaimRequest,
@@ -31,7 +31,7 @@ from queuert.state.types import (
 
 
 class AsyncRedisStore(
-    AsyncRedisOutside, AsyncRedisListing, AsyncRedisRecurrence, AsyncRedisRetention, AsyncRedisRegistry, AsyncNoEvents
+    AsyncRedisManagement, AsyncRedisListing, AsyncRedisSchedules, AsyncRedisRetention, AsyncRedisWorkers, AsyncNoEvents
 ):
     """Jobs in Redis: see :class:`queuert.state.AsyncStore` for what each operation promises.
 
@@ -41,7 +41,7 @@ class AsyncRedisStore(
     # --- start --------------------------------------------------------------------------------------------------------
 
     async def start_jobs(
-        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: Announcement | None = None
+        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: PiggybackNotification | None = None
     ) -> list[StartedJob]:
         """Write the first jobs of new chains, or find what stands in for them."""
         refuse_connection(connection)

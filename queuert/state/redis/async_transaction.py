@@ -13,7 +13,7 @@ from queuert.state.redis.async_base import NO_TRANSACTIONS
 from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease
 
 
-class AsyncEndings(Protocol):
+class AsyncSupportsFinish(Protocol):
     """What the block needs of its store."""
 
     async def finish(self, finishes: Sequence[Finish]) -> list[FinishResult]:
@@ -33,7 +33,7 @@ class AsyncRedisTransaction:
     written.
     """
 
-    def __init__(self, store: AsyncEndings, job: ClaimedJob) -> None:
+    def __init__(self, store: AsyncSupportsFinish, job: ClaimedJob) -> None:
         self._store = store
         self._job = job
         self._kept: tuple[Finish, FinishResult] | None = None
@@ -79,7 +79,7 @@ class AsyncRedisTransaction:
         if written.lost is not None:
             raise LeaseLostError(finish.job.id, written.lost)
         # Whoever holds the result is to publish what became due, and does so after the block.
-        result.readied = written.readied
+        result.due_types = written.due_types
 
     async def _write(self, finish: Finish) -> FinishResult:
         """Write the ending. Asked again when the answer was lost: an ending that stands says so."""

@@ -6,21 +6,23 @@ from dataclasses import asdict
 
 from queuert.state.redis import decode, encode
 from queuert.state.redis.async_base import AsyncRedisBase
-from queuert.workers import WorkerBeat, WorkerRecord
+from queuert.workers import WorkerHeartbeat, WorkerRecord
 
 
-class AsyncRedisRegistry(AsyncRedisBase):
+class AsyncRedisWorkers(AsyncRedisBase):
     """Who is at work."""
 
-    async def beat_worker(self, beat: WorkerBeat, ttl: float) -> None:
+    async def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
         """Note that a worker is alive."""
         record = asdict(beat)
         uptime = encode.pause(record.pop("uptime"))
-        await self._run("beat_worker", encode.plain({"ttl": encode.pause(ttl), "uptime": uptime, "record": record}))
+        await self._run(
+            "record_heartbeat", encode.plain({"ttl": encode.pause(ttl), "uptime": uptime, "record": record})
+        )
 
-    async def forget_worker(self, worker_id: str) -> None:
+    async def remove_worker(self, worker_id: str) -> None:
         """Forget a worker that has stopped."""
-        await self._run("forget_worker", encode.plain([worker_id]))
+        await self._run("remove_worker", encode.plain([worker_id]))
 
     async def list_workers(self) -> list[WorkerRecord]:
         """The live workers."""

@@ -14,7 +14,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from redis.retry import Retry
 
 from queuert.errors import ClosedError
-from queuert.state._asyncio import to_the_end
+from queuert.state._asyncio import finish_despite_cancel
 from queuert.state.redis.encode import Arguments
 from queuert.state.redis.errors import checked, is_read_only, mapped_errors
 from queuert.state.redis.scripts import script
@@ -66,7 +66,7 @@ class AsyncConnections:
 
     async def _disconnect(self, client: Any) -> None:
         # The driver has a task for each connection: cancelled before they begin, they would leave all of them open.
-        await to_the_end(asyncio.ensure_future(client.connection_pool.disconnect(inuse_connections=True)))
+        await finish_despite_cancel(asyncio.ensure_future(client.connection_pool.disconnect(inuse_connections=True)))
 
     async def run(self, name: str, arguments: Arguments, *, flushed: bool = False) -> Any:
         """Run an operation and return what it answers; ``flushed``: when it is on disk, if that is set."""

@@ -15,11 +15,11 @@ from queuert.state.redis.encode import EPOCH
 from queuert.state.stored_json import job_error, job_progress, json_value
 from queuert.state.types import (
     BlockerRecord,
+    ChainUpdate,
     ClaimedJob,
     ClaimRequest,
     DueSchedules,
     FinishResult,
-    Intervention,
     PausedType,
     ReapedJob,
     ReapResult,
@@ -234,9 +234,9 @@ def type_count(one: Answer) -> TypeCount:
     return TypeCount(text(one[0]), JobStatus(text(one[1])), one[2], seconds(one[3]))
 
 
-def intervention(one: Answer) -> Intervention:
+def intervention(one: Answer) -> ChainUpdate:
     """Of ``complete_chains``, ``cancel_chains`` and ``retry_chains``."""
-    return Intervention(
+    return ChainUpdate(
         chain_id=text(one[0]),
         chain_type=text(one[1]),
         status=ChainStatus(text(one[2])),
@@ -244,7 +244,7 @@ def intervention(one: Answer) -> Intervention:
         job_type=text(one[4]),
         met=JobStatus(text(one[5])),
         written=bool(one[6]),
-        readied=texts(one[7]),
+        due_types=texts(one[7]),
     )
 
 
@@ -301,6 +301,6 @@ def worker(stored: bytes) -> WorkerRecord:
 
 
 def paused_type(name: bytes, stored: bytes) -> PausedType:
-    """Of ``paused_types``."""
+    """Of ``list_paused_job_types``."""
     fields = json.loads(stored)
     return PausedType(text(name), moment(fields["at"]), fields.get("reason"))

@@ -19,18 +19,18 @@ from queuert.ids import new_id
 from queuert.jobs import JobError
 from queuert.limits import Limits
 from queuert.policies import RetryPolicy
-from queuert.run_at import Schedule
+from queuert.run_at import RunAt
 from queuert.state.paging import ChainFilter, JobFilter
 from queuert.state.types import (
     ClaimRequest,
     Finish,
     Lease,
     NewJob,
-    OutsideCompletion,
+    PruneRequest,
     ReapRequest,
     Renewal,
-    RetireRequest,
     ScheduleRecord,
+    WorkerlessCompletion,
 )
 
 Arguments: TypeAlias = list[str]
@@ -87,7 +87,7 @@ def error_text(error: JobError | None) -> str | None:
     return _text(_set(kind=error.kind, message=error.message, type=error.type, traceback=error.traceback))
 
 
-def _when(schedule: Schedule | None) -> dict[str, Any]:
+def _when(schedule: RunAt | None) -> dict[str, Any]:
     if schedule is None:
         return {}
     if schedule.moment is not None:
@@ -212,7 +212,7 @@ def reap(request: ReapRequest) -> Arguments:
     return plain({"policies": policies, "limit": request.limit, "seed": randrange(1 << 31)})
 
 
-def completions(asked: Sequence[OutsideCompletion]) -> Arguments:
+def completions(asked: Sequence[WorkerlessCompletion]) -> Arguments:
     """Of ``complete_chains``."""
     payloads = _Payloads()
     return payloads.behind(
@@ -231,7 +231,7 @@ def completions(asked: Sequence[OutsideCompletion]) -> Arguments:
 _OUTCOMES = ("completed", "failed", "cancelled")
 
 
-def retire(request: RetireRequest) -> Arguments:
+def retire(request: PruneRequest) -> Arguments:
     """Of ``retire``.
 
     Raises:

@@ -70,7 +70,7 @@ class RedisListing(RedisBase):
         after = None if page.cursor is None else Position.decode_index(page.cursor)
         return self._jobs(self._members(chain_id, page, after), page)
 
-    def list_blocked_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
+    def list_dependents(self, chain_id: str, page: PageRequest) -> Page[Job]:
         """The jobs that have a chain among their blockers."""
         after = None if page.cursor is None else Position.decode_id(page.cursor)
         return self._jobs(self._members(chain_id, page, after, blocked=True), page)

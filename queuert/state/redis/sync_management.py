@@ -10,16 +10,16 @@ from typing import Any
 from queuert.jobs import JobError
 from queuert.state.redis import decode, encode
 from queuert.state.redis.sync_base import RedisBase, refuse_connection
-from queuert.state.types import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
+from queuert.state.types import ChainUpdate, DeleteResult, SweepResult, TriggeredJob, WorkerlessCompletion
 from queuert.state.validation import check_completions
 
 
-class RedisOutside(RedisBase):
+class RedisManagement(RedisBase):
     """Complete, cancel, retry, trigger, delete and sweep, each one script."""
 
     def complete_chains(
-        self, completions: Sequence[OutsideCompletion], *, connection: Any = None
-    ) -> list[Intervention]:
+        self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
+    ) -> list[ChainUpdate]:
         """End the last job of each chain over its head."""
         refuse_connection(connection)
         check_completions(completions)
@@ -28,7 +28,7 @@ class RedisOutside(RedisBase):
         answer = self._commit("complete_chains", encode.completions(completions))
         return [decode.intervention(one) for one in answer]
 
-    def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[Intervention]:
+    def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[ChainUpdate]:
         """Close open chains as cancelled."""
         refuse_connection(connection)
         if not ids:
@@ -36,7 +36,7 @@ class RedisOutside(RedisBase):
         error = encode.error_text(JobError("cancel", reason)) or ""
         return [decode.intervention(one) for one in self._commit("cancel_chains", [*encode.plain(list(ids)), error])]
 
-    def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[Intervention]:
+    def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainUpdate]:
         """Open failed and cancelled chains again."""
         refuse_connection(connection)
         if not ids:

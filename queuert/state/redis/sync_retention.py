@@ -9,7 +9,7 @@ from queuert.jobs import TtlUpdate
 from queuert.policies import checked_ttl
 from queuert.state.redis import decode, encode
 from queuert.state.redis.sync_base import RedisBase
-from queuert.state.types import RetireRequest, RetireResult, StagingUpkeep
+from queuert.state.types import PruneRequest, PruneResult, StagingCleanup
 
 
 class RedisRetention(RedisBase):
@@ -20,11 +20,11 @@ class RedisRetention(RedisBase):
         asked = {"ids": list(ids), "ttl": encode.pause(checked_ttl("seconds", seconds))}
         return [TtlUpdate(decode.text(one)) for one in self._commit("update_result_ttl", encode.plain(asked))]
 
-    def retire(self, request: RetireRequest) -> RetireResult:
+    def retire(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that are not kept."""
         following, retired = self._run("retire", encode.retire(request))
-        return RetireResult(decode.texts(retired), f"{following[0]}:{following[1]}" if following else None)
+        return PruneResult(decode.texts(retired), f"{following[0]}:{following[1]}" if following else None)
 
-    def tend_staging(self) -> StagingUpkeep:
+    def clean_staging(self) -> StagingCleanup:
         """Nothing is staged here: bulk writes are for Postgres."""
-        return StagingUpkeep()
+        return StagingCleanup()

@@ -12,7 +12,7 @@ from queuert.state.redis.sync_base import RedisBase
 from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleRecord, StartedJob
 
 
-class RedisRecurrence(RedisBase):
+class RedisSchedules(RedisBase):
     """Recurring schedules and pauses."""
 
     def put_schedules(self, schedules: Sequence[ScheduleRecord]) -> None:
@@ -47,17 +47,17 @@ class RedisRecurrence(RedisBase):
         answer = self._run("fire_schedule", encode.fire(name, tick, next_at, last_at, jobs))
         return None if answer == 0 else [decode.started(one) for one in decode.unpacked(answer)]
 
-    def pause_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
+    def pause_job_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
         """Claim no more jobs of these types."""
         why = [] if reason is None else [reason]
-        self._commit("pause_types", [*encode.plain(list(types)), *why])
+        self._commit("pause_job_types", [*encode.plain(list(types)), *why])
 
-    def resume_types(self, types: Sequence[str]) -> list[str]:
+    def resume_job_types(self, types: Sequence[str]) -> list[str]:
         """Claim jobs of these types again; those that were paused."""
-        return sorted(map(decode.text, self._commit("resume_types", encode.plain(list(types)))))
+        return sorted(map(decode.text, self._commit("resume_job_types", encode.plain(list(types)))))
 
-    def paused_types(self) -> list[PausedType]:
+    def list_paused_job_types(self) -> list[PausedType]:
         """The paused types, by name."""
-        flat = self._run("paused_types", [])
+        flat = self._run("list_paused_job_types", [])
         found = [decode.paused_type(flat[at], flat[at + 1]) for at in range(0, len(flat), 2)]
         return sorted(found, key=lambda one: one.type)

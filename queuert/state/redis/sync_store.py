@@ -7,15 +7,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from queuert.jobs import AbortReason
-from queuert.notify.adapter import Announcement
+from queuert.notify.adapter import PiggybackNotification
 from queuert.state.redis import decode, encode
 from queuert.state.redis.sync_base import refuse_connection
 from queuert.state.redis.sync_listing import RedisListing
-from queuert.state.redis.sync_management import RedisOutside
+from queuert.state.redis.sync_management import RedisManagement
 from queuert.state.redis.sync_retention import RedisRetention
-from queuert.state.redis.sync_schedules import RedisRecurrence
+from queuert.state.redis.sync_schedules import RedisSchedules
 from queuert.state.redis.sync_transaction import RedisTransaction
-from queuert.state.redis.sync_workers import RedisRegistry
+from queuert.state.redis.sync_workers import RedisWorkers
 from queuert.state.sync_store import NoEvents
 from queuert.state.types import (
     ClaimedJob,
@@ -31,7 +31,7 @@ from queuert.state.types import (
 )
 
 
-class RedisStore(RedisOutside, RedisListing, RedisRecurrence, RedisRetention, RedisRegistry, NoEvents):
+class RedisStore(RedisManagement, RedisListing, RedisSchedules, RedisRetention, RedisWorkers, NoEvents):
     """Jobs in Redis: see :class:`queuert.state.Store` for what each operation promises.
 
     Every operation is one script: it runs alone on the server, and looks at everything before it writes anything.
@@ -40,7 +40,7 @@ class RedisStore(RedisOutside, RedisListing, RedisRecurrence, RedisRetention, Re
     # --- start --------------------------------------------------------------------------------------------------------
 
     def start_jobs(
-        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: Announcement | None = None
+        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: PiggybackNotification | None = None
     ) -> list[StartedJob]:
         """Write the first jobs of new chains, or find what stands in for them."""
         refuse_connection(connection)

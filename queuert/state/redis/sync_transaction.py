@@ -14,7 +14,7 @@ from queuert.state.redis.sync_base import NO_TRANSACTIONS
 from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease
 
 
-class Endings(Protocol):
+class SupportsFinish(Protocol):
     """What the block needs of its store."""
 
     def finish(self, finishes: Sequence[Finish]) -> list[FinishResult]:
@@ -34,7 +34,7 @@ class RedisTransaction:
     written.
     """
 
-    def __init__(self, store: Endings, job: ClaimedJob) -> None:
+    def __init__(self, store: SupportsFinish, job: ClaimedJob) -> None:
         self._store = store
         self._job = job
         self._kept: tuple[Finish, FinishResult] | None = None
@@ -80,7 +80,7 @@ class RedisTransaction:
         if written.lost is not None:
             raise LeaseLostError(finish.job.id, written.lost)
         # Whoever holds the result is to publish what became due, and does so after the block.
-        result.readied = written.readied
+        result.due_types = written.due_types
 
     def _write(self, finish: Finish) -> FinishResult:
         """Write the ending. Asked again when the answer was lost: an ending that stands says so."""

@@ -7,21 +7,21 @@ from dataclasses import asdict
 
 from queuert.state.redis import decode, encode
 from queuert.state.redis.sync_base import RedisBase
-from queuert.workers import WorkerBeat, WorkerRecord
+from queuert.workers import WorkerHeartbeat, WorkerRecord
 
 
-class RedisRegistry(RedisBase):
+class RedisWorkers(RedisBase):
     """Who is at work."""
 
-    def beat_worker(self, beat: WorkerBeat, ttl: float) -> None:
+    def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
         """Note that a worker is alive."""
         record = asdict(beat)
         uptime = encode.pause(record.pop("uptime"))
-        self._run("beat_worker", encode.plain({"ttl": encode.pause(ttl), "uptime": uptime, "record": record}))
+        self._run("record_heartbeat", encode.plain({"ttl": encode.pause(ttl), "uptime": uptime, "record": record}))
 
-    def forget_worker(self, worker_id: str) -> None:
+    def remove_worker(self, worker_id: str) -> None:
         """Forget a worker that has stopped."""
-        self._run("forget_worker", encode.plain([worker_id]))
+        self._run("remove_worker", encode.plain([worker_id]))
 
     def list_workers(self) -> list[WorkerRecord]:
         """The live workers."""

@@ -8,17 +8,17 @@ import redis
 from redis.retry import Retry
 
 from queuert.state.redis.settings import RedisSettings
-from queuert.state.tls import transport_risks
-from queuert.state.types import StoreRisk
+from queuert.state.tls import tls_warnings
+from queuert.state.types import StoreWarning
 
 
-def address_risks(settings: RedisSettings) -> tuple[StoreRisk, ...]:
+def address_warnings(settings: RedisSettings) -> tuple[StoreWarning, ...]:
     """The risks of connections as these settings make them."""
     pool = settings.pool(redis.BlockingConnectionPool, redis.Connection, Retry, 1)
     connection = pool.connection_class(**pool.connection_kwargs)
     encrypted = isinstance(connection, redis.SSLConnection)
     verified = encrypted and connection.cert_reqs == ssl.CERT_REQUIRED and bool(connection.check_hostname)
-    return transport_risks(
+    return tls_warnings(
         str(connection.host) if isinstance(connection, redis.Connection) else "",
         encrypted=encrypted,
         verified=verified,

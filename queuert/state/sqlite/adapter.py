@@ -9,14 +9,14 @@ from weakref import finalize
 
 from queuert.errors import ConfigurationError, StateError
 from queuert.notify.adapter import Topic
-from queuert.notify.fork_safety import begin_anew_in_children
+from queuert.notify.fork_safety import reset_in_children
 from queuert.notify.in_process import InProcessNotify
 from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
 from queuert.state.sqlite import notifications
-from queuert.state.sqlite.connection import Link, run
+from queuert.state.sqlite.connection import LockedConnection, run
 from queuert.state.sqlite.paths import MEMORY, checked
-from queuert.state.sqlite.pool import Links, SharedLinks
+from queuert.state.sqlite.pool import ConnectionPool, InMemoryPool
 from queuert.state.sqlite.schema import prepare
 from queuert.state.sqlite.store import SQLiteStore
 from queuert.state.threaded import threaded
@@ -61,10 +61,10 @@ class SQLiteState:
         self._timeout = answer_timeout
         self._synchronous = synchronous
         self._lock = threading.RLock()
-        self._shared: Link | None = None
+        self._shared: LockedConnection | None = None
         self._forked = False
         self._notify: NotifyAdapter | None = None
-        begin_anew_in_children(self)
+        reset_in_children(self)
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -86,7 +86,7 @@ class SQLiteState:
             raise ConfigurationError("jobs in memory belong to one process: give several of them the path of a file")
         return _again, (self._path, self._timeout, self._synchronous)
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Forget what belongs to the parent, as a forked child must; not for use by others."""
         self._forked = self._shared is not None
         self._lock = threading.RLock()
@@ -103,17 +103,17 @@ class SQLiteState:
         """A new, unopened asynchronous store: each operation on a thread."""
         return threaded(self.sync_store(), threads=_THREADS)
 
-    def _links(self, timeout: float) -> Links:
+    def _links(self, timeout: float) -> ConnectionPool:
         if self._path != MEMORY:
-            return Links(self._path, timeout=timeout, synchronous=self._synchronous.upper())
-        return SharedLinks(self._memory(), MEMORY, self._tell)
+            return ConnectionPool(self._path, timeout=timeout, synchronous=self._synchronous.upper())
+        return InMemoryPool(self._memory(), MEMORY, self._tell)
 
-    def _memory(self) -> Link:
+    def _memory(self) -> LockedConnection:
         with self._lock:
             if self._forked:
                 raise StateError("jobs in memory belong to the process that made them: use the path of a file")
             if self._shared is None:
-                link = self._shared = Link(MEMORY, timeout=self._timeout)
+                link = self._shared = LockedConnection(MEMORY, timeout=self._timeout)
                 finalize(self, link.close).atexit = False
                 prepare(link)
             return self._shared

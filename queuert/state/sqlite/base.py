@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
-from queuert.state.notifications import Hints
+from queuert.state.notifications import Notifications
 from queuert.state.sqlite import notifications
 from queuert.state.sqlite.external_connections import callers_connection, savepoint
-from queuert.state.sqlite.limits import Rounds
+from queuert.state.sqlite.limits import KeyCursors
 from queuert.state.sqlite.paths import MEMORY
-from queuert.state.sqlite.pool import Links
-from queuert.state.types import StoreRisk
+from queuert.state.sqlite.pool import ConnectionPool
+from queuert.state.types import StoreWarning
 
 Connection = sqlite3.Connection
 
@@ -26,12 +26,12 @@ class SQLiteBase:
     Every operation that writes is one transaction that holds the database's write lock, so operations never meet.
     """
 
-    def __init__(self, links: Links) -> None:
+    def __init__(self, links: ConnectionPool) -> None:
         self._links = links
-        self._rounds = Rounds()
+        self._rounds = KeyCursors()
 
     @property
-    def risks(self) -> tuple[StoreRisk, ...]:
+    def risks(self) -> tuple[StoreWarning, ...]:
         """None: a file is kept as the disk keeps it, and nobody expects more of memory."""
         return ()
 
@@ -62,7 +62,7 @@ class SQLiteBase:
             return given
         return callers_connection(given, self._links.path)
 
-    def _outside(self, callers: Any, work: Callable[[Connection], T], told: Callable[[T], Hints]) -> T:
+    def _outside(self, callers: Any, work: Callable[[Connection], T], told: Callable[[T], Notifications]) -> T:
         """Do work in a transaction, or in the caller's, whose commit brings the hints; else the caller sends them."""
         with self._writing(callers) as connection:
             result = work(connection)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from queuert.limits import Limits
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import Row, now_us, run
-from queuert.state.sqlite.limits import Rounds, admitted
+from queuert.state.sqlite.limits import KeyCursors, admitted
 from queuert.state.types import ClaimedJob, ClaimRequest
 
 Connection = sqlite3.Connection
@@ -22,7 +22,7 @@ _BEST = -(2**31)
 """Better than any rank."""
 
 
-def claim(connection: Connection, request: ClaimRequest, rounds: Rounds) -> list[ClaimedJob]:
+def claim(connection: Connection, request: ClaimRequest, rounds: KeyCursors) -> list[ClaimedJob]:
     """Lease the best due jobs, best first; before them those of worse rank, if the request says so."""
     now = now_us()
     found: list[ClaimedJob] = []
@@ -36,7 +36,7 @@ def claim(connection: Connection, request: ClaimRequest, rounds: Rounds) -> list
 
 
 def _claim_from(
-    connection: Connection, request: ClaimRequest, first_rank: int, now: int, rounds: Rounds
+    connection: Connection, request: ClaimRequest, first_rank: int, now: int, rounds: KeyCursors
 ) -> list[ClaimedJob]:
     if request.limit < 1:
         return []
@@ -66,7 +66,7 @@ def _claim_from(
 
 
 def _heads(
-    connection: Connection, request: ClaimRequest, type: str, first_rank: int, now: int, rounds: Rounds
+    connection: Connection, request: ClaimRequest, type: str, first_rank: int, now: int, rounds: KeyCursors
 ) -> Iterable[Head]:
     limits = request.limits.get(type)
     if limits is None:
@@ -78,7 +78,7 @@ def _heads(
     if count <= 0:
         return []
     if limits.rate is not None:
-        run(connection, "forget_starts", type=type, since=now - rows.microseconds_of(limits.rate.seconds))
+        run(connection, "prune_rate_window", type=type, since=now - rows.microseconds_of(limits.rate.seconds))
     if limits.per_key is None and limits.rate is None:
         return _best(connection, type, count, first_rank, now)
     return map(as_head, admitted(connection, type, limits, count, now, rounds, first_rank=first_rank))
@@ -86,10 +86,11 @@ def _heads(
 
 def _best(connection: Connection, type: str, count: int, first_rank: int, now: int) -> list[Head]:
     asked = {"type": type, "limit": count}
-    ready = map(as_head, run(connection, "head_ready", first_rank=first_rank, **asked))
+    ready = map(as_head, run(connection, "next_ready", first_rank=first_rank, **asked))
     # Scheduled jobs have no index by rank: they count as of the first rank at best.
     due = [
-        (max(head[0], first_rank), *head[1:]) for head in map(as_head, run(connection, "head_due", now=now, **asked))
+        (max(head[0], first_rank), *head[1:])
+        for head in map(as_head, run(connection, "next_due_job", now=now, **asked))
     ]
     return sorted([*ready, *due])[:count]
 

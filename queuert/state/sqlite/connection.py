@@ -62,7 +62,7 @@ def roll_back(connection: sqlite3.Connection) -> None:
         connection.execute("ROLLBACK")
 
 
-class Link:
+class LockedConnection:
     """One connection and its lock. Whoever uses it holds the lock; a transaction holds it to its end."""
 
     def __init__(self, path: str, *, timeout: float, synchronous: str = "FULL", patience: float | None = None) -> None:

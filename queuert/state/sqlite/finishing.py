@@ -23,7 +23,7 @@ def finish_one(connection: Connection, finish: Finish) -> FinishResult:
     if state is None or state[2] != job.token or not state[3]:
         return FinishResult(job.id, rows.lost_reason(finish.kind, job.token, state))
     if finish.kind is FinishKind.WAIT:
-        return FinishResult(job.id, readied=tuple(_wait(connection, finish)))
+        return FinishResult(job.id, due_types=tuple(_wait(connection, finish)))
     ended = rows.ENDED.get(finish.kind)
     now = now_us()
     again = JobStatus.SCHEDULED if finish.delay > 0 else JobStatus.READY
@@ -38,12 +38,12 @@ def finish_one(connection: Connection, finish: Finish) -> FinishResult:
         created = created_next(connection, now)
         after = (job.chain_id, job.chain_type, job.chain_index)
         following = write_job(connection, finish.continuation, now, created, after=after)
-        return FinishResult(job.id, readied=() if following.status is JobStatus.BLOCKED else (following.type,))
+        return FinishResult(job.id, due_types=() if following.status is JobStatus.BLOCKED else (following.type,))
     if finish.kind.closes_chain:
         assert ended is not None
-        readied = close_chain(connection, job.chain_id, ended.value, finish.result_ttl)
-        return FinishResult(job.id, readied=tuple(readied))
-    return FinishResult(job.id, readied=(job.type,))
+        due_types = close_chain(connection, job.chain_id, ended.value, finish.result_ttl)
+        return FinishResult(job.id, due_types=tuple(due_types))
+    return FinishResult(job.id, due_types=(job.type,))
 
 
 def _end(connection: Connection, finish: Finish, **values: Any) -> None:
@@ -53,7 +53,7 @@ def _end(connection: Connection, finish: Finish, **values: Any) -> None:
         output = "null"
     run(
         connection,
-        "end_job",
+        "finish_job",
         id=finish.job.id,
         uncounted=int(kind in (FinishKind.INTERRUPT, FinishKind.WAIT)),
         crashed=int(finish.crashed),
@@ -74,8 +74,8 @@ def _wait(connection: Connection, finish: Finish) -> list[str]:
     added, waited_for = add_blockers(connection, job.id, count, list(zip(finish.blockers, opens, strict=True)))
     status = JobStatus.BLOCKED if waited_for else JobStatus.READY
     run(connection, "block_job", id=job.id, status=status.value, added=added, open=waited_for)
-    readied = dict.fromkeys(one.type for one in started if one.status is not JobStatus.BLOCKED)
-    return [*readied, job.type] if status is JobStatus.READY else [*readied]
+    due_types = dict.fromkeys(one.type for one in started if one.status is not JobStatus.BLOCKED)
+    return [*due_types, job.type] if status is JobStatus.READY else [*due_types]
 
 
 def reap_one(connection: Connection, row: rows.Row, policy: RetryPolicy) -> ReapedJob:
@@ -95,8 +95,8 @@ def reap_one(connection: Connection, row: rows.Row, policy: RetryPolicy) -> Reap
         finished_at=None if again else now,
         error=json.dumps({"kind": "lease_expired", "message": _why(holder, again, expirations + 1, policy)}),
     )
-    readied = [job_type] if again else close_chain(connection, chain_id, JobStatus.FAILED.value)
-    return ReapedJob(id, job_type, chain_id, status, attempt, holder, tuple(readied))
+    due_types = [job_type] if again else close_chain(connection, chain_id, JobStatus.FAILED.value)
+    return ReapedJob(id, job_type, chain_id, status, attempt, holder, tuple(due_types))
 
 
 def _why(holder: str | None, again: bool, expirations: int, policy: RetryPolicy) -> str:

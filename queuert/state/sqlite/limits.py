@@ -21,7 +21,7 @@ MAX_PROMOTED = 1_000
 _NO_LIMIT = 1 << 30
 
 
-class Rounds:
+class KeyCursors:
     """Where the claims of one store begin among the keys of types that have more of them than one claim looks at."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Rounds:
 
 
 def admitted(
-    connection: Connection, type: str, limits: Limits, count: int, now: int, rounds: Rounds, *, first_rank: int
+    connection: Connection, type: str, limits: Limits, count: int, now: int, rounds: KeyCursors, *, first_rank: int
 ) -> Iterator[Row]:
     """The rows of the best ready jobs from a rank on, best first, at most ``count``."""
     asked = {"type": type, "first_rank": first_rank}
@@ -49,7 +49,7 @@ def admitted(
         (_order(row), key, capacity)
         for key, capacity in _capacities(connection, type, limits, now, rounds)
         if capacity > 0
-        for row in run(connection, "head_of_key", key=key, limit=1, **asked)
+        for row in run(connection, "next_of_key", key=key, limit=1, **asked)
     ]
     # Of each key only the best job was read. The others are, when it is its key's turn.
     heapq.heapify(queues)
@@ -57,7 +57,7 @@ def admitted(
     while count > 0 and (queues or following):
         if queues and (not following or queues[0][0] <= following[0][0]):
             _, key, capacity = heapq.heappop(queues)
-            for row in run(connection, "head_of_key", key=key, limit=min(count, capacity), **asked):
+            for row in run(connection, "next_of_key", key=key, limit=min(count, capacity), **asked):
                 heapq.heappush(following, (_order(row), row))
         count -= 1
         yield heapq.heappop(following)[1]
@@ -68,14 +68,14 @@ def _order(row: Row) -> tuple[int, int, int]:
 
 
 def _capacities(
-    connection: Connection, type: str, limits: Limits, now: int, rounds: Rounds
+    connection: Connection, type: str, limits: Limits, now: int, rounds: KeyCursors
 ) -> Iterator[tuple[str | None, int]]:
     """The keys, None among them, and how many more attempts of each may begin now."""
     rate = limits.rate
     since = 0 if rate is None else now - rows.microseconds_of(rate.seconds)
     begun = 0
     if rate is not None:
-        [(begun,)] = run(connection, "count_keyless_starts", type=type, since=since)
+        [(begun,)] = run(connection, "count_unkeyed_starts", type=type, since=since)
     yield None, _left(limits, 0, begun, keyless=True)
     asked = {"per_key": limits.per_key is not None, "rated": rate is not None, "since": since}
     for key, running, begun in _keys(connection, type, rounds, **asked):
@@ -91,7 +91,7 @@ def _left(limits: Limits, running: int, begun: int, *, keyless: bool = False) ->
     return left
 
 
-def _keys(connection: Connection, type: str, rounds: Rounds, **asked: object) -> list[Row]:
+def _keys(connection: Connection, type: str, rounds: KeyCursors, **asked: object) -> list[Row]:
     """The keys with ready jobs, or the next of them where they are too many for one claim: so none starves."""
     begin = rounds.place(type)
     found = run(connection, "ready_keys", type=type, limit=MAX_KEYS, **{"from": begin}, **asked)

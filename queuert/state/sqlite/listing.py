@@ -35,9 +35,9 @@ def list_chains(connection: Connection, filter: ChainFilter, page: PageRequest) 
         types = filter.types
         if types is None and filter.statuses is not None:
             types = tuple(row[0] for row in run(connection, "types_of_chains"))
-        stretches = _stretches("chain_status", types, filter.statuses, tuple(ChainStatus))
+        retention_ranges = _stretches("chain_status", types, filter.statuses, tuple(ChainStatus))
         found = _by_time(
-            connection, "queuert_job", filter, page, [[("chain_index = 0", ()), *one] for one in stretches]
+            connection, "queuert_job", filter, page, [[("chain_index = 0", ()), *one] for one in retention_ranges]
         )
     chains = _read(connection, "get_chain", rows.chain, found, now=None)
     return page_of(((one, Position.at_time(one.created_at, one.id)) for one in chains), page.limit)
@@ -48,8 +48,8 @@ def list_jobs(connection: Connection, filter: JobFilter, page: PageRequest) -> P
     types = filter.types
     if types is None and filter.statuses is not None:
         types = tuple(row[0] for row in run(connection, "types"))
-    stretches = _stretches("status", types, filter.statuses, tuple(JobStatus))
-    found = _by_time(connection, "queuert_job", filter, page, stretches)
+    retention_ranges = _stretches("status", types, filter.statuses, tuple(JobStatus))
+    found = _by_time(connection, "queuert_job", filter, page, retention_ranges)
     jobs = _read(connection, "get_job", rows.job, found, now=now_us())
     return page_of(((one, Position.at_time(one.created_at, one.id)) for one in jobs), page.limit)
 
@@ -82,7 +82,7 @@ def _by_time(
     table: str,
     filter: ChainFilter | JobFilter,
     page: PageRequest,
-    stretches: Sequence[_Conditions],
+    retention_ranges: Sequence[_Conditions],
 ) -> list[str]:
     """The ids of a page and of one more, of all stretches together."""
     bounds: _Conditions = []
@@ -96,7 +96,7 @@ def _by_time(
         bounds.append((f"(created_at, id) {sign} (?, ?)", (rows.microseconds(moment), id)))
     columns = ("created_at", "id")
     found: list[Row] = []
-    for stretch in stretches:
+    for stretch in retention_ranges:
         found += _select(connection, table, columns, [*stretch, *bounds], page)
     found.sort(reverse=not page.oldest_first)
     return [row[1] for row in found[: page.limit + 1]]
@@ -133,7 +133,7 @@ def list_chain_jobs(connection: Connection, chain_id: str, page: PageRequest) ->
     return page_of(((one, Position(str(one.chain_index), one.id)) for one in jobs), page.limit)
 
 
-def list_blocked_jobs(connection: Connection, chain_id: str, page: PageRequest) -> Page[Job]:
+def list_dependents(connection: Connection, chain_id: str, page: PageRequest) -> Page[Job]:
     """The jobs that have a chain among their blockers, by id."""
     conditions: _Conditions = [("blocker_chain_id = ?", chain_id)]
     if page.cursor is not None:

@@ -18,7 +18,7 @@ from queuert.state.sqlite import rows
 from queuert.state.sqlite.attributes import erase
 from queuert.state.sqlite.connection import Row, first, now_us, run
 from queuert.state.sqlite.writes import close_chain, created_next, first_status, write_job
-from queuert.state.types import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
+from queuert.state.types import ChainUpdate, DeleteResult, SweepResult, TriggeredJob, WorkerlessCompletion
 
 Connection = sqlite3.Connection
 
@@ -32,21 +32,21 @@ def _tail(connection: Connection, chain_id: str) -> Row:
     return row
 
 
-def _met(chain_id: str, tail: Row, status: ChainStatus, *, written: bool, readied: Sequence[str] = ()) -> Intervention:
-    return Intervention(chain_id, tail[7], status, tail[0], tail[1], JobStatus(tail[2]), written, tuple(readied))
+def _met(chain_id: str, tail: Row, status: ChainStatus, *, written: bool, due_types: Sequence[str] = ()) -> ChainUpdate:
+    return ChainUpdate(chain_id, tail[7], status, tail[0], tail[1], JobStatus(tail[2]), written, tuple(due_types))
 
 
-def _told_once(results: Sequence[Intervention]) -> list[Intervention]:
+def _told_once(results: Sequence[ChainUpdate]) -> list[ChainUpdate]:
     """The same, and each type is named by the first of them only."""
     told: set[str] = set()
     once = []
     for one in results:
-        once.append(replace(one, readied=tuple(type for type in one.readied if type not in told)))
-        told.update(one.readied)
+        once.append(replace(one, due_types=tuple(type for type in one.due_types if type not in told)))
+        told.update(one.due_types)
     return once
 
 
-def complete(connection: Connection, completions: Sequence[OutsideCompletion]) -> list[Intervention]:
+def complete(connection: Connection, completions: Sequence[WorkerlessCompletion]) -> list[ChainUpdate]:
     """End the last jobs of chains over their heads, all or none."""
     met = [(one, _tail(connection, one.chain_id)) for one in completions]
     fit = all(tail[0] == one.tail_id and tail[6] == ChainStatus.OPEN for one, tail in met)
@@ -55,44 +55,44 @@ def complete(connection: Connection, completions: Sequence[OutsideCompletion]) -
     return _told_once([_complete_one(connection, one, tail) for one, tail in met])
 
 
-def _complete_one(connection: Connection, one: OutsideCompletion, tail: Row) -> Intervention:
+def _complete_one(connection: Connection, one: WorkerlessCompletion, tail: Row) -> ChainUpdate:
     following = one.continuation
     status = JobStatus.COMPLETED if following is None else JobStatus.CONTINUED
     output = (one.output or "null") if following is None else one.output
     now = now_us()
     next_id = None if following is None else following.id
     asked = {"status": status.value, "now": now, "output": output, "error": None, "continued_by": next_id}
-    run(connection, "end_outside", id=tail[0], **asked)
+    run(connection, "finish_workerless", id=tail[0], **asked)
     if following is None:
-        readied = close_chain(connection, one.chain_id, ChainStatus.COMPLETED.value)
-        return _met(one.chain_id, tail, ChainStatus.COMPLETED, written=True, readied=readied)
+        due_types = close_chain(connection, one.chain_id, ChainStatus.COMPLETED.value)
+        return _met(one.chain_id, tail, ChainStatus.COMPLETED, written=True, due_types=due_types)
     created = created_next(connection, now)
     started = write_job(connection, following, now, created, after=(one.chain_id, tail[7], tail[3]))
-    readied = [] if started.status is JobStatus.BLOCKED else [started.type]
-    return _met(one.chain_id, tail, ChainStatus.OPEN, written=True, readied=readied)
+    due_types = [] if started.status is JobStatus.BLOCKED else [started.type]
+    return _met(one.chain_id, tail, ChainStatus.OPEN, written=True, due_types=due_types)
 
 
-def cancel(connection: Connection, ids: Sequence[str], reason: str) -> list[Intervention]:
+def cancel(connection: Connection, ids: Sequence[str], reason: str) -> list[ChainUpdate]:
     """Close open chains as cancelled."""
     met = [(chain_id, _tail(connection, chain_id)) for chain_id in ids]
-    done: dict[str, Intervention] = {}
+    done: dict[str, ChainUpdate] = {}
     for chain_id, tail in met:
         if chain_id not in done:
             done[chain_id] = _cancel_one(connection, chain_id, tail, reason)
     return _told_once([done[chain_id] for chain_id in ids])
 
 
-def _cancel_one(connection: Connection, chain_id: str, tail: Row, reason: str) -> Intervention:
+def _cancel_one(connection: Connection, chain_id: str, tail: Row, reason: str) -> ChainUpdate:
     if tail[6] != ChainStatus.OPEN:
         return _met(chain_id, tail, ChainStatus(tail[6]), written=False)
     error = rows.error_json(JobError("cancel", reason))
     asked = {"status": "cancelled", "now": now_us(), "output": None, "error": error, "continued_by": None}
-    run(connection, "end_outside", id=tail[0], **asked)
-    readied = close_chain(connection, chain_id, ChainStatus.CANCELLED.value)
-    return _met(chain_id, tail, ChainStatus.CANCELLED, written=True, readied=readied)
+    run(connection, "finish_workerless", id=tail[0], **asked)
+    due_types = close_chain(connection, chain_id, ChainStatus.CANCELLED.value)
+    return _met(chain_id, tail, ChainStatus.CANCELLED, written=True, due_types=due_types)
 
 
-def retry(connection: Connection, ids: Sequence[str]) -> list[Intervention]:
+def retry(connection: Connection, ids: Sequence[str]) -> list[ChainUpdate]:
     """Open failed and cancelled chains again."""
     met = [(chain_id, _tail(connection, chain_id)) for chain_id in dict.fromkeys(ids)]
     for chain_id, tail in met:
@@ -101,20 +101,20 @@ def retry(connection: Connection, ids: Sequence[str]) -> list[Intervention]:
     for chain_id, _ in met:
         run(connection, "reopen_chain", id=chain_id)
         for job_id, still_open in run(connection, "blocked_by_closed", id=chain_id):
-            run(connection, "wait_again", job_id=job_id, id=chain_id)
-            run(connection, "retry_wait", job_id=job_id, open=still_open + 1)
+            run(connection, "reblock_job", job_id=job_id, id=chain_id)
+            run(connection, "reblock_retried", job_id=job_id, open=still_open + 1)
     done = {chain_id: _retry_one(connection, chain_id, tail) for chain_id, tail in met}
     return [done[chain_id] for chain_id in ids]
 
 
-def _retry_one(connection: Connection, chain_id: str, tail: Row) -> Intervention:
+def _retry_one(connection: Connection, chain_id: str, tail: Row) -> ChainUpdate:
     run(connection, "reopen_blockers", id=tail[0])
     [(still_open,)] = run(connection, "count_open_blockers", id=tail[0])
     now = now_us()
     status = first_status(now, now, still_open)
     run(connection, "retry_job", id=tail[0], status=status.value, now=now, open=still_open)
-    readied = [] if still_open else [tail[1]]
-    return _met(chain_id, tail, ChainStatus.OPEN, written=True, readied=readied)
+    due_types = [] if still_open else [tail[1]]
+    return _met(chain_id, tail, ChainStatus.OPEN, written=True, due_types=due_types)
 
 
 def trigger(connection: Connection, ids: Sequence[str]) -> list[TriggeredJob]:

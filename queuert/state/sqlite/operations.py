@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from queuert.jobs import ChainRecord, Job, TtlUpdate
-from queuert.state.notifications import delete_hints, intervention_hints, trigger_hints
+from queuert.state.notifications import delete_notifications, trigger_notifications, update_notifications
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.sqlite import listing, management, retention, rows, workers
 from queuert.state.sqlite import schedules as schedule_rows
@@ -16,23 +16,23 @@ from queuert.state.sqlite.connection import run
 from queuert.state.sync_store import NoEvents
 from queuert.state.types import (
     BlockerRecord,
+    ChainUpdate,
     DeleteResult,
     DueSchedules,
-    Intervention,
     NewJob,
-    OutsideCompletion,
     PausedType,
-    RetireRequest,
-    RetireResult,
+    PruneRequest,
+    PruneResult,
     ScheduleRecord,
-    StagingUpkeep,
+    StagingCleanup,
     StartedJob,
     SweepResult,
     TriggeredJob,
     TypeCount,
+    WorkerlessCompletion,
 )
 from queuert.state.validation import check_completions
-from queuert.workers import WorkerBeat, WorkerRecord
+from queuert.workers import WorkerHeartbeat, WorkerRecord
 
 
 class SQLiteOperating(NoEvents, SQLiteBase):
@@ -65,45 +65,45 @@ class SQLiteOperating(NoEvents, SQLiteBase):
         with self._reading() as connection:
             return listing.list_chain_jobs(connection, chain_id, page)
 
-    def list_blocked_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
+    def list_dependents(self, chain_id: str, page: PageRequest) -> Page[Job]:
         """The jobs that have a chain among their blockers."""
         with self._reading() as connection:
-            return listing.list_blocked_jobs(connection, chain_id, page)
+            return listing.list_dependents(connection, chain_id, page)
 
     # --- from outside -------------------------------------------------------------------------------------------------
 
     def complete_chains(
-        self, completions: Sequence[OutsideCompletion], *, connection: Any = None
-    ) -> list[Intervention]:
+        self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
+    ) -> list[ChainUpdate]:
         """End the last job of each chain over its head."""
         check_completions(completions)
         if not completions:
             return []
-        return self._outside(connection, lambda given: management.complete(given, completions), intervention_hints)
+        return self._outside(connection, lambda given: management.complete(given, completions), update_notifications)
 
-    def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[Intervention]:
+    def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[ChainUpdate]:
         """Close open chains as cancelled."""
         if not ids:
             return []
-        return self._outside(connection, lambda given: management.cancel(given, ids, reason), intervention_hints)
+        return self._outside(connection, lambda given: management.cancel(given, ids, reason), update_notifications)
 
-    def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[Intervention]:
+    def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainUpdate]:
         """Open failed and cancelled chains again."""
         if not ids:
             return []
-        return self._outside(connection, lambda given: management.retry(given, ids), intervention_hints)
+        return self._outside(connection, lambda given: management.retry(given, ids), update_notifications)
 
     def trigger_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[TriggeredJob]:
         """Make scheduled jobs due now."""
         if not ids:
             return []
-        return self._outside(connection, lambda given: management.trigger(given, ids), trigger_hints)
+        return self._outside(connection, lambda given: management.trigger(given, ids), trigger_notifications)
 
     def delete_chains(self, ids: Sequence[str], *, cascade: bool = False, connection: Any = None) -> DeleteResult:
         """Delete chains with all their jobs."""
         if not ids:
             return DeleteResult((), ())
-        return self._outside(connection, lambda given: management.delete(given, ids, cascade), delete_hints)
+        return self._outside(connection, lambda given: management.delete(given, ids, cascade), delete_notifications)
 
     def sweep(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
         """Release blocked jobs that wait for nothing any more."""
@@ -117,26 +117,26 @@ class SQLiteOperating(NoEvents, SQLiteBase):
         with self._writing() as connection:
             return retention.update_ttl(connection, ids, seconds)
 
-    def tend_staging(self) -> StagingUpkeep:
+    def clean_staging(self) -> StagingCleanup:
         """Nothing is staged here: bulk writes are for Postgres."""
-        return StagingUpkeep()
+        return StagingCleanup()
 
-    def retire(self, request: RetireRequest) -> RetireResult:
+    def retire(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that the retention of their type does not keep."""
         with self._writing() as connection:
             return retention.retire(connection, request)
 
     # --- workers ------------------------------------------------------------------------------------------------------
 
-    def beat_worker(self, beat: WorkerBeat, ttl: float) -> None:
+    def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
         """Note that a worker is alive, and what it is at."""
         with self._writing() as connection:
             workers.beat(connection, beat, ttl)
 
-    def forget_worker(self, worker_id: str) -> None:
+    def remove_worker(self, worker_id: str) -> None:
         """Forget a worker that has stopped."""
         with self._writing() as connection:
-            run(connection, "forget_worker", id=worker_id)
+            run(connection, "remove_worker", id=worker_id)
 
     def list_workers(self) -> list[WorkerRecord]:
         """The workers whose time is not over, the longest running first."""
@@ -177,17 +177,17 @@ class SQLiteOperating(NoEvents, SQLiteBase):
         with self._writing() as connection:
             return schedule_rows.fire(connection, name, tick, next_at, jobs)
 
-    def pause_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
+    def pause_job_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
         """Claim no more jobs of these types."""
         with self._writing() as connection:
             schedule_rows.pause(connection, types, reason)
 
-    def resume_types(self, types: Sequence[str]) -> list[str]:
+    def resume_job_types(self, types: Sequence[str]) -> list[str]:
         """Claim jobs of these types again; those that were paused."""
         with self._writing() as connection:
             return schedule_rows.resume(connection, types)
 
-    def paused_types(self) -> list[PausedType]:
+    def list_paused_job_types(self) -> list[PausedType]:
         """The paused types, by name."""
         with self._reading() as connection:
             return schedule_rows.paused(connection)

@@ -6,30 +6,30 @@ import threading
 import time
 from collections.abc import Callable
 
-from queuert.notify.fork_safety import begin_anew_in_children
-from queuert.state.sqlite.connection import Link
+from queuert.notify.fork_safety import reset_in_children
+from queuert.state.sqlite.connection import LockedConnection
 from queuert.state.sqlite.errors import not_open, too_long
 from queuert.state.sqlite.paths import check_writable
 from queuert.state.sqlite.schema import prepare, write_ahead
 
 # A child's copies of its parent's connections. Kept: to close one that is open would meddle with the parent's file.
-_inherited: list[Link] = []
+_inherited: list[LockedConnection] = []
 
 
-class Links:
+class ConnectionPool:
     """Connections to a file. A forked child begins with a store that is not open."""
 
     def __init__(self, path: str, *, timeout: float, synchronous: str) -> None:
         self.path = path
         self._timeout = timeout
         self._synchronous = synchronous
-        self._main: Link | None = None
-        self._reader: Link | None = None
-        self._others: set[Link] = set()
+        self._main: LockedConnection | None = None
+        self._reader: LockedConnection | None = None
+        self._others: set[LockedConnection] = set()
         self._turn = threading.Lock()
-        begin_anew_in_children(self)
+        reset_in_children(self)
 
-    def begin_anew(self) -> None:
+    def reset_after_fork(self) -> None:
         """Forget everything, as a forked child must; not for use by others."""
         _inherited.extend(link for link in (self._main, self._reader, *self._others) if link is not None)
         self._main = self._reader = None
@@ -37,21 +37,21 @@ class Links:
         self._turn = threading.Lock()
 
     @property
-    def main(self) -> Link:
+    def main(self) -> LockedConnection:
         """The connection that writes."""
         if self._main is None:
             raise not_open()
         return self._main
 
     @property
-    def reader(self) -> Link:
+    def reader(self) -> LockedConnection:
         """The connection that reads: whoever holds the other one keeps no reader waiting."""
         if self._reader is None:
             raise not_open()
         return self._reader
 
-    def _link(self) -> Link:
-        return Link(self.path, timeout=self._timeout, synchronous=self._synchronous)
+    def _link(self) -> LockedConnection:
+        return LockedConnection(self.path, timeout=self._timeout, synchronous=self._synchronous)
 
     def open(self) -> None:
         """Connect, and make the tables if there are none. Idempotent."""
@@ -77,7 +77,7 @@ class Links:
             if link is not None:
                 link.close()
 
-    def for_transaction(self) -> tuple[Link, Callable[[bool], None]]:
+    def for_transaction(self) -> tuple[LockedConnection, Callable[[bool], None]]:
         """A connection for one transaction, and what to call, with whether it was committed, when it has ended.
 
         Those of one store wait for each other here, and one of them at a time for the file: if all did, they would come
@@ -104,10 +104,10 @@ class Links:
         return link, end
 
 
-class SharedLinks(Links):
+class InMemoryPool(ConnectionPool):
     """The one connection to a database in memory, shared by all stores of its adapter."""
 
-    def __init__(self, link: Link, path: str, on_commit: Callable[[], None]) -> None:
+    def __init__(self, link: LockedConnection, path: str, on_commit: Callable[[], None]) -> None:
         super().__init__(path, timeout=0.0, synchronous="OFF")
         self._shared = link
         self._on_commit = on_commit
@@ -120,7 +120,7 @@ class SharedLinks(Links):
         """Use it no more; the adapter keeps it, and the data with it."""
         self._main = self._reader = None
 
-    def for_transaction(self) -> tuple[Link, Callable[[bool], None]]:
+    def for_transaction(self) -> tuple[LockedConnection, Callable[[bool], None]]:
         """The shared connection: whoever else wants it waits for the end of the transaction."""
 
         def end(committed: bool) -> None:

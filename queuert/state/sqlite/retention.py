@@ -13,7 +13,7 @@ from queuert.policies import Keep, checked_ttl
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.attributes import erase
 from queuert.state.sqlite.connection import first, now_us, run
-from queuert.state.types import RetireRequest, RetireResult
+from queuert.state.types import PruneRequest, PruneResult
 
 Connection = sqlite3.Connection
 
@@ -58,7 +58,7 @@ def _update_one(connection: Connection, chain_id: str, now: int, lasting: int) -
     return TtlUpdate.UPDATED
 
 
-def retire(connection: Connection, request: RetireRequest) -> RetireResult:
+def retire(connection: Connection, request: PruneRequest) -> PruneResult:
     """Delete closed chains that have expired, or that the retention of their type does not keep."""
     now = now_us()
     place = None if request.cursor is None else _Place.decode(request.cursor)
@@ -70,21 +70,21 @@ def retire(connection: Connection, request: RetireRequest) -> RetireResult:
         gone += _deleted(connection, (row[0] for row in found))
         left -= len(found)
         if left <= 0:
-            return RetireResult(gone, _Place(found[-1][1], found[-1][0]).encode())
+            return PruneResult(gone, _Place(found[-1][1], found[-1][0]).encode())
         place = None
     for type, status, keep in _stretches(request):
         if place is not None and (type, status) < (place.type or "", place.status or ""):
             continue
         begun = place if place is not None and (type, status) == (place.type, place.status) else _Place(0, "")
-        looked, behind = _look(connection, replace(begun, type=type, status=status), keep, now, left)
+        looked, behind = _maybe_flush(connection, replace(begun, type=type, status=status), keep, now, left)
         gone += _deleted(connection, looked)
         left -= behind[0]
         if left <= 0:
-            return RetireResult(gone, behind[1].encode())
-    return RetireResult(gone, None)
+            return PruneResult(gone, behind[1].encode())
+    return PruneResult(gone, None)
 
 
-def _stretches(request: RetireRequest) -> list[tuple[str, str, Keep]]:
+def _stretches(request: PruneRequest) -> list[tuple[str, str, Keep]]:
     """The types and outcomes of which not all is kept, in order."""
     statuses = (ChainStatus.CANCELLED, ChainStatus.COMPLETED, ChainStatus.FAILED)
     found = [
@@ -96,19 +96,19 @@ def _stretches(request: RetireRequest) -> list[tuple[str, str, Keep]]:
     return sorted(found, key=lambda stretch: stretch[:2])
 
 
-def _look(
+def _maybe_flush(
     connection: Connection, place: _Place, keep: Keep, now: int, limit: int
 ) -> tuple[list[str], tuple[int, _Place]]:
     """Chains of a type and outcome that are to go, and of how many that were looked at the last one is where."""
     about = {"type": place.type, "status": place.status}
     cut = None if keep.seconds is None else now - rows.microseconds_of(keep.seconds)
-    mark = None if keep.count is None else first(connection, "find_mark", count=keep.count, **about)
+    mark = None if keep.count is None else first(connection, "retention_cutoff", count=keep.count, **about)
     high = max((one for one in (cut, mark and mark[0]) if one is not None), default=None)
     if high is None:
         return [], (0, place)
     at, id = mark or (None, None)
     bounds = {"cut": cut, "mark": at, "mark_id": id, "high": high, "low": place.at, "low_id": place.id}
-    found = run(connection, "find_unkept", limit=limit, **bounds, **about)
+    found = run(connection, "find_beyond_retention", limit=limit, **bounds, **about)
     if not found:
         return [], (0, place)
     return [row[0] for row in found if row[2]], (len(found), replace(place, at=found[-1][1], id=found[-1][0]))

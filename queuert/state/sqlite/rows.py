@@ -8,7 +8,7 @@ from typing import Any
 
 from queuert.attributes import attributes_of
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobError, JobStatus
-from queuert.run_at import Schedule
+from queuert.run_at import RunAt
 from queuert.schedules import MissedRuns
 from queuert.state.stored_json import job_error, job_progress, json_value
 from queuert.state.types import BlockerRecord, ClaimedJob, FinishKind, PausedType, ScheduleRecord, StartedJob
@@ -38,7 +38,7 @@ def microseconds_of(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
-def due_at(schedule: Schedule | None, now: int) -> int:
+def due_at(schedule: RunAt | None, now: int) -> int:
     """When a job that is written now may run first: never in the past."""
     if schedule is None:
         return now
@@ -182,7 +182,7 @@ def schedule_values(one: ScheduleRecord, next_at: datetime | None) -> dict[str, 
 
 
 def paused_type(row: Row) -> PausedType:
-    """A row of ``paused_types``."""
+    """A row of ``list_paused_job_types``."""
     return PausedType(row[0], moment(row[1]), row[2])
 
 

@@ -91,4 +91,4 @@ def resume(connection: Connection, types: Sequence[str]) -> list[str]:
 
 def paused(connection: Connection) -> list[PausedType]:
     """The paused types, by name."""
-    return [rows.paused_type(row) for row in run(connection, "paused_types")]
+    return [rows.paused_type(row) for row in run(connection, "list_paused_job_types")]

@@ -6,7 +6,7 @@ import sqlite3
 import time
 
 from queuert.errors import SchemaMissingError, StateError
-from queuert.state.sqlite.connection import Link
+from queuert.state.sqlite.connection import LockedConnection
 from queuert.state.sqlite.errors import primary_code
 from queuert.state.sqlite.statements import migration
 
@@ -19,7 +19,7 @@ UPGRADES: tuple[str, ...] = ("add_progress",)
 _PAUSE = 0.01
 
 
-def prepare(link: Link) -> None:
+def prepare(link: LockedConnection) -> None:
     """Make the tables, or bring them up to date.
 
     Raises:
@@ -61,7 +61,7 @@ def _execute_all(connection: sqlite3.Connection, name: str) -> None:
         connection.execute(statement)
 
 
-def write_ahead(link: Link, *, timeout: float) -> None:
+def write_ahead(link: LockedConnection, *, timeout: float) -> None:
     """Let the file be read while it is written. The mode stays in the file.
 
     Raises:

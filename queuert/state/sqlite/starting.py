@@ -20,7 +20,7 @@ def start(connection: Connection, jobs: Sequence[NewJob]) -> list[StartedJob]:
     """Write the first jobs of new chains, or find what stands in for them."""
     now = now_us()
     created = created_next(connection, now)
-    _refuse_each_other(connection, jobs)
+    _reject_batch_blockers(connection, jobs)
     taken: dict[tuple[str, str], StartedJob] = {}
     started = []
     for place, job in enumerate(jobs):
@@ -34,7 +34,7 @@ def start(connection: Connection, jobs: Sequence[NewJob]) -> list[StartedJob]:
     return started
 
 
-def _refuse_each_other(connection: Connection, jobs: Sequence[NewJob]) -> None:
+def _reject_batch_blockers(connection: Connection, jobs: Sequence[NewJob]) -> None:
     """Refuse jobs that would wait for chains of their own batch, which did not exist when it was given."""
     new = {job.id for job in jobs}
     for job in jobs:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job
-from queuert.notify.adapter import Announcement
-from queuert.state.notifications import start_hints
+from queuert.notify.adapter import PiggybackNotification
+from queuert.state.notifications import start_notifications
 from queuert.state.paging import CLOSED_PORTION
 from queuert.state.sqlite import finishing, rows
 from queuert.state.sqlite.claiming import claim
@@ -41,12 +41,12 @@ class SQLiteStore(SQLiteOperating):
     # --- start --------------------------------------------------------------------------------------------------------
 
     def start_jobs(
-        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: Announcement | None = None
+        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: PiggybackNotification | None = None
     ) -> list[StartedJob]:
         """Write the first jobs of new chains, or find what stands in for them."""
         if not jobs:
             return []
-        return self._outside(connection, lambda given: start(given, jobs), start_hints)
+        return self._outside(connection, lambda given: start(given, jobs), start_notifications)
 
     def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
         """Write the first jobs of new chains, once all are made: nobody else can write meanwhile."""

@@ -12,7 +12,7 @@ from typing import Self
 from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.connection import Link, first, plain, roll_back
+from queuert.state.sqlite.connection import LockedConnection, first, plain, roll_back
 from queuert.state.sqlite.errors import mapped_errors
 from queuert.state.sqlite.finishing import finish_one
 from queuert.state.types import ClaimedJob, Finish, FinishResult
@@ -34,7 +34,7 @@ class SQLiteTransaction:
     Nobody else writes meanwhile, so keep it short. A COMMIT or ROLLBACK of the caller's own is refused by SQLite.
     """
 
-    def __init__(self, link: Link, job: ClaimedJob, on_end: Callable[[bool], None]) -> None:
+    def __init__(self, link: LockedConnection, job: ClaimedJob, on_end: Callable[[bool], None]) -> None:
         self._link = link
         self._job = job
         self._on_end = on_end

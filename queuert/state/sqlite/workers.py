@@ -7,18 +7,18 @@ import sqlite3
 
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.connection import Row, now_us, run
-from queuert.workers import WorkerBeat, WorkerRecord, WorkerState
+from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
 
 Connection = sqlite3.Connection
 
 
-def beat(connection: Connection, told: WorkerBeat, ttl: float) -> None:
+def beat(connection: Connection, told: WorkerHeartbeat, ttl: float) -> None:
     """Note that a worker is alive."""
     now = now_us()
-    run(connection, "forget_dead_workers", now=now)
+    run(connection, "delete_stale_workers", now=now)
     run(
         connection,
-        "beat_worker",
+        "record_heartbeat",
         id=told.id,
         name=told.name,
         host=told.host,

@@ -96,10 +96,10 @@ def add_blockers(
         asked = {"job_id": job_id, "chain_id": chain_id}
         if changed(connection, "insert_blocker", position=position + added, closed=int(not is_open), **asked):
             added, waited_for = added + 1, waited_for + is_open
-            run(connection, "note_dependents", id=chain_id)
+            run(connection, "mark_has_dependents", id=chain_id)
         elif is_open:
             # It has waited for it before, and the chain was opened again since.
-            waited_for += changed(connection, "wait_again", job_id=job_id, id=chain_id)
+            waited_for += changed(connection, "reblock_job", job_id=job_id, id=chain_id)
     return added, waited_for
 
 
@@ -107,16 +107,16 @@ def close_chain(connection: Connection, chain_id: str, status: str, ttl: float |
     """Close a chain and release the jobs that waited for it; the types of those that became due."""
     now = now_us()
     run(connection, "close_chain", id=chain_id, status=status, now=now, ttl=ttl)
-    readied = set()
+    due_types = set()
     for job_id, job_type, held_as, open_blockers, scheduled_at in run(connection, "open_dependents", id=chain_id):
         last = open_blockers == 1
         due = max(scheduled_at, now) if last else scheduled_at
         after = first_status(due, now, 0).value if last and held_as == JobStatus.BLOCKED else held_as
         run(connection, "unblock_job", id=job_id, status=after, scheduled_at=due)
         if after != held_as:
-            readied.add(job_type)
+            due_types.add(job_type)
     run(connection, "close_blockers", id=chain_id)
-    return sorted(readied)
+    return sorted(due_types)
 
 
 def tail_of(job: ClaimedJob) -> tuple[str, str, int]:

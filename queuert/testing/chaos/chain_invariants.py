@@ -171,7 +171,7 @@ def stops_are_clean(history: History) -> Iterator[str]:
                    SELECT 1 FROM p WHERE p.pid = stops.pid AND name = 'AttemptAborted' AND p.detail = 'error'
                        AND p.job_id = leftover.job_id AND p.attempt = leftover.attempt)
                AND NOT EXISTS (
-                   SELECT 1 FROM p WHERE p.pid = stops.pid AND name = 'StateFailed'
+                   SELECT 1 FROM p WHERE p.pid = stops.pid AND name = 'StoreCallFailed'
                        AND p.operation IN ('stop claiming', 'give up'))""",
         "worker {} stopped, and left the lease of {}, attempt {}",
     )

@@ -35,7 +35,7 @@ _PROBES: dict[str, str] = {
     "server crashes": f"{_HAPPENED} AND kind IN {_kinds(CRASHES)}",
     "endings refused by the fence": """SELECT count(*) FROM (
         SELECT job_id, attempt FROM x WHERE mark = 'refused' AND slot IS NOT -2
-        UNION SELECT job_id, attempt FROM p WHERE name = 'CommitRefused' AND slot IS NOT -2)""",
+        UNION SELECT job_id, attempt FROM p WHERE name = 'FinishRejected' AND slot IS NOT -2)""",
     "leases reaped of workers that lived": """SELECT count(*) FROM reaps AS reap WHERE EXISTS (
         SELECT 1 FROM x WHERE x.job_id = reap.job_id AND x.attempt = reap.attempt AND x.at > reap.at
             AND x.slot IS NOT -2)""",

@@ -24,7 +24,7 @@ EXERCISED = "exercised"
 _POLL = 0.02
 _PAUSE = 0.1
 _ANSWER = 60.0
-_AT_ONCE = 16
+_EAGER_THRESHOLDS = 16
 """Starts, and jobs of each kind: twice as many as a worker of a run has places."""
 _CALLS = 4
 
@@ -38,7 +38,7 @@ class SteadyClient(ChaosClient):
         self._inside: float = settings["inside"]
         self._seed: int = settings["seed"]
         self._number = 0
-        self._crowd = ThreadPoolExecutor(_AT_ONCE)
+        self._crowd = ThreadPoolExecutor(_EAGER_THRESHOLDS)
 
     def run(self) -> int:
         """Follow the orders."""
@@ -65,7 +65,7 @@ class SteadyClient(ChaosClient):
         """One of each kind in turn."""
         match self._number % 7:
             case 0:
-                self._waited_for(self._op())
+                self._acquire_live(self._op())
             case 1:
                 self._make(self._op("batch", count=3), repeated=False)
             case 2:
@@ -79,7 +79,7 @@ class SteadyClient(ChaosClient):
             case _:
                 self._make(self._op(delay=0.3), repeated=False)
 
-    def _waited_for(self, op: Op) -> None:
+    def _acquire_live(self, op: Op) -> None:
         """Make the starts, and wait until all their chains have closed, whatever breaks meanwhile."""
         self._make(op, repeated=False)
         deadline = time.monotonic() + _ANSWER
@@ -98,11 +98,11 @@ class SteadyClient(ChaosClient):
     def _exercise(self) -> None:
         """Use all connections of this process and of the worker, and tidy up in both."""
         for _ in range(_CALLS):
-            ops = [self._op(threads=number % 2 > 0) for number in range(_AT_ONCE)]
+            ops = [self._op(threads=number % 2 > 0) for number in range(_EAGER_THRESHOLDS)]
             list(self._crowd.map(lambda op: self._make(op, repeated=False), ops))
         for threads in (False, True):
-            self._waited_for(self._op("batch", count=_AT_ONCE, threads=threads, inside=self._inside))
-        self._waited_for(self._op(how=TIDY))
+            self._acquire_live(self._op("batch", count=_EAGER_THRESHOLDS, threads=threads, inside=self._inside))
+        self._acquire_live(self._op(how=TIDY))
         tidy()
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from queuert.ids import new_id, new_token
 from queuert.jobs import ChainRecord, Job, JobError
 from queuert.policies import RetryPolicy
-from queuert.run_at import Schedule
+from queuert.run_at import RunAt
 from queuert.state import AsyncStore
 from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, ReapedJob, ReapRequest, Renewal
 
@@ -165,6 +165,6 @@ async def lost_to_reaper(store: AsyncStore, policy: RetryPolicy = AT_ONCE) -> Cl
     return claimed
 
 
-def due_later() -> Schedule:
+def due_later() -> RunAt:
     """A time that no test lives to see."""
-    return Schedule(delay=3600.0)
+    return RunAt(delay=3600.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 from queuert.policies import Keep, Retention
 from queuert.state import AsyncStore
-from queuert.state.types import RetireRequest
+from queuert.state.types import PruneRequest
 from queuert.testing.conformance.builders import complete, eventually, started_and_claimed
 
 SOON = 0.001
@@ -36,7 +36,7 @@ async def retired(store: AsyncStore, policies: dict[str, Retention] | None = Non
     gone: list[str] = []
     cursor = None
     for _ in range(1_000):
-        result = await store.retire(RetireRequest(policies or {}, limit, cursor))
+        result = await store.retire(PruneRequest(policies or {}, limit, cursor))
         gone += result.chain_ids
         cursor = result.cursor
         if cursor is None:

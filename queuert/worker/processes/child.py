@@ -23,7 +23,7 @@ from queuert.worker import executors, finishes
 from queuert.worker.attempt import Attempt
 from queuert.worker.django_connections import close_old_connections
 from queuert.worker.processes import messages
-from queuert.worker.processes.child_attempt import ChildRuntime, ChildStore, Connection
+from queuert.worker.processes.child_attempt import ChildAttempt, ChildStore, Connection
 from queuert.worker.processes.guard import die_with, kill_group
 
 
@@ -46,8 +46,8 @@ class _Child:
         self._connection = connection
         self._setup = setup
         self._store = ChildStore(setup.state)
-        self._work: SimpleQueue[ChildRuntime | None] = SimpleQueue()
-        self._current: ChildRuntime | None = None
+        self._work: SimpleQueue[ChildAttempt | None] = SimpleQueue()
+        self._current: ChildAttempt | None = None
         self._specs: dict[bytes, tuple[Any, JobType[Any, Any], RetryPolicy]] = {}
         self._main_is_known = False
 
@@ -72,7 +72,7 @@ class _Child:
         while (message := self._connection.receive()) is not None:
             match message:
                 case messages.Run():
-                    self._current = ChildRuntime(message, self._connection, self._store, self._setup.types)
+                    self._current = ChildAttempt(message, self._connection, self._store, self._setup.types)
                     self._work.put(self._current)
                 case messages.Abort() if self._current is not None:
                     self._current.abort.set(message.reason)
@@ -91,7 +91,7 @@ class _Child:
 
     # --- one attempt --------------------------------------------------------------------------------------------------
 
-    def _answer(self, runtime: ChildRuntime) -> messages.Returned | messages.Raised:
+    def _answer(self, runtime: ChildAttempt) -> messages.Returned | messages.Raised:
         retry = RetryPolicy()
         try:
             handler, job_type, retry = self._spec(runtime.run.spec)
@@ -102,7 +102,7 @@ class _Child:
         except BaseException as error:
             return messages.Raised(_sendable(error), finishes.error_of(error), retry.allows_after(error))
 
-    def _outcome(self, runtime: ChildRuntime, handler: Any, job_type: JobType[Any, Any], retry: RetryPolicy) -> Any:
+    def _outcome(self, runtime: ChildAttempt, handler: Any, job_type: JobType[Any, Any], retry: RetryPolicy) -> Any:
         job = runtime.run.job
         runtime.job_type, runtime.retry = job_type, retry
         attempt = Attempt(

@@ -93,7 +93,7 @@ class NamedTypes:
         return isinstance(item, JobType) and item.name in self.names
 
 
-class ChildRuntime:
+class ChildAttempt:
     """The runtime of one attempt in a child: as the worker's, told over the socket."""
 
     def __init__(
@@ -136,7 +136,7 @@ class ChildRuntime:
             self.abort.raise_if_set()
         return finishes.ending(self.run.job, self.job_type, self.retry, outcome)
 
-    async def amended(self, finish: Finish) -> Finish:
+    async def apply_after_attempt(self, finish: Finish) -> Finish:
         """Not here: ``check_event_loop`` goes first."""
         return finish
 
@@ -170,7 +170,7 @@ class ChildRuntime:
     def closing(self, task: asyncio.Task[None]) -> None:
         """Not here: ``check_event_loop`` goes first."""
 
-    def let_go(self, doubtful: Finish | None) -> None:
+    def end_block(self, doubtful: Finish | None) -> None:
         """The transaction is over, and the job has no ending, or one in doubt."""
         self._cut = None
         self._connection.send(messages.LetGo(doubtful))

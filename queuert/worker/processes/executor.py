@@ -57,7 +57,7 @@ class Host(Protocol):
         """A transaction holds the job."""
         ...
 
-    async def amended(self, finish: Finish) -> Finish:
+    async def apply_after_attempt(self, finish: Finish) -> Finish:
         """The ending of a ``complete()`` block as it is to be written."""
         ...
 
@@ -69,7 +69,7 @@ class Host(Protocol):
         """It stands."""
         ...
 
-    def let_go(self, doubtful: Finish | None) -> None:
+    def end_block(self, doubtful: Finish | None) -> None:
         """It is over, and the job has no ending, or one whose commit was not answered."""
         ...
 
@@ -108,7 +108,7 @@ class HandlerProcesses:
             if not child.alive:
                 self._put_back(child, healthy=False)
                 continue
-            conversation = _Conversation(child, attempt, host, processor.hard_timeout)
+            conversation = _ChildRun(child, attempt, host, processor.hard_timeout)
             used = child.used
             try:
                 return await conversation.hold(run, stopping=self._stopping)
@@ -198,7 +198,7 @@ def _how_to_import_main() -> dict[str, Any]:
     return {} if path is None else {"init_main_from_path": path}
 
 
-class _Conversation:
+class _ChildRun:
     """One attempt on one child."""
 
     def __init__(self, child: ChildProcess, attempt: Attempt[Any, Any], host: Host, hard_timeout: float | None) -> None:
@@ -252,13 +252,13 @@ class _Conversation:
                 case messages.Held():
                     self._host.hold(self._cut)
                 case messages.Ending():
-                    self._child.send(messages.Amended(await self._host.amended(message.finish)))
+                    self._child.send(messages.Amended(await self._host.apply_after_attempt(message.finish)))
                 case messages.Committing():
                     self._host.committing(message.finish, message.result)
                 case messages.Committed():
                     self._host.committed(message.finish, message.result)
                 case messages.LetGo():
-                    self._host.let_go(message.doubtful)
+                    self._host.end_block(message.doubtful)
                 case _:
                     pass
 

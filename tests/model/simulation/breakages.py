@@ -13,14 +13,14 @@ from queuert.errors import StateUnavailableError
 from queuert.state.types import FinishResult
 from queuert.worker import leases
 from queuert.worker.completer import Completer
-from queuert.worker.leases import HeldLease, LeaseBook, LeaseKeeper
+from queuert.worker.leases import HeldLease, LeaseRegistry, LeaseRenewer
 from queuert.worker.prefetch import Prefetch
 from queuert.worker.reaper import Reaper
-from queuert.worker.releases import Returns
+from queuert.worker.releases import ReleaseQueue
 from queuert.worker.runner import AttemptRunner
-from queuert.worker.runtime import WorkerParts
+from queuert.worker.runtime import WorkerRuntime
 from queuert.worker.supervisor import SupervisedLoop
-from queuert.worker.telemetry import Reports
+from queuert.worker.telemetry import AttemptReporter
 
 
 def _now() -> float:
@@ -55,7 +55,7 @@ def pending_counts_as_written() -> Iterator[None]:
 
 def claimed_ahead_is_kept() -> AbstractContextManager[Any]:
     """What waits for a place in vain is not given back."""
-    return patch.object(Returns, "put", lambda self, leases: None)
+    return patch.object(ReleaseQueue, "put", lambda self, leases: None)
 
 
 def given_back_is_started() -> AbstractContextManager[Any]:
@@ -63,7 +63,7 @@ def given_back_is_started() -> AbstractContextManager[Any]:
     return patch.object(Prefetch, "take_back", lambda self: list(self._waiting))
 
 
-def _renew_until_an_error(self: LeaseKeeper) -> None:
+def _renew_until_an_error(self: LeaseRenewer) -> None:
     while not self._stopped.is_set():
         try:
             self._renew_due()
@@ -75,38 +75,38 @@ def _renew_until_an_error(self: LeaseKeeper) -> None:
 
 def keeper_ends_at_an_error() -> AbstractContextManager[Any]:
     """The first renewal that fails is the last one."""
-    return patch.object(LeaseKeeper, "_renew_until_stopped", _renew_until_an_error)
+    return patch.object(LeaseRenewer, "_renew_until_stopped", _renew_until_an_error)
 
 
 def refused_renewals_count() -> AbstractContextManager[Any]:
     """A renewal that was refused counts as one."""
-    renew = LeaseKeeper._renew
+    renew = LeaseRenewer._renew
 
-    def renewed(self: LeaseKeeper, store: Any, due: Sequence[HeldLease], sent_at: float) -> list[HeldLease]:
+    def renewed(self: LeaseRenewer, store: Any, due: Sequence[HeldLease], sent_at: float) -> list[HeldLease]:
         for held in renew(self, store, due, sent_at):
             held.renewed(_now())
         return []
 
-    return patch.object(LeaseKeeper, "_renew", renewed)
+    return patch.object(LeaseRenewer, "_renew", renewed)
 
 
 def nobody_watches() -> AbstractContextManager[Any]:
     """Leases that come to their end are not given up."""
-    return patch.object(LeaseKeeper, "_watch_until_stopped", lambda self: None)
+    return patch.object(LeaseRenewer, "_watch_until_stopped", lambda self: None)
 
 
 @contextmanager
 def deadlines_count_from_the_answer() -> Iterator[None]:
     """A lease counts from when the worker heard of it, not from when it asked."""
-    made, renewed = WorkerParts._made, HeldLease.renewed
+    made, renewed = WorkerRuntime._made, HeldLease.renewed
 
-    def made_late(self: WorkerParts, jobs: Any, sent_at: float) -> Any:
+    def made_late(self: WorkerRuntime, jobs: Any, sent_at: float) -> Any:
         return made(self, jobs, _now())
 
     def renewed_late(self: HeldLease, sent_at: float) -> None:
         renewed(self, _now())
 
-    with patch.object(WorkerParts, "_made", made_late), patch.object(HeldLease, "renewed", renewed_late):
+    with patch.object(WorkerRuntime, "_made", made_late), patch.object(HeldLease, "renewed", renewed_late):
         yield
 
 
@@ -132,28 +132,28 @@ def loops_end_at_an_error() -> AbstractContextManager[Any]:
     return patch.object(SupervisedLoop, "_run", _run_until_it_fails)
 
 
-async def _wait_for_idle(self: WorkerParts, grace: float) -> None:
+async def _wait_for_idle(self: WorkerRuntime, grace: float) -> None:
     await self._wait_until_idle(grace, self._hurry)
 
 
 def stop_leaves_what_runs() -> AbstractContextManager[Any]:
     """After the grace the worker goes, and what still runs is not given back."""
-    return patch.object(WorkerParts, "_drain", _wait_for_idle)
+    return patch.object(WorkerRuntime, "_drain", _wait_for_idle)
 
 
 def leases_are_not_forgotten() -> AbstractContextManager[Any]:
     """The lease of an attempt that is over is looked after."""
-    return patch.object(LeaseBook, "remove", lambda self, held: None)
+    return patch.object(LeaseRegistry, "remove", lambda self, held: None)
 
 
 def refused_endings_are_told() -> AbstractContextManager[Any]:
     """An ending that the store refused is told as written."""
-    ended = Reports.ended
+    ended = AttemptReporter.ended
 
-    def told(self: Reports, endings: Sequence[Any]) -> None:
+    def told(self: AttemptReporter, endings: Sequence[Any]) -> None:
         ended(self, [one._replace(result=replace(one.result, lost=None)) for one in endings])
 
-    return patch.object(Reports, "ended", told)
+    return patch.object(AttemptReporter, "ended", told)
 
 
 def aborts_do_not_cancel() -> AbstractContextManager[Any]:
@@ -163,7 +163,7 @@ def aborts_do_not_cancel() -> AbstractContextManager[Any]:
 
 def doubtful_claims_are_kept() -> AbstractContextManager[Any]:
     """What a claim took whose answer was lost, or came after the stop, is not given back."""
-    return patch.object(Returns, "put_claim", lambda self, request, answered: None)
+    return patch.object(ReleaseQueue, "put_claim", lambda self, request, answered: None)
 
 
 @contextmanager

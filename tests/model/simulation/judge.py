@@ -23,7 +23,7 @@ ENDINGS = {
     events.AttemptRetried: "end retry",
     events.AttemptFailed: "end fail",
     events.AttemptCancelled: "end cancel",
-    events.AttemptInterrupted: "end interrupt",
+    events.AttemptReleased: "end interrupt",
     events.AttemptWaiting: "end wait",
 }
 
@@ -189,7 +189,7 @@ def _broken(machine: Machine) -> set[tuple[str, int]]:
 
     Both may be said of an ending that stands, when the answer was lost.
     """
-    return _whose(_attempt_events(machine), (events.AttemptBroken, events.AttemptAborted, events.CommitRefused))
+    return _whose(_attempt_events(machine), (events.FinishFailed, events.AttemptAborted, events.FinishRejected))
 
 
 def _whose(told: list[Any], kinds: tuple[type[events.Event], ...]) -> set[tuple[str, int]]:
@@ -198,7 +198,7 @@ def _whose(told: list[Any], kinds: tuple[type[events.Event], ...]) -> set[tuple[
 
 def every_attempt_is_told_of(run: Scenario) -> Faults:
     """Each attempt that a worker told of as begun has an end there: written, refused, told to stop, or in doubt."""
-    ends = (*ENDINGS, events.CommitRefused, events.AttemptBroken, events.AttemptAborted)
+    ends = (*ENDINGS, events.FinishRejected, events.FinishFailed, events.AttemptAborted)
     for machine in run.machines:
         told = list[Any](_attempt_events(machine))
         begun = {(one.job_id, one.attempt): None for one in told if isinstance(one, events.AttemptStarted)}

@@ -10,13 +10,13 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from queuert.errors import StateError, StateUnavailableError
-from queuert.notify.adapter import Hint, HintCallback, NotifyAdapter, Subscription, Topic
+from queuert.notify.adapter import Notification, NotificationCallback, NotifyAdapter, Subscription, Topic
 from queuert.observability.adapter import Observers
 from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
 from queuert.state.sync_store import Store
 from queuert.state.types import ClaimedJob, Finish, FinishResult
-from tests.model.simulation.server import Held, Link, Server, Weather
+from tests.model.simulation.server import Held, LockedConnection, Server, Weather
 from tests.model.simulation.standins import Event
 from tests.model.simulation.world import Process, World
 
@@ -27,7 +27,7 @@ class SimulatedAsyncStore:
     risks = ()
 
     def __init__(self, server: Server, process: Process) -> None:
-        self._link = Link(server, process, 30.0)
+        self._link = LockedConnection(server, process, 30.0)
         self._closed = False
 
     def __getattr__(self, name: str) -> Any:
@@ -139,7 +139,7 @@ class SimulatedStore:
     """The contract's operations for a simulated thread, which waits for the answer."""
 
     def __init__(self, server: Server, process: Process, timeout: float) -> None:
-        self._link = Link(server, process, timeout)
+        self._link = LockedConnection(server, process, timeout)
 
     def __getattr__(self, name: str) -> Any:
         operation = self._link.server.operation(name)
@@ -188,7 +188,7 @@ class SimulatedState:
         return self._notify
 
 
-class Hints:
+class Notifications:
     """Carries hints between the processes of a world; some of them."""
 
     def __init__(self, world: World, weather: Weather, healthy: bool) -> None:
@@ -199,7 +199,7 @@ class Hints:
 
     def publish(self, topic: Topic, keys: Iterable[str]) -> None:
         """Tell whoever listens, now or a little later."""
-        hint = Hint(topic, frozenset(keys))
+        hint = Notification(topic, frozenset(keys))
         for one in self.listeners if hint.keys else ():
             if one.topic is topic and self.weather.hint_arrives(self.world.now):
                 self.world.later(self.weather.way(self.world.now), one.process, partial(one.hear, hint))
@@ -209,12 +209,12 @@ class Hints:
 class Listener:
     """Somebody who wants hints."""
 
-    hints: Hints
+    hints: Notifications
     process: Process
     topic: Topic
-    callback: HintCallback
+    callback: NotificationCallback
 
-    def hear(self, hint: Hint) -> None:
+    def hear(self, hint: Notification) -> None:
         """A hint has come."""
         if self in self.hints.listeners:
             self.callback(hint)
@@ -228,7 +228,7 @@ class Listener:
 class SimulatedNotify:
     """The notify adapter of one process."""
 
-    def __init__(self, hints: Hints, process: Process) -> None:
+    def __init__(self, hints: Notifications, process: Process) -> None:
         self._hints = hints
         self._process = process
 
@@ -243,7 +243,7 @@ class SimulatedNotify:
         if self._process.alive:
             self._hints.publish(topic, keys)
 
-    def subscribe(self, topic: Topic, callback: HintCallback) -> Subscription:
+    def subscribe(self, topic: Topic, callback: NotificationCallback) -> Subscription:
         """Hear of a topic."""
         listener = Listener(self._hints, self._process, topic, callback)
         self._hints.listeners.append(listener)

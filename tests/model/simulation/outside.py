@@ -12,34 +12,34 @@ from queuert.errors import (
     JobNotTriggerableError,
 )
 from queuert.jobs import ChainStatus, JobStatus
-from queuert.state.types import DeleteResult, Intervention, OutsideCompletion, SweepResult, TriggeredJob
+from queuert.state.types import ChainUpdate, DeleteResult, SweepResult, TriggeredJob, WorkerlessCompletion
 from tests.model.simulation.plain_store import CLOSED, PlainStore, Row, due
 
 
 class WholeStore(PlainStore):
     """The plain store, with the operations of those who come from outside."""
 
-    def _intervention(self, row: Row, met: JobStatus, written: bool, readied: Iterable[Row] = ()) -> Intervention:
+    def _intervention(self, row: Row, met: JobStatus, written: bool, due_types: Iterable[Row] = ()) -> ChainUpdate:
         first, status = self.jobs[row.chain], self.chains[row.chain]
-        return Intervention(row.chain, first.type, status, row.id, row.type, met, written, due(readied))
+        return ChainUpdate(row.chain, first.type, status, row.id, row.type, met, written, due(due_types))
 
-    def cancel_chains(self, ids: Sequence[str], *, reason: str, **_: Any) -> list[Intervention]:
+    def cancel_chains(self, ids: Sequence[str], *, reason: str, **_: Any) -> list[ChainUpdate]:
         """Close open chains as cancelled."""
         return [self._end_outside(chain, JobStatus.CANCELLED) for chain in self._known(ids)]
 
-    def _end_outside(self, chain: str, status: JobStatus) -> Intervention:
+    def _end_outside(self, chain: str, status: JobStatus) -> ChainUpdate:
         row = self.tail(chain)
         met = row.status
         if self.chains[chain] is not ChainStatus.OPEN:
             return self._intervention(row, met, False)
         self._note(f"outside {status}", row)
         row.status, row.leased, row.token, row.holder = status, False, None, None
-        readied: list[Row] = []
+        due_types: list[Row] = []
         if status is not JobStatus.CONTINUED:
-            readied = self._close(chain, CLOSED[status])
-        return self._intervention(row, met, True, readied)
+            due_types = self._close(chain, CLOSED[status])
+        return self._intervention(row, met, True, due_types)
 
-    def complete_chains(self, completions: Sequence[OutsideCompletion], **_: Any) -> list[Intervention]:
+    def complete_chains(self, completions: Sequence[WorkerlessCompletion], **_: Any) -> list[ChainUpdate]:
         """End the last job of each chain; all or none."""
         self._known(one.chain_id for one in completions)
         tails = [self.tail(one.chain_id) for one in completions]
@@ -48,7 +48,7 @@ class WholeStore(PlainStore):
                 return [self._intervention(tail, tail.status, False) for tail in tails]
         return [self._complete_one(one, row) for one, row in zip(completions, tails, strict=True)]
 
-    def _complete_one(self, one: OutsideCompletion, row: Row) -> Intervention:
+    def _complete_one(self, one: WorkerlessCompletion, row: Row) -> ChainUpdate:
         if one.continuation is None:
             row.output = one.output
             return self._end_outside(one.chain_id, JobStatus.COMPLETED)
@@ -56,14 +56,14 @@ class WholeStore(PlainStore):
         following = self._write(one.continuation, row)
         return self._intervention(row, ended.met, True, [following])
 
-    def retry_chains(self, ids: Sequence[str], **_: Any) -> list[Intervention]:
+    def retry_chains(self, ids: Sequence[str], **_: Any) -> list[ChainUpdate]:
         """Open failed and cancelled chains again."""
         for chain in self._known(ids):
             if self.chains[chain] not in (ChainStatus.FAILED, ChainStatus.CANCELLED):
                 raise ChainNotRetriableError(chain, self.chains[chain])
         return [self._retry(self.tail(chain)) for chain in ids]
 
-    def _retry(self, row: Row) -> Intervention:
+    def _retry(self, row: Row) -> ChainUpdate:
         met = row.status
         self.chains[row.chain] = ChainStatus.OPEN
         for one in self.jobs.values():

@@ -18,7 +18,7 @@ from queuert.errors import (
 )
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, JobError, JobStatus
 from queuert.policies import RetryPolicy
-from queuert.run_at import Schedule
+from queuert.run_at import RunAt
 from queuert.state.types import (
     BlockerRecord,
     ClaimedJob,
@@ -308,8 +308,8 @@ class PlainStore:
         row.expirations += finish.crashed
         if finish.continuation is not None:
             following = self._write(finish.continuation, row)
-            return FinishResult(row.id, readied=due([following]))
-        return FinishResult(row.id, readied=due(self._close(row.chain, CLOSED[ended])))
+            return FinishResult(row.id, due_types=due([following]))
+        return FinishResult(row.id, due_types=due(self._close(row.chain, CLOSED[ended])))
 
     def _again(self, row: Row, finish: Finish) -> FinishResult:
         kind = finish.kind
@@ -320,7 +320,7 @@ class PlainStore:
         holder = row.holder
         self._give_back(row, finish.delay if kind is FinishKind.RETRY else 0.0)
         self._note(f"end {kind}", row, row.due_at, holder)
-        return FinishResult(row.id, readied=due([*started, row]))
+        return FinishResult(row.id, due_types=due([*started, row]))
 
     def _close(self, chain: str, status: ChainStatus) -> list[Row]:
         self.chains[chain] = status
@@ -368,11 +368,11 @@ class PlainStore:
         again = policy.allows_another(counted, row.expirations)
         if again:
             self._give_back(row, policy.delay(counted))
-            readied = due([row])
+            due_types = due([row])
         else:
             row.status, row.leased, row.holder = JobStatus.FAILED, False, None
-            readied = due(self._close(row.chain, ChainStatus.FAILED))
-        return ReapedJob(row.id, row.type, row.chain, row.status, row.attempt, holder, readied)
+            due_types = due(self._close(row.chain, ChainStatus.FAILED))
+        return ReapedJob(row.id, row.type, row.chain, row.status, row.attempt, holder, due_types)
 
     def next_due(self, types: Sequence[str]) -> float | None:
         """Seconds until the next job is due."""
@@ -419,7 +419,7 @@ RETURNING = {FinishKind.RETRY, FinishKind.INTERRUPT, FinishKind.WAIT}
 """Endings after which the job rests: they are not told apart by what they leave."""
 
 
-def _delay(schedule: Schedule | None) -> float:
+def _delay(schedule: RunAt | None) -> float:
     assert schedule is None or schedule.moment is None
     return 0.0 if schedule is None else schedule.delay or 0.0
 

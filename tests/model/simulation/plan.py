@@ -114,15 +114,15 @@ def _faults(chance: Random, burst_at: float | None) -> list[Fault]:
 def _starts(chance: Random) -> list[Start]:
     found: list[Start] = []
     for number in range(chance.randint(4, 14)):
-        is_plain = chance.random() < 0.15
+        is_simple_completion = chance.random() < 0.15
         verbs = [_act(chance) for _ in range(chance.choice([0, 1, 1, 2, 3]))]
-        if is_plain:
+        if is_simple_completion:
             verbs = [chance.choice(["end 2.0", "end 9.0", "fault 1.0"]) for _ in verbs]
         blocker = chance.choice(found).id if found and chance.random() < 0.15 else None
         at = chance.uniform(0.0, 0.8) * FAULTS_END
         at = max(at, next((one.at + 1.0 for one in found if one.id == blocker), 0.0))
         delay = chance.choice([0.0, 0.0, 0.0, 5.0])
-        type = "plain" if is_plain else "work"
+        type = "plain" if is_simple_completion else "work"
         found.append(Start(at, f"{number}", type, verbs, chance.randint(-1, 1), delay, blocker))
     if chance.random() < 0.3:
         # When all is over: what was broken by the faults shows.

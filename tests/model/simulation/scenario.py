@@ -13,7 +13,7 @@ from queuert.errors import JobIdConflictError, QueuertError, StateError
 from queuert.observability.events import Event
 from queuert.run_at import after
 from tests.model.simulation.handlers import JOB_TYPES, Desk, Sitting, plain, processors, work
-from tests.model.simulation.network import Hints, SimulatedNotify, SimulatedState
+from tests.model.simulation.network import Notifications, SimulatedNotify, SimulatedState
 from tests.model.simulation.plain_store import Entry
 from tests.model.simulation.plan import FAULTS_END, Fault, Plan, Start
 from tests.model.simulation.server import Server
@@ -84,7 +84,7 @@ class Scenario:
         self.plan = plan
         self.world = World()
         self.server = Server(self.world, plan.weather)
-        self.hints = Hints(self.world, plan.weather, plan.healthy_hints)
+        self.hints = Notifications(self.world, plan.weather, plan.healthy_hints)
         self.desk = Desk(self.world)
         self.machines: list[Machine] = []
         self.acknowledged: list[str] = []
@@ -94,7 +94,7 @@ class Scenario:
         self.world.on_death = lambda process: self.world.later(2.0, None, self.new_machine)
         self._client_process = Process(self.world, "client")
         self._client = self._new_client(self._client_process, Told(self.world))
-        self.server.store.heard = self._look
+        self.server.store.heard = self._maybe_flush
 
     def _new_client(self, process: Process, told: Told) -> AsyncClient:
         notify = SimulatedNotify(self.hints, process)
@@ -213,7 +213,7 @@ class Scenario:
 
     # --- what can only be seen while it goes on -----------------------------------------------------------------------
 
-    def _look(self, entry: Entry) -> None:
+    def _maybe_flush(self, entry: Entry) -> None:
         job, lease = entry.job_id, self.plan.lease
         if entry.what == "claim":
             for one in self._at_work_on(job):

@@ -10,17 +10,17 @@ from random import Random
 from typing import Any, NamedTuple, cast
 
 from queuert.errors import LeaseLostError, QueuertError, StateError, StateUnavailableError
-from queuert.event_log import EventUpkeep
+from queuert.event_log import EventLogMaintenance
 from queuert.jobs import AbortReason
 from queuert.state.types import (
     ClaimedJob,
     DueSchedules,
     Finish,
     FinishResult,
-    OutsideCompletion,
-    RetireResult,
+    PruneResult,
     ScheduleRecord,
-    StagingUpkeep,
+    StagingCleanup,
+    WorkerlessCompletion,
 )
 from tests.model.simulation.outside import WholeStore
 from tests.model.simulation.world import Process, Step, World
@@ -179,7 +179,7 @@ class Server:
         self._check_unlocked(ids)
         return self.store.cancel_chains(ids, reason=reason)
 
-    def complete_chains(self, completions: Sequence[OutsideCompletion], **_: Any) -> Any:
+    def complete_chains(self, completions: Sequence[WorkerlessCompletion], **_: Any) -> Any:
         """Complete, once nobody's transaction has a row."""
         self._check_unlocked([one.chain_id for one in completions])
         return self.store.complete_chains(completions)
@@ -191,15 +191,15 @@ class Server:
     def nothing(self, *_: Any, **__: Any) -> None:
         """What leaves no trace here: the worker registry, schedules."""
 
-    open = put_schedules = beat_worker = forget_worker = nothing
+    open = put_schedules = record_heartbeat = remove_worker = nothing
 
-    def tend_events(self) -> EventUpkeep:
+    def maintain_event_log(self) -> EventLogMaintenance:
         """There is no log."""
-        return EventUpkeep()
+        return EventLogMaintenance()
 
-    def tend_staging(self) -> StagingUpkeep:
+    def clean_staging(self) -> StagingCleanup:
         """There is no staging."""
-        return StagingUpkeep()
+        return StagingCleanup()
 
     def due_schedules(self, *_: Any) -> DueSchedules:
         """None."""
@@ -209,9 +209,9 @@ class Server:
         """None."""
         return []
 
-    def retire(self, *_: Any) -> RetireResult:
+    def retire(self, *_: Any) -> PruneResult:
         """Everything is kept."""
-        return RetireResult((), None)
+        return PruneResult((), None)
 
     def operation(self, name: str) -> Callable[..., Any]:
         """What is done for a statement."""
@@ -260,7 +260,7 @@ class Server:
         self._check(held)
         self._end(held)
         if held.finish is not None and held.result is not None:
-            held.result.readied = self.store.finish_one(held.finish).readied
+            held.result.due_types = self.store.finish_one(held.finish).due_types
             self.effects.append(Effect(held.job.id, held.job.token, held.job.attempt))
 
     def abort(self, held: Held) -> None:
@@ -293,7 +293,7 @@ class Server:
 class Call:
     """A statement under way, and whoever waits for its answer."""
 
-    def __init__(self, link: Link, settle: Callable[[Any, Exception | None], None]) -> None:
+    def __init__(self, link: LockedConnection, settle: Callable[[Any, Exception | None], None]) -> None:
         self.process = link.process
         self._link = link
         self._settle = settle
@@ -328,7 +328,7 @@ class Call:
             self._settle(result, error)
 
 
-class Link:
+class LockedConnection:
     """The way of one store object to the server."""
 
     def __init__(self, server: Server, process: Process, timeout: float) -> None:

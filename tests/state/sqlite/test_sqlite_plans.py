@@ -13,12 +13,12 @@ from queuert.deduplication import Deduplicate
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.limits import Limits, Rate
 from queuert.policies import Keep, Retention
-from queuert.run_at import Schedule
+from queuert.run_at import RunAt
 from queuert.state.paging import ChainFilter, JobFilter, PageRequest
 from queuert.state.sqlite import SQLiteState
 from queuert.state.sqlite.statements import statements
 from queuert.state.sqlite.store import SQLiteStore
-from queuert.state.types import ClaimRequest, OutsideCompletion, ReapRequest, Renewal, RetireRequest
+from queuert.state.types import ClaimRequest, PruneRequest, ReapRequest, Renewal, WorkerlessCompletion
 from queuert.testing.conformance.builders import AT_ONCE, ask, complete, go_on, job, retry
 
 pytestmark = pytest.mark.timeout(300)
@@ -28,9 +28,9 @@ _PARAMETER = re.compile(r":(\w+)")
 _WHOLE = {
     # By name, what is read from end to end, or sorted, and is meant to.
     "list_schedules": "all are wanted",
-    "paused_types": "all are wanted",
+    "list_paused_job_types": "all are wanted",
     "list_workers": "all are wanted, and there are few",
-    "forget_dead_workers": "there are few",
+    "delete_stale_workers": "there are few",
     "types": "jumps from type to type",
     "types_of_chains": "jumps from type to type",
     "ready_keys": "jumps from key to key",
@@ -70,9 +70,9 @@ def test_no_statement_reads_a_table_from_end_to_end(connection: sqlite3.Connecti
 @pytest.mark.parametrize(
     ("name", "index"),
     [
-        ("head_ready", "queuert_job_ready"),
-        ("head_of_key", "queuert_job_limit_ready"),
-        ("head_due", "queuert_job_scheduled"),
+        ("next_ready", "queuert_job_ready"),
+        ("next_of_key", "queuert_job_limit_ready"),
+        ("next_due_job", "queuert_job_scheduled"),
         ("ready_keys", "queuert_job_limit_ready"),
         ("next_scheduled", "queuert_job_scheduled"),
         ("expired", "queuert_job_expiry"),
@@ -80,8 +80,8 @@ def test_no_statement_reads_a_table_from_end_to_end(connection: sqlite3.Connecti
         ("find_open_duplicates", "queuert_job_open_key"),
         ("find_duplicates", "queuert_job_key"),
         ("find_expired", "queuert_job_end"),
-        ("find_unkept", "queuert_chain_type_listing"),
-        ("find_mark", "queuert_chain_type_listing"),
+        ("find_beyond_retention", "queuert_chain_type_listing"),
+        ("retention_cutoff", "queuert_chain_type_listing"),
         ("count_type", "queuert_job_type_listing"),
         ("stranded", "queuert_job_blocked"),
         ("due_schedules", "queuert_schedule_due"),
@@ -118,10 +118,10 @@ class Steps:
 def backlog(store: SQLiteStore, size: int) -> None:
     """Jobs of all kinds that have nothing to do with what is measured, and some that have."""
     store.start_jobs([job(priority=n % 7, limit_key=f"key{n % 5}") for n in range(size)])
-    store.start_jobs([job(schedule=Schedule(delay=3600.0 + n)) for n in range(size)])
+    store.start_jobs([job(schedule=RunAt(delay=3600.0 + n)) for n in range(size)])
     store.start_jobs([job("other", attributes={"user": "17"}) for _ in range(size)])
     ended = store.start_jobs([job("ended", deduplication=Deduplicate(f"key{n}", scope="any")) for n in range(size)])
-    store.complete_chains([OutsideCompletion(one.id, one.id, output="1") for one in ended])
+    store.complete_chains([WorkerlessCompletion(one.id, one.id, output="1") for one in ended])
     held = store.claim(ask("other", limit=size // 2))
     store.finish([complete(one) for one in held[: size // 4]])
     store.start_jobs([job("waits", blockers=[one.id]) for one in held[size // 4 :]])
@@ -137,7 +137,7 @@ def measured(steps: Steps) -> dict[str, int]:
     keyed = job("ended", deduplication=Deduplicate("key7", scope="any"))
     found["start of a key"] = steps.of(lambda: store.start_jobs([keyed]))
     found["start of a new key"] = steps.of(
-        lambda: store.start_jobs([job("mine", schedule=Schedule(delay=60.0), deduplication=Deduplicate("new"))])
+        lambda: store.start_jobs([job("mine", schedule=RunAt(delay=60.0), deduplication=Deduplicate("new"))])
     )
     found["renew"] = steps.of(lambda: store.renew([Renewal(one.lease, 60.0) for one in held]))
     found["finish"] = steps.of(lambda: store.finish([complete(held[0]), retry(held[1]), go_on(held[2], job("mine"))]))
@@ -151,7 +151,7 @@ def measured(steps: Steps) -> dict[str, int]:
     found["next_due"] = steps.of(lambda: store.next_due(["waits", "ended"]))
     found["sweep"] = steps.of(lambda: store.sweep(limit=20))
     policies = {"ended": Retention(completed=Keep(count=10))}
-    found["retire"] = steps.of(lambda: store.retire(RetireRequest(policies, limit=5)))
+    found["retire"] = steps.of(lambda: store.retire(PruneRequest(policies, limit=5)))
     found["update"] = steps.of(lambda: store.update_result_ttl([held[0].id], 60.0))
     for name, filter in {
         "all chains": ChainFilter(),

@@ -15,7 +15,7 @@ entry AS (
 )
 SELECT id, type, status, created_at FROM written
 
--- name: forget_attributes
+-- name: delete_attributes
 -- Remove the entries of chains that were deleted. Each is found by its whole key, and no entry is ever updated; whoever deletes
 -- has the chain's job locked.
 DELETE FROM {schema}.chain_attribute

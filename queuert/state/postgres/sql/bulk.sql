@@ -1,4 +1,4 @@
--- name: bulk_awaited
+-- name: bulk_blockers
 -- The chains that staged rows will wait for.
 SELECT DISTINCT chain.id FROM {schema}.{stage} AS staged
 CROSS JOIN LATERAL unnest(staged.blocked_by) AS chain (id)
@@ -112,7 +112,7 @@ WHERE ctid = ANY (ARRAY(
 ))
 RETURNING write_id
 
--- name: bulk_hold_fence
+-- name: bulk_lock_fence
 -- Let nobody take a job from an attempt before this transaction has committed. No row: somebody has.
 SELECT id FROM {schema}.job
 WHERE id = %(job_id)s AND attempt = %(attempt)s AND lease_token = %(token)s::uuid AND status = 'running'
@@ -128,7 +128,7 @@ SELECT name FROM {schema}.bulk_stage
 WHERE touched_at < clock_timestamp() - %(seconds)s * interval '1 second'
 ORDER BY touched_at FOR UPDATE SKIP LOCKED
 
--- name: bulk_level
+-- name: bulk_event_level
 -- What of a type goes to the event log.
 SELECT coalesce((SELECT level FROM {schema}.event_level WHERE type = %(type)s), (SELECT level FROM {schema}.event_log))
 
@@ -137,15 +137,15 @@ SELECT coalesce((SELECT level FROM {schema}.event_level WHERE type = %(type)s), 
 -- after it was dropped.
 CREATE UNLOGGED TABLE {schema}.{stage} (LIKE {schema}.stream_stage)
 
--- name: bulk_note_stage
+-- name: bulk_record_stage
 -- Note a staging table, so that it is found when its driver dies.
 INSERT INTO {schema}.bulk_stage (name, write_id) VALUES (%(name)s, %(write_id)s)
 
--- name: bulk_note_started
+-- name: bulk_record_started
 -- Note how many chains a bulk write has started.
 UPDATE {schema}.bulk_write SET started = %(started)s WHERE write_id = %(write_id)s
 
--- name: bulk_note_write
+-- name: bulk_record_write
 -- Take the id of a bulk write, for the transaction that commits it. Who comes second waits here for the first one's end,
 -- and gets no row if that was a commit: then it holds the row of that write, so that nobody forgets it before it is read.
 INSERT INTO {schema}.bulk_write (write_id, type, rows, started, rejected, reject_files)
@@ -187,7 +187,7 @@ CROSS JOIN LATERAL (
 ) AS written
 {conflict}
 
--- name: bulk_start_noted
+-- name: bulk_start_recorded
 -- bulk_start for a type whose log has all events. Where it has not, the rows need not come back to be noted, which is a
 -- tenth of what the statement costs.
 WITH new AS (
@@ -202,7 +202,7 @@ noted AS (
 )
 SELECT count(*) FROM new
 
--- name: bulk_take_keys
+-- name: bulk_lock_keys
 -- As take_keys, for the staged rows of a bulk write.
 INSERT INTO {schema}.deduplication (type, key)
 SELECT %(type)s, key

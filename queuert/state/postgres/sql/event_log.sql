@@ -76,13 +76,13 @@ ORDER BY type COLLATE "C"
 ON CONFLICT (type) DO UPDATE SET level = excluded.level
 RETURNING type
 
--- name: forget_event_levels
+-- name: delete_event_levels
 -- Take away the level of types, locked in the order in which they are written.
 DELETE FROM {schema}.event_level
 WHERE type IN (SELECT type FROM {schema}.event_level WHERE type = ANY (%(types)s::text[]) ORDER BY type FOR UPDATE)
 RETURNING type
 
--- name: event_days
+-- name: list_partitions
 -- The partitions of the event log, and what is to be done about them: which are too old, and which days are missing, of those that
 -- lie in the future by more than a statement may take.
 WITH log AS (
@@ -104,11 +104,11 @@ FROM log CROSS JOIN generate_series(0, 2) AS ahead
 WHERE log.next + ahead NOT IN (SELECT day FROM part WHERE day IS NOT NULL)
 ORDER BY 2
 
--- name: try_event_upkeep
+-- name: try_maintenance_lock
 -- Be the one who looks after the event log, to the end of the transaction; wait for nobody for long in it.
 SELECT pg_try_advisory_xact_lock(1363498580, hashtext('{schema} events')), set_config('lock_timeout', '100ms', true)
 
--- name: forget_events
+-- name: delete_events
 -- Delete old events that have no day, the oldest first, some at a time, and note up to which transaction. Numbers that no
 -- transaction has had yet are not believed: they would tell all readers that all is lost, for good.
 WITH gone AS (

@@ -55,7 +55,7 @@ SELECT pg_snapshot_xmin(pg_current_snapshot())::text, event_log.dropped_tx::text
 FROM {schema}.event_log, pg_control_system() AS system, pg_control_checkpoint() AS checkpoint,
     pg_control_recovery() AS recovery
 
--- name: history_kept
+-- name: history_retained
 -- Which of these chains are there still, and why they were not deleted. One of the same id that was started later is another.
 SELECT root.id,
     CASE

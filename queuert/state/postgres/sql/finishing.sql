@@ -38,7 +38,7 @@ noted AS (
 )
 SELECT id FROM done
 
--- name: complete_held
+-- name: complete_and_commit
 -- Complete one attempt whose job this transaction has locked, the only job of its chain: sent together with COMMIT, so that it
 -- must fail if it writes nothing. It divides by the number of rows that it wrote, and the transaction rolls back.
 WITH done AS (
@@ -68,7 +68,7 @@ noted AS (
 )
 SELECT 1 / count(*) FROM done
 
--- name: end_plain
+-- name: finish_simple
 -- End attempts that need nothing but their own row: completions and failures of the only jobs of their chains, and attempts
 -- that are to be tried again. A flood of failures, and what completes beside it, costs little more than completions alone.
 -- Guarded, looked up and left out as by the statement for completions, and without an order of locks for the same reason.
@@ -256,7 +256,7 @@ FROM {schema}.job
 WHERE id IN (%(root)s, %(id)s)
 ORDER BY created_at, id FOR NO KEY UPDATE
 
--- name: lock_soon
+-- name: set_short_lock_timeout
 -- For who would not wait: long enough for another statement's lock, too short for a transaction that a caller holds. Who
 -- would wait, and sends all of a transaction in one round trip, says here for how long, and how long it may stand idle: the
 -- server may have got no more than its beginning.

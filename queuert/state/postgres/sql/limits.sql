@@ -24,7 +24,7 @@ WHERE ctid = ANY (ARRAY(
 ))
 RETURNING id
 
--- name: admit
+-- name: select_admissible
 -- Which ready jobs of the limited types the limits let through, best first among those of the other types, of which only
 -- is said how many they are. Of one rank, types take turns. None is of a better rank than the first one asked for.
 -- Besides: where the walk over a type's keys ended, if it did not come round.
@@ -239,7 +239,7 @@ SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted
     result_ttl, packed, (SELECT max(upto) > %(max_bytes)s FROM fitting) AS cut
 FROM claimed
 
--- name: forget_starts
+-- name: prune_rate_window
 -- Delete starts that the window of their type has left, the oldest first, some at a time.
 DELETE FROM {schema}.limit_start
 WHERE ctid = ANY (ARRAY(

@@ -294,7 +294,7 @@ SELECT id, type, chain_id, chain_index,
 FROM {schema}.job WHERE id = ANY (ARRAY(SELECT page.id FROM page))
 ORDER BY chain_index DESC
 
--- name: list_blocked_jobs
+-- name: list_dependents
 -- A page of the jobs that have a chain among their blockers, by their ids, the last first.
 -- Nothing lies between the id of the chain and the same with the lowest character after it: that is the bound of the first page.
 WITH page AS MATERIALIZED (

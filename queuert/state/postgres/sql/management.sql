@@ -180,7 +180,7 @@ noted AS (
 )
 SELECT id FROM done WHERE blocker_count > 0
 
--- name: block_again
+-- name: reblock_dependents
 -- Jobs that still wait for other chains wait for the reopened ones again. Those that were released are let be: they have
 -- reacted already. The reopened chains are locked, so that none of them closes beside this.
 WITH waiting AS MATERIALIZED (
@@ -204,7 +204,7 @@ FROM counted
 WHERE job.id = counted.job_id
 RETURNING job.id
 
--- name: wait_again
+-- name: reblock_job
 -- Let retried jobs wait for those of their blockers that are open: again, or still. Chains are counted only if this
 -- transaction has them locked, so that none of them closes beside this.
 WITH reopened AS (
@@ -262,7 +262,7 @@ noted AS (
 )
 SELECT id FROM done
 
--- name: lock_doomed
+-- name: lock_chains_for_delete
 -- Lock all jobs of the chains that are to be deleted, the oldest first; with `cascade` also of the chains that any of these
 -- jobs waited for, and so on down, each once. OFFSET 0 keeps the planner, which cannot know how few they are, from joining
 -- with the whole tables; `id = chain_id` is a first job, said so that no partial index of all of them is read for it.
@@ -294,7 +294,7 @@ SELECT id, chain_id FROM {schema}.job
 WHERE id = ANY (ARRAY(SELECT id FROM member))
 ORDER BY created_at, id FOR UPDATE
 
--- name: outside_references
+-- name: external_references
 -- Jobs of other chains that have one of these chains as a blocker. The chains are locked: no new one can come.
 SELECT blocker_chain_id, job_id
 FROM {schema}.job_blocker JOIN {schema}.job ON job.id = job_id
@@ -324,7 +324,7 @@ SELECT id, chain_id, status, type, deduplication_key,
     CASE WHEN attributes IS NOT NULL THEN created_at END, attributes::text
 FROM done
 
--- name: forget_keys
+-- name: delete_keys
 -- Remove the slots of deduplication keys that no chain has any more. A slot that somebody holds is left: a chain of that key
 -- is being started just now.
 DELETE FROM {schema}.deduplication
@@ -355,7 +355,7 @@ LEFT JOIN LATERAL (
 ) AS waits ON true
 ORDER BY page.id
 
--- name: hold_stranded
+-- name: lock_stranded
 -- Lock blocked jobs, the oldest first; what others have locked is passed over.
 SELECT id FROM {schema}.job
 WHERE id = ANY (%(ids)s::text[]) AND status = 'blocked'
@@ -395,7 +395,7 @@ noted AS (
 )
 SELECT id, type FROM done
 
--- name: pause_types
+-- name: pause_job_types
 -- Pause job types, in one order. One that is paused keeps its time, and its reason unless there is another.
 INSERT INTO {schema}.paused_type (type, reason)
 SELECT type, %(reason)s FROM unnest(%(types)s::text[]) AS asked (type)
@@ -403,13 +403,13 @@ ORDER BY type COLLATE "C"
 ON CONFLICT (type) DO UPDATE SET reason = coalesce(excluded.reason, paused_type.reason)
 RETURNING type
 
--- name: resume_types
+-- name: resume_job_types
 -- Resume job types, locked in the order in which they are written.
 DELETE FROM {schema}.paused_type
 WHERE type IN (SELECT type FROM {schema}.paused_type WHERE type = ANY (%(types)s::text[]) ORDER BY type FOR UPDATE)
 RETURNING type
 
--- name: paused_types
+-- name: list_paused_job_types
 -- The paused job types, by name.
 SELECT type, paused_at, reason FROM {schema}.paused_type ORDER BY type
 

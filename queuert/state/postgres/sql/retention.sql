@@ -24,7 +24,7 @@ ORDER BY expires_at, id LIMIT %(limit)s
 SELECT id, chain_closed_at, expires_at FROM {schema}.job
 WHERE id = ANY (%(ids)s::text[]) AND expires_at <= clock_timestamp()
 
--- name: find_unkept
+-- name: find_beyond_retention
 -- A look at closed chains that the retention of their type may not keep, by type and outcome, the oldest start first. A chain
 -- closes after it was started: what closed before a moment was started before it, so that the index of listings will do. Read
 -- are those that were started before that moment and have closed after it as well, which are the open ones of then; and, for a
@@ -74,7 +74,7 @@ CROSS JOIN LATERAL (
 ) AS found
 ORDER BY stretch.place, found.created_at, found.id LIMIT %(limit)s
 
--- name: lock_retiring
+-- name: lock_prunable
 -- Lock all jobs of chains that are to go, and the jobs that have them as blockers, the oldest first, and pass over what others
 -- hold. Whether a chain may go is looked at afterwards, with a younger snapshot.
 WITH about AS MATERIALIZED (

@@ -73,7 +73,7 @@ SET next_at = %(next_at)s, last_at = coalesce(%(last_at)s, last_at)
 WHERE name = %(name)s AND next_at = %(tick)s AND NOT paused
 RETURNING name
 
--- name: start_ticks
+-- name: start_scheduled
 -- Write the chains of ticks that are not there; return all of them, and whether they were.
 WITH asked AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(jobs)s::json)

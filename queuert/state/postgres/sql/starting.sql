@@ -19,7 +19,7 @@ noted AS (
 )
 SELECT id, type, status, created_at FROM written
 
--- name: start_plain
+-- name: start_uniform
 -- Write the first jobs of new chains that have nothing of their own but id and input, and are due now. Arrays are read in half
 -- the time of the general statement's rows.
 WITH written AS (
@@ -83,7 +83,7 @@ noted AS (
 )
 SELECT id, type, status, created_at FROM written
 
--- name: start_missing
+-- name: start_if_absent
 -- Write the first jobs of new chains whose ids do not exist. It waits for those who are about to write the same.
 WITH written AS (
     INSERT INTO {schema}.job
@@ -118,13 +118,13 @@ noted AS (
 )
 SELECT id, type, status, created_at FROM written
 
--- name: announce
+-- name: notify_after_start
 -- A hint behind a start, in a transaction of its own. Nobody needs it after a crash, so it does not wait for the disk; and as
 -- the caller waits for it, it does not wait long for the lock of all that notify either: who is refused sends it later.
 SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '50ms', true),
     pg_notify(%(channel)s, %(payload)s)
 
--- name: take_keys
+-- name: lock_deduplication_keys
 -- Hold the slots of deduplication keys to the end of the transaction: who comes second waits for its outcome. A slot is
 -- nothing but that lock. What stands in for a new chain is looked up in a later statement, whose snapshot is younger.
 INSERT INTO {schema}.deduplication (type, key)
@@ -158,13 +158,13 @@ CROSS JOIN LATERAL (
      ORDER BY type DESC, deduplication_key DESC, created_at DESC LIMIT 1)
 ) AS found
 
--- name: find_started
+-- name: find_chains_by_id
 -- Jobs of chosen ids, as they are, and whether they are chains that have expired.
 SELECT id, type, status, created_at, chain_index, coalesce(expires_at <= clock_timestamp(), false),
     chain_status
 FROM {schema}.job WHERE id = ANY (%(ids)s::text[])
 
--- name: lock_rows
+-- name: lock_in_order
 -- Lock jobs, and chains by their first job, the oldest first, and note that jobs are about to wait for some of the
 -- chains. Whoever closes a chain takes the same lock first, so the two cannot miss each other. With the chains that are
 -- about to close (`closing`) go the jobs that wait for them: a job that has started what it waits for is older than that.

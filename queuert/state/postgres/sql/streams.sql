@@ -10,7 +10,7 @@ DELETE FROM {schema}.stream_stage WHERE sink = %(sink)s AND batch = %(batch)s AN
 -- Remove what is staged for a sink up to a micro-batch: what was committed, and what attempts left that did not win.
 DELETE FROM {schema}.stream_stage WHERE sink = %(sink)s AND batch <= %(batch)s
 
--- name: stream_note_batch
+-- name: stream_record_batch
 -- Take the next micro-batch of a sink, for the transaction that commits it. Who comes second waits here, and gets no row
 -- if the batch, or a later one, was committed, or if the sink is another query's.
 INSERT INTO {schema}.stream_write AS known (sink, query, batch, rows, rejected, reject_files)

@@ -1,4 +1,4 @@
--- name: beat_worker
+-- name: record_heartbeat
 -- Note that a worker is alive. It changes no indexed column, so that a row that is there gets its next version beside it.
 -- Says whether there are workers whose time is over: these go in a statement of their own, so that none ever holds one row of
 -- this table and waits for another.
@@ -14,7 +14,7 @@ SET name = excluded.name, host = excluded.host, pid = excluded.pid, version = ex
     state = excluded.state, seen_at = excluded.seen_at, expires_at = excluded.expires_at
 RETURNING EXISTS (SELECT FROM {schema}.worker AS other WHERE other.expires_at <= clock_timestamp() AND other.id <> beating.id)
 
--- name: sweep_workers
+-- name: delete_stale_workers
 -- Forget workers whose time is over. One that is beating just now, or that somebody else sweeps, is passed over.
 DELETE FROM {schema}.worker
 WHERE id = ANY (ARRAY(
@@ -22,7 +22,7 @@ WHERE id = ANY (ARRAY(
 ))
 RETURNING id
 
--- name: forget_worker
+-- name: remove_worker
 -- Forget a worker that has stopped.
 DELETE FROM {schema}.worker WHERE id = %(id)s::text
 RETURNING id

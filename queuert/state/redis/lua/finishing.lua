@@ -67,35 +67,35 @@ local function first_of(job)
     return job.index == 0 and job or load(job.chain)
 end
 
-local function wait_for(job, ending, changes, readied)
+local function wait_for(job, ending, changes, due_types)
     for _, start in ipairs(ending.starts or {}) do
         local started = write_job(start, NOW)
-        if started.status ~= 'blocked' then readied[started.type] = true end
+        if started.status ~= 'blocked' then due_types[started.type] = true end
     end
     local added, open = add_blockers(job, job.blockers, ending.blockers or {})
     changes.blockers = job.blockers + added
     changes.open = job.open + open
     changes.due = NOW
     move(job, open > 0 and 'blocked' or 'ready', changes)
-    if open == 0 then readied[job.type] = true end
+    if open == 0 then due_types[job.type] = true end
 end
 
-local function go_on(job, ending, changes, readied)
+local function go_on(job, ending, changes, due_types)
     changes.finished = NOW
     changes.next = ending.continuation.id
     move(job, 'continued', changes)
     local following = write_job(ending.continuation, NOW, job)
-    if following.status ~= 'blocked' then readied[following.type] = true end
+    if following.status ~= 'blocked' then due_types[following.type] = true end
 end
 
-local function try_again(job, ending, changes, readied)
+local function try_again(job, ending, changes, due_types)
     local front = ending.kind == 'interrupt'
     if not front then changes.due = NOW + (ending.delay or 0) end
     move(job, (ending.delay or 0) > 0 and 'scheduled' or 'ready', changes, front)
-    readied[job.type] = true
+    due_types[job.type] = true
 end
 
-local function close(job, ending, changes, readied)
+local function close(job, ending, changes, due_types)
     local first, status = first_of(job), ENDED[ending.kind]
     local of_chain = closing(first, status, ending.ttl)
     changes.finished = NOW
@@ -105,7 +105,7 @@ local function close(job, ending, changes, readied)
         put(first, of_chain)
     end
     move(job, status, changes)
-    release_waiting(first, status, readied)
+    release_waiting(first, status, due_types)
 end
 
 local WRITE = {
@@ -121,13 +121,13 @@ for at, ending in ipairs(endings) do
     if not holds(job, ending.token) then
         answer[at] = {ending.id, lost_reason(job, ending.token, ending.kind), {}}
     else
-        local readied = {}
+        local due_types = {}
         local changes = {uncounted = job.uncounted + (UNCOUNTED[ending.kind] or 0)}
         if ending.crashed then changes.expired = job.expired + 1 end
         if changes.uncounted == job.uncounted then changes.uncounted = nil end
         keep(job, ending)
-        WRITE[ending.kind](job, ending, changes, readied)
-        answer[at] = {ending.id, '', listed(readied)}
+        WRITE[ending.kind](job, ending, changes, due_types)
+        answer[at] = {ending.id, '', listed(due_types)}
     end
 end
 return packed(answer)
@@ -168,13 +168,13 @@ local function reap_one(job, policy)
     local error = {kind = 'lease_expired', message = message(job, again, expirations, policy)}
     call('SET', P .. 'e:' .. job.id, cjson.encode(error))
     move(job, status, changes, true)
-    local readied = {}
+    local due_types = {}
     if again then
-        readied[job.type] = true
+        due_types[job.type] = true
     else
-        close_chain(job.index == 0 and job or load(job.chain), 'failed', readied)
+        close_chain(job.index == 0 and job or load(job.chain), 'failed', due_types)
     end
-    return {job.id, job.type, job.chain, status, job.attempt, job.holder or false, listed(readied)}
+    return {job.id, job.type, job.chain, status, job.attempt, job.holder or false, listed(due_types)}
 end
 
 local answer, next_expiry = {}, nil

@@ -12,11 +12,11 @@ for at, id in ipairs(ids) do
         if first.chain_status ~= 'open' then
             done[id] = met(first, tail, tail.status, first.chain_status, false)
         else
-            local met_as, readied = tail.status, {}
-            end_outside(tail, 'cancelled', {})
+            local met_as, due_types = tail.status, {}
+            finish_workerless(tail, 'cancelled', {})
             call('SET', P .. 'e:' .. tail.id, ARGV[2])
-            close_chain(tail.id == id and tail or first, 'cancelled', readied)
-            done[id] = met(first, tail, met_as, 'cancelled', true, fresh(readied, told_of))
+            close_chain(tail.id == id and tail or first, 'cancelled', due_types)
+            done[id] = met(first, tail, met_as, 'cancelled', true, fresh(due_types, told_of))
         end
     end
     answer[at] = done[id]
@@ -55,20 +55,20 @@ for _, one in ipairs(asked) do
 end
 local told_of = {}
 for at, one in ipairs(asked) do
-    local first, tail, readied = chains[one.chain].first, load(one.tail), {}
+    local first, tail, due_types = chains[one.chain].first, load(one.tail), {}
     if tail.id == first.id then first = tail end
     local met_as, following = tail.status, one.continuation
     if following then
-        end_outside(tail, 'continued', {next = following.id})
+        finish_workerless(tail, 'continued', {next = following.id})
         if one.output then call('SET', P .. 'o:' .. tail.id, ARGV[one.output]) end
         local started = write_job(following, NOW, tail)
-        if started.status ~= 'blocked' then readied[started.type] = true end
+        if started.status ~= 'blocked' then due_types[started.type] = true end
     else
-        end_outside(tail, 'completed', {})
+        finish_workerless(tail, 'completed', {})
         call('SET', P .. 'o:' .. tail.id, ARGV[one.output])
-        close_chain(first.id == tail.id and tail or load(first.id), 'completed', readied)
+        close_chain(first.id == tail.id and tail or load(first.id), 'completed', due_types)
     end
-    answer[at] = met(first, tail, met_as, following and 'open' or 'completed', true, fresh(readied, told_of))
+    answer[at] = met(first, tail, met_as, following and 'open' or 'completed', true, fresh(due_types, told_of))
 end
 return answer
 
@@ -216,7 +216,7 @@ for _, id in ipairs(ids) do
 end
 return {#ids == asked.limit and ids[#ids] or '', released}
 
--- name: pause_types
+-- name: pause_job_types
 -- Claim no more jobs of some types. ARGV[1]: list of types; ARGV[2]: the reason, if there is one.
 -- A type that is paused stays so since then, and keeps its reason unless there is another.
 
@@ -228,12 +228,12 @@ for _, type in ipairs(given(1)) do
 end
 return 1
 
--- name: paused_types
+-- name: list_paused_job_types
 -- The paused types, each followed by what is stored of it.
 
 return call('HGETALL', P .. 'paused')
 
--- name: resume_types
+-- name: resume_job_types
 -- Claim jobs of some types again. ARGV[1]: list of types. Answers with those that were paused.
 
 local resumed = {}

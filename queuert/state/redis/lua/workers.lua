@@ -1,4 +1,4 @@
--- name: beat_worker
+-- name: record_heartbeat
 -- Note that a worker is alive. ARGV[1]: {ttl, uptime, record}. Those whose time is over are forgotten by the way.
 --
 -- workers HASH what each told last; workers:until ZSET when it is over
@@ -18,7 +18,7 @@ for _, other in ipairs(call('ZRANGEBYSCORE', P .. 'workers:until', '-inf', text(
 end
 return 1
 
--- name: forget_worker
+-- name: remove_worker
 -- Forget a worker that has stopped. ARGV[1]: {id}.
 
 local id = given(1)[1]

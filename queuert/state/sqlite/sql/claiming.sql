@@ -11,19 +11,19 @@ RETURNING id, type, chain_id, chain_type, chain_index, priority, attempt, uncoun
     has_dependents, input, created_at, scheduled_at, started_at, trace_context, result_ttl,
     limit_key
 
--- name: head_due
+-- name: next_due_job
 -- The longest due scheduled jobs of a type.
 SELECT id, attempt - uncounted - lease_expirations - priority AS rank, scheduled_at, rowid FROM queuert_job
 WHERE type = :type AND status = 'scheduled' AND scheduled_at <= :now ORDER BY scheduled_at, rowid LIMIT :limit
 
--- name: head_of_key
+-- name: next_of_key
 -- The best ready jobs of a type and limit key, from a rank on. The index has their order.
 SELECT id, attempt - uncounted - lease_expirations - priority AS rank, scheduled_at, rowid FROM queuert_job
 WHERE type = :type AND status = 'ready' AND limit_key IS :key
     AND attempt - uncounted - lease_expirations - priority >= :first_rank
 ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at, rowid LIMIT :limit
 
--- name: head_ready
+-- name: next_ready
 -- The best ready jobs of a type, from a rank on. The index has their order.
 SELECT id, attempt - uncounted - lease_expirations - priority AS rank, scheduled_at, rowid FROM queuert_job
 WHERE type = :type AND status = 'ready' AND attempt - uncounted - lease_expirations - priority >= :first_rank

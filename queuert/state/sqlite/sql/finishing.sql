@@ -1,4 +1,4 @@
--- name: end_job
+-- name: finish_job
 -- End an attempt. The token stays as evidence of who ended it.
 UPDATE queuert_job SET status = :status, finished_at = :finished_at, scheduled_at = coalesce(:scheduled_at, scheduled_at),
     uncounted = uncounted + :uncounted, lease_expirations = lease_expirations + :crashed, output = :output,
@@ -19,7 +19,7 @@ UPDATE queuert_job_blocker SET closed = 1 WHERE blocker_chain_id = :id AND NOT c
 -- One blocker of a job has closed.
 UPDATE queuert_job SET open_blockers = open_blockers - 1, status = :status, scheduled_at = :scheduled_at WHERE id = :id
 
--- name: wait_again
+-- name: reblock_job
 -- A job waits for a chain, which was closed and is open, again.
 UPDATE queuert_job_blocker SET closed = 0 WHERE blocker_chain_id = :id AND job_id = :job_id AND closed
 
@@ -43,7 +43,7 @@ WHERE type = :type AND status = 'running' AND lease_expires_at <= :now ORDER BY 
 SELECT id, expires_at FROM queuert_job WHERE expires_at <= :now AND (expires_at, id) > (:after, :after_id)
 ORDER BY expires_at, id LIMIT :limit
 
--- name: retry_wait
+-- name: reblock_retried
 -- How many chains a blocked job waits for.
 UPDATE queuert_job SET open_blockers = :open WHERE id = :job_id
 

@@ -1,8 +1,8 @@
--- name: count_keyless_starts
+-- name: count_unkeyed_starts
 -- Attempts of jobs of a type without a limit key that have begun since a moment.
 SELECT count(*) FROM queuert_limit_start WHERE type = :type AND limit_key IS NULL AND started_at > :since
 
--- name: forget_starts
+-- name: prune_rate_window
 -- Attempts that began before the window of their type; not all at once.
 DELETE FROM queuert_limit_start WHERE rowid IN (
     SELECT rowid FROM queuert_limit_start WHERE type = :type AND started_at <= :since LIMIT 1000)

@@ -1,4 +1,4 @@
--- name: end_outside
+-- name: finish_workerless
 -- End a job over its holder's head.
 UPDATE queuert_job SET status = :status, finished_at = :now, output = :output, error = :error,
     continued_by = :continued_by, lease_token = NULL, lease_expires_at = NULL
@@ -57,7 +57,7 @@ UPDATE queuert_job SET status = :status, open_blockers = 0, scheduled_at = max(s
 INSERT INTO queuert_paused_type (type, paused_at, reason) VALUES (:type, :now, :reason)
 ON CONFLICT (type) DO UPDATE SET reason = coalesce(excluded.reason, reason)
 
--- name: paused_types
+-- name: list_paused_job_types
 -- The paused job types, by name.
 SELECT type, paused_at, reason FROM queuert_paused_type ORDER BY type
 

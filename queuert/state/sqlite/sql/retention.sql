@@ -1,9 +1,9 @@
--- name: find_mark
+-- name: retention_cutoff
 -- The newest chain of a type and outcome that is beyond those which are kept.
 SELECT created_at, id FROM queuert_job WHERE type = :type AND chain_status = :status AND chain_index = 0
 ORDER BY created_at DESC, id DESC LIMIT 1 OFFSET :count
 
--- name: find_unkept
+-- name: find_beyond_retention
 -- Closed chains of a type and outcome, from a place on, the oldest start first, up to the last start that may not be kept: a
 -- chain closes after it was started. Only those without an end of their own, and that are old or many enough, go.
 SELECT id, created_at, expires_at IS NULL

@@ -50,6 +50,6 @@ WHERE blocker_chain_id = :id AND closed AND job.status = 'blocked'
 UPDATE queuert_job SET status = :status, blocker_count = blocker_count + :added, open_blockers = open_blockers + :open
 WHERE id = :id
 
--- name: note_dependents
+-- name: mark_has_dependents
 -- Some job waits for the chain.
 UPDATE queuert_job SET has_dependents = 1 WHERE id = :id AND NOT has_dependents

@@ -1,4 +1,4 @@
--- name: beat_worker
+-- name: record_heartbeat
 -- A worker is alive. When it was started is what its first beat said.
 INSERT INTO queuert_worker (id, name, host, pid, version, job_types, concurrency, running, state, started_at, seen_at,
     expires_at)
@@ -7,11 +7,11 @@ ON CONFLICT (id) DO UPDATE SET name = excluded.name, host = excluded.host, pid =
     version = excluded.version, job_types = excluded.job_types, concurrency = excluded.concurrency,
     running = excluded.running, state = excluded.state, seen_at = excluded.seen_at, expires_at = excluded.expires_at
 
--- name: forget_dead_workers
+-- name: delete_stale_workers
 -- Workers whose time is over.
 DELETE FROM queuert_worker WHERE expires_at <= :now
 
--- name: forget_worker
+-- name: remove_worker
 -- A worker that has stopped.
 DELETE FROM queuert_worker WHERE id = :id
 

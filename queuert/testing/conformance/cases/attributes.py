@@ -12,7 +12,7 @@ from queuert.errors import InvalidCursorError, JobIdConflictError, StateError
 from queuert.jobs import ChainStatus
 from queuert.state import AsyncStore, Capability
 from queuert.state.paging import ChainFilter, PageRequest, Position
-from queuert.state.types import Finish, FinishKind, RetireRequest
+from queuert.state.types import Finish, FinishKind, PruneRequest
 from queuert.testing.conformance.builders import (
     ask,
     claim_one,
@@ -283,7 +283,7 @@ async def go_with_expired_chains(stores: Stores) -> None:
 
     await eventually(gone)
     [again] = await start(store, job(id=first.id, attributes={"user": "18"}))
-    await store.retire(RetireRequest())
+    await store.retire(PruneRequest())
     assert await _ids(store, _MINE) == [open_one]
     assert await _ids(store, ("user", "18")) == [again]
 

@@ -84,10 +84,10 @@ async def released_by_the_last(stores: Stores) -> None:
     waiting = await _waiting_for(store, *(one.id for one in held))
     for left, one in zip((2, 1), held, strict=False):
         [result] = await store.finish([complete(one)])
-        assert result.readied == ()
+        assert result.due_types == ()
         assert (await read(store, waiting)).open_blockers == left
     [result] = await store.finish([complete(held[2])])
-    assert (result.written, result.readied) == (True, (_WAITS,))
+    assert (result.written, result.due_types) == (True, (_WAITS,))
     found = await read(store, waiting)
     assert (found.status, found.open_blockers) == (JobStatus.READY, 0)
     assert (await claim_one(store, _WAITS)).id == waiting
@@ -100,7 +100,7 @@ async def any_close_releases(stores: Stores) -> None:
     for end in (complete, fail, cancel):
         [held] = await started_and_claimed(store)
         waiting = await _waiting_for(store, held.id)
-        assert _WAITS in (await store.finish([end(held)]))[0].readied
+        assert _WAITS in (await store.finish([end(held)]))[0].due_types
         assert (await claim_one(store, _WAITS)).id == waiting
 
 
@@ -113,7 +113,7 @@ async def nothing_else_releases(stores: Stores) -> None:
     ends: tuple[Callable[[ClaimedJob], Finish], ...] = (retry, interrupt, lambda one: go_on(one, job()))
     for end in ends:
         [result] = await store.finish([end(held)])
-        assert _WAITS not in result.readied
+        assert _WAITS not in result.due_types
         held = await claim_one(store)
     await store.release([held.lease])
     found = await read(store, waiting)
@@ -129,7 +129,7 @@ async def released_at_the_end_of_a_long_chain(stores: Stores) -> None:
     await store.finish([go_on(held, job("next"))])
     assert [one.tail_type for one in await store.get_blockers(waiting)] == ["next"]
     [result] = await store.finish([complete(await claim_one(store, "next"), "42")])
-    assert result.readied == (_WAITS,)
+    assert result.due_types == (_WAITS,)
     [blocker] = await store.get_blockers(waiting)
     assert (blocker.chain_id, blocker.status) == (held.chain_id, ChainStatus.COMPLETED)
     assert (blocker.tail_type, blocker.output, blocker.error) == ("next", "42", None)
@@ -142,7 +142,7 @@ async def one_blocks_many(stores: Stores) -> None:
     [held] = await started_and_claimed(store)
     ids = await start(store, *(job(f"{_WAITS}{number % 3}", blockers=[held.id]) for number in range(60)))
     [result] = await store.finish([complete(held)])
-    assert set(result.readied) == {"waits0", "waits1", "waits2"}
+    assert set(result.due_types) == {"waits0", "waits1", "waits2"}
     claimed = await store.claim(ask("waits0", "waits1", "waits2"))
     assert sorted(one.id for one in claimed) == sorted(ids)
 
@@ -155,11 +155,11 @@ async def many_close_in_one_call(stores: Stores) -> None:
     both = await _waiting_for(store, *(one.id for one in held))
     half = await _waiting_for(store, *(one.id for one in held[:10]))
     results = await store.finish([complete(one) for one in held[:15]])
-    assert [type for one in results for type in one.readied] == [_WAITS]
+    assert [type for one in results for type in one.due_types] == [_WAITS]
     assert (await read(store, both)).open_blockers == 5
     assert (await claim_one(store, _WAITS)).id == half
     results = await store.finish([complete(one) for one in held[15:]])
-    assert [type for one in results for type in one.readied] == [_WAITS]
+    assert [type for one in results for type in one.due_types] == [_WAITS]
     assert (await claim_one(store, _WAITS)).id == both
 
 
@@ -199,7 +199,7 @@ async def known_to_the_claimer_or_not(stores: Stores) -> None:
     assert (first.has_dependents, second.has_dependents) == (True, False)
     await _waiting_for(store, late)
     for held in (second, first):
-        assert (await store.finish([complete(held)]))[0].readied == (_WAITS,)
+        assert (await store.finish([complete(held)]))[0].due_types == (_WAITS,)
     assert len(await store.claim(ask(_WAITS))) == 2
 
 
@@ -211,7 +211,7 @@ async def dependents_that_came_after_a_link(stores: Stores) -> None:
     await store.finish([go_on(held, job("next"))])
     tail = await claim_one(store, "next")
     waiting = await _waiting_for(store, held.chain_id)
-    assert (await store.finish([complete(tail)]))[0].readied == (_WAITS,)
+    assert (await store.finish([complete(tail)]))[0].due_types == (_WAITS,)
     assert (await claim_one(store, _WAITS)).id == waiting
 
 
@@ -226,21 +226,21 @@ async def continuation_with_blockers(stores: Stores) -> None:
     assert result.written
     found = await read(store, following.id)
     assert (found.status, found.open_blockers, found.chain_id) == (JobStatus.BLOCKED, 1, first.chain_id)
-    assert (await store.finish([complete(open_one)]))[0].readied == (_WAITS,)
+    assert (await store.finish([complete(open_one)]))[0].due_types == (_WAITS,)
     claimed = await claim_one(store, _WAITS)
     assert (claimed.id, claimed.blocker_count) == (following.id, 2)
     last = job("last", blockers=[closed_one.id])
-    assert (await store.finish([go_on(claimed, last)]))[0].readied == ("last",)
+    assert (await store.finish([go_on(claimed, last)]))[0].due_types == ("last",)
     assert (await read(store, last.id)).status is JobStatus.READY
 
 
 @case()
 async def blocked_continuation_is_not_told_as_due(stores: Stores) -> None:
-    """``readied`` names types of jobs that became due: a continuation that is blocked did not."""
+    """``due_types`` names types of jobs that became due: a continuation that is blocked did not."""
     store = await stores.open()
     first, held = await started_and_claimed(store, 2)
     [result] = await store.finish([go_on(first, job(_WAITS, blockers=[held.id]))])
-    assert result.readied == ()
+    assert result.due_types == ()
 
 
 @case()
@@ -274,8 +274,8 @@ async def diamond(stores: Stores) -> None:
     bottom = await _waiting_for(store, *sides)
     await store.finish([complete(top)])
     left, right = await store.claim(ask("side"))
-    assert (await store.finish([complete(left)]))[0].readied == ()
-    assert (await store.finish([complete(right)]))[0].readied == (_WAITS,)
+    assert (await store.finish([complete(left)]))[0].due_types == ()
+    assert (await store.finish([complete(right)]))[0].due_types == (_WAITS,)
     assert (await claim_one(store, _WAITS)).id == bottom
 
 
@@ -287,7 +287,7 @@ async def lost_endings_release_nothing(stores: Stores) -> None:
     waiting = await _waiting_for(store, held.id)
     await store.release([held.lease])
     [result] = await store.finish([complete(held)])
-    assert (result.lost, result.readied) == (AbortReason.TAKEN_BY_ANOTHER_WORKER, ())
+    assert (result.lost, result.due_types) == (AbortReason.TAKEN_BY_ANOTHER_WORKER, ())
     assert (await read(store, waiting)).open_blockers == 1
 
 

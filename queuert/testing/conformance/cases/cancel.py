@@ -8,7 +8,7 @@ from contextlib import suppress
 from queuert.errors import ChainNotFoundError, LeaseLostError
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.state import AsyncStore, Capability
-from queuert.state.types import Intervention, ReapRequest, Renewal
+from queuert.state.types import ChainUpdate, ReapRequest, Renewal
 from queuert.testing.conformance.builders import (
     AT_ONCE,
     LAST_ATTEMPT,
@@ -37,7 +37,7 @@ class _OnPurpose(Exception):
     """Raised inside a transaction to see it rolled back."""
 
 
-async def _cancel(store: AsyncStore, *ids: str) -> list[Intervention]:
+async def _cancel(store: AsyncStore, *ids: str) -> list[ChainUpdate]:
     return await store.cancel_chains(ids, reason="not wanted")
 
 
@@ -114,7 +114,7 @@ async def releases_dependents(stores: Stores) -> None:
     chains = await start(store, *(job() for _ in range(3)))
     [one, two, all_three] = await start(store, *(job("waits", blockers=chains[:count]) for count in (1, 2, 3)))
     results = await _cancel(store, *chains[:2])
-    assert sorted(type for result in results for type in result.readied) == ["waits"]
+    assert sorted(type for result in results for type in result.due_types) == ["waits"]
     assert {claimed.id for claimed in await store.claim(ask("waits"))} == {one, two}
     assert (await read(store, all_three)).open_blockers == 1
 
@@ -126,7 +126,7 @@ async def chain_and_its_dependent(stores: Stores) -> None:
     [blocker] = await start(store, job())
     [waiting] = await start(store, job("waits", blockers=[blocker]))
     results = await _cancel(store, waiting, blocker)
-    assert [one.readied for one in results] == [(), ()]
+    assert [one.due_types for one in results] == [(), ()]
     assert (await read(store, waiting)).status is JobStatus.CANCELLED
     assert await store.claim(ask("waits")) == []
 
@@ -213,7 +213,7 @@ async def callers_transaction(stores: Stores) -> None:
         await stores.user_data.add(connection, "mine")
         await error_of(ChainNotFoundError, store.cancel_chains(["nowhere"], reason="no", connection=connection))
         [result] = await store.cancel_chains([id], reason="no", connection=connection)
-        assert result.written and result.readied == ("waits",)
+        assert result.written and result.due_types == ("waits",)
         assert (await read(store, id)).status is JobStatus.READY
     assert [(await read(store, one)).status.value for one in (id, waiting)] == ["cancelled", "ready"]
     assert await stores.user_data.keys() == {"mine"}
@@ -291,6 +291,6 @@ async def against_another(stores: Stores) -> None:
         )
         closed = [one.chain_id for results in answers for one in results if one.written]
         assert sorted(closed) == sorted(ids)
-        told = [type for results in answers for one in results for type in one.readied]
+        told = [type for results in answers for one in results for type in one.due_types]
         assert told == ["waits"]
         assert (await claim_one(several[0], "waits")).id == waiting

@@ -8,7 +8,7 @@ from contextlib import suppress
 from queuert.errors import ChainNotFoundError, InvalidIdentifierError, JobIdConflictError
 from queuert.jobs import AbortReason, ChainStatus, JobStatus
 from queuert.state import AsyncStore, Capability
-from queuert.state.types import Intervention, NewJob, OutsideCompletion, Renewal
+from queuert.state.types import ChainUpdate, NewJob, Renewal, WorkerlessCompletion
 from queuert.testing.conformance.builders import (
     ask,
     claim_one,
@@ -34,13 +34,13 @@ class _OnPurpose(Exception):
     """Raised inside a transaction to see it rolled back."""
 
 
-async def _complete(store: AsyncStore, id: str, tail: str | None = None, output: str = '"outside"') -> Intervention:
-    [result] = await store.complete_chains([OutsideCompletion(id, tail or id, output=output)])
+async def _complete(store: AsyncStore, id: str, tail: str | None = None, output: str = '"outside"') -> ChainUpdate:
+    [result] = await store.complete_chains([WorkerlessCompletion(id, tail or id, output=output)])
     return result
 
 
-async def _continue(store: AsyncStore, id: str, following: NewJob, tail: str | None = None) -> Intervention:
-    [result] = await store.complete_chains([OutsideCompletion(id, tail or id, continuation=following)])
+async def _continue(store: AsyncStore, id: str, following: NewJob, tail: str | None = None) -> ChainUpdate:
+    [result] = await store.complete_chains([WorkerlessCompletion(id, tail or id, continuation=following)])
     return result
 
 
@@ -51,7 +51,7 @@ async def each_status_that_is_open(stores: Stores) -> None:
     [running] = await started_and_claimed(store)
     ids = await start(store, job(blockers=[running.id]), job(schedule=due_later()), job())
     every = [*ids, running.id]
-    results = await store.complete_chains([OutsideCompletion(id, id, output=f'{{"of":"{id}"}}') for id in every])
+    results = await store.complete_chains([WorkerlessCompletion(id, id, output=f'{{"of":"{id}"}}') for id in every])
     statuses = [JobStatus.BLOCKED, JobStatus.SCHEDULED, JobStatus.READY, JobStatus.RUNNING]
     assert [(one.chain_id, one.job_id, one.met) for one in results] == [
         (id, id, status) for id, status in zip(every, statuses, strict=True)
@@ -99,12 +99,12 @@ async def several_steps(stores: Stores) -> None:
     [id] = await start(store, job("first", priority=3))
     following = job("second", id="b", priority=5, input='{"n":2}', limit_key="key")
     result = await _continue(store, id, following)
-    assert (result.written, result.status, result.readied) == (True, ChainStatus.OPEN, ("second",))
+    assert (result.written, result.status, result.due_types) == (True, ChainStatus.OPEN, ("second",))
     first, second = await read(store, id), await read(store, "b")
     assert (first.status, first.continued_by, first.output) == (JobStatus.CONTINUED, "b", None)
     assert (second.chain_id, second.chain_index, second.type) == (id, 1, "second")
     assert (second.input, second.priority, second.limit_key) == ({"n": 2}, 5, "key")
-    assert (await _continue(store, id, job("third", id="c", schedule=due_later()), "b")).readied == ("third",)
+    assert (await _continue(store, id, job("third", id="c", schedule=due_later()), "b")).due_types == ("third",)
     assert (await read(store, "c")).status is JobStatus.SCHEDULED
     assert (await read_chain(store, id)).status is ChainStatus.OPEN
     last = await _complete(store, id, "c", "42")
@@ -132,9 +132,9 @@ async def releases_dependents(stores: Stores) -> None:
     store = await stores.open()
     [id] = await start(store, job())
     [waiting] = await start(store, job("waits", blockers=[id]))
-    assert (await _continue(store, id, job("next", id="b"))).readied == ("next",)
+    assert (await _continue(store, id, job("next", id="b"))).due_types == ("next",)
     assert (await read(store, waiting)).status is JobStatus.BLOCKED
-    assert (await _complete(store, id, "b")).readied == ("waits",)
+    assert (await _complete(store, id, "b")).due_types == ("waits",)
     assert (await claim_one(store, "waits")).id == waiting
 
 
@@ -163,12 +163,12 @@ async def continuation_with_blockers(stores: Stores) -> None:
     await store.finish([complete(done)])
     one, two = await start(store, job("first"), job("first"))
     blocked = await _continue(store, one, job("waits", id="b", blockers=[held.id, done.id]))
-    assert blocked.readied == ()
-    assert (await _continue(store, two, job("waits", id="c", blockers=[done.id]))).readied == ("waits",)
+    assert blocked.due_types == ()
+    assert (await _continue(store, two, job("waits", id="c", blockers=[done.id]))).due_types == ("waits",)
     found = await read(store, "b")
     assert (found.status, found.open_blockers) == (JobStatus.BLOCKED, 1)
     assert [one.id for one in await store.claim(ask("waits"))] == ["c"]
-    assert (await store.finish([complete(held)]))[0].readied == ("waits",)
+    assert (await store.finish([complete(held)]))[0].due_types == ("waits",)
     assert (await claim_one(store, "waits")).id == "b"
 
 
@@ -181,7 +181,7 @@ async def closed_chain(stores: Stores) -> None:
     [open_one] = await start(store, job())
     for one, status in zip(held, ("completed", "failed"), strict=True):
         results = await store.complete_chains(
-            [OutsideCompletion(open_one, open_one, output="1"), OutsideCompletion(one.id, one.id, output="1")]
+            [WorkerlessCompletion(open_one, open_one, output="1"), WorkerlessCompletion(one.id, one.id, output="1")]
         )
         assert [(result.written, result.status.value) for result in results] == [(False, "open"), (False, status)]
         assert results[1].met.final
@@ -206,8 +206,8 @@ async def missing_chain(stores: Stores) -> None:
     """A chain or a blocker that does not exist is an error, and nothing is written; so is a chain given twice."""
     store = await stores.open()
     [id] = await start(store, job())
-    good = OutsideCompletion(id, id, output="1")
-    bad = OutsideCompletion("nowhere", "nowhere", output="1")
+    good = WorkerlessCompletion(id, id, output="1")
+    bad = WorkerlessCompletion("nowhere", "nowhere", output="1")
     assert (await error_of(ChainNotFoundError, store.complete_chains([good, bad]))).id == "nowhere"
     waits = _continue(store, id, job(blockers=["nobody"]))
     assert (await error_of(ChainNotFoundError, waits)).id == "nobody"
@@ -231,13 +231,13 @@ async def callers_transaction(stores: Stores) -> None:
     store = await stores.open()
     [id] = await start(store, job())
     [waiting] = await start(store, job("waits", blockers=[id]))
-    completion = OutsideCompletion(id, id, output="1")
+    completion = WorkerlessCompletion(id, id, output="1")
     with suppress(_OnPurpose):
         async with stores.user_transaction() as connection:
             await store.complete_chains([completion], connection=connection)
             raise _OnPurpose
     assert [(await read(store, one)).status.value for one in (id, waiting)] == ["ready", "blocked"]
-    conflict = OutsideCompletion(id, id, continuation=job(id=waiting))
+    conflict = WorkerlessCompletion(id, id, continuation=job(id=waiting))
     async with stores.user_transaction() as connection:
         await stores.user_data.add(connection, "mine")
         await error_of(JobIdConflictError, store.complete_chains([conflict], connection=connection))

@@ -144,7 +144,7 @@ async def dependent_alone(stores: Stores) -> None:
     [held] = await started_and_claimed(store)
     [waiting] = await start(store, job("waits", blockers=[held.id]))
     assert await _delete(store, waiting) == [waiting]
-    assert (await store.finish([complete(held)]))[0].readied == ()
+    assert (await store.finish([complete(held)]))[0].due_types == ()
     assert await _delete(store, held.id) == [held.id]
 
 

@@ -9,7 +9,7 @@ from queuert.deduplication import Deduplicate
 from queuert.errors import JobIdConflictError
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state import AsyncStore, Capability
-from queuert.state.types import ClaimedJob, NewJob, RetireRequest
+from queuert.state.types import ClaimedJob, NewJob, PruneRequest
 from queuert.testing.conformance.builders import (
     claim_one,
     complete,
@@ -112,7 +112,7 @@ async def racers_start_one(stores: Stores) -> None:
         await closed_chain(opened[0], id="a")
         await expired(opened[0], "a")
         starting = asyncio.gather(*(store.start_jobs([job(id="a", attach=True)]) for store in opened))
-        started, _ = await asyncio.gather(starting, opened[0].retire(RetireRequest()))
+        started, _ = await asyncio.gather(starting, opened[0].retire(PruneRequest()))
         assert sorted(one.existing for [one] in started) == [False, True, True, True]
         await opened[0].delete_chains(["a"])
 

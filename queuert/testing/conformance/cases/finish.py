@@ -88,7 +88,7 @@ async def retry_makes_it_due_again(stores: Stores) -> None:
     store = await stores.open()
     [claimed] = await started_and_claimed(store)
     ending = retry(claimed)
-    assert await store.finish([ending]) == [FinishResult(claimed.id, readied=("work",))]
+    assert await store.finish([ending]) == [FinishResult(claimed.id, due_types=("work",))]
     found = await read(store, claimed.id)
     assert (found.status, found.last_error, found.attempt) == (JobStatus.READY, ending.error, 1)
     assert (found.finished_at, found.lease_expires_at) == (None, None)
@@ -112,7 +112,7 @@ async def interrupt_does_not_count(stores: Stores) -> None:
     """INTERRUPT makes the job due at once; the attempt stays numbered and does not count."""
     store = await stores.open()
     [claimed] = await started_and_claimed(store)
-    assert await store.finish([interrupt(claimed)]) == [FinishResult(claimed.id, readied=("work",))]
+    assert await store.finish([interrupt(claimed)]) == [FinishResult(claimed.id, due_types=("work",))]
     found = await read(store, claimed.id)
     assert (found.status, found.attempt, found.uncounted) == (JobStatus.READY, 1, 1)
     again = await claim_one(store)
@@ -125,7 +125,7 @@ async def continue_creates_the_next(stores: Stores) -> None:
     store = await stores.open()
     [first] = await started_and_claimed(store)
     following = job("next", input="[2]", priority=7)
-    assert await store.finish([go_on(first, following)]) == [FinishResult(first.id, readied=("next",))]
+    assert await store.finish([go_on(first, following)]) == [FinishResult(first.id, due_types=("next",))]
     before, created = await read(store, first.id), await read(store, following.id)
     assert (before.status, before.continued_by) == (JobStatus.CONTINUED, following.id)
     assert (created.chain_id, created.chain_index, created.type) == (first.id, 1, "next")
@@ -289,7 +289,7 @@ async def wrong_token(stores: Stores) -> None:
     thief = stolen(claimed)
     for end in (complete(thief), go_on(thief, job("next")), retry(thief), fail(thief), cancel(thief), interrupt(thief)):
         [result] = await store.finish([end])
-        assert (result.lost, result.readied) == (AbortReason.TAKEN_BY_ANOTHER_WORKER, ())
+        assert (result.lost, result.due_types) == (AbortReason.TAKEN_BY_ANOTHER_WORKER, ())
     found = await read(store, claimed.id)
     assert (found.status, found.attempt, found.last_error) == (JobStatus.RUNNING, 1, None)
     assert list(await store.counts(["next"])) == []

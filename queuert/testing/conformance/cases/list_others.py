@@ -99,15 +99,15 @@ async def jobs_that_wait(stores: Stores) -> None:
     ids = ["a", "b", "c"]
     await start(store, *(job("waits", id=id, blockers=[other.id, held.id]) for id in ids[::-1]))
     await start(store, job("waits", blockers=[other.id]), job("waits"))
-    found = await store.list_blocked_jobs(held.id, _FIRST)
+    found = await store.list_dependents(held.id, _FIRST)
     assert ([one.id for one in found], found.next_cursor) == (ids, None)
     assert list(found) == await store.get_jobs(ids)
     assert {one.status for one in found} == {JobStatus.BLOCKED}
-    assert [one.id for one in await store.list_blocked_jobs(held.id, _LAST)] == ids[::-1]
+    assert [one.id for one in await store.list_dependents(held.id, _LAST)] == ids[::-1]
     await store.finish([complete(held), complete(other)])
     await store.finish([complete(await claim_one(store, "waits")) for _ in range(5)])
-    assert [one.id for one in await store.list_blocked_jobs(held.id, _FIRST)] == ids
-    assert {one.status for one in await store.list_blocked_jobs(held.id, _FIRST)} == {JobStatus.COMPLETED}
+    assert [one.id for one in await store.list_dependents(held.id, _FIRST)] == ids
+    assert {one.status for one in await store.list_dependents(held.id, _FIRST)} == {JobStatus.COMPLETED}
 
 
 @case()
@@ -118,7 +118,7 @@ async def nothing_waits(stores: Stores) -> None:
     await start(store, job("waits", id="w", blockers=[longer]))
     for chain in (id, "w", "chai", "unknown"):
         for page in (_FIRST, _LAST):
-            found = await store.list_blocked_jobs(chain, page)
+            found = await store.list_dependents(chain, page)
             assert (found.items, found.next_cursor) == ((), None)
 
 
@@ -131,7 +131,7 @@ async def pages_of_jobs_that_wait(stores: Stores) -> None:
     await start(store, *(job("waits", id=id, blockers=["b", "c", "d"]) for id in ids))
     for oldest_first, expected in ((True, ids), (False, ids[::-1])):
         for limit in (1, 2, 6, 7, 8):
-            pages = await pages_of(lambda page: store.list_blocked_jobs(chain, page), limit, oldest_first=oldest_first)
+            pages = await pages_of(lambda page: store.list_dependents(chain, page), limit, oldest_first=oldest_first)
             assert pages == [expected[begin : begin + limit] for begin in range(0, 7, limit)]
 
 
@@ -187,7 +187,7 @@ async def not_a_cursor(stores: Stores) -> None:
     for cursor in ("", "x", "W10=", time, id, *odd):
         await error_of(InvalidCursorError, store.list_chain_jobs("c", PageRequest(cursor=cursor)))
     for cursor in ("", "x", "W10=", time, index, *odd):
-        await error_of(InvalidCursorError, store.list_blocked_jobs("c", PageRequest(cursor=cursor)))
+        await error_of(InvalidCursorError, store.list_dependents("c", PageRequest(cursor=cursor)))
 
 
 # --- what others have not committed -----------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ async def _everything(store: AsyncStore, chain_id: str) -> list[object]:
         lambda: store.list_jobs(JobFilter(), _FIRST),
         lambda: store.list_chains(ChainFilter(), _FIRST),
         lambda: store.list_chain_jobs(chain_id, _FIRST),
-        lambda: store.list_blocked_jobs(chain_id, _FIRST),
+        lambda: store.list_dependents(chain_id, _FIRST),
         lambda: store.get_blockers("waits"),
         lambda: store.get_jobs([chain_id, "waits", "new", "next"]),
         lambda: store.get_chains([chain_id, "waits", "new"]),

@@ -57,7 +57,7 @@ async def _finish_together(
         if both_open is not None:
             await both_open.wait()
         result = await transaction.finish(complete(claimed))
-    return result.readied
+    return result.due_types
 
 
 @case()
@@ -80,7 +80,7 @@ async def two_blockers_at_once(stores: Stores) -> None:
         held = await started_and_claimed(store, 2)
         [waiting] = await start(store, job("waits", blockers=[one.id for one in held]))
         results = await asyncio.gather(store.finish([complete(held[0])]), other.finish([complete(held[1])]))
-        await _check_released_once(store, waiting, [one.readied for answer in results for one in answer])
+        await _check_released_once(store, waiting, [one.due_types for answer in results for one in answer])
 
 
 @case()
@@ -110,7 +110,7 @@ async def start_while_the_blocker_closes(stores: Stores) -> None:
         assert result.written
         assert (await read_chain(store, held.id)).status is ChainStatus.COMPLETED
         # Told by whichever of the two made it due.
-        assert (started.status is JobStatus.READY) != ("waits" in result.readied)
+        assert (started.status is JobStatus.READY) != ("waits" in result.due_types)
         assert (await claim_one(store, "waits")).id == started.id
 
 

@@ -41,7 +41,7 @@ async def counts_as_a_failed_attempt(stores: Stores) -> None:
     [reaped] = await reap(store)
     assert (reaped.id, reaped.type, reaped.chain_id) == (claimed.id, "work", claimed.id)
     assert (reaped.status, reaped.attempt, reaped.holder) == (JobStatus.READY, 1, "holder")
-    assert reaped.readied == ("work",)
+    assert reaped.due_types == ("work",)
     found = await read(store, claimed.id)
     assert (found.status, found.attempt, found.lease_expirations) == (JobStatus.READY, 1, 1)
     assert (found.uncounted, found.lease_expires_at, found.finished_at) == (0, None, None)
@@ -92,7 +92,7 @@ async def fails_at_the_cap(stores: Stores) -> None:
     assert [one.status for one in await reap(store, policy)] == [JobStatus.READY]
     await run_out(store, await claim_one(store))
     [reaped] = await reap(store, policy)
-    assert (reaped.status, reaped.attempt, reaped.readied) == (JobStatus.FAILED, 2, ())
+    assert (reaped.status, reaped.attempt, reaped.due_types) == (JobStatus.FAILED, 2, ())
     found, chain = await read(store, claimed.id), await read_chain(store, claimed.id)
     assert (found.status, found.lease_expirations, found.lease_expires_at) == (JobStatus.FAILED, 2, None)
     assert found.last_error is not None and found.last_error.kind == "lease_expired"
@@ -125,7 +125,7 @@ async def releases_dependents_at_the_cap(stores: Stores) -> None:
     [waiting] = await start(store, job("waits", blockers=[claimed.chain_id]))
     await run_out(store, claimed)
     [reaped] = await reap(store, LAST_ATTEMPT)
-    assert reaped.readied == ("waits",)
+    assert reaped.due_types == ("waits",)
     assert (await read(store, waiting)).status is JobStatus.READY
     assert [one.status for one in await store.get_blockers(waiting)] == [ChainStatus.FAILED]
 

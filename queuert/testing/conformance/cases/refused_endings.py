@@ -38,7 +38,7 @@ async def writes_and_hides_nothing(stores: Stores) -> None:
     await error_of(JobIdConflictError, store.finish(ends))
     assert [(await read(store, one.job.id)).status for one in ends] == [JobStatus.RUNNING] * 5
     told = [await store.finish([one]) for one in ends if one.job is not refused]
-    assert [one.readied for [one] in told] == [("next",), ("dependent",), ("child",), ("last",)]
+    assert [one.due_types for [one] in told] == [("next",), ("dependent",), ("child",), ("last",)]
     found = await store.claim(ask("next", "dependent", "child", "last"))
     assert sorted(one.type for one in found) == ["child", "dependent", "last", "next"]
     await error_of(JobIdConflictError, store.finish([ends[3]]))

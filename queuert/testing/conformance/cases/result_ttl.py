@@ -9,7 +9,7 @@ from queuert.deduplication import Deduplicate
 from queuert.errors import ConfigurationError
 from queuert.jobs import TtlUpdate
 from queuert.state import AsyncStore
-from queuert.state.types import Finish, FinishKind, OutsideCompletion
+from queuert.state.types import Finish, FinishKind, WorkerlessCompletion
 from queuert.testing.conformance.builders import (
     LAST_ATTEMPT,
     claim_one,
@@ -100,13 +100,13 @@ async def closed_from_outside(stores: Stores) -> None:
     store = await stores.open()
     first = await start(store, job(id="a", result_ttl=LONG), job(id="b", result_ttl=LONG), job(id="c", result_ttl=LONG))
     await store.cancel_chains(["a"], reason="not wanted")
-    await store.complete_chains([OutsideCompletion("b", "b", output="1")])
-    await store.complete_chains([OutsideCompletion("c", "c", continuation=job("next", id="c2"))])
+    await store.complete_chains([WorkerlessCompletion("b", "b", output="1")])
+    await store.complete_chains([WorkerlessCompletion("c", "c", continuation=job("next", id="c2"))])
     assert (await read_chain(store, "c")).expires_at is None
     held = await claim_one(store, "next")
     assert held.result_ttl == LONG
-    await store.complete_chains([OutsideCompletion("c", "c2", continuation=job("next", id="c3"))])
-    await store.complete_chains([OutsideCompletion("c", "c3", output="1")])
+    await store.complete_chains([WorkerlessCompletion("c", "c2", continuation=job("next", id="c3"))])
+    await store.complete_chains([WorkerlessCompletion("c", "c3", output="1")])
     [held] = await started_and_claimed(store, result_ttl=LONG)
     await store.finish([go_on(held, job("next"))])
     await store.cancel_chains([held.id], reason="not wanted")

@@ -6,7 +6,7 @@ from queuert.deduplication import Deduplicate
 from queuert.errors import InvalidCursorError
 from queuert.jobs import JobStatus
 from queuert.policies import Keep, Retention
-from queuert.state.types import Finish, FinishKind, RetireRequest
+from queuert.state.types import Finish, FinishKind, PruneRequest
 from queuert.testing.conformance.builders import (
     cancel,
     claim_one,
@@ -38,7 +38,7 @@ async def nothing_to_retire(stores: Stores) -> None:
     store = await stores.open()
     ids = [*await closed_chains(store, complete, fail, cancel), *await closed_chains(store, complete, result_ttl=LONG)]
     ids += await start(store, job(), job(result_ttl=SOON), job(schedule=due_later()))
-    result = await store.retire(RetireRequest())
+    result = await store.retire(PruneRequest())
     assert (list(result.chain_ids), result.cursor) == ([], None)
     assert await there(store, *ids) == ids
 
@@ -196,10 +196,10 @@ async def no_more_than_asked(stores: Stores) -> None:
     """One call looks at no more than the limit, and its cursor says that there is more."""
     store = await stores.open()
     ids = await closed_chains(store, complete, complete, complete)
-    result = await store.retire(RetireRequest({"work": ALL_GO}, limit=2))
+    result = await store.retire(PruneRequest({"work": ALL_GO}, limit=2))
     assert len(result.chain_ids) == 2
     assert result.cursor is not None
-    rest = await store.retire(RetireRequest({"work": ALL_GO}, limit=2, cursor=result.cursor))
+    rest = await store.retire(PruneRequest({"work": ALL_GO}, limit=2, cursor=result.cursor))
     assert {*result.chain_ids, *rest.chain_ids} == set(ids)
     assert rest.cursor is None
 
@@ -209,7 +209,7 @@ async def a_strange_cursor(stores: Stores) -> None:
     """What was not given out as a cursor is refused."""
     store = await stores.open()
     for cursor in ("", "nonsense", "[]", '["a", "b", "c", "d"]'):
-        await error_of(InvalidCursorError, store.retire(RetireRequest(cursor=cursor)))
+        await error_of(InvalidCursorError, store.retire(PruneRequest(cursor=cursor)))
 
 
 # --- what must stay ---------------------------------------------------------------------------------------------------

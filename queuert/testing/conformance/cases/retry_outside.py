@@ -55,7 +55,7 @@ async def failed_and_cancelled(stores: Stores) -> None:
     assert [(one.chain_id, one.met.value) for one in results] == [
         (ids[0], "failed"), (ids[1], "cancelled"), (ids[2], "cancelled")
     ]  # fmt: skip
-    assert all(one.written and one.status is ChainStatus.OPEN and one.readied == ("work",) for one in results)
+    assert all(one.written and one.status is ChainStatus.OPEN and one.due_types == ("work",) for one in results)
     for id, kind in zip(ids, ("fail", "cancel", "cancel"), strict=True):
         found, chain = await read(store, id), await read_chain(store, id)
         assert (found.status, found.finished_at) == (JobStatus.READY, None)
@@ -142,7 +142,7 @@ async def released_ones_stay_released(stores: Stores) -> None:
     await store.finish([complete(one)])
     await store.retry_chains([held.id])
     assert (await read(store, two.id)).status is JobStatus.RUNNING
-    assert (await store.finish([complete(await claim_one(store))]))[0].readied == ()
+    assert (await store.finish([complete(await claim_one(store))]))[0].due_types == ()
     assert (await store.finish([complete(two)]))[0].written
     assert [(await read(store, id)).open_blockers for id in ids] == [0, 0]
 
@@ -157,8 +157,8 @@ async def still_blocked_ones_wait_again(stores: Stores) -> None:
     assert (await read(store, waiting)).open_blockers == 1
     await store.retry_chains([failed.id])
     assert (await read(store, waiting)).open_blockers == 2
-    assert (await store.finish([complete(other)]))[0].readied == ()
-    assert (await store.finish([complete(await claim_one(store))]))[0].readied == ("waits",)
+    assert (await store.finish([complete(other)]))[0].due_types == ()
+    assert (await store.finish([complete(await claim_one(store))]))[0].due_types == ("waits",)
     assert (await claim_one(store, "waits")).id == waiting
 
 
@@ -170,7 +170,7 @@ async def new_dependents_wait(stores: Stores) -> None:
     await store.retry_chains([held.id])
     [waiting] = await start(store, job("waits", blockers=[held.id]))
     assert (await read(store, waiting)).status is JobStatus.BLOCKED
-    assert (await store.finish([complete(await claim_one(store))]))[0].readied == ("waits",)
+    assert (await store.finish([complete(await claim_one(store))]))[0].due_types == ("waits",)
 
 
 @case()
@@ -183,10 +183,10 @@ async def waits_again(stores: Stores) -> None:
     await store.finish([fail(held)])
     await store.finish([fail(await claim_one(store, "waits"))])
     results = await store.retry_chains([waiting, held.id])
-    assert [one.readied for one in results] == [(), ("work",)]
+    assert [one.due_types for one in results] == [(), ("work",)]
     found = await read(store, waiting)
     assert (found.status, found.open_blockers) == (JobStatus.BLOCKED, 1)
-    assert (await store.finish([complete(await claim_one(store))]))[0].readied == ("waits",)
+    assert (await store.finish([complete(await claim_one(store))]))[0].due_types == ("waits",)
     assert (await claim_one(store, "waits")).id == waiting
 
 
@@ -198,9 +198,9 @@ async def waits_for_what_was_retried_before(stores: Stores) -> None:
     [waiting] = await start(store, job("waits", blockers=[held.id]))
     await store.finish([fail(await claim_one(store, "waits"))])
     await store.retry_chains([held.id])
-    assert [one.readied for one in await store.retry_chains([waiting])] == [()]
+    assert [one.due_types for one in await store.retry_chains([waiting])] == [()]
     assert (await read(store, waiting)).status is JobStatus.BLOCKED
-    assert (await store.finish([complete(await claim_one(store))]))[0].readied == ("waits",)
+    assert (await store.finish([complete(await claim_one(store))]))[0].due_types == ("waits",)
 
 
 @case()
@@ -211,10 +211,10 @@ async def still_waits(stores: Stores) -> None:
     [waiting] = await start(store, job("waits", blockers=[one.id for one in held]))
     await store.cancel_chains([waiting], reason="no")
     await store.finish([complete(held[0])])
-    assert [one.readied for one in await store.retry_chains([waiting])] == [()]
+    assert [one.due_types for one in await store.retry_chains([waiting])] == [()]
     found = await read(store, waiting)
     assert (found.status, found.open_blockers) == (JobStatus.BLOCKED, 1)
-    assert (await store.finish([complete(held[1])]))[0].readied == ("waits",)
+    assert (await store.finish([complete(held[1])]))[0].due_types == ("waits",)
 
 
 @case(Capability.USER_TRANSACTIONS)
@@ -259,7 +259,7 @@ async def against_its_blocker(stores: Stores) -> None:
         [waiting] = await start(store, job("waits", blockers=[held.id]))
         await store.cancel_chains([waiting], reason="no")
         [retried], [closed] = await asyncio.gather(store.retry_chains([waiting]), other.finish([complete(held)]))
-        assert "waits" in retried.readied + closed.readied
+        assert "waits" in retried.due_types + closed.due_types
         claimed = await claim_one(store, "waits")
         assert (claimed.id, (await read(store, waiting)).open_blockers) == (waiting, 0)
         await store.finish([complete(claimed)])

@@ -47,7 +47,7 @@ async def against_the_release(stores: Stores) -> None:
         [held] = await started_and_claimed(store)
         [waiting] = await start(store, job("waits", blockers=[held.id]))
         [closed], swept = await asyncio.gather(store.finish([complete(held)]), other.sweep())
-        assert (closed.readied, list(swept.released)) == (("waits",), [])
+        assert (closed.due_types, list(swept.released)) == (("waits",), [])
         found = await read(store, waiting)
         assert (found.status, found.open_blockers) == (JobStatus.READY, 0)
         await store.cancel_chains([waiting], reason="the next round")

@@ -124,7 +124,7 @@ async def releases_dependents(stores: Stores) -> None:
     [waiting] = await start(store, job("waits", blockers=[held.id]))
     async with store.transaction(held) as transaction:
         result = await transaction.finish(fail(held))
-    assert result.readied == ("waits",)
+    assert result.due_types == ("waits",)
     assert (await claim_one(store, "waits")).id == waiting
 
 
@@ -149,7 +149,7 @@ async def continuation_with_blockers(stores: Stores) -> None:
     async with store.transaction(held) as transaction:
         await transaction.finish(go_on(held, job("waits", id="next", blockers=[other.id])))
     assert (await read(store, "next")).status is JobStatus.BLOCKED
-    assert (await store.finish([complete(other)]))[0].readied == ("waits",)
+    assert (await store.finish([complete(other)]))[0].due_types == ("waits",)
     assert (await claim_one(store, "waits")).chain_id == held.chain_id
 
 
@@ -358,7 +358,7 @@ async def start_waits_with_the_caller(stores: Stores) -> None:
         [started] = await store.start_jobs([job("waits", blockers=[held.id, "new"])], connection=connection)
         assert started.status is JobStatus.BLOCKED
     await store.finish([complete(held)])
-    assert (await store.finish([complete(await claim_one(store, "new"))]))[0].readied == ("waits",)
+    assert (await store.finish([complete(await claim_one(store, "new"))]))[0].due_types == ("waits",)
     assert (await claim_one(store, "waits")).id == started.id
 
 

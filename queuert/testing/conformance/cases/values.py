@@ -57,7 +57,7 @@ async def hostile_names(stores: Stores) -> None:
         [following_claimed] = await store.claim(ask(text))
         assert following_claimed.trace_context == text
         [result] = await store.finish([complete(following_claimed)])
-        assert result.readied == ("waits",)
+        assert result.due_types == ("waits",)
         assert [one.chain_id for one in await store.get_blockers(f"after {text}")] == [text]
         assert (await read_chain(store, text)).status is ChainStatus.COMPLETED
     assert {one.type for one in await store.counts()} == {*HOSTILE, "waits"}
@@ -74,7 +74,7 @@ async def longest_names(stores: Stores) -> None:
         assert waiting.status is JobStatus.BLOCKED
         [claimed] = await store.claim(ask(first, holder=second))
         assert (claimed.id, claimed.type, (await read(store, first)).holder) == (first, first, second)
-        assert (await store.finish([complete(claimed)]))[0].readied == (second,)
+        assert (await store.finish([complete(claimed)]))[0].due_types == (second,)
 
 
 def _scrambled(alphabet: range, length: int, seed: int) -> str:

@@ -39,14 +39,14 @@ async def starts_chains_and_waits(stores: Stores) -> None:
     children = [job("child"), job("child")]
     [result] = await store.finish([wait(held, *children)])
     assert result.written
-    assert result.readied == ("child",)
+    assert result.due_types == ("child",)
     found = await read(store, held.id)
     assert (found.status, found.open_blockers, found.attempt, found.uncounted) == (JobStatus.BLOCKED, 2, 1, 1)
     assert (found.lease_expires_at, found.finished_at) == (None, None)
     assert await store.claim(ask("parent")) == []
     first, second = await store.claim(ask("child"))
-    assert (await store.finish([complete(first)]))[0].readied == ()
-    assert (await store.finish([complete(second)]))[0].readied == ("parent",)
+    assert (await store.finish([complete(first)]))[0].due_types == ()
+    assert (await store.finish([complete(second)]))[0].due_types == ("parent",)
     again = await claim_one(store, "parent")
     assert (again.id, again.attempt, again.counted_attempts, again.blocker_count) == (held.id, 2, 1, 2)
 
@@ -80,10 +80,10 @@ async def nothing_left_to_wait_for(stores: Stores) -> None:
     [done] = await started_and_claimed(store)
     await store.finish([complete(done)])
     [result] = await store.finish([wait(held, others=[done.id])])
-    assert result.readied == ("parent",)
+    assert result.due_types == ("parent",)
     again = await claim_one(store, "parent")
     assert (again.attempt, again.counted_attempts) == (2, 1)
-    assert (await store.finish([wait(again, others=[done.id])]))[0].readied == ("parent",)
+    assert (await store.finish([wait(again, others=[done.id])]))[0].due_types == ("parent",)
     assert (await claim_one(store, "parent")).blocker_count == 1
 
 
@@ -150,7 +150,7 @@ async def many_children(stores: Stores) -> None:
         released = 0
         while claimed := await mine.claim(ask("child", limit=50)):
             results = await mine.finish([complete(one) for one in claimed])
-            released += sum(type == "parent" for result in results for type in result.readied)
+            released += sum(type == "parent" for result in results for type in result.due_types)
         return released
 
     assert sum(await asyncio.gather(*(work(mine) for mine in several))) == 1
@@ -209,11 +209,11 @@ async def waits_again_for_what_was_opened_again(stores: Stores) -> None:
     await store.retry_chains([other.id])
     again = await claim_one(store, "parent")
     child = job("child")
-    assert (await store.finish([wait(again, child, others=[other.id])]))[0].readied == ("child",)
+    assert (await store.finish([wait(again, child, others=[other.id])]))[0].due_types == ("child",)
     assert (await read(store, held.id)).open_blockers == 2
     await store.finish([complete(await claim_one(store, "child"))])
     [result] = await store.finish([complete(await claim_one(store, "other"))])
-    assert result.readied == ("parent",)
+    assert result.due_types == ("parent",)
     assert [one.chain_id for one in await store.get_blockers(held.id)] == [other.id, child.id]
     assert (await claim_one(store, "parent")).blocker_count == 2
 

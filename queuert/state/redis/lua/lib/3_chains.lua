@@ -47,7 +47,7 @@ local function listed(types)
 end
 
 -- A chain that this job waited for has closed.
-local function unblock(job, chain, readied)
+local function unblock(job, chain, due_types)
     if call('SREM', P .. 'bo:' .. job.id, chain) == 0 then return end
     local open = job.open - 1
     if open > 0 or job.status ~= 'blocked' then
@@ -56,7 +56,7 @@ local function unblock(job, chain, readied)
     end
     local due = math.max(job.due, NOW)
     move(job, resting_status(due, 0), {open = 0, due = due})
-    readied[job.type] = true
+    due_types[job.type] = true
 end
 
 -- What changes in the hash of a chain's first job when the chain closes. It is kept for `ttl` microseconds, or for those
@@ -66,8 +66,8 @@ local function closing(first, status, ttl)
     return {chain_status = status, closed = now, expires = kept and now + kept or nil}
 end
 
--- Release the jobs that waited for a chain that has closed; `readied` gets the types of those that became due.
-local function release_waiting(first, status, readied)
+-- Release the jobs that waited for a chain that has closed; `due_types` gets the types of those that became due.
+local function release_waiting(first, status, due_types)
     call('ZADD', P .. 'closed:' .. pair(first.type, status), first.created, first.id)
     if first.expires then call('ZADD', P .. 'expires', first.expires, first.id) end
     if first.dedup then call('ZREM', dedup_key(first, 'do'), first.id) end
@@ -81,12 +81,12 @@ local function release_waiting(first, status, readied)
         if one.created ~= other.created then return one.created < other.created end
         return one.id < other.id
     end)
-    for _, job in ipairs(released) do unblock(job, first.id, readied) end
+    for _, job in ipairs(released) do unblock(job, first.id, due_types) end
 end
 
-local function close_chain(first, status, readied)
+local function close_chain(first, status, due_types)
     put(first, closing(first, status))
-    release_waiting(first, status, readied)
+    release_waiting(first, status, due_types)
 end
 
 -- Attributes of chains: a:{chain} is their text, at:{name,value} ZSET the chains that have one, by their start.
@@ -107,7 +107,7 @@ local function keep_attributes(new, now)
     each_attribute(new.attributes, function(key) call('ZADD', key, now, new.id) end)
 end
 
-local function forget_attributes(chain)
+local function delete_attributes(chain)
     local attributes = call('GET', P .. 'a:' .. chain)
     if not attributes then return end
     each_attribute(attributes, function(key) call('ZREM', key, chain) end)

@@ -35,7 +35,7 @@ end
 -- those of any keys, from a random one on so that none starves.
 local function within_keys(type, limits, wanted, first)
     local left, jobs, chosen = {}, {}, {}
-    local function admit(member)
+    local function select_admissible(member)
         local job = load(member:match('^%d+:%d+:%d+:(.*)$'))
         if not job or chosen[job.id] then return end
         left[job.limit] = left[job.limit] or allowance(type, limits, job.limit)
@@ -50,7 +50,7 @@ local function within_keys(type, limits, wanted, first)
     while #jobs < wanted and at < SCANNED do
         local members = call('ZRANGEBYLEX', all, from, '+', 'LIMIT', at, 100)
         for _, member in ipairs(members) do
-            if #jobs < wanted then admit(member) end
+            if #jobs < wanted then select_admissible(member) end
         end
         if #members < 100 then return jobs end
         at = at + 100
@@ -64,7 +64,7 @@ local function within_keys(type, limits, wanted, first)
         if left[limit_key] > 0 then
             local more = math.min(wanted, left[limit_key])
             local of_key = P .. 'kk:' .. pair(type, limit_key)
-            for _, member in ipairs(call('ZRANGEBYLEX', of_key, from, '+', 'LIMIT', 0, more)) do admit(member) end
+            for _, member in ipairs(call('ZRANGEBYLEX', of_key, from, '+', 'LIMIT', 0, more)) do select_admissible(member) end
         end
     end
     return jobs

@@ -24,7 +24,7 @@ local function delete_job(job)
         call('ZREM', dedup_key(job, 'do'), job.id)
     end
     if job.index == 0 then
-        forget_attributes(job.id)
+        delete_attributes(job.id)
         call('ZREM', P .. 'expires', job.id)
         call('ZREM', closed_key(job, job.chain_status), job.id)
     end

@@ -1,12 +1,12 @@
 -- Interventions from outside of handlers.
 
 -- What became of one chain: id, type, status, its last job as it was met, whether it was written, what became due.
-local function met(chain, tail, met_as, status, written, readied)
-    return {chain.id, chain.type, status, tail.id, tail.type, met_as, written and 1 or 0, listed(readied or {})}
+local function met(chain, tail, met_as, status, written, due_types)
+    return {chain.id, chain.type, status, tail.id, tail.type, met_as, written and 1 or 0, listed(due_types or {})}
 end
 
 -- End a job over its holder's head: the lease is gone with its token.
-local function end_outside(job, status, changes)
+local function finish_workerless(job, status, changes)
     changes.finished = NOW
     changes.token = false
     call('DEL', P .. 'e:' .. job.id)
@@ -28,9 +28,9 @@ local function chains_of(ids)
 end
 
 -- Types that no earlier chain of the same call has named.
-local function fresh(readied, told_of)
+local function fresh(due_types, told_of)
     local new = {}
-    for type in pairs(readied) do
+    for type in pairs(due_types) do
         if not told_of[type] then new[type] = true end
         told_of[type] = true
     end
