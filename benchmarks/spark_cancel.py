@@ -108,7 +108,7 @@ class Bench:
     async def round(self, work: str, lose: Callable[[Bench, str, InProcessWorker], Awaitable[None]]) -> list[float]:
         """Lose a job in the middle of its work: seconds to the signal, to the exception, to the last task's end."""
         self.ended.clear()
-        async with InProcessWorker(self.client, self.processors, grace=0) as worker:
+        async with InProcessWorker(self.client, self.processors, shutdown_timeout=0) as worker:
             chain = await asyncio.to_thread(self.client.start_chain, JOB, work)
             while await asyncio.to_thread(running_tasks, self.spark) < 2:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
@@ -135,7 +135,7 @@ async def cancelled(bench: Bench, chain_id: str, worker: InProcessWorker) -> Non
 
 async def stopped(bench: Bench, chain_id: str, worker: InProcessWorker) -> None:
     """The worker stops, without grace."""
-    await worker.stop(grace=0)
+    await worker.stop(shutdown_timeout=0)
 
 
 LOSSES = {"taken, renewal each 0.5 s": taken, "cancelled by a client": cancelled, "worker stops": stopped}

@@ -32,7 +32,7 @@ async def run_export(attempt: Attempt[str, str]) -> Outcome[str]:
 async def main() -> None:
     client = AsyncClient.from_url(os.environ["QUEUERT_URL"], job_types)
     async with client, InProcessWorker(client, processors):
-        waiting = await client.start_chain(export, "tomorrow", schedule=after(days=1))
+        waiting = await client.start_chain(export, "tomorrow", run_at=after(days=1))
         running = await client.start_chain(export, "now")
         await begun.wait()
         await client.cancel_chains([waiting, running], reason="the account was closed")

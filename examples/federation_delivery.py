@@ -218,7 +218,7 @@ def processors_of(app: App, *, base: float = 5.0) -> Processors:
     """The handlers, for an application. ``base`` is the first pause, in seconds."""
     processors = Processors(
         job_types,
-        retry=RetryPolicy(max_attempts=MOST_ATTEMPTS, initial=base, multiplier=2, maximum=base * 8, jitter=0),
+        retry=RetryPolicy(max_attempts=MOST_ATTEMPTS, initial_delay=base, multiplier=2, max_delay=base * 8, jitter=0),
         retention=Retention(completed=Keep(age=86_400), failed=Keep(age=604_800)),
     )
 
@@ -258,7 +258,7 @@ def processors_of(app: App, *, base: float = 5.0) -> Processors:
             app.heard.append(f"given up after {checks} checks")
             return "given up"
         again = Probe(server=probe.server, attempt=probe.attempt + 1)
-        return attempt.continue_with(health, again, schedule=after(seconds=pause_before(app, again.attempt)))
+        return attempt.continue_with(health, again, run_at=after(seconds=pause_before(app, again.attempt)))
 
     return processors
 
@@ -348,7 +348,7 @@ async def schedule_health_check(client: AsyncClient, app: App, server: str) -> A
         Probe(server=server),
         id=health_check_id(server),
         attach=True,
-        schedule=after(seconds=pause_before(app, 0)),
+        run_at=after(seconds=pause_before(app, 0)),
         result_ttl=KEPT_CHECKS,
     )
 

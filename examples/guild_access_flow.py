@@ -88,7 +88,7 @@ async def correlated(attempt: Attempt[Any, Any], call_next: CallNext) -> Any:
     return await call_next()
 
 
-processors = Processors(job_types, middlewares=[correlated], retry=RetryPolicy(max_attempts=3, initial=0.01))
+processors = Processors(job_types, middlewares=[correlated], retry=RetryPolicy(max_attempts=3, initial_delay=0.01))
 
 
 def children(attempt: Attempt[Any, Any], pairs: Iterable[tuple[JobType[Any, Any], Step]]) -> list[NewChain[Any]]:

@@ -52,7 +52,7 @@ async def cancel(client: AsyncClient, id: str) -> None:
 async def main() -> None:
     async with AsyncClient.from_url(os.environ["QUEUERT_URL"], job_types) as client:
         await client.start_chain(export, "orders", id="waiting")
-        await client.start_chain(export, "orders", id="scheduled", schedule=after(hours=1))
+        await client.start_chain(export, "orders", id="scheduled", run_at=after(hours=1))
         await cancel(client, "waiting")
         await cancel(client, "scheduled")
         async with InProcessWorker(client, processors):

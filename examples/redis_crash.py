@@ -28,7 +28,7 @@ charge = JobType("charge", input=int, output=str)
 job_types = JobTypes(charge)
 
 # A short lease finds the dead soon; it is renewed for as long as a handler runs, however long that is.
-processors = Processors(job_types, lease=LeasePolicy(seconds=1.5), retry=RetryPolicy(initial=0, max_crashes=3))
+processors = Processors(job_types, lease=LeasePolicy(seconds=1.5), retry=RetryPolicy(initial_delay=0, max_crashes=3))
 
 
 @processors.handles(charge)

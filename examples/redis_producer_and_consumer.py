@@ -39,7 +39,7 @@ def send(attempt: Attempt[Email, None]) -> Outcome[None]:
 def consume() -> int:
     """Until SIGTERM; what runs then may end within the grace."""
     with Client.from_url(os.environ["QUEUERT_URL"], job_types) as client:
-        return InProcessWorker(client, processors, concurrency=5, grace=20).run()
+        return InProcessWorker(client, processors, concurrency=5, shutdown_timeout=20).run()
 
 
 def produce(client: Client, id: str, template: str) -> None:

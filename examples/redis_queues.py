@@ -46,7 +46,7 @@ async def main() -> None:
             print(await blue.start_and_wait(mail, "letter", id="letter"))
             print(await green.start_and_wait(image, "photo", id="photo"))
         for name, client in (("blue", blue), ("green", green)):
-            counts = ", ".join(f"{one.type} {one.status} {one.count}" for one in await client.counts())
+            counts = ", ".join(f"{one.type} {one.status} {one.count}" for one in await client.count_jobs())
             print(f"{name}: {counts}")
         try:
             await green.get_chain("letter")

@@ -27,7 +27,7 @@ class Thumbnail(BaseModel):
 
 thumbnail = JobType("thumbnail", input=Image, output=Thumbnail)
 job_types = JobTypes(thumbnail)
-processors = Processors(job_types, retry=RetryPolicy(max_attempts=2, initial=0.01))
+processors = Processors(job_types, retry=RetryPolicy(max_attempts=2, initial_delay=0.01))
 
 
 @processors.handles(thumbnail)

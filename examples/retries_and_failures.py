@@ -13,7 +13,7 @@ from queuert.errors import JobFailedError
 
 call = JobType("call", input=str, output=str)
 job_types = JobTypes(call)
-processors = Processors(job_types, retry=RetryPolicy(max_attempts=3, initial=0.05))
+processors = Processors(job_types, retry=RetryPolicy(max_attempts=3, initial_delay=0.05))
 
 
 @processors.handles(call)

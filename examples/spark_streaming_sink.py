@@ -43,7 +43,7 @@ def main() -> None:
             add(folder, added, 3)
             run(spark, folder)
             run(spark, folder)  # as after a crash: nothing comes twice
-            print(f"after {added}: {sum(one.count for one in client.counts())} jobs")
+            print(f"after {added}: {sum(one.count for one in client.count_jobs())} jobs")
     spark.stop()
 
 

@@ -88,7 +88,7 @@ class AbortReason(StrEnum):
     """The job was finished by somebody else."""
     NOT_FOUND = "not_found"
     """The job was deleted."""
-    ERROR = "error"
+    LEASE_NOT_RENEWED = "lease_not_renewed"
     """The lease could not be renewed in time: the store was out of reach."""
     CANCELLED = "cancelled"
     """The chain was cancelled."""

@@ -56,7 +56,7 @@ class NewChain(Generic[R]):
 
     __slots__ = (
         "attach", "attributes", "blockers", "deduplication", "id", "input", "job_type", "limit_key", "priority",
-        "result_ttl", "schedule",
+        "result_ttl", "run_at",
     )  # fmt: skip
 
     def __init__(
@@ -65,7 +65,7 @@ class NewChain(Generic[R]):
         input: I,
         *,
         id: str | None = None,
-        schedule: RunAt | None = None,
+        run_at: RunAt | None = None,
         priority: int = 0,
         blockers: Iterable[ChainReference] = (),
         deduplication: Deduplicate | None = None,
@@ -77,7 +77,7 @@ class NewChain(Generic[R]):
         self.job_type: JobType[Any, R] = job_type
         self.input: Any = input
         self.id = id
-        self.schedule = schedule
+        self.run_at = run_at
         self.priority = priority
         self.blockers: Iterable[ChainReference] = blockers if isinstance(blockers, str) else tuple(blockers)
         self.deduplication = deduplication
@@ -180,8 +180,8 @@ def new_job(job_types: HasTypeNames, start: NewChain[Any], id: str | None = None
         ConfigurationError: its priority or TTL is out of range, it is to attach and has no id of its own, or its
             attributes are too many or of the wrong kind.
     """
-    if start.schedule is not None and not isinstance(start.schedule, RunAt):
-        raise ConfigurationError(f"schedule is {start.schedule!r}: use after(...) or at(...)")
+    if start.run_at is not None and not isinstance(start.run_at, RunAt):
+        raise ConfigurationError(f"schedule is {start.run_at!r}: use after(...) or at(...)")
     if start.deduplication is not None and not isinstance(start.deduplication, Deduplicate):
         raise ConfigurationError(f"deduplication is {start.deduplication!r}: use Deduplicate(key)")
     if start.attach and start.id is None:
@@ -194,7 +194,7 @@ def new_job(job_types: HasTypeNames, start: NewChain[Any], id: str | None = None
         type=start.job_type.name,
         input=start.job_type.encode_input(start.input),
         priority=checked_priority(start.priority),
-        schedule=start.schedule,
+        run_at=start.run_at,
         blockers=awaited,
         id_chosen=start.id is not None,
         deduplication=start.deduplication,

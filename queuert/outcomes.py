@@ -27,7 +27,7 @@ class ContinueWith(Generic[R]):
     id: str | None = None
     priority: int | None = None
     """None: that of the job it continues."""
-    schedule: RunAt | None = None
+    run_at: RunAt | None = None
     blockers: tuple[str, ...] = ()
     """Ids of the chains that must close first."""
     output: str | None = field(default=None, repr=False)
@@ -36,7 +36,7 @@ class ContinueWith(Generic[R]):
 
 
 @dataclass(frozen=True, slots=True)
-class ChainStart:
+class _ChainStart:
     """A chain that is started by the ending of an attempt."""
 
     job_type: str
@@ -44,7 +44,7 @@ class ChainStart:
     """The encoded input, JSON text."""
     id: str | None = None
     priority: int = 0
-    schedule: RunAt | None = None
+    run_at: RunAt | None = None
     limit_key: str | None = None
     result_ttl: float | None = None
 
@@ -56,7 +56,7 @@ class WaitFor:
     Made by :meth:`Attempt.wait_for`, which checks them. The attempt does not count.
     """
 
-    chains: tuple[ChainStart | str, ...]
+    chains: tuple[_ChainStart | str, ...]
     """In the order of ``attempt.blockers``, to which they are added; ids of those that exist."""
 
 
@@ -86,13 +86,13 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished(Generic[R]):
+class _Finished(Generic[R]):
     """The attempt was finished inside ``complete()``, with the caller's own writes: return it from the handler."""
 
     outcome: Any = field(repr=False)
 
 
-Outcome: TypeAlias = R | ContinueWith[R] | WaitFor | Retry | Fail | Cancel | Finished[R]
+Outcome: TypeAlias = R | ContinueWith[R] | WaitFor | Retry | Fail | Cancel | _Finished[R]
 """What a handler of a ``JobType[I, R]`` returns: an output, or one of the values above."""
 
 

@@ -48,7 +48,7 @@ def _check_classes(name: str, classes: object) -> None:
 class RetryPolicy:
     """When a failed attempt is tried again, and when no more.
 
-    The n-th failed attempt is followed by a pause of ``initial * multiplier ** (n - 1)`` seconds, at most ``maximum``,
+    The n-th failed attempt is followed by a pause of ``initial_delay * multiplier ** (n - 1)`` seconds, at most ``max_delay``,
     then stretched by a random share of up to ``jitter`` so that jobs that failed together do not come back together.
     After ``max_attempts`` failed attempts the job is ``failed``. An attempt that a worker gave back is not
     counted.
@@ -71,16 +71,16 @@ class RetryPolicy:
     """
 
     max_attempts: int = 25
-    initial: float = 10.0
+    initial_delay: float = 10.0
     multiplier: float = 2.0
-    maximum: float = 300.0
+    max_delay: float = 300.0
     jitter: float = 0.1
     max_crashes: int = 5
     retry_on: tuple[type[BaseException], ...] | None = None
     fail_on: tuple[type[BaseException], ...] = ()
 
     def __post_init__(self) -> None:
-        _as_floats(self, "initial", "multiplier", "maximum", "jitter")
+        _as_floats(self, "initial_delay", "multiplier", "max_delay", "jitter")
         _check(type(self.max_attempts) is int, f"max_attempts is {self.max_attempts!r}: a whole number")
         _check(1 <= self.max_attempts <= 1_000_000, f"max_attempts is {self.max_attempts}: from 1 to a million")
         _check(
@@ -90,21 +90,24 @@ class RetryPolicy:
         _check_classes("fail_on", self.fail_on)
         if self.retry_on is not None:
             _check_classes("retry_on", self.retry_on)
-        _check(self.initial >= 0, f"initial is {self.initial}: at least 0 seconds")
+        _check(self.initial_delay >= 0, f"initial_delay is {self.initial_delay}: at least 0 seconds")
         _check(self.multiplier >= 1, f"multiplier is {self.multiplier}: at least 1")
         _check(self.multiplier <= 1e6, f"multiplier is {self.multiplier}: at most a million")
-        _check(self.maximum >= self.initial, f"maximum ({self.maximum} s) is below initial ({self.initial} s)")
-        _check(self.maximum <= LONGEST_PAUSE, f"maximum is {self.maximum} s: at most a hundred years")
+        _check(
+            self.max_delay >= self.initial_delay,
+            f"max_delay ({self.max_delay} s) is below initial_delay ({self.initial_delay} s)",
+        )
+        _check(self.max_delay <= LONGEST_PAUSE, f"max_delay is {self.max_delay} s: at most a hundred years")
         _check(0 <= self.jitter <= 1, f"jitter is {self.jitter}: between 0 and 1")
 
     def base_delay(self, attempt: int) -> float:
         """The pause after failed attempt ``attempt`` (1 is the first), in seconds, before jitter."""
-        if self.initial == 0:
+        if self.initial_delay == 0:
             return 0.0
         # e ** 100 is beyond any maximum, and a float overflows at e ** 709.
         if (attempt - 1) * log(self.multiplier) > 100:
-            return self.maximum
-        return min(self.initial * self.multiplier ** (attempt - 1), self.maximum)
+            return self.max_delay
+        return min(self.initial_delay * self.multiplier ** (attempt - 1), self.max_delay)
 
     def delay(self, attempt: int) -> float:
         """The pause after failed attempt ``attempt``, in seconds, with jitter."""
@@ -240,10 +243,10 @@ class Retention:
 class Backoff:
     """Pauses of a supervised loop between failures: doubling, capped, jittered, reset by a healthy run."""
 
-    initial: float = 0.1
-    maximum: float = 10.0
+    initial_delay: float = 0.1
+    max_delay: float = 10.0
 
     def delay(self, failures: int) -> float:
         """Seconds to pause after this many failures in a row (1 or more); full jitter above half."""
-        ceiling = min(self.initial * 2.0 ** min(failures - 1, 30), self.maximum)
+        ceiling = min(self.initial_delay * 2.0 ** min(failures - 1, 30), self.max_delay)
         return ceiling * (0.5 + 0.5 * _random())

@@ -53,9 +53,9 @@ def test_every_command_of_ours_parses(services: dict[str, Any]) -> None:
 
 def test_the_container_outlives_the_grace(services: dict[str, Any]) -> None:
     after_the_grace = 2 * 2.0  # handlers that were cancelled have two seconds, and giving their jobs back has two
-    grace = worker_arguments(services).grace
-    assert grace is not None
-    assert seconds(services["worker"]["stop_grace_period"]) > grace + after_the_grace
+    shutdown_timeout = worker_arguments(services).shutdown_timeout
+    assert shutdown_timeout is not None
+    assert seconds(services["worker"]["stop_grace_period"]) > shutdown_timeout + after_the_grace
 
 
 def test_the_health_check_reads_the_file_that_the_worker_writes(services: dict[str, Any]) -> None:

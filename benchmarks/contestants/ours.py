@@ -233,7 +233,7 @@ async def _asking(request: Request, client: AsyncClient) -> AsyncIterator[Remain
     """Asks how many jobs have not ended."""
 
     async def count() -> int:
-        return sum(one.count for one in await client.counts() if one.status in _OPEN)
+        return sum(one.count for one in await client.count_jobs() if one.status in _OPEN)
 
     if request.server.startswith("postgresql://"):
         async with remaining(request.server, _UNFINISHED) as ask:

@@ -24,7 +24,7 @@ processors = Processors(job_types)
 async def sign_up(client: AsyncClient, connection: psycopg.AsyncConnection[Any], address: str) -> None:
     await connection.execute("insert into people (address) values (%s)", [address])
     await client.start_chain(send_mail, Mail(to=address, text="Welcome"), connection=connection)
-    await client.start_chain(remind, address, schedule=after(days=7), connection=connection)
+    await client.start_chain(remind, address, run_at=after(days=7), connection=connection)
 
 
 @processors.handles(remind)

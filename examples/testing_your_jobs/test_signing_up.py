@@ -34,7 +34,7 @@ async def test_nothing_is_sent_when_signing_up_is_rolled_back(queue: AsyncJobQue
 
 
 async def test_the_reminder_comes_after_a_week(queue: AsyncJobQueue) -> None:
-    await queue.client.start_chain(remind, "ada@example.org", schedule=after(days=7))
+    await queue.client.start_chain(remind, "ada@example.org", run_at=after(days=7))
     await queue.advance(days=6)
     assert await queue.run_until_idle(processors) == []
     await queue.advance(days=1)
@@ -43,7 +43,7 @@ async def test_the_reminder_comes_after_a_week(queue: AsyncJobQueue) -> None:
 
 
 async def test_one_step_at_a_time(queue: AsyncJobQueue) -> None:
-    chain = await queue.client.start_chain(remind, "ada@example.org", schedule=after(days=7))
+    chain = await queue.client.start_chain(remind, "ada@example.org", run_at=after(days=7))
     assert (await queue.process_job(processors, chain)).outcome == "continued"
     [mail] = await queue.assert_started(send_mail)
     assert (await queue.process_job(processors, mail)).outcome == "completed"

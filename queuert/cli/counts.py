@@ -32,7 +32,7 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the numbers."""
     with operator(args) as client:
-        found = [fields(one) for one in client.counts(args.types)]
+        found = [fields(one) for one in client.count_jobs(args.types)]
     if not args.json:
         for one in found:
             one["count"] = f"{'~' if one['estimated'] else ''}{one['count']}"

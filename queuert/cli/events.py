@@ -108,7 +108,7 @@ def _print_lines(events: Iterable[JobEvent], *, as_json: bool) -> None:
 def run_status(args: argparse.Namespace) -> int:
     """Print the levels and the days."""
     with operator(args) as client:
-        log = client.event_log()
+        log = client.get_event_log()
     if args.json:
         print_json({**asdict(log), "levels": dict(log.levels)})
         return Exit.DONE

@@ -22,7 +22,7 @@ _AGO = re.compile(r"(\d{1,6})([smhd])")
 @contextmanager
 def operator(args: argparse.Namespace) -> Iterator[Client]:
     """A client of the database that was named, for what needs no job types."""
-    with Client(store(args), JobTypes(), connections=1) as client:
+    with Client(store(args), JobTypes(), max_connections=1) as client:
         yield client
 
 

@@ -44,7 +44,7 @@ _EPILOG = """exit codes:
 _OF_THE_WORKER = {
     "concurrency": "--concurrency",
     "name": "--name",
-    "grace": "--grace",
+    "shutdown_timeout": "--shutdown-timeout",
     "poll_interval": "--poll-interval",
     "claim_bytes": "--claim-bytes",
 }
@@ -66,7 +66,10 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     parser.add_argument("--concurrency", type=positive_int, metavar="N", help="handlers at once (default: 1)")
     parser.add_argument("--name", help="shown with its jobs (default: the host's name)")
     parser.add_argument(
-        "--grace", type=seconds, metavar="SECONDS", help="how long running jobs may take to finish (default: 30)"
+        "--shutdown-timeout",
+        type=seconds,
+        metavar="SECONDS",
+        help="how long running jobs may take to finish (default: 30)",
     )
     parser.add_argument(
         "--poll-interval", type=seconds, metavar="SECONDS", help="between looks without a notification (default: 60)"

@@ -29,7 +29,7 @@ class AsyncClientBase:
         notify: NotifyAdapter | None = None,
         observability: ObservabilityAdapter | Iterable[ObservabilityAdapter] | None = None,
         middlewares: Iterable[ClientMiddleware] = (),
-        connections: int = 4,
+        max_connections: int = 4,
     ) -> None:
         if not hasattr(state, "async_store"):
             raise ConfigurationError(
@@ -42,7 +42,7 @@ class AsyncClientBase:
         self.notify = state.default_notify() if notify is None else notify
         self.observers = observers(observability)
         self._middlewares = tuple(middlewares)
-        self._connections = connections
+        self._connections = max_connections
         self._stores: dict[int, AsyncStore] = {}
         """By process: a forked child must not share its parent's connections, nor collect them."""
         self._closed = False
@@ -57,7 +57,7 @@ class AsyncClientBase:
         notify: NotifyAdapter | None = None,
         observability: ObservabilityAdapter | Iterable[ObservabilityAdapter] | None = None,
         middlewares: Iterable[ClientMiddleware] = (),
-        connections: int = 4,
+        max_connections: int = 4,
     ) -> Self:
         """A client of the store at an address, such as ``sqlite:///queue.db``; :mod:`queuert.urls` lists them.
 
@@ -77,7 +77,7 @@ class AsyncClientBase:
             notify=notify,
             observability=observability,
             middlewares=middlewares,
-            connections=connections,
+            max_connections=max_connections,
         )
 
     def __reduce__(self) -> NoReturn:
@@ -126,7 +126,7 @@ class AsyncClientBase:
         found = self._found()
         if found is not None:
             return found
-        store = self.state.async_store(connections=self._connections)
+        store = self.state.async_store(max_connections=self._connections)
         await store.open()
         if not self._keeps(store):
             # Meanwhile the client was closed, or another call has opened it.

@@ -74,9 +74,9 @@ class AsyncClientEventLog(AsyncClientBase):
         request = PageRequest(limit, cursor, oldest_first)
         return await (await self._opened()).list_events(filter, request)
 
-    async def event_log(self) -> EventLog:
+    async def get_event_log(self) -> EventLog:
         """What is written to the event log, how long it is kept, and its days."""
-        return await (await self._opened()).event_log()
+        return await (await self._opened()).get_event_log()
 
     async def set_event_level(
         self, level: EventLevel | str | None, *, job_types: Iterable[JobTypeReference] | None = None

@@ -157,7 +157,7 @@ class AsyncClientListing(AsyncClientBase):
 
     # --- counts -------------------------------------------------------------------------------------------------------
 
-    async def counts(self, job_types: Iterable[JobTypeReference] | None = None) -> list[TypeCount]:
+    async def count_jobs(self, job_types: Iterable[JobTypeReference] | None = None) -> list[TypeCount]:
         """How many jobs there are, by type and status, and how old the oldest is; what there is none of is left out.
 
         Up to 10,000 of a type and status the number is exact; beyond, it may be the planner's estimate, and says so.
@@ -169,7 +169,7 @@ class AsyncClientListing(AsyncClientBase):
             InvalidIdentifierError: a name is none that a job type can have.
         """
         names = type_filter(job_types)
-        return await (await self._opened()).counts(names)
+        return await (await self._opened()).count_jobs(names)
 
     # --- workers ------------------------------------------------------------------------------------------------------
 

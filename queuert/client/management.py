@@ -44,12 +44,12 @@ class WorkerlessContinuation:
         input: Any,
         *,
         id: str | None,
-        schedule: RunAt | None,
+        run_at: RunAt | None,
         priority: int | None,
         blockers: Iterable[ChainReference],
         limit_key: str | None,
     ) -> None:
-        start = NewChain(job_type, input, id=id, schedule=schedule, blockers=blockers, limit_key=limit_key)
+        start = NewChain(job_type, input, id=id, run_at=run_at, blockers=blockers, limit_key=limit_key)
         self._job = new_job(job_types, start)
         self._priority = None if priority is None else checked_priority(priority)
 

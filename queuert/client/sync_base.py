@@ -30,7 +30,7 @@ class ClientBase:
         notify: NotifyAdapter | None = None,
         observability: ObservabilityAdapter | Iterable[ObservabilityAdapter] | None = None,
         middlewares: Iterable[ClientMiddleware] = (),
-        connections: int = 4,
+        max_connections: int = 4,
     ) -> None:
         if not hasattr(state, "sync_store"):
             raise ConfigurationError(
@@ -43,7 +43,7 @@ class ClientBase:
         self.notify = state.default_notify() if notify is None else notify
         self.observers = observers(observability)
         self._middlewares = tuple(middlewares)
-        self._connections = connections
+        self._connections = max_connections
         self._stores: dict[int, Store] = {}
         """By process: a forked child must not share its parent's connections, nor collect them."""
         self._closed = False
@@ -58,7 +58,7 @@ class ClientBase:
         notify: NotifyAdapter | None = None,
         observability: ObservabilityAdapter | Iterable[ObservabilityAdapter] | None = None,
         middlewares: Iterable[ClientMiddleware] = (),
-        connections: int = 4,
+        max_connections: int = 4,
     ) -> Self:
         """A client of the store at an address, such as ``sqlite:///queue.db``; :mod:`queuert.urls` lists them.
 
@@ -78,7 +78,7 @@ class ClientBase:
             notify=notify,
             observability=observability,
             middlewares=middlewares,
-            connections=connections,
+            max_connections=max_connections,
         )
 
     def __reduce__(self) -> NoReturn:
@@ -127,7 +127,7 @@ class ClientBase:
         found = self._found()
         if found is not None:
             return found
-        store = self.state.sync_store(connections=self._connections)
+        store = self.state.sync_store(max_connections=self._connections)
         store.open()
         if not self._keeps(store):
             # Meanwhile the client was closed, or another call has opened it.

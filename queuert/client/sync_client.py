@@ -70,7 +70,7 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
         input: I,
         *,
         id: str | None = None,
-        schedule: RunAt | None = None,
+        run_at: RunAt | None = None,
         priority: int = 0,
         blockers: Iterable[ChainReference] = (),
         deduplication: Deduplicate | None = None,
@@ -86,7 +86,7 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
             job_type: the type of its first job; what the chain ends with is inferred from it.
             input: that job's input.
             id: an id of your own choice: a second start with it is refused, so that a start can be repeated safely.
-            schedule: when it may run first: ``after(minutes=5)`` or ``at(moment)``; by default at once.
+            run_at: when it may run first: ``after(minutes=5)`` or ``at(moment)``; by default at once.
             priority: higher is claimed sooner.
             blockers: chains that must close before it may run.
             deduplication: start it only if no other chain of its key stands in for it; the handle says
@@ -120,7 +120,7 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
             job_type,
             input,
             id=id,
-            schedule=schedule,
+            run_at=run_at,
             priority=priority,
             blockers=blockers,
             deduplication=deduplication,
@@ -170,7 +170,7 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
         id: str | None = None,
         timeout: float | None = 30.0,
         result_ttl: float | timedelta | None = None,
-        schedule: RunAt | None = None,
+        run_at: RunAt | None = None,
         priority: int = 0,
         blockers: Iterable[ChainReference] = (),
         deduplication: Deduplicate | None = None,
@@ -208,7 +208,7 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
                 job_type,
                 input,
                 id=id,
-                schedule=schedule,
+                run_at=run_at,
                 priority=priority,
                 blockers=blockers,
                 deduplication=deduplication,

@@ -75,9 +75,9 @@ class ClientEventLog(ClientBase):
         request = PageRequest(limit, cursor, oldest_first)
         return (self._opened()).list_events(filter, request)
 
-    def event_log(self) -> EventLog:
+    def get_event_log(self) -> EventLog:
         """What is written to the event log, how long it is kept, and its days."""
-        return (self._opened()).event_log()
+        return (self._opened()).get_event_log()
 
     def set_event_level(
         self, level: EventLevel | str | None, *, job_types: Iterable[JobTypeReference] | None = None

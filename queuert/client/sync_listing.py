@@ -158,7 +158,7 @@ class ClientListing(ClientBase):
 
     # --- counts -------------------------------------------------------------------------------------------------------
 
-    def counts(self, job_types: Iterable[JobTypeReference] | None = None) -> list[TypeCount]:
+    def count_jobs(self, job_types: Iterable[JobTypeReference] | None = None) -> list[TypeCount]:
         """How many jobs there are, by type and status, and how old the oldest is; what there is none of is left out.
 
         Up to 10,000 of a type and status the number is exact; beyond, it may be the planner's estimate, and says so.
@@ -170,7 +170,7 @@ class ClientListing(ClientBase):
             InvalidIdentifierError: a name is none that a job type can have.
         """
         names = type_filter(job_types)
-        return (self._opened()).counts(names)
+        return (self._opened()).count_jobs(names)
 
     # --- workers ------------------------------------------------------------------------------------------------------
 

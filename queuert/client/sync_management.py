@@ -90,7 +90,7 @@ class ClientManagement(ClientBase):
         *,
         expecting: JobType[Any, Any] | None = None,
         id: str | None = None,
-        schedule: RunAt | None = None,
+        run_at: RunAt | None = None,
         priority: int | None = None,
         blockers: Iterable[ChainReference] = (),
         limit_key: str | None = None,
@@ -104,7 +104,7 @@ class ClientManagement(ClientBase):
             input: the next job's input.
             expecting: the job type that the chain's last job must be of.
             id: an id of your own choice for the next job.
-            schedule: when it may run first: ``after(minutes=5)`` or ``at(moment)``; by default at once.
+            run_at: when it may run first: ``after(minutes=5)`` or ``at(moment)``; by default at once.
             priority: higher is claimed sooner; by default that of the job before it.
             blockers: chains that must close before it may run.
             limit_key: what the per-key limits of its job type count it under.
@@ -131,7 +131,7 @@ class ClientManagement(ClientBase):
             job_type,
             input,
             id=id,
-            schedule=schedule,
+            run_at=run_at,
             priority=priority,
             blockers=blockers,
             limit_key=limit_key,

@@ -28,7 +28,7 @@ from queuert.worker import Attempt, Processors
 
 processors = Processors(
     job_types,
-    retry=RetryPolicy(initial=0.1, maximum=1.0),
+    retry=RetryPolicy(initial_delay=0.1, max_delay=1.0),
     lease=LeasePolicy(seconds=float(os.environ.get(LEASE_VARIABLE, "3"))),
 )
 

@@ -128,7 +128,7 @@ class Listener:
             session.send(_LAST_SEND)
         finally:
             self._session = None
-            if time.monotonic() - session.began_at > self._backoff.maximum:
+            if time.monotonic() - session.began_at > self._backoff.max_delay:
                 self._failures = 0
             session.close()
 

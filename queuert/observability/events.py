@@ -185,11 +185,11 @@ class WorkerStarted(BaseEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStopping(BaseEvent):
-    """A worker claims no more; what runs may finish within ``grace`` seconds."""
+    """A worker claims no more; what runs may finish within ``shutdown_timeout`` seconds."""
 
     worker: str
     running: int
-    grace: float
+    shutdown_timeout: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

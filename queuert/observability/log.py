@@ -15,7 +15,7 @@ _ATTEMPT = "attempt %(attempt)s of job %(job_id)s (%(type)s, chain %(chain_id)s)
 
 SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.WorkerStarted: "worker %(worker)s started: %(concurrency)s slots for %(types)s",
-    events.WorkerStopping: "worker %(worker)s is stopping: %(running)s running jobs have %(grace)s s to finish",
+    events.WorkerStopping: "worker %(worker)s is stopping: %(running)s running jobs have %(shutdown_timeout)s s to finish",
     events.WorkerStopped: "worker %(worker)s stopped, with %(abandoned)s handlers abandoned",
     events.LoopFailed: "the %(loop)s of worker %(worker)s failed (%(failures)s in a row), again in %(retry_in)s s: "
     "%(error)s",

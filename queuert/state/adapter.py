@@ -40,14 +40,14 @@ class StateAdapter(Protocol):
         """What this store can do beyond the common contract."""
         ...
 
-    def sync_store(self, *, connections: int = 4, answer_timeout: float | None = None) -> Store:
+    def sync_store(self, *, max_connections: int = 4, answer_timeout: float | None = None) -> Store:
         """A new, unopened synchronous store of at most this many connections.
 
         ``answer_timeout`` shortens the seconds after which an operation gives up waiting for an answer.
         """
         ...
 
-    def async_store(self, *, connections: int = 4) -> AsyncStore:
+    def async_store(self, *, max_connections: int = 4) -> AsyncStore:
         """A new, unopened asynchronous store of at most this many connections."""
         ...
 

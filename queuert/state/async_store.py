@@ -69,7 +69,7 @@ class AsyncListingStore(Protocol):
         """The chains that a job waits for or waited for, in the order in which they were given."""
         ...
 
-    async def counts(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
+    async def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Jobs by type and status, of all types or of some; numbers above ``exact_up_to`` may be estimates."""
         ...
 
@@ -137,7 +137,7 @@ class AsyncManagementStore(Protocol):
         """
         ...
 
-    async def sweep(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
+    async def release_stranded(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
         """Release blocked jobs all of whose blockers have closed: what a bug or a statement by hand left behind.
 
         Looks at up to ``limit`` blocked jobs, from ``cursor`` on; passes over rows that others have locked.
@@ -230,7 +230,7 @@ class AsyncRetentionStore(Protocol):
         """
         ...
 
-    async def retire(self, request: PruneRequest) -> PruneResult:
+    async def prune(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that the retention of their type does not keep.
 
         With a chain go all its jobs, and its entries among the blockers of jobs that have ended. One that a job which
@@ -269,7 +269,7 @@ class AsyncEventStore(Protocol):
         """
         ...
 
-    async def event_log(self) -> EventLog:
+    async def get_event_log(self) -> EventLog:
         """What is written to the log, and how long it is kept."""
         ...
 
@@ -491,7 +491,7 @@ class AsyncNoEvents:
         """Refused."""
         _refuse()
 
-    async def event_log(self) -> NoReturn:
+    async def get_event_log(self) -> NoReturn:
         """Refused."""
         _refuse()
 

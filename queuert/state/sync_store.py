@@ -70,7 +70,7 @@ class ListingStore(Protocol):
         """The chains that a job waits for or waited for, in the order in which they were given."""
         ...
 
-    def counts(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
+    def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Jobs by type and status, of all types or of some; numbers above ``exact_up_to`` may be estimates."""
         ...
 
@@ -138,7 +138,7 @@ class ManagementStore(Protocol):
         """
         ...
 
-    def sweep(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
+    def release_stranded(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
         """Release blocked jobs all of whose blockers have closed: what a bug or a statement by hand left behind.
 
         Looks at up to ``limit`` blocked jobs, from ``cursor`` on; passes over rows that others have locked.
@@ -231,7 +231,7 @@ class RetentionStore(Protocol):
         """
         ...
 
-    def retire(self, request: PruneRequest) -> PruneResult:
+    def prune(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that the retention of their type does not keep.
 
         With a chain go all its jobs, and its entries among the blockers of jobs that have ended. One that a job which
@@ -270,7 +270,7 @@ class EventStore(Protocol):
         """
         ...
 
-    def event_log(self) -> EventLog:
+    def get_event_log(self) -> EventLog:
         """What is written to the log, and how long it is kept."""
         ...
 
@@ -492,7 +492,7 @@ class NoEvents:
         """Refused."""
         _refuse()
 
-    def event_log(self) -> NoReturn:
+    def get_event_log(self) -> NoReturn:
         """Refused."""
         _refuse()
 

@@ -39,7 +39,7 @@ class NewJob:
     """JSON text."""
     priority: int = 0
     """Higher is claimed sooner; each failed attempt costs one, but for those that a worker's death ended."""
-    schedule: RunAt | None = None
+    run_at: RunAt | None = None
     blockers: tuple[str, ...] = ()
     """Chain ids, without repetitions."""
     id_chosen: bool = False

@@ -176,7 +176,7 @@ class AsyncJobQueue:
         told: list[ObservabilityAdapter] = [log, LogObservability()]
         async with AsyncClient(state, self.job_types, notify=self.client.notify, observability=told) as client:
             worker = InProcessWorker(
-                client, processors, name="test", concurrency=concurrency, grace=0, poll_interval=_LOOK
+                client, processors, name="test", concurrency=concurrency, shutdown_timeout=0, poll_interval=_LOOK
             )
             async with worker:
                 yield log
@@ -287,7 +287,7 @@ class AsyncJobQueue:
         found = self._found()
         if found is not None:
             return found
-        store = self.state.async_store(connections=2)
+        store = self.state.async_store(max_connections=2)
         await store.open()
         if self._closed or self._found() is not None:
             # Meanwhile the queue was closed, or another call has opened it.

@@ -23,7 +23,7 @@ async def is_idle(store: AsyncStore, types: Sequence[str], log: EventLog) -> boo
     due = await store.next_due(claimable)
     if due is not None and due <= 0:
         return False
-    counts = {(one.type, one.status): one.count for one in await store.counts(types)}
+    counts = {(one.type, one.status): one.count for one in await store.count_jobs(types)}
     if any(counts.get((type, JobStatus.RUNNING)) for type in types):
         return False
     if any(counts.get((type, JobStatus.READY)) for type in claimable):

@@ -33,13 +33,13 @@ class OneJobState:
         """Those of the state adapter."""
         return self._state.capabilities
 
-    def sync_store(self, *, connections: int = 4, answer_timeout: float | None = None) -> Store:
+    def sync_store(self, *, max_connections: int = 4, answer_timeout: float | None = None) -> Store:
         """A synchronous store, as it is: workers do not claim on it."""
-        return self._state.sync_store(connections=connections, answer_timeout=answer_timeout)
+        return self._state.sync_store(max_connections=max_connections, answer_timeout=answer_timeout)
 
-    def async_store(self, *, connections: int = 4) -> AsyncStore:
+    def async_store(self, *, max_connections: int = 4) -> AsyncStore:
         """A store that claims the one job."""
-        return cast("AsyncStore", _OneJobStore(self, self._state.async_store(connections=connections)))
+        return cast("AsyncStore", _OneJobStore(self, self._state.async_store(max_connections=max_connections)))
 
     def default_notify(self) -> NotifyAdapter:
         """That of the state adapter."""

@@ -191,7 +191,7 @@ class Attempt(Generic[I, R]):
         input: _N,
         *,
         id: str | None = None,
-        schedule: RunAt | None = None,
+        run_at: RunAt | None = None,
         priority: int | None = None,
         blockers: Iterable[ChainReference] = (),
         output: Any = None,
@@ -203,7 +203,7 @@ class Attempt(Generic[I, R]):
             job_type: one of those that the job's own type declares in ``continues_with``.
             input: the next job's input.
             id: its id, at most 512 characters; by default a new UUID.
-            schedule: when it may run first; by default at once.
+            run_at: when it may run first; by default at once.
             priority: by default that of this job.
             blockers: chains that must close before it may run.
             output: kept with this job, to be read by ``get_job``: what its own type declares as ``output``, if it does,
@@ -224,7 +224,7 @@ class Attempt(Generic[I, R]):
             input=job_type.encode_input(input),
             id=None if id is None else check_text(id, what="id"),
             priority=None if priority is None else checked_priority(priority),
-            schedule=schedule,
+            run_at=run_at,
             blockers=awaited,
             output=None if output is None else self._job_type.encode_kept_output(output),
             limit_key=None if limit_key is None else check_text(limit_key, what="limit key"),

@@ -24,7 +24,7 @@ from queuert.worker.leases import HeldLease
 from queuert.worker.processors import Processor
 from queuert.worker.telemetry import Ended
 
-_DOUBT = Backoff(initial=0.05, maximum=1.0)
+_DOUBT = Backoff(initial_delay=0.05, max_delay=1.0)
 
 
 class AttemptState:

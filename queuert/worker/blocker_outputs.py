@@ -9,7 +9,7 @@ from queuert.errors import BlockerFailedError, BlockerMismatchError, DefinitionE
 from queuert.job_types import JobType, JobTypes
 from queuert.jobs import Blocker, ChainStatus
 from queuert.new_chain import ChainReference, HasTypeNames, NewChain, chain_ids, new_job, referenced_type
-from queuert.outcomes import ChainStart, WaitFor
+from queuert.outcomes import WaitFor, _ChainStart
 from queuert.state.types import BlockerRecord, ClaimedJob
 
 R = TypeVar("R")
@@ -92,7 +92,7 @@ def waiting(
     wanted = _once([(_wanted(job_types, one), referenced_type(one)) for one in chains])
     if any(_id_of(one) == job.chain_id for one, _ in wanted):
         raise DefinitionError("a job cannot wait for its own chain: it would wait for ever")
-    new = [(one, told) for one, told in wanted if isinstance(one, ChainStart) or one not in had]
+    new = [(one, told) for one, told in wanted if isinstance(one, _ChainStart) or one not in had]
     # One that failed may have been retried since, and is worth waiting for again.
     if not new and all(had[one] is ChainStatus.COMPLETED for one, _ in wanted if isinstance(one, str)):
         raise DefinitionError("attempt.wait_for names no chain that is not completed already: it would run in a circle")
@@ -101,7 +101,7 @@ def waiting(
     return WaitFor(tuple(one for one, _ in wanted))
 
 
-def _wanted(job_types: HasTypeNames, chain: NewChain[Any] | ChainReference) -> ChainStart | str:
+def _wanted(job_types: HasTypeNames, chain: NewChain[Any] | ChainReference) -> _ChainStart | str:
     if not isinstance(chain, NewChain):
         return chain_ids([chain])[0]
     if tuple(chain.blockers) or chain.deduplication is not None or chain.attach:
@@ -110,30 +110,30 @@ def _wanted(job_types: HasTypeNames, chain: NewChain[Any] | ChainReference) -> C
             "wait for its handle"
         )
     job = new_job(job_types, chain)
-    return ChainStart(
+    return _ChainStart(
         job_type=job.type,
         input=job.input,
         id=chain.id,
         priority=job.priority,
-        schedule=job.schedule,
+        run_at=job.run_at,
         limit_key=job.limit_key,
         result_ttl=job.result_ttl,
     )
 
 
-def _id_of(chain: ChainStart | str) -> str | None:
+def _id_of(chain: _ChainStart | str) -> str | None:
     return chain if isinstance(chain, str) else chain.id
 
 
-def _once(chains: Sequence[tuple[ChainStart | str, str | None]]) -> list[tuple[ChainStart | str, str | None]]:
+def _once(chains: Sequence[tuple[_ChainStart | str, str | None]]) -> list[tuple[_ChainStart | str, str | None]]:
     """References that are repeated, once; an id that is to be started may not be repeated."""
-    seen: dict[str, ChainStart | str] = {}
+    seen: dict[str, _ChainStart | str] = {}
     found = []
     for chain, told in chains:
         id = _id_of(chain)
         if id is None or id not in seen:
             found.append((chain, told))
-        elif isinstance(chain, ChainStart) or isinstance(seen[id], ChainStart):
+        elif isinstance(chain, _ChainStart) or isinstance(seen[id], _ChainStart):
             raise InvalidIdentifierError(f"the id {id!r} is given twice in attempt.wait_for")
         if id is not None:
             seen.setdefault(id, chain)

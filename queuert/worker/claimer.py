@@ -63,7 +63,7 @@ class Claimer:
         self._most: int | None = None
         """How many one claim asks for, after one that raised."""
         self._empty_claims = 0
-        self._empty_claim_backoff = Backoff(initial=0.01, maximum=_longest_contention((limits or {}).values()))
+        self._empty_claim_backoff = Backoff(initial_delay=0.01, max_delay=_longest_contention((limits or {}).values()))
         self._subscription: Subscription | None = None
         self.loop = SupervisedLoop("claimer", self._step, worker=holder, observers=observers)
 

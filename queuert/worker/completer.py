@@ -127,8 +127,8 @@ class Completer(Generic[A]):
         self._flush_now = asyncio.Event()
         self._patience: asyncio.TimerHandle | None = None
         self._stopped = False
-        self._locked = Backoff(initial=0.05, maximum=1.0)
-        self._backoff = Backoff(initial=0.05, maximum=2.0)
+        self._locked = Backoff(initial_delay=0.05, max_delay=1.0)
+        self._backoff = Backoff(initial_delay=0.05, max_delay=2.0)
         self.loops = [
             SupervisedLoop(f"completer-{lane}", self._step, worker=worker, observers=observers)
             for lane in range(1, _CONCURRENT_FLUSHES + 1)

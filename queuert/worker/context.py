@@ -67,7 +67,7 @@ class WorkerContext:
             if self._closed:
                 raise ClosedError("the worker has stopped")
             if self._thread_store is None:
-                store = self.state.sync_store(connections=self.thread_connections)
+                store = self.state.sync_store(max_connections=self.thread_connections)
                 store.open()
                 self._thread_store = store
             return self._thread_store

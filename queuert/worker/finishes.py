@@ -18,7 +18,7 @@ from queuert.errors import (
 from queuert.ids import new_id
 from queuert.job_types import JobType
 from queuert.jobs import JobError
-from queuert.outcomes import Cancel, ChainStart, ContinueWith, Fail, Finished, Retry, WaitFor, pause
+from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, WaitFor, _ChainStart, _Finished, pause
 from queuert.payloads import safe_text
 from queuert.policies import RetryPolicy
 from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult, NewJob
@@ -29,7 +29,7 @@ MAX_MESSAGE = 2_000
 MAX_TRACEBACK = 10_000
 """Characters of an error that are kept."""
 
-_OTHERS = (ContinueWith, WaitFor, Retry, Fail, Cancel, Finished)
+_OTHERS = (ContinueWith, WaitFor, Retry, Fail, Cancel, _Finished)
 """What a handler may return besides an output."""
 
 
@@ -75,7 +75,7 @@ def _continuation(job: ClaimedJob, outcome: ContinueWith[Any]) -> NewJob:
         type=outcome.job_type,
         input=outcome.input,
         priority=job.priority if outcome.priority is None else outcome.priority,
-        schedule=outcome.schedule,
+        run_at=outcome.run_at,
         blockers=outcome.blockers,
         id_chosen=outcome.id is not None,
         trace_context=job.trace_context,
@@ -84,7 +84,7 @@ def _continuation(job: ClaimedJob, outcome: ContinueWith[Any]) -> NewJob:
 
 
 def _waiting(job: ClaimedJob, outcome: WaitFor) -> Finish:
-    awaited = [_started(job, one) if isinstance(one, ChainStart) else one for one in outcome.chains]
+    awaited = [_started(job, one) if isinstance(one, _ChainStart) else one for one in outcome.chains]
     return Finish(
         job,
         FinishKind.WAIT,
@@ -93,13 +93,13 @@ def _waiting(job: ClaimedJob, outcome: WaitFor) -> Finish:
     )
 
 
-def _started(job: ClaimedJob, start: ChainStart) -> NewJob:
+def _started(job: ClaimedJob, start: _ChainStart) -> NewJob:
     return NewJob(
         id=start.id or new_id(),
         type=start.job_type,
         input=start.input,
         priority=start.priority,
-        schedule=start.schedule,
+        run_at=start.run_at,
         id_chosen=start.id is not None,
         trace_context=job.trace_context,
         limit_key=start.limit_key,

@@ -205,7 +205,7 @@ class LeaseRenewer:
         self._stopped = threading.Event()
         self._store: Store | None = None
         self._failures = 0
-        self._backoff = Backoff(initial=0.05, maximum=max(0.05, min(1.0, self._tick)))
+        self._backoff = Backoff(initial_delay=0.05, max_delay=max(0.05, min(1.0, self._tick)))
         self._threads: list[threading.Thread] = []
         self._failing_since: float | None = None
         self._news_at = lease_time()
@@ -335,7 +335,7 @@ class LeaseRenewer:
 
     def _opened_store(self) -> Store:
         if self._store is None:
-            store = self._state.sync_store(connections=1, answer_timeout=self._patience)
+            store = self._state.sync_store(max_connections=1, answer_timeout=self._patience)
             store.open()
             self._store = store
         return self._store
@@ -355,7 +355,7 @@ class LeaseRenewer:
 
     def _give_up(self, held: HeldLease) -> None:
         try:
-            self._book.lose(held, AbortReason.ERROR)
+            self._book.lose(held, AbortReason.LEASE_NOT_RENEWED)
         except Exception as error:
             # This thread guards all the other leases too.
             self._observers.emit(StoreCallFailed(worker=self._worker, operation="give up a lease", error=repr(error)))

@@ -94,7 +94,7 @@ class Maintenance:
         return SWEEP_EVERY * random.uniform(0.5, 1.5)
 
     async def _sweep(self) -> str | None:
-        result = await self._store.sweep(cursor=self._cursor)
+        result = await self._store.release_stranded(cursor=self._cursor)
         if result.released:
             self._notify.publish(Topic.JOBS, {job.type for job in result.released})
             named = tuple(job.id for job in result.released[:_NAMED])
@@ -102,7 +102,7 @@ class Maintenance:
         return result.cursor
 
     async def _retire(self) -> str | None:
-        result = await self._store.retire(PruneRequest(self._policies, cursor=self._cursor))
+        result = await self._store.prune(PruneRequest(self._policies, cursor=self._cursor))
         if result.chain_ids:
             named = tuple(result.chain_ids[:_NAMED])
             self._observers.emit(ChainsPruned(worker=self._worker, count=len(result.chain_ids), chain_ids=named))

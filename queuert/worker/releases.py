@@ -25,7 +25,7 @@ AFTER_EXPIRY = 60.0
 """Seconds after its end in which a lease is still given back, if the store did not answer before: a job that nobody
 has reaped by then has lost no attempt."""
 
-_BACKOFF = Backoff(initial=0.05, maximum=1.0)
+_BACKOFF = Backoff(initial_delay=0.05, max_delay=1.0)
 
 LATE_SECONDS = 0.5
 """A claim whose connection broke may still be under way in the server: so long after the first look it is looked for

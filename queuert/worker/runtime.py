@@ -284,25 +284,27 @@ class WorkerRuntime:
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    async def stop(self, grace: float) -> None:
+    async def stop(self, shutdown_timeout: float) -> None:
         """Stop the loops: first what begins work, last what guards it."""
         self._stopping = True
         self.keeper.tell()
         self._services.processes.tell_stopping()
-        self._observers.emit(WorkerStopping(worker=self.holder, running=self.running, grace=grace))
+        self._observers.emit(
+            WorkerStopping(worker=self.holder, running=self.running, shutdown_timeout=shutdown_timeout)
+        )
         began = time.monotonic()
         try:
-            await self._stop_claiming(grace)
+            await self._stop_claiming(shutdown_timeout)
             # The running have had that time too.
-            await self._drain(max(0.0, grace - (time.monotonic() - began)))
+            await self._drain(max(0.0, shutdown_timeout - (time.monotonic() - began)))
         finally:
             await self._close()
         self._observers.emit(WorkerStopped(worker=self.holder, abandoned=self.abandoned))
 
-    async def _stop_claiming(self, grace: float) -> None:
+    async def _stop_claiming(self, shutdown_timeout: float) -> None:
         stopping = asyncio.gather(self.ticker.stop(), self.claimer.stop(self._hurry))
         try:
-            await self._wait_for(stopping, max(grace, _AFTER_CANCEL))
+            await self._wait_for(stopping, max(shutdown_timeout, _AFTER_CANCEL))
             if stopping.done():
                 await stopping
             else:
@@ -325,9 +327,9 @@ class WorkerRuntime:
         told = str(error) or "no answer in time"
         self._observers.emit(StoreCallFailed(worker=self.holder, operation=operation, error=told))
 
-    async def _drain(self, grace: float) -> None:
+    async def _drain(self, shutdown_timeout: float) -> None:
         """Let the running finish; then tell them to stop; then give their jobs back over their heads."""
-        await self._wait_until_idle(grace, self._hurry)
+        await self._wait_until_idle(shutdown_timeout, self._hurry)
         for runner in list(self._runners):
             runner.abort(AbortReason.WORKER_STOPPING)
         if await self._wait_until_idle(_AFTER_CANCEL):

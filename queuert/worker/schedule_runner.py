@@ -104,7 +104,7 @@ class ScheduleRunner:
         for job, its in zip(jobs, started or (), strict=False):
             if its.id != job.id:
                 self._observers.emit(
-                    TickIdTaken(worker=self._worker, schedule=schedule.name, taken_id=job.id, chain_id=its.id)
+                    TickIdTaken(worker=self._worker, run_at=run_at.name, taken_id=job.id, chain_id=its.id)
                 )
 
     async def _bring_back(self, schedules: Sequence[ScheduleRecord], now: datetime) -> bool:

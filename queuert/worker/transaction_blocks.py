@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from queuert.errors import CompletionMissingError, CompletionMisuseError, StateUnavailableError
 from queuert.new_chain import HasTypeNames
-from queuert.outcomes import Finished, Outcome
+from queuert.outcomes import Outcome, _Finished
 from queuert.state import AsyncStoreTransaction, StoreTransaction
 from queuert.state.types import Finish, FinishResult
 from queuert.worker.abort import AbortSignal
@@ -360,7 +360,7 @@ class Transaction(GuardedTransaction, Generic[R]):
         self._runtime = runtime
         self.finish_asked: Finish | None = None
 
-    def finish(self, outcome: Outcome[R]) -> Finished[R]:
+    def finish(self, outcome: Outcome[R]) -> _Finished[R]:
         """Say how the job ends: an output, or any other outcome. It is written when the block ends; return the result.
 
         Raises:
@@ -370,7 +370,7 @@ class Transaction(GuardedTransaction, Generic[R]):
         if self.finish_asked is not None:
             raise CompletionMisuseError("tx.finish was called twice")
         self.finish_asked = self._runtime.ending(outcome)
-        return Finished(outcome)
+        return _Finished(outcome)
 
 
 class Completion(GuardedBlock[Transaction[R]]):

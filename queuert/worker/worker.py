@@ -74,10 +74,10 @@ class InProcessWorker:
         *,
         name: str | None = None,
         concurrency: int = 1,
-        grace: float = 30.0,
+        shutdown_timeout: float = 30.0,
         poll_interval: float | None = None,
         claim_bytes: int = INPUT_BYTES,
-        connections: int | None = None,
+        max_connections: int | None = None,
         schedules: Sequence[RecurringSchedule] = (),
         required_middlewares: Sequence[Middleware] = (),
     ) -> None:
@@ -86,19 +86,19 @@ class InProcessWorker:
         self._processors = merged(processors, required_middlewares)
         self._name = _checked_name(name)
         _check(concurrency >= 1, f"concurrency is {concurrency}: at least 1")
-        _check(grace >= 0, f"grace is {grace}: at least 0 seconds")
+        _check(shutdown_timeout >= 0, f"grace is {shutdown_timeout}: at least 0 seconds")
         _check(poll_interval is None or poll_interval > 0, f"poll_interval is {poll_interval}: above 0 seconds")
         _check(claim_bytes >= 1, f"claim_bytes is {claim_bytes}: at least 1")
-        _check(connections is None or connections >= 2, f"connections is {connections}: at least 2")
+        _check(max_connections is None or max_connections >= 2, f"max_connections is {max_connections}: at least 2")
         _check_known(client, [processor.job_type for processor in self._processors.values()])
         _check_known(client, [schedule.job_type for schedule in schedules])
         self._schedules = schedule_records(client.job_types, schedules)
         self._client = client
         self._concurrency = concurrency
-        self._grace = grace
+        self._grace = shutdown_timeout
         self._poll_interval = poll_interval
         self._claim_bytes = claim_bytes
-        self._connections = connections or min(concurrency, 20) + _BESIDES_HANDLERS
+        self._connections = max_connections or min(concurrency, 20) + _BESIDES_HANDLERS
         self._parts: WorkerRuntime | None = None
         self._started = False
         self._stop_asked = False
@@ -122,7 +122,7 @@ class InProcessWorker:
             raise ClosedError("a worker is started once: make a new one")
         self._started = True
         self._hurry = asyncio.Event()
-        store = self._client.state.async_store(connections=self._connections)
+        store = self._client.state.async_store(max_connections=self._connections)
         try:
             await store.open()
             await store.put_schedules(self._schedules)
@@ -168,7 +168,7 @@ class InProcessWorker:
             hurry=hurry,
         )
 
-    async def stop(self, *, grace: float | None = None) -> None:
+    async def stop(self, *, shutdown_timeout: float | None = None) -> None:
         """Stop: claim no more, let running handlers finish within the grace, then cancel them and give their jobs back.
 
         Safe at any moment and any number of times; a second call while the first is at work ends the grace at once.
@@ -181,7 +181,9 @@ class InProcessWorker:
             return
         if self._stopping is None:
             # In a task of its own: whoever called may be cancelled by it, such as a handler that stops its worker.
-            self._stopping = asyncio.create_task(self._parts.stop(self._grace if grace is None else grace))
+            self._stopping = asyncio.create_task(
+                self._parts.stop(self._grace if shutdown_timeout is None else shutdown_timeout)
+            )
         elif self._hurry is not None:
             self._hurry.set()
         await asyncio.shield(self._stopping)

@@ -31,7 +31,7 @@ __all__ = [
 BRIEF = LeasePolicy(seconds=0.5, renew_every=0.1)
 """Of workers that look often for what the dead had. Where a test counts attempts, nothing that runs may have it."""
 
-LATER = RetryPolicy(initial=3600.0, maximum=3600.0, jitter=0.0)
+LATER = RetryPolicy(initial_delay=3600.0, max_delay=3600.0, jitter=0.0)
 """A failed attempt is not tried again while a test lasts, unless it is triggered."""
 
 number = JobType("number", input=int, output=int)
@@ -105,7 +105,7 @@ class Ground:
     async def close(self) -> None:
         """Stop all workers, close all clients."""
         for worker in self._workers:
-            await worker.stop(grace=0)
+            await worker.stop(shutdown_timeout=0)
         for client in self._clients:
             await client.aclose()
         for other in self._others:
@@ -117,7 +117,7 @@ class Ground:
         self, job_type: JobType[Any, Any], *, seconds: float = 0.2, holder: str = "dead-worker"
     ) -> ClaimedJob:
         """Claim a job as a worker does that is then never heard of again."""
-        store = self.state.async_store(connections=1)
+        store = self.state.async_store(max_connections=1)
         await store.open()
         try:
             [job] = await store.claim(ClaimRequest({job_type.name: seconds}, 1, holder, new_token()))
@@ -127,7 +127,7 @@ class Ground:
 
     async def ended_late(self, job: ClaimedJob, output: str) -> bool:
         """Complete a job by the lease that a dead worker had; whether that was written."""
-        store = self.state.async_store(connections=1)
+        store = self.state.async_store(max_connections=1)
         await store.open()
         try:
             [result] = await store.finish([Finish(job, FinishKind.COMPLETE, output=output)])

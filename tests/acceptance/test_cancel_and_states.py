@@ -52,7 +52,7 @@ async def test_a_job_through_all_its_states(ground: Ground) -> None:
     ground.handles(last, ends)
     client = ground.client
     good, bad = [await client.start_chain(first, value) for value in (1, -1)]
-    scheduled = await client.start_chain(last, 1, schedule=after(hours=1))
+    scheduled = await client.start_chain(last, 1, run_at=after(hours=1))
     number_chain = await client.start_chain(number, 1)
     blocked = await client.start_chain(waits, None, blockers=[number_chain])
     assert [await _status(ground, chain.id) for chain in (good, scheduled, blocked)] == [
@@ -92,7 +92,7 @@ async def test_a_job_tells_of_itself(ground: Ground) -> None:
     async def handler(attempt: Attempt[Any, Any]) -> Any:
         raise KeyError("which")
 
-    ground.handles(anything, handler, retry=RetryPolicy(max_attempts=2, initial=0, jitter=0))
+    ground.handles(anything, handler, retry=RetryPolicy(max_attempts=2, initial_delay=0, jitter=0))
     chain = await ground.client.start_chain(anything, {"a": 1}, id="a:b:exp", priority=7)
     before = await ground.client.get_job("a:b:exp")
     assert (before.status, before.attempt, before.started_at, before.last_error) == (JobStatus.READY, 0, None, None)
@@ -162,7 +162,7 @@ async def test_what_was_cancelled_never_runs(ground: Ground) -> None:
     async with ground.worker():
         await _settled(ground, failing.id)
     ready = await client.start_chain(text, "unwanted")
-    scheduled = await client.start_chain(text, "unwanted", schedule=after(seconds=0.01))
+    scheduled = await client.start_chain(text, "unwanted", run_at=after(seconds=0.01))
     chains = [failing, ready, scheduled]
     assert await client.cancel_chains(chains, reason="not wanted") == [True] * 3
     assert {event.status for event in ground.log.of(ChainClosed)} == {ChainStatus.CANCELLED}
@@ -220,8 +220,8 @@ async def test_lists_and_counts(ground: Ground) -> None:
     async with ground.worker():
         done = await ground.client.start_chains([NewChain(number, value) for value in range(3)])
         await ground.client.wait(done, timeout=WAIT)
-    await ground.client.start_chains([NewChain(text, "a", schedule=after(hours=1)), *[NewChain(text, "b")] * 4])
-    counts = {(one.type, one.status.value): one.count for one in await ground.client.counts()}
+    await ground.client.start_chains([NewChain(text, "a", run_at=after(hours=1)), *[NewChain(text, "b")] * 4])
+    counts = {(one.type, one.status.value): one.count for one in await ground.client.count_jobs()}
     assert counts == {("number", "completed"): 3, ("text", "scheduled"): 1, ("text", "ready"): 4}
     page: Page[Any] = await ground.client.list_jobs(job_types=[text], limit=3)
     rest = await ground.client.list_jobs(job_types=[text], limit=3, cursor=page.next_cursor)

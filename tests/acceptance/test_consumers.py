@@ -50,8 +50,8 @@ async def test_as_many_at_once_as_its_concurrency(ground: Ground) -> None:
             await gate.next()
         assert (one.running, three.running) == (1, 3)
         assert gate.arrived.empty()
-        await one.stop(grace=0)
-        await three.stop(grace=0)
+        await one.stop(shutdown_timeout=0)
+        await three.stop(shutdown_timeout=0)
 
 
 async def test_a_handler_knows_its_job(ground: Ground) -> None:
@@ -105,7 +105,7 @@ async def test_the_last_failure_is_kept_with_its_error(ground: Ground) -> None:
     async def handler(attempt: Attempt[int, int]) -> int:
         raise Refused(7)
 
-    ground.handles(number, handler, retry=RetryPolicy(max_attempts=2, initial=0, jitter=0))
+    ground.handles(number, handler, retry=RetryPolicy(max_attempts=2, initial_delay=0, jitter=0))
     async with ground.worker():
         chain = await (await ground.client.start_chain(number, 1, result_ttl=60)).wait(WAIT)
     assert chain.error is not None
@@ -180,7 +180,7 @@ async def test_a_last_look_before_the_ending_is_written(ground: Ground) -> None:
             raise ValueError("no good")
         return attempt.input
 
-    retry = RetryPolicy(max_attempts=2, initial=0, jitter=0)
+    retry = RetryPolicy(max_attempts=2, initial_delay=0, jitter=0)
     ground.handles(number, handler, after_attempt=look, retry=retry)
     async with ground.worker():
         assert await ground.client.start_and_wait(number, 5, id="good") == 10
@@ -224,7 +224,7 @@ class Measured:
         self._provider = MeterProvider(metric_readers=[self._reader])
         self.adapter = OTelObservability(self._provider)
 
-    def counts(self) -> dict[tuple[str, ...], float]:
+    def count_jobs(self) -> dict[tuple[str, ...], float]:
         """By the metric and the values of its attributes: the sum of a counter, or how often a histogram recorded."""
         data = self._reader.get_metrics_data()
         assert data is not None
@@ -265,7 +265,7 @@ async def test_a_worker_is_measured(ground: Ground, measured: Measured) -> None:
         chains = await client.start_chains([NewChain(number, value) for value in (1, 2, -1)])
         await client.wait(chains, timeout=WAIT)
     # The worker has stopped: all has been told.
-    counts = measured.counts()
+    counts = measured.count_jobs()
     expected = {
         ("queuert.worker.started",): 1,
         ("queuert.worker.stopping",): 1,
@@ -318,7 +318,7 @@ async def test_a_stop_waits_for_what_runs(ground: Ground) -> None:
     worker = ground.worker()
     await worker.start()
     attempt = await gate.next()
-    stopping = asyncio.create_task(worker.stop(grace=WAIT))
+    stopping = asyncio.create_task(worker.stop(shutdown_timeout=WAIT))
     await ground.log.wait_for(WorkerStopping)
     assert attempt.worker_stopping
     gate.open()
@@ -347,7 +347,7 @@ async def test_what_does_not_end_in_time_is_given_back_at_once(ground: Ground) -
     worker = ground.worker(stuck_group, concurrency=2)
     await worker.start()
     await ground.log.wait_for(AttemptStarted, times=2)
-    await worker.stop(grace=0)
+    await worker.stop(shutdown_timeout=0)
     assert reasons == [AbortReason.WORKER_STOPPING] * 2
     assert len(ground.log.of(AttemptReleased)) == 2
     async with ground.worker(good_group):
@@ -398,7 +398,7 @@ async def test_workers_are_listed_while_they_live(ground: Ground) -> None:
         assert (listed.name, listed.id, listed.job_types, listed.concurrency) == ("mine", worker.name, ("number",), 4)
         assert attempt.worker == listed.id
         assert listed.id.startswith("mine")
-        await worker.stop(grace=0)
+        await worker.stop(shutdown_timeout=0)
     assert await ground.client.list_workers() == []
 
 

@@ -467,8 +467,8 @@ async def test_two_queues_with_places_of_their_own(ground: Ground) -> None:
     numbers, texts = ground.group(), ground.group()
     numbers.handles(number)(handler)
     texts.handles(text)(handler)
-    deliveries = ground.worker(numbers, concurrency=10, connections=2)
-    checks = ground.worker(texts, concurrency=3, connections=2)
+    deliveries = ground.worker(numbers, concurrency=10, max_connections=2)
+    checks = ground.worker(texts, concurrency=3, max_connections=2)
     await ground.client.start_chains([NewChain(number, value) for value in range(15)])
     await ground.client.start_chains([NewChain(text, "a") for _ in range(5)])
     async with deliveries, checks:
@@ -485,7 +485,7 @@ async def test_two_queues_with_places_of_their_own(ground: Ground) -> None:
 async def test_defaults_of_a_queue_and_exceptions_from_them(ground: Ground) -> None:
     """B29: retries and retention of the group, or of one type; delay, id, priority and TTL of one job."""
     kept = Retention(failed=Keep(age=60))
-    group = ground.group(retry=RetryPolicy(max_attempts=5, initial=5, jitter=0), retention=kept)
+    group = ground.group(retry=RetryPolicy(max_attempts=5, initial_delay=5, jitter=0), retention=kept)
     group.handles(number)(lambda attempt: attempt.input)
     group.handles(text, retry=RetryPolicy(max_attempts=1))(lambda attempt: attempt.input)
     assert (group["number"].retry.max_attempts, group["text"].retry.max_attempts) == (5, 1)

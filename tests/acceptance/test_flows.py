@@ -139,7 +139,7 @@ async def test_a_step_that_fails_ends_the_flow(flows: Ground) -> None:
         raise ValueError("not allowed")
 
     flows.handles(join, first)
-    flows.handles(audit, fails, retry=RetryPolicy(max_attempts=2, initial=0, jitter=0))
+    flows.handles(audit, fails, retry=RetryPolicy(max_attempts=2, initial_delay=0, jitter=0))
     flows.handles(finish, _ends)
     chain = await flows.client.start_chain(join, Order(user=7))
     async with flows.worker():
@@ -351,7 +351,7 @@ async def test_a_trace_context_follows_through_a_flow(flows: Ground) -> None:
 
     flows.handles(join, goes_on)
     flows.handles(parent, _fans_out(["a"]))
-    store = flows.state.async_store(connections=1)
+    store = flows.state.async_store(max_connections=1)
     await store.open()
     try:
         order = Order(user=7).model_dump_json()

@@ -84,7 +84,7 @@ async def test_a_queue_that_is_busy_does_not_hold_up_another(ground: Ground) -> 
         # Its result can be had a moment before its attempt is over.
         await until(lambda: worker.running == 2, "the two that wait are left")
         assert gate.arrived.empty()
-        await worker.stop(grace=0)
+        await worker.stop(shutdown_timeout=0)
 
 
 async def test_best_first(ground: Ground) -> None:
@@ -159,7 +159,7 @@ async def test_retries_are_of_the_type(ground: Ground) -> None:
 
     processors = ground.group(retry=RetryPolicy(max_attempts=1))
     processors.handles(number)(fails)
-    processors.handles(text, retry=RetryPolicy(max_attempts=3, initial=0, jitter=0))(fails)
+    processors.handles(text, retry=RetryPolicy(max_attempts=3, initial_delay=0, jitter=0))(fails)
     chains = [await ground.client.start_chain(number, 1), await ground.client.start_chain(text, "a")]
     async with ground.worker(processors):
         await ground.client.wait(chains, timeout=WAIT)

@@ -33,7 +33,7 @@ async def test_one_that_is_busy_finds_it_too(ground: Ground) -> None:
         await ground.client.start_chain(text, "a", id="lost")
         await ground.claimed_by_the_dead(text)
         await ground.log.wait_for(JobReaped, job_id="lost")
-        await busy.stop(grace=0)
+        await busy.stop(shutdown_timeout=0)
 
 
 async def test_a_lease_that_holds_is_let_be(ground: Ground) -> None:
@@ -90,12 +90,12 @@ async def test_a_late_ending_does_not_overwrite_another(ground: Ground) -> None:
 
 async def test_a_job_that_kills_its_workers_ends(ground: Ground) -> None:
     """P65, D10, G19: each death is a counted attempt, by a guard of its own."""
-    ground.handles(number, echo, lease=BRIEF, retry=RetryPolicy(max_crashes=2, initial=0, jitter=0))
+    ground.handles(number, echo, lease=BRIEF, retry=RetryPolicy(max_crashes=2, initial_delay=0, jitter=0))
     ground.handles(text, echo, lease=BRIEF)
     chain = await ground.client.start_chain(number, 1, id="poison")
     await ground.claimed_by_the_dead(number)
     reaps = ground.group()
-    reaps.handles(number, lease=BRIEF, retry=RetryPolicy(max_crashes=2, initial=3600, maximum=3600))(echo)
+    reaps.handles(number, lease=BRIEF, retry=RetryPolicy(max_crashes=2, initial_delay=3600, max_delay=3600))(echo)
     async with ground.worker(reaps):
         await ground.log.wait_for(JobReaped, job_id="poison")
     await ground.client.trigger_job("poison")
@@ -153,5 +153,5 @@ async def test_default_leases(ground: Ground) -> None:
             assert job.lease_expires_at is not None
             assert job.started_at is not None
             lasts[job.type] = round((job.lease_expires_at - job.started_at).total_seconds())
-        await worker.stop(grace=0)
+        await worker.stop(shutdown_timeout=0)
     assert lasts == {"number": 60, "text": 600}

@@ -154,7 +154,7 @@ async def test_an_attempt_that_will_be_tried_again_answers_nobody(ground: Ground
     async def handler(attempt: Attempt[int, int]) -> int:
         raise ValueError(f"attempt {next(numbers)}")
 
-    ground.handles(number, handler, retry=RetryPolicy(max_attempts=3, initial=0, jitter=0))
+    ground.handles(number, handler, retry=RetryPolicy(max_attempts=3, initial_delay=0, jitter=0))
     async with ground.worker():
         with pytest.raises(JobFailedError, match="ValueError: attempt 3") as caught:
             await ground.client.start_and_wait(number, 1)
@@ -372,7 +372,7 @@ async def test_every_ending_has_an_error_of_its_own(ground: Ground) -> None:
     async def handler(attempt: Attempt[int, int]) -> int:
         raise ValueError("seven")
 
-    ground.handles(number, handler, retry=RetryPolicy(max_attempts=2, initial=0, jitter=0))
+    ground.handles(number, handler, retry=RetryPolicy(max_attempts=2, initial_delay=0, jitter=0))
     client = ground.client
     cancelled = await client.start_chain(number, 1)
     await client.cancel_chain(cancelled, reason="not wanted")

@@ -25,7 +25,7 @@ ODD = -1
     ("settings", "odd"),
     [
         ({}, {}),
-        ({"retry": RetryPolicy(initial=0.05, jitter=0.0)}, {}),
+        ({"retry": RetryPolicy(initial_delay=0.05, jitter=0.0)}, {}),
         ({"limits": Limits(concurrency=1)}, {}),
         ({}, {"priority": -7}),
     ],
@@ -58,7 +58,7 @@ async def test_a_job_runs_though_there_are_always_better_ones(
     await ground.client.start_chains([NewChain(number, 1) for _ in range(BACKLOG)])
     async with ground.worker(concurrency=1) as worker:
         await done.wait()
-        await worker.stop(grace=WAIT)
+        await worker.stop(shutdown_timeout=WAIT)
     assert ran < PLENTY
 
 
@@ -81,7 +81,7 @@ async def test_types_of_one_worker_share_it(ground: Ground) -> None:
     await ground.client.start_chain(text, "late")
     async with ground.worker(concurrency=1) as worker:
         await done.wait()
-        await worker.stop(grace=WAIT)
+        await worker.stop(shutdown_timeout=WAIT)
     # What is claimed ahead runs in the order of its age: 2,000 at most.
     assert ran < 2_500
 
@@ -90,7 +90,7 @@ async def test_types_of_one_worker_share_it(ground: Ground) -> None:
 @pytest.mark.parametrize("limits", [{}, {"a": Limits(per_key=5)}], ids=["unlimited", "one is limited"])
 async def test_few_claims_come_to_each_type_and_rank(ground: Ground, limit: int, limits: dict[str, Limits]) -> None:
     """Counted: a type waits for as many claims as there are others, a worse rank for a round for each of its like."""
-    store = ground.state.async_store(connections=1)
+    store = ground.state.async_store(max_connections=1)
     await store.open()
     try:
         order = ClaimOrder({"a": 60.0, "b": 60.0, "c": 60.0}, limits, holder="me")

@@ -60,12 +60,12 @@ class FlakyState:
     def default_notify(self) -> Any:
         return self._real.default_notify()
 
-    def sync_store(self, *, connections: int = 4, answer_timeout: float | None = None) -> Store:
-        store = self._real.sync_store(connections=connections, answer_timeout=answer_timeout)
+    def sync_store(self, *, max_connections: int = 4, answer_timeout: float | None = None) -> Store:
+        store = self._real.sync_store(max_connections=max_connections, answer_timeout=answer_timeout)
         return cast("Store", _FlakyStore(store, self))
 
-    def async_store(self, *, connections: int = 4) -> AsyncStore:
-        return cast("AsyncStore", _FlakyAsyncStore(self._real.async_store(connections=connections), self))
+    def async_store(self, *, max_connections: int = 4) -> AsyncStore:
+        return cast("AsyncStore", _FlakyAsyncStore(self._real.async_store(max_connections=max_connections), self))
 
     def pass_by(self, operation: str, moment: str) -> None:
         """Fail here, or not."""

@@ -179,7 +179,7 @@ class World:
     async def close(self) -> None:
         """Stop all workers, close all clients."""
         for worker in self._workers:
-            await worker.stop(grace=0)
+            await worker.stop(shutdown_timeout=0)
         for client in self._clients:
             await client.aclose()
         await self.caller.close()
@@ -202,5 +202,5 @@ def failing_once(then: Callable[[Attempt[Any, Any]], Any]) -> Callable[[Attempt[
     return handler
 
 
-PATIENT = RetryPolicy(initial=600.0, maximum=600.0, jitter=0.0)
+PATIENT = RetryPolicy(initial_delay=600.0, max_delay=600.0, jitter=0.0)
 """A failed attempt is not tried again while the test lasts, unless it is triggered."""

@@ -162,7 +162,7 @@ async def test_a_request_that_is_sent_again(world: World) -> None:
 
 
 async def test_later_starts_do_not_move_the_first(world: World) -> None:
-    chain = await world.caller.start_chain(number, 1, deduplication=Deduplicate("k"), schedule=after(hours=1))
+    chain = await world.caller.start_chain(number, 1, deduplication=Deduplicate("k"), run_at=after(hours=1))
     await world.caller.start_chain(number, 2, deduplication=Deduplicate("k"), priority=5)
     job = await world.caller.get_job(chain.id)
     assert (job.status, job.priority, job.input) == (JobStatus.SCHEDULED, 0, 1)

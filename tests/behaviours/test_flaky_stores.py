@@ -21,7 +21,7 @@ from tests.behaviours.support import QUICK, WATCHED, World, echo, last, middle, 
 from tests.worker.support import Gate, until
 
 SHORT = LeasePolicy(seconds=1.0, renew_every=0.2)
-STUBBORN = RetryPolicy(initial=0.0, jitter=0.0, max_attempts=1000, max_crashes=1000)
+STUBBORN = RetryPolicy(initial_delay=0.0, jitter=0.0, max_attempts=1000, max_crashes=1000)
 
 
 @pytest.fixture(autouse=True)
@@ -229,7 +229,7 @@ async def test_the_answer_to_a_reap_is_lost(world: World) -> None:
     world.handles(number, by=handler, lease=WATCHED)
     state = FlakyState(world.state, reaped)
     left_behind = await world.caller.start_chain(number, 1)
-    dead = world.state.async_store(connections=1)
+    dead = world.state.async_store(max_connections=1)
     await dead.open()
     assert await dead.claim(ClaimRequest({"number": 3.0}, 1, "dead", new_token()))
     await dead.aclose()

@@ -127,7 +127,7 @@ async def test_jobs_in_pages_of_either_order(world: World) -> None:
 
 async def test_jobs_by_type_and_status(world: World) -> None:
     await went_through(world)
-    await world.caller.start_chain(number, 1, id="later", schedule=after(hours=1))
+    await world.caller.start_chain(number, 1, id="later", run_at=after(hours=1))
     await world.caller.start_chain(total, "x", id="blocked", blockers=["x"])
     listed: Callable[..., Awaitable[Any]] = world.caller.list_jobs
     assert ids(await listed(job_types=[middle, "last"])) == ["c3", "c2"]

@@ -39,7 +39,7 @@ async def test_a_chain_that_starts_later(world: World, kind: str) -> None:
     world.handles(number, by=echo)
     async with world.worker():
         # In one commit: the worker sees both or none.
-        chain, sooner = await world.caller.start_chains([NewChain(number, 7, schedule=soon(kind)), NewChain(number, 8)])
+        chain, sooner = await world.caller.start_chains([NewChain(number, 7, run_at=soon(kind)), NewChain(number, 8)])
         assert await world.caller.result(sooner) == 8
         assert await world.caller.result(chain) == 7
     await ran_when_due(world, chain.id)
@@ -51,7 +51,7 @@ async def test_a_chain_that_starts_later(world: World, kind: str) -> None:
 @either
 async def test_a_continuation_that_runs_later(world: World, kind: str) -> None:
     async def goes_on(attempt: Attempt[int, str]) -> Any:
-        return attempt.continue_with(last, 2, schedule=soon(kind))
+        return attempt.continue_with(last, 2, run_at=soon(kind))
 
     world.handles(middle, by=goes_on)
     world.handles(last, by=lambda attempt: str(attempt.input))
@@ -79,13 +79,13 @@ async def test_an_attempt_that_is_put_off(world: World) -> None:
 async def test_times_that_have_passed_mean_now(world: World) -> None:
     """First jobs and continuations; none jumps the queue by an old time."""
     early = await world.caller.start_chain(number, 1)
-    late = await world.caller.start_chain(number, 2, schedule=past)
+    late = await world.caller.start_chain(number, 2, run_at=past)
     jobs = [await world.caller.get_job(chain.id) for chain in (early, late)]
     assert [job.status for job in jobs] == [JobStatus.READY, JobStatus.READY]
     assert jobs[0].scheduled_at <= jobs[1].scheduled_at
 
     async def goes_on(attempt: Attempt[int, str]) -> Any:
-        return attempt.continue_with(last, 2, schedule=past)
+        return attempt.continue_with(last, 2, run_at=past)
 
     async def puts_off(attempt: Attempt[int, str]) -> Any:
         return str(attempt.input) if attempt.number == 2 else attempt.retry(after=0)
@@ -105,7 +105,7 @@ async def test_times_that_have_passed_mean_now(world: World) -> None:
 async def test_triggered_jobs_are_run_at_once(world: World) -> None:
     """In one call, in any order; the worker is woken by it."""
     world.handles(number, by=echo)
-    chains = await world.caller.start_chains([NewChain(number, one, schedule=after(hours=1)) for one in range(3)])
+    chains = await world.caller.start_chains([NewChain(number, one, run_at=after(hours=1)) for one in range(3)])
     async with world.worker():
         await world.caller.trigger_jobs([chain.id for chain in reversed(chains)])
         assert [await world.caller.result(chain) for chain in chains] == [0, 1, 2]
@@ -141,7 +141,7 @@ async def test_jobs_that_are_not_scheduled_are_not_triggered_nor_the_others_with
     done, running = await world.caller.start_chains([NewChain(number, 1, id="done"), NewChain(number, 2, id="running")])
     await world.caller.complete_chain(done, 1)
     await world.caller.start_chain(total, "x", id="blocked", blockers=[running])
-    await world.caller.start_chain(number, 3, id="later", schedule=after(hours=1))
+    await world.caller.start_chain(number, 3, id="later", run_at=after(hours=1))
     async with world.worker():
         await gate.next()
         for id in ("done", "blocked", "running"):
@@ -161,7 +161,7 @@ async def test_jobs_that_are_not_scheduled_are_not_triggered_nor_the_others_with
 
 
 async def test_a_trigger_in_a_transaction(world: World) -> None:
-    chain = await world.caller.start_chain(number, 1, schedule=after(hours=1))
+    chain = await world.caller.start_chain(number, 1, run_at=after(hours=1))
     async with world.caller.transaction() as connection:
         await world.caller.trigger_job(chain.id, connection=connection)
         assert (await world.caller.get_job(chain.id)).status is JobStatus.SCHEDULED

@@ -36,7 +36,7 @@ async def test_with_blockers(world: World) -> None:
 
 
 async def test_later(world: World) -> None:
-    chain = await world.caller.start_chain(number, 7, schedule=after(hours=1))
+    chain = await world.caller.start_chain(number, 7, run_at=after(hours=1))
     job = await world.caller.get_job(chain.id)
     assert job.status is JobStatus.SCHEDULED
     assert (job.scheduled_at - job.created_at).total_seconds() == pytest.approx(3600)
@@ -115,9 +115,9 @@ async def test_a_batch_of_everything(world: World) -> None:
         [
             NewChain(total, "waits", blockers=[blocker]),
             NewChain(number, 1),
-            NewChain(text, "later", schedule=after(minutes=1)),
+            NewChain(text, "later", run_at=after(minutes=1)),
             NewChain(total, "waits for nothing any more", blockers=[gone]),
-            NewChain(total, "later, and blocked", blockers=[gone, blocker], schedule=after(minutes=1)),
+            NewChain(total, "later, and blocked", blockers=[gone, blocker], run_at=after(minutes=1)),
             NewChain(total, "no blockers at all"),
         ]
     )

@@ -21,7 +21,7 @@ def block_for_ever() -> None:
 
 
 def _processors() -> Processors:
-    made = Processors(JobTypes(hang), lease=LeasePolicy(seconds=1.0), retry=RetryPolicy(initial=0.0, jitter=0.0))
+    made = Processors(JobTypes(hang), lease=LeasePolicy(seconds=1.0), retry=RetryPolicy(initial_delay=0.0, jitter=0.0))
 
     @made.handles(hang)
     async def handle(attempt: Attempt[int, int]) -> Outcome[int]:

@@ -141,9 +141,9 @@ def _give_up_renewing() -> AbstractContextManager[Any]:
 def _keeper_stops_first() -> AbstractContextManager[Any]:
     stop = WorkerRuntime.stop
 
-    async def hastily(self: WorkerRuntime, grace: float) -> None:
+    async def hastily(self: WorkerRuntime, shutdown_timeout: float) -> None:
         await asyncio.to_thread(self.keeper.stop)
-        await stop(self, grace)
+        await stop(self, shutdown_timeout)
 
     return mock.patch.object(WorkerRuntime, "stop", hastily)
 

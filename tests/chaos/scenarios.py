@@ -42,7 +42,7 @@ SHORT = LeasePolicy(seconds=1.0, renew_every=0.3)
 """For those that wait for its end."""
 LONG = LeasePolicy(seconds=20.0, renew_every=0.3)
 """For those that look at its renewals: a slow machine must not cost it."""
-AT_ONCE = RetryPolicy(initial=0.0, jitter=0.0)
+AT_ONCE = RetryPolicy(initial_delay=0.0, jitter=0.0)
 work = JobType("work", input=int, output=int)
 JOB_TYPES = JobTypes(work)
 
@@ -74,7 +74,7 @@ class Stage:
     @asynccontextmanager
     async def store(self, dsn: str | None = None) -> AsyncIterator[AsyncStore]:
         """An open store."""
-        store = self.state(dsn).async_store(connections=8)
+        store = self.state(dsn).async_store(max_connections=8)
         await store.open()
         try:
             yield store
@@ -389,7 +389,7 @@ async def a_lease_outlives_a_blip(stage: Stage) -> None:
 async def leases_are_kept_while_stopping(stage: Stage) -> None:
     """A worker that is asked to stop keeps the leases of what still runs."""
     async with stage.client() as client, stage.client() as looking:
-        worker = stage.worker(client, grace=30.0)
+        worker = stage.worker(client, shutdown_timeout=30.0)
         await worker.start()
         chain = await looking.start_chain(work, 1)
         await until(_begun(stage), "the handler runs")

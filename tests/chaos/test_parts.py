@@ -233,7 +233,7 @@ async def test_what_a_worker_holds_in_redis(tmp_path: Path) -> None:
     owned = OwnedRedis(tmp_path, durable=False)
     try:
         await asyncio.to_thread(owned.start)
-        store = RedisState(owned.url).async_store(connections=2)
+        store = RedisState(owned.url).async_store(max_connections=2)
         await store.open()
         ids = await start(store, job(), job())
         claimed = [await claim_one(store, holder=holder) for holder in ("chaos-7-x", "chaos-77-y")]

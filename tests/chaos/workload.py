@@ -11,7 +11,9 @@ double = JobType("double", input=int, output=int)
 def processors() -> Processors:
     """The user's own."""
     made = Processors(
-        JobTypes(double), lease=LeasePolicy(seconds=1.0), retry=RetryPolicy(max_crashes=100, initial=0.0, jitter=0.0)
+        JobTypes(double),
+        lease=LeasePolicy(seconds=1.0),
+        retry=RetryPolicy(max_crashes=100, initial_delay=0.0, jitter=0.0),
     )
 
     @made.handles(double)

@@ -32,7 +32,7 @@ def _with_one_unhandled() -> Processors:
 
 
 def _with_long_pauses() -> Processors:
-    made = Processors(JobTypes(double), retry=RetryPolicy(maximum=86_400.0))
+    made = Processors(JobTypes(double), retry=RetryPolicy(max_delay=86_400.0))
     made.handles(double)(lambda attempt: attempt.input)
     return made
 

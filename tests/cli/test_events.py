@@ -83,14 +83,14 @@ def test_levels_and_days(client: Client, run: Run) -> None:
     run("level", "off", "--type", "number")
     run("level", "terminal")
     run("keep", "3")
-    log = client.event_log()
+    log = client.get_event_log()
     assert (log.level, log.levels, log.keep_days) == ("terminal", {"number": "off"}, 3)
     told = document(run, "status")
     assert (told["level"], told["levels"], told["keep_days"]) == ("terminal", {"number": "off"}, 3)
     assert told["partitions"][-1]["name"] == "job_event_default"
     assert "job_event_default" in run("status")
     run("level", "default", "--type", "number")
-    assert client.event_log().levels == {}
+    assert client.get_event_log().levels == {}
     assert "name them" in run("level", "default", code=2)
     assert "days is 0" in run("keep", "0", code=2)
 

@@ -259,7 +259,7 @@ def test_delete(run: Run, client: Client) -> None:
 
 
 def test_trigger(run: Run, client: Client) -> None:
-    later = client.start_chain(number, 1, schedule=after(hours=1)).id
+    later = client.start_chain(number, 1, run_at=after(hours=1)).id
     assert run("jobs", "trigger", later) == "triggered 1\n"
     assert client.get_job(later).status is JobStatus.READY
     client.cancel_chain(later)
@@ -269,7 +269,7 @@ def test_trigger(run: Run, client: Client) -> None:
 
 def test_counts(run: Run, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("counts") == "none\n"
-    client.start_chains([*(NewChain(number, at) for at in range(3)), NewChain(step, "x", schedule=after(hours=1))])
+    client.start_chains([*(NewChain(number, at) for at in range(3)), NewChain(step, "x", run_at=after(hours=1))])
     lines = [line.split() for line in run("counts").splitlines()]
     assert lines[0] == ["type", "status", "count", "oldest_seconds"]
     assert [line[:3] for line in lines[1:]] == [["number", "ready", "3"], ["step", "scheduled", "1"]]

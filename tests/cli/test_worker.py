@@ -50,7 +50,17 @@ def worker_process(dsn: str, *arguments: str) -> Iterator[subprocess.Popen[str]]
 @pytest.mark.timeout(240)
 def test_it_runs_jobs_keeps_its_health_file_and_stops_when_asked(dsn: str, application: str, tmp_path: Path) -> None:
     health = tmp_path / "health.json"
-    arguments = ["--name", "worker-1", "--concurrency", "2", "--grace", "5", "--health-file", str(health), "--log-json"]
+    arguments = [
+        "--name",
+        "worker-1",
+        "--concurrency",
+        "2",
+        "--shutdown-timeout",
+        "5",
+        "--health-file",
+        str(health),
+        "--log-json",
+    ]
     with (
         worker_process(dsn, f"{application}:both", *arguments) as process,
         Client(PostgresState(dsn), JOB_TYPES) as client,

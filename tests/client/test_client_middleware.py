@@ -82,7 +82,7 @@ def test_everything_can_be_changed(make: MakeClient) -> None:
         [chain] = chains
         yield [
             chain.replace(
-                job_type=other, id="chosen", priority=7, schedule=after(hours=1), blockers=[blocker], limit_key="tenant"
+                job_type=other, id="chosen", priority=7, run_at=after(hours=1), blockers=[blocker], limit_key="tenant"
             )
         ]
 

@@ -68,7 +68,7 @@ def test_a_connection_string_of_libpq_will_do(dsn: str) -> None:
 
 def test_the_arguments_of_the_class(dsn: str) -> None:
     log, notify = EventLog(), InProcessNotify()
-    with Client.from_url(dsn, JOB_TYPES, notify=notify, observability=log, connections=2) as client:
+    with Client.from_url(dsn, JOB_TYPES, notify=notify, observability=log, max_connections=2) as client:
         assert client.notify is notify
         assert client.job_types is JOB_TYPES
         client.start_chain(work, 1)

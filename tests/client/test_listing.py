@@ -158,7 +158,7 @@ def test_dead_letters_are_retried_page_by_page(client: Client, dsn: str) -> None
         if cursor is None:
             break
     assert seen == 7
-    assert [(one.status, one.count) for one in client.counts()] == [(JobStatus.READY, 7)]
+    assert [(one.status, one.count) for one in client.count_jobs()] == [(JobStatus.READY, 7)]
 
 
 # --- jobs -------------------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_dead_letters_are_retried_page_by_page(client: Client, dsn: str) -> None
 
 def test_jobs_of_all_kinds(client: Client) -> None:
     chain = client.start_chain(order, "tea")
-    step = client.continue_chain(chain, pair, "x", schedule=after(hours=1))
+    step = client.continue_chain(chain, pair, "x", run_at=after(hours=1))
     assert [(one.id, one.chain_index) for one in client.list_jobs()] == [(step, 1), (chain.id, 0)]
     assert [one.id for one in client.list_jobs(job_types=[pair])] == [step]
     assert [one.id for one in client.list_jobs(statuses=["scheduled", JobStatus.READY])] == [step]
@@ -217,12 +217,12 @@ def test_an_output_that_no_model_can_read(client: Client, stranger: Client, dsn:
 
 
 def test_counts(client: Client, stranger: Client) -> None:
-    client.start_chains([*(NewChain(number, at) for at in range(3)), NewChain(word, "x", schedule=after(hours=1))])
+    client.start_chains([*(NewChain(number, at) for at in range(3)), NewChain(word, "x", run_at=after(hours=1))])
     for asker in (client, stranger):
-        found = {(one.type, one.status): one.count for one in asker.counts()}
+        found = {(one.type, one.status): one.count for one in asker.count_jobs()}
         assert found == {("number", JobStatus.READY): 3, ("word", JobStatus.SCHEDULED): 1}
-    assert [one.type for one in client.counts([word, "removed long ago"])] == ["word"]
-    assert client.counts([]) == []
+    assert [one.type for one in client.count_jobs([word, "removed long ago"])] == ["word"]
+    assert client.count_jobs([]) == []
 
 
 def test_large_numbers_are_put_together() -> None:
@@ -344,7 +344,7 @@ def test_times_without_a_zone_and_other_mistakes(client: Client) -> None:
         with pytest.raises(InvalidIdentifierError):
             client.list_jobs(job_types=types)  # type: ignore[arg-type]
         with pytest.raises(InvalidIdentifierError):
-            client.counts(types)  # type: ignore[arg-type]
+            client.count_jobs(types)  # type: ignore[arg-type]
     for id in ("", "\0"):
         for call in (client.list_chain_jobs, client.list_dependents, client.get_blockers):
             with pytest.raises(InvalidIdentifierError):
@@ -363,7 +363,7 @@ async def test_all_of_it_asynchronously(async_client: AsyncClient) -> None:
     assert [one.id for one in await async_client.list_chain_jobs(chain)] == [chain.id, step]
     assert [one.id for one in await async_client.list_dependents(chain)] == [waiting.id]
     assert [one.chain_id for one in await async_client.get_blockers(waiting.id)] == [chain.id]
-    assert sum(one.count for one in await async_client.counts()) == 3
+    assert sum(one.count for one in await async_client.count_jobs()) == 3
     [listed] = await async_client.list_chains(job_types=[order])
     await async_client.complete_chain(listed, (3, 4))
     assert await listed.result(timeout=5) == (3, 4)

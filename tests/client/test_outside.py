@@ -83,7 +83,7 @@ def test_an_approval_leads_a_chain_to_its_end(client: Client, log: EventLog) -> 
     chain = client.start_chain(order, "tea", priority=3)
     step = client.continue_chain(chain, approve, "tea?", expecting=order)
     assert (client.get_job(step).chain_id, client.get_job(step).priority) == (chain.id, 3)
-    last = client.continue_chain(chain.id, publish, "tea!", id="last", priority=5, schedule=after(hours=1))
+    last = client.continue_chain(chain.id, publish, "tea!", id="last", priority=5, run_at=after(hours=1))
     assert (last, client.get_job("last").priority, status_of(client, "last")) == ("last", 5, JobStatus.SCHEDULED)
     client.complete_chain(chain, 7, expecting=publish)
     assert chain.result(timeout=WAIT) == 7
@@ -95,7 +95,7 @@ def test_an_approval_leads_a_chain_to_its_end(client: Client, log: EventLog) -> 
 def test_completing_at_once(client: Client) -> None:
     """An early end of a job that has not begun: by its handle or id, scheduled and blocked ones too."""
     first = client.start_chain(publish, "x")
-    later = client.start_chain(publish, "x", schedule=after(hours=1))
+    later = client.start_chain(publish, "x", run_at=after(hours=1))
     blocked = client.start_chain(publish, "x", blockers=[first])
     for value, chain in enumerate((blocked, later, first)):
         client.complete_chain(chain.id, value)
@@ -220,7 +220,7 @@ def test_retrying(client: Client, log: EventLog) -> None:
 
 
 def test_triggering(client: Client, log: EventLog) -> None:
-    chain, running = (client.start_chain(publish, "x", schedule=after(hours=1)) for _ in range(2))
+    chain, running = (client.start_chain(publish, "x", run_at=after(hours=1)) for _ in range(2))
     client.cancel_chain(running)
     with pytest.raises(JobNotTriggerableError, match="cancelled"):
         client.trigger_jobs([chain.id, running.id])
@@ -253,7 +253,7 @@ def test_in_the_callers_transaction(client: Client, dsn: str, log: EventLog) -> 
     """Each joins the caller's transaction: gone with a rollback, there with a commit."""
 
     def operations() -> list[tuple[Callable[[Any], Any], str]]:
-        ids = [client.start_chain(approve, "x", schedule=after(hours=1)).id for _ in range(6)]
+        ids = [client.start_chain(approve, "x", run_at=after(hours=1)).id for _ in range(6)]
         client.cancel_chain(ids[3])
         return [
             (lambda connection: client.complete_chain(ids[0], 1, connection=connection), ids[0]),
@@ -279,7 +279,7 @@ def test_in_the_callers_transaction(client: Client, dsn: str, log: EventLog) -> 
 
 
 async def test_both_colours(async_client: AsyncClient) -> None:
-    chain = await async_client.start_chain(order, "tea", schedule=after(hours=1))
+    chain = await async_client.start_chain(order, "tea", run_at=after(hours=1))
     await async_client.trigger_job(chain.id)
     await async_client.continue_chain(chain, approve, "tea?")
     await async_client.complete_chain(chain, 3, expecting=approve)

@@ -206,7 +206,7 @@ async def test_retry_and_trigger_wake_a_worker(stage: Stage, monkeypatch: pytest
     monkeypatch.setattr("queuert.worker.claimer.POLL_WITH_NOTIFY", 3600.0)
     stage.handles(number, echo)
     later, cancelled = await stage.client.start_chains(
-        [NewChain(number, value, schedule=after(hours=1)) for value in range(2)]
+        [NewChain(number, value, run_at=after(hours=1)) for value in range(2)]
     )
     await stage.client.cancel_chain(cancelled)
     async with stage.worker():
@@ -216,6 +216,6 @@ async def test_retry_and_trigger_wake_a_worker(stage: Stage, monkeypatch: pytest
         await stage.client.retry_chain(cancelled)
         assert await cancelled.result(WAIT) == 1
         async with await psycopg.AsyncConnection.connect(stage.dsn) as connection:
-            last = await stage.client.start_chain(number, 7, schedule=after(hours=1))
+            last = await stage.client.start_chain(number, 7, run_at=after(hours=1))
             await stage.client.trigger_job(last.id, connection=connection)
         assert await last.result(WAIT) == 7

@@ -34,7 +34,7 @@ def client(dsn: str, log: EventLog) -> Iterator[Client]:
     ("options", "error", "message"),
     [
         ({"attach": True}, ConfigurationError, "needs an id to attach to"),
-        ({"schedule": 5}, ConfigurationError, "use after"),
+        ({"run_at": 5}, ConfigurationError, "use after"),
         ({"deduplication": "key"}, ConfigurationError, "use Deduplicate"),
         ({"limit_key": "a\0"}, InvalidIdentifierError, "limit key"),
         ({"limit_key": "a" * 513}, InvalidIdentifierError, "limit key"),
@@ -65,7 +65,7 @@ def test_a_copy_keeps_what_is_not_changed() -> None:
         work,
         "a",
         id="i",
-        schedule=after(minutes=1),
+        run_at=after(minutes=1),
         priority=2,
         blockers=blockers,
         deduplication=Deduplicate("k"),

@@ -39,7 +39,7 @@ from tests.codecs import secret
 from tests.codecs.secret import NEW_KEY, OLD_KEY, WORD, Patient, examine, gather, heal, job_types, whisper
 
 WAIT = 20.0
-AT_ONCE = RetryPolicy(initial=0.0, jitter=0.0, max_attempts=3)
+AT_ONCE = RetryPolicy(initial_delay=0.0, jitter=0.0, max_attempts=3)
 SCAN = bytes(range(256)) * 3
 
 

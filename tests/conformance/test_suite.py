@@ -199,7 +199,7 @@ MUTANTS = [
         "attributes-with_the_other_filters",
     ),
     ("delete", "attributes::text", "NULL", "attributes-go_with_the_chain"),
-    ("retire", "attributes::text", "NULL", "attributes-go_with_expired_chains"),
+    ("prune", "attributes::text", "NULL", "attributes-go_with_expired_chains"),
     ("record_heartbeat", "seen_at = excluded.seen_at,", "", "workers-beats_replace_what_was_told"),
     ("record_heartbeat", "state = excluded.state,", "", "workers-beats_replace_what_was_told"),
     ("record_heartbeat", "expires_at = excluded.expires_at", "id = excluded.id", "workers-one_whose_time_is_over"),
@@ -250,10 +250,10 @@ MUTANTS = [
         "retention-pages_make_the_whole",
     ),
     ("lock_prunable", "SKIP LOCKED", "NOWAIT", "retention_races-many_at_once"),
-    ("retire", "IN ('blocked', 'scheduled', 'ready', 'running')", "= ''", "retention-blockers_of_open_jobs_stay"),
-    ("retire", "'scheduled', ", "", "retention-blockers_of_open_jobs_stay"),
-    ("retire", "WHERE blocker_chain_id = doomed.id", "WHERE false", "retention-jobs_that_ended_let_go"),
-    ("retire", "job.chain_id = doomed.id AND", "false AND", "retention-expired_chains_go"),
+    ("prune", "IN ('blocked', 'scheduled', 'ready', 'running')", "= ''", "retention-blockers_of_open_jobs_stay"),
+    ("prune", "'scheduled', ", "", "retention-blockers_of_open_jobs_stay"),
+    ("prune", "WHERE blocker_chain_id = doomed.id", "WHERE false", "retention-jobs_that_ended_let_go"),
+    ("prune", "job.chain_id = doomed.id AND", "false AND", "retention-expired_chains_go"),
 ]
 
 

@@ -33,7 +33,7 @@ def today(scene: Scene) -> date:
 
 
 def days(scene: Scene) -> list[date]:
-    return [one.day for one in scene.store.event_log().partitions if one.day is not None]
+    return [one.day for one in scene.store.get_event_log().partitions if one.day is not None]
 
 
 def drop(scene: Scene, *gone: date) -> None:
@@ -54,7 +54,7 @@ def events(scene: Scene, table: str = "job_event") -> int:
 
 
 def test_the_migration_makes_some(scene: Scene) -> None:
-    log = scene.store.event_log()
+    log = scene.store.get_event_log()
     migrated: date = scene.value("SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date")
     assert days(scene)[1:3] == [migrated + DAY, migrated + 2 * DAY]
     assert log.partitions[-1].day is None

@@ -103,13 +103,13 @@ def test_others_hear_of_it(scene: Scene) -> None:
 
 
 def test_what_is_set_can_be_read(scene: Scene) -> None:
-    log = scene.store.event_log()
+    log = scene.store.get_event_log()
     assert (log.level, log.levels, log.keep_days) == (EventLevel.ALL, {}, 14)
     scene.store.set_event_level(EventLevel.TERMINAL)
     scene.store.set_event_level(EventLevel.OFF, ["b", "a"])
     scene.store.set_event_level(EventLevel.ALL, ["b"])
     scene.store.set_event_retention(3)
-    log = scene.store.event_log()
+    log = scene.store.get_event_log()
     assert (log.level, log.keep_days) == (EventLevel.TERMINAL, 3)
     assert list(log.levels.items()) == [("a", EventLevel.OFF), ("b", EventLevel.ALL)]
 

@@ -56,7 +56,7 @@ def test_a_moved_database_is_told_of_and_its_log_is_not_read(there: Moved, capsy
             there.store.list_events(EventFilter(), PageRequest(oldest_first=oldest_first))
     log = EventLog()
     with Client(PostgresState(there.dsn), JOB_TYPES, observability=log) as client:
-        client.counts()
+        client.count_jobs()
     [risk] = [event for event in log.events if isinstance(event, StoreWarningRaised)]
     assert "queuert migrate adopt" in risk.advice
     assert main(["migrate", "status", "--url", there.dsn]) == 1

@@ -168,10 +168,10 @@ def test_by_a_client(dsn: str) -> None:
         client.set_event_level("off", job_types=[number])
         client.set_event_level(EventLevel.TERMINAL)
         client.set_event_retention(3)
-        log = client.event_log()
+        log = client.get_event_log()
         assert (log.level, log.levels, log.keep_days) == ("terminal", {"number": "off"}, 3)
         client.set_event_level(None, job_types=["number"])
-        assert client.event_log().levels == {}
+        assert client.get_event_log().levels == {}
         assert client.maintain_event_log().deleted == 0
 
 
@@ -183,7 +183,7 @@ async def test_by_an_asynchronous_client(dsn: str) -> None:
         await client.set_event_level("off")
         await client.start_chain(number, 1)
         assert len(await client.list_events()) == 1
-        assert (await client.event_log()).level is EventLevel.OFF
+        assert (await client.get_event_log()).level is EventLevel.OFF
         await client.set_event_retention(1)
         assert (await client.maintain_event_log()).dropped == ()
 
@@ -212,7 +212,7 @@ async def test_stores_without_a_log_say_so(without: StateAdapter) -> None:
     with Client(without, JOB_TYPES) as client:
         for call in (
             client.list_events,
-            client.event_log,
+            client.get_event_log,
             client.maintain_event_log,
             lambda: client.set_event_retention(1),
             lambda: client.set_event_level("off"),
@@ -224,7 +224,7 @@ async def test_stores_without_a_log_say_so(without: StateAdapter) -> None:
         with pytest.raises(CapabilityMissingError):
             await client_async.list_events()
         with pytest.raises(CapabilityMissingError):
-            await client_async.event_log()
+            await client_async.get_event_log()
 
 
 def test_postgres_has_the_capability(dsn: str) -> None:

@@ -29,7 +29,7 @@ from tests.events.support import Scene
 
 LATER = RunAt(delay=3600.0)
 ERROR = JobError("handler", "no", "ValueError", "File x")
-AT_ONCE = RetryPolicy(initial=0.0, jitter=0.0)
+AT_ONCE = RetryPolicy(initial_delay=0.0, jitter=0.0)
 
 
 # --- starts -----------------------------------------------------------------------------------------------------------
@@ -39,7 +39,7 @@ def test_started_chains(scene: Scene) -> None:
     """However they are started: alike, each its own way, with attributes, or found to be missing."""
     scene.start("a", "b")
     assert scene.new() == [("a", "created", "ready", 0, None), ("b", "created", "ready", 0, None)]
-    scene.store.start_jobs([NewJob("c", "work", "1", schedule=LATER), NewJob("d", "other", "1")])
+    scene.store.start_jobs([NewJob("c", "work", "1", run_at=LATER), NewJob("d", "other", "1")])
     assert scene.new() == [("c", "created", "scheduled", 0, None), ("d", "created", "ready", 0, None)]
     scene.store.start_jobs([NewJob("e", "work", "1", attributes={"user": "17"})])
     assert scene.new() == [("e", "created", "ready", 0, None)]
@@ -67,7 +67,7 @@ def test_started_chains_that_wait(scene: Scene) -> None:
 def test_several_blockers(scene: Scene) -> None:
     """Only the last of them lets the job go."""
     scene.start("a", "b")
-    scene.start("c", blockers=("a", "b"), schedule=LATER)
+    scene.start("c", blockers=("a", "b"), run_at=LATER)
     scene.new()
     scene.store.cancel_chains(["a"], reason="no")
     assert scene.new() == [("a", "cancelled", "cancelled", 0, None)]
@@ -77,7 +77,7 @@ def test_several_blockers(scene: Scene) -> None:
 
 def test_ticks(scene: Scene) -> None:
     scene.store.put_schedules([ScheduleRecord("s", "work", "1", None, 3600.0, "UTC", MissedRuns.ONCE)])
-    tick = scene.value("SELECT next_at FROM queuert.schedule")
+    tick = scene.value("SELECT next_at FROM queuert.run_at")
     id = tick_id("s", tick)
     assert scene.store.fire_schedule("s", tick, None, [NewJob(id, "work", "1")])
     assert scene.new() == [(id, "created", "ready", 0, None)]
@@ -144,7 +144,7 @@ def test_going_on(scene: Scene) -> None:
     scene.start("a")
     [lease] = scene.claim()
     scene.new()
-    scene.store.finish([Finish(lease, FinishKind.CONTINUE, continuation=NewJob("b", "next", "1", schedule=LATER))])
+    scene.store.finish([Finish(lease, FinishKind.CONTINUE, continuation=NewJob("b", "next", "1", run_at=LATER))])
     assert scene.new() == [("a", "continued", "continued", 1, "me"), ("b", "created", "scheduled", 0, None)]
     place = scene.sql.execute(
         "SELECT chain_id, chain_index, type, chain_type FROM queuert.event WHERE job_id = 'b'"
@@ -190,7 +190,7 @@ def test_claims_under_limits(scene: Scene) -> None:
 
 @pytest.mark.parametrize("later", [False, True])
 def test_expired_leases(scene: Scene, later: bool) -> None:
-    policy = RetryPolicy(initial=60.0) if later else AT_ONCE
+    policy = RetryPolicy(initial_delay=60.0) if later else AT_ONCE
     scene.start("a")
     scene.claim()
     scene.expire("a")
@@ -269,7 +269,7 @@ def test_retried_by_hand(scene: Scene) -> None:
 
 
 def test_triggered(scene: Scene) -> None:
-    scene.start("a", schedule=LATER)
+    scene.start("a", run_at=LATER)
     scene.start("b")
     scene.new()
     scene.store.trigger_jobs(["a", "b"])
@@ -281,7 +281,7 @@ def test_stranded(scene: Scene) -> None:
     scene.start("b", blockers=("a",))
     scene.sql.execute("UPDATE queuert.job_blocker SET closed = true")
     scene.new()
-    assert len(scene.store.sweep().released) == 1
+    assert len(scene.store.release_stranded().released) == 1
     assert scene.new() == [("b", "unblocked", "ready", 0, None)]
 
 

@@ -34,10 +34,10 @@ KEPT = LeasePolicy(seconds=4.0, renew_every=0.7)
 LASTING = LeasePolicy(seconds=60.0, renew_every=0.3)
 """For workers that keep it, however slow the machine is. It is renewed as often as a short one."""
 
-AT_ONCE = RetryPolicy(max_attempts=1000, initial=0.0, jitter=0.0, max_crashes=1000)
+AT_ONCE = RetryPolicy(max_attempts=1000, initial_delay=0.0, jitter=0.0, max_crashes=1000)
 """And as often as it takes: whatever the faults cost, no good job fails of their number."""
 
-TWICE = RetryPolicy(max_attempts=2, initial=0.0, jitter=0.0)
+TWICE = RetryPolicy(max_attempts=2, initial_delay=0.0, jitter=0.0)
 
 EFFECT = sql.SQL("insert into effect (job_id, attempt) values (%s, %s)")
 _STEP = sql.SQL("insert into step (job_id, attempt, name, detail) values (%s, %s, %s, %s)")

@@ -153,12 +153,14 @@ class Ground:
         state: PostgresState | None = None,
         log: EventLog | None = None,
         lease: LeasePolicy = LASTING,
-        grace: float = 2.0,
+        shutdown_timeout: float = 2.0,
         **settings: Any,
     ) -> InProcessWorker:
         """A worker in this process, not started; the ground stops it at the end."""
         client = AsyncClient(state or PostgresState(self.dsn), JOB_TYPES, observability=log or self.log)
-        worker = InProcessWorker(client, processors_for(self.dsn, lease=lease), name=name, grace=grace, **settings)
+        worker = InProcessWorker(
+            client, processors_for(self.dsn, lease=lease), name=name, shutdown_timeout=shutdown_timeout, **settings
+        )
         self._clients.append(client)
         self._workers.append(worker)
         return worker
@@ -182,7 +184,7 @@ class Ground:
         for process in self._processes:
             process.close()
         for worker in self._workers:
-            await worker.stop(grace=0)
+            await worker.stop(shutdown_timeout=0)
         for client in self._clients:
             await client.aclose()
         self.witness.close()

@@ -171,15 +171,15 @@ CASES = {
     "trigger": Case(
         lambda store, _: store.trigger_jobs(["a"]),
         lambda store: store.trigger_jobs(["a"]),
-        prepare=lambda store: store.start_jobs([job("a", schedule=after(hours=1))]),
+        prepare=lambda store: store.start_jobs([job("a", run_at=after(hours=1))]),
     ),
     "delete": Case(
         lambda store, _: store.delete_chains(["a"]),
         lambda store: store.delete_chains(["a"]),
         prepare=_chains("a"),
     ),
-    "retire": Case(
-        lambda store, _: store.retire(PruneRequest()),
+    "prune": Case(
+        lambda store, _: store.prune(PruneRequest()),
         lambda store: store.delete_chains(["a"]),
         prepare=_expired,
     ),

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.fault
 GREAT = 800_000
 """Bytes of an input, and of an output: they do not fit into room that is left inside of files."""
 MOST = 60
-SOON = RetryPolicy(initial=0.2, maximum=0.5, max_attempts=1000)
+SOON = RetryPolicy(initial_delay=0.2, max_delay=0.5, max_attempts=1000)
 
 completing = JobType("quick", input=str, output=str)
 returning = JobType("returning", input=str, output=str)
@@ -102,7 +102,7 @@ class Scene:
 async def scene(disk: SmallDisk) -> AsyncIterator[Scene]:
     scene = Scene(disk.server.dsn())
     yield scene
-    await scene.worker.stop(grace=0)
+    await scene.worker.stop(shutdown_timeout=0)
     await scene.client.aclose()
 
 

@@ -114,7 +114,7 @@ async def test_a_claim_before_a_stop(ground: Ground, proxy: FaultProxy) -> None:
     """Jobs of a lost claim are given back by a worker that stops as well."""
     chain = await ground.client.start_chain(patient, Plan())
     proxy.lose_answer(CLAIM)
-    async with ground.worker(state=through(proxy, ground), grace=WAIT):
+    async with ground.worker(state=through(proxy, ground), shutdown_timeout=WAIT):
         await until(proxy.fired.is_set, "the answer is lost")
     assert ground.witness.job(chain.id) in {("ready", 0, 0, 0), ("completed", 1, 0, 0)}
 

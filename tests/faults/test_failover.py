@@ -98,7 +98,7 @@ class Side:
 
     async def close(self) -> None:
         self.may_go.set()
-        await self.worker.stop(grace=0)
+        await self.worker.stop(shutdown_timeout=0)
         await self.client.aclose()
 
 

@@ -45,7 +45,7 @@ def running(ground: Ground) -> int:
 async def test_a_claim_that_was_under_way(ground: Ground, proxy: FaultProxy, arrives: bool) -> None:
     """The claim waits for a lock; the release of what it takes in the end meets a connection that breaks."""
     chain = await ground.client.start_chain(patient, Plan())
-    worker = ground.worker(state=through(proxy, ground), lease=LONG, grace=WAIT)
+    worker = ground.worker(state=through(proxy, ground), lease=LONG, shutdown_timeout=WAIT)
     with psycopg.connect(ground.dsn) as stranger:
         stranger.execute("lock table queuert.job in exclusive mode")
         await worker.start()
@@ -70,7 +70,7 @@ async def test_what_was_claimed_ahead(
     # What waits goes back by the stop alone, and not before it on a slow machine.
     monkeypatch.setattr("queuert.worker.prefetch.STALE_SECONDS", 3600.0)
     await ground.client.start_chains([NewChain(patient, Plan(before=[1])) for _ in range(6)])
-    worker = ground.worker(state=through(proxy, ground), lease=LONG, grace=WAIT)
+    worker = ground.worker(state=through(proxy, ground), lease=LONG, shutdown_timeout=WAIT)
     await worker.start()
     # One has begun, so the worker has the answer to its claim: of one that is under way a stop gives all back.
     await until(lambda: ground.witness.one("select count(*) from step"), "the first one has begun")

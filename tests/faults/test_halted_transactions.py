@@ -95,7 +95,7 @@ async def test_types_without_limits_are_claimed_beside_one_who_holds_the_limits(
 
 def test_a_statement_is_ended_whose_client_has_given_up(dsn: str, one: Callable[[Any], Any]) -> None:
     """Each try to write beside a stranger's lock would leave one more session that waits."""
-    impatient = PostgresState(dsn, answer_timeout=0.3).sync_store(connections=1)
+    impatient = PostgresState(dsn, answer_timeout=0.3).sync_store(max_connections=1)
     impatient.open()
     try:
         with psycopg.connect(dsn) as stranger:

@@ -44,7 +44,7 @@ IN_COMPLETE = Plan(completes=True, inside=[1], busy=True)
 
 async def test_all_connections_are_held_by_handlers(ground: Ground) -> None:
     """Claims and endings wait; leases are renewed on a connection of their own; nothing deadlocks."""
-    async with ground.worker(concurrency=4, connections=2, lease=KEPT):
+    async with ground.worker(concurrency=4, max_connections=2, lease=KEPT):
         others = await ground.client.start_chains([NewChain(patient, Plan(before=[1])) for _ in range(2)])
         for chain in others:
             await ground.step(chain.id, "began")
@@ -63,7 +63,7 @@ async def test_all_connections_are_held_by_handlers(ground: Ground) -> None:
 async def test_more_handlers_than_connections(ground: Ground) -> None:
     """They wait for each other's connections, under leases that are kept."""
     chains = await ground.client.start_chains([NewChain(patient, IN_COMPLETE) for _ in range(6)])
-    async with ground.worker(concurrency=6, connections=2, lease=KEPT):
+    async with ground.worker(concurrency=6, max_connections=2, lease=KEPT):
         for chain in chains:
             await ground.step(chain.id, "began")
         await ground.outlast_leases()

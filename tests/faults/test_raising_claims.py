@@ -216,7 +216,7 @@ def returns_of(store: Refusing, *names: str) -> ReleaseQueue:
 
 
 async def test_one_lease_that_is_refused_does_not_keep_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("queuert.worker.releases._BACKOFF", Backoff(initial=0.0, maximum=0.0))
+    monkeypatch.setattr("queuert.worker.releases._BACKOFF", Backoff(initial_delay=0.0, max_delay=0.0))
     store = Refusing()
     returns = returns_of(store, "a", "bad", "b", "c", "d")
     while len(store.released) < 4:

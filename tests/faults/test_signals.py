@@ -57,7 +57,7 @@ async def test_within_the_grace(ground: Ground, job_type: JobType[Plan, int], co
     """What runs may end; what waits is not begun any more."""
     plan = Plan(completes=True, inside=[1]) if completes else Plan(before=[1])
     chain = await ground.client.start_chain(job_type, plan)
-    process = ground.spawn(grace=WAIT, lease=LASTING)
+    process = ground.spawn(shutdown_timeout=WAIT, lease=LASTING)
     await ground.step(chain.id, "inside" if completes else "began")
     process.send(signal.SIGTERM)
     await process.log.wait_for(WorkerStopping, running=1)
@@ -74,7 +74,7 @@ async def test_within_the_grace(ground: Ground, job_type: JobType[Plan, int], co
 async def test_a_coroutine_that_would_go_on(ground: Ground, inside: bool, how: str) -> None:
     plan = Plan(completes=True, inside=[1]) if inside else Plan(before=[1])
     chain = await ground.client.start_chain(patient, plan)
-    process = ground.spawn(grace=0.1 if how == "beyond the grace" else 60, lease=LASTING)
+    process = ground.spawn(shutdown_timeout=0.1 if how == "beyond the grace" else 60, lease=LASTING)
     await ground.step(chain.id, "inside" if inside else "began")
     process.send(signal.SIGTERM)
     if how == "asked twice":
@@ -92,7 +92,7 @@ async def test_a_coroutine_that_would_go_on(ground: Ground, inside: bool, how: s
 async def test_a_coroutine_that_does_not_listen(ground: Ground) -> None:
     """It swallows its cancellations: its job is given back over its head, and the process ends all the same."""
     chain = await ground.client.start_chain(patient, Plan(before=[1], deaf=True))
-    process = ground.spawn(grace=0, lease=LASTING)
+    process = ground.spawn(shutdown_timeout=0, lease=LASTING)
     await ground.step(chain.id, "began")
     process.send(signal.SIGTERM)
     assert await process.ended() == ExitCode.ABANDONED
@@ -102,7 +102,7 @@ async def test_a_coroutine_that_does_not_listen(ground: Ground) -> None:
 
 async def test_a_thread_that_does_not_listen(ground: Ground) -> None:
     chain = await ground.client.start_chain(threaded, Plan(before=[1], stubborn=True))
-    process = ground.spawn(grace=0, lease=LASTING)
+    process = ground.spawn(shutdown_timeout=0, lease=LASTING)
     await ground.step(chain.id, "began")
     process.send(signal.SIGTERM)
     assert await process.ended() == ExitCode.ABANDONED
@@ -113,7 +113,7 @@ async def test_a_thread_that_does_not_listen(ground: Ground) -> None:
 async def test_a_thread_that_listens(ground: Ground) -> None:
     """It looks at its signal and returns: nobody is abandoned, and its work counts or is done again."""
     chain = await ground.client.start_chain(threaded, Plan(before=[1]))
-    process = ground.spawn(grace=0, lease=LASTING)
+    process = ground.spawn(shutdown_timeout=0, lease=LASTING)
     await ground.step(chain.id, "began")
     process.send(signal.SIGTERM)
     assert await process.ended() == ExitCode.STOPPED
@@ -141,7 +141,7 @@ async def test_under_load(ground: Ground) -> None:
 async def test_a_process_ends_though_a_handler_has_left_something_that_does_not(ground: Ground, what: str) -> None:
     """Its job is done; the event loop would wait for the rest without a limit."""
     chain = await ground.client.start_chain(patient, Plan(leaves=what))
-    process = ground.spawn(grace=0, lease=LASTING)
+    process = ground.spawn(shutdown_timeout=0, lease=LASTING)
     await ground.status(chain.id, "completed")
     process.send(signal.SIGTERM)
     assert await process.ended() == ExitCode.ABANDONED
@@ -162,7 +162,7 @@ async def test_a_signal_is_heard_that_comes_while_the_event_loop_is_blocked_and_
 async def test_the_store_is_out_of_reach(ground: Ground, proxy: FaultProxy) -> None:
     """It cannot give anything back, and ends nevertheless; the lease runs out."""
     chain = await ground.client.start_chain(patient, Plan(before=[1]))
-    process = ground.spawn(url=proxy.address_in(ground.dsn), grace=0)
+    process = ground.spawn(url=proxy.address_in(ground.dsn), shutdown_timeout=0)
     await ground.step(chain.id, "began")
     proxy.black_hole()
     process.send(signal.SIGTERM)

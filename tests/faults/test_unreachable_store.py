@@ -43,7 +43,7 @@ async def test_a_black_hole_for_longer_than_the_lease(
         await ground.step(chain.id, "began")
         proxy.black_hole()
         aborted = await cut_off.wait_for(AttemptAborted, job_id=chain.id)
-        assert aborted.reason is AbortReason.ERROR
+        assert aborted.reason is AbortReason.LEASE_NOT_RENEWED
         await ground.step(chain.id, "told")
         # By the database's clock: told before anybody else could start.
         ended = ground.witness.one("select lease_expires_at from queuert.job where id = %s", chain.id)

@@ -302,7 +302,7 @@ def test_strange_but_plain_schema_names_work(bare_dsn: str, schema: str) -> None
     store = PostgresState(bare_dsn, schema=schema).sync_store()
     store.open()
     store.start_jobs([NewJob("a", "work", "{}")])
-    assert [(one.type, one.count) for one in store.counts()] == [("work", 1)]
+    assert [(one.type, one.count) for one in store.count_jobs()] == [("work", 1)]
     store.close()
 
 

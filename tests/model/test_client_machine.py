@@ -90,7 +90,7 @@ class ClientMachine(RuleBasedStateMachine):
         started = self.client.start_chain(
             number,
             value,
-            schedule=after(hours=1) if later else None,
+            run_at=after(hours=1) if later else None,
             blockers=blockers,
             deduplication=None if key is None else Deduplicate(f"{self.run} {key}"),
         )

@@ -50,7 +50,7 @@ from tests.model.simulation.outside import WholeStore
 pytestmark = pytest.mark.timeout(600)
 
 TYPES = ("a", "b")
-AT_ONCE = RetryPolicy(max_attempts=1000, initial=0.0, jitter=0.0, max_crashes=1000)
+AT_ONCE = RetryPolicy(max_attempts=1000, initial_delay=0.0, jitter=0.0, max_crashes=1000)
 LATER = RunAt(delay=3600.0)
 
 READY, BLOCKED, SCHEDULED, RUNNING = JobStatus.READY, JobStatus.BLOCKED, JobStatus.SCHEDULED, JobStatus.RUNNING
@@ -181,7 +181,7 @@ class StoreMachine(RuleBasedStateMachine):
             id=new_id(),
             type=type,
             input="1",
-            schedule=LATER if later else None,
+            run_at=LATER if later else None,
             blockers=tuple(blockers),
             deduplication=None if key is None else Deduplicate(key, scope=scope),
             limit_key=limit_key,
@@ -364,9 +364,9 @@ class StoreMachine(RuleBasedStateMachine):
         job.status, job.later = READY, False
 
     @rule()
-    def sweep(self) -> None:
+    def release_stranded(self) -> None:
         """Nothing is ever stranded, so there is nothing to repair."""
-        assert not self.store.sweep().released
+        assert not self.store.release_stranded().released
 
     # --- what must hold -----------------------------------------------------------------------------------------------
 
@@ -432,7 +432,7 @@ class FreshPlace:
     def emptied(self) -> Store:
         self.close()
         self._name = new_id()
-        self._store = self._new_state(self._name).sync_store(connections=1)
+        self._store = self._new_state(self._name).sync_store(max_connections=1)
         self._store.open()
         return self._store
 
@@ -446,7 +446,7 @@ class FreshPlace:
             )
             for job in self._store.get_jobs(list(model.jobs)) if job is not None
         }  # fmt: skip
-        assert sum(one.count for one in self._store.counts()) == len(jobs)
+        assert sum(one.count for one in self._store.count_jobs()) == len(jobs)
         chains = self._store.get_chains(list(model.chains))
         return jobs, {chain.id: chain.status.value for chain in chains if chain is not None}
 
@@ -458,7 +458,7 @@ class FreshPlace:
 @pytest.mark.slow
 def test_any_sequence_of_operations(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as sql:
-        store = PostgresState(dsn).sync_store(connections=1)
+        store = PostgresState(dsn).sync_store(max_connections=1)
         store.open()
         try:
             try_sequences(StoreMachine, 100, place=PostgresPlace(sql, store))

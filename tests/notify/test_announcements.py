@@ -209,7 +209,7 @@ async def test_what_is_more_than_a_plain_statement_is_told_afterwards(
     store, party = await stores.open(), new_postgres_party(dsn)
     assert await went_along(store, party.adapter, plain("a"))
     for job in (
-        plain("later", schedule=after(hours=1)),
+        plain("later", run_at=after(hours=1)),
         plain("keyed", deduplication=Deduplicate("key")),
         plain("waits", blockers=("a",)),
         plain("attached", attach=True),
@@ -298,7 +298,7 @@ async def statements(store: AsyncStore, *texts: str) -> Any:
 
 @pytest.mark.usefixtures("always_silent")
 async def test_a_deallocation_is_made_good(dsn: str, stores: Stores, new_postgres_party: NewPostgresParty) -> None:
-    store, party = await stores.open(connections=1), new_postgres_party(dsn)
+    store, party = await stores.open(max_connections=1), new_postgres_party(dsn)
     assert await went_along(store, party.adapter, plain("a"))
     connection = await statements(store, "DEALLOCATE ALL")
     # Of the two the second is found missing only when the first is there.
@@ -314,7 +314,7 @@ async def test_a_deallocation_is_made_good(dsn: str, stores: Stores, new_postgre
 async def test_without_its_own_statement_the_start_stands(
     dsn: str, stores: Stores, new_postgres_party: NewPostgresParty
 ) -> None:
-    store, party = await stores.open(connections=1), new_postgres_party(dsn)
+    store, party = await stores.open(max_connections=1), new_postgres_party(dsn)
     assert await went_along(store, party.adapter, plain("a"))
     connection = await statements(store)
     [name] = [one.decode() for one in connection.prepared if b"notify_after_start" in one]
@@ -333,7 +333,7 @@ async def test_a_start_that_is_refused_says_so(dsn: str, stores: Stores, new_pos
 async def test_a_connection_lost_after_the_answer_loses_the_hint_alone(
     dsn: str, stores: Stores, new_postgres_party: NewPostgresParty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, party = await stores.open(connections=1), new_postgres_party(dsn)
+    store, party = await stores.open(max_connections=1), new_postgres_party(dsn)
     received, asked = protocol._received, []
 
     def lost(pgconn: Any) -> Any:
@@ -355,7 +355,7 @@ async def test_a_start_that_is_cancelled_leaves_no_connection_in_its_middle(
 ) -> None:
     stores, party = Stores(PostgresState(dsn), Colour.ASYNC), new_postgres_party(dsn)
     try:
-        store = await stores.open(connections=1)
+        store = await stores.open(max_connections=1)
         with psycopg.connect(dsn) as holder:
             holder.execute("LOCK TABLE queuert.job")
             starting = asyncio.create_task(went_along(store, party.adapter, plain("a")))

@@ -26,7 +26,7 @@ KEPT = LeasePolicy(seconds=4.0, renew_every=0.7)
 LASTING = LeasePolicy(seconds=60.0, renew_every=0.3)
 """For workers that keep it, however slow the machine is. It is renewed as often as a short one."""
 
-AT_ONCE = RetryPolicy(initial=0.0, jitter=0.0)
+AT_ONCE = RetryPolicy(initial_delay=0.0, jitter=0.0)
 _POLL = 0.01
 
 

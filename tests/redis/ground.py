@@ -73,12 +73,14 @@ class Ground:
         url: str | None = None,
         notify: NotifyAdapter | None = None,
         lease: LeasePolicy = LASTING,
-        grace: float = 2.0,
+        shutdown_timeout: float = 2.0,
         **settings: Any,
     ) -> InProcessWorker:
         """A worker in this process, not started; the ground stops it at the end."""
         client = AsyncClient(self.state(url), JOB_TYPES, notify=notify, observability=self.log)
-        worker = InProcessWorker(client, processors_for(self.records, lease=lease), name=name, grace=grace, **settings)
+        worker = InProcessWorker(
+            client, processors_for(self.records, lease=lease), name=name, shutdown_timeout=shutdown_timeout, **settings
+        )
         self._clients.append(client)
         self._workers.append(worker)
         return worker
@@ -112,7 +114,7 @@ class Ground:
         """A job, read anew."""
         return await self.client.get_job(job_id)
 
-    def counts(self) -> Counter[str]:
+    def count_jobs(self) -> Counter[str]:
         """How many jobs of all types have each status, by the store's own numbers, all of one moment.
 
         Of several moments they would miss a job that goes back from running to ready in between.
@@ -129,7 +131,7 @@ class Ground:
 
     def count(self, status: JobStatus | str) -> int:
         """How many jobs of all types have a status."""
-        return self.counts()[str(status)]
+        return self.count_jobs()[str(status)]
 
     async def completed(self, wanted: int, timeout: float = 40.0) -> None:
         """Wait until so many jobs are completed."""
@@ -138,7 +140,7 @@ class Ground:
     async def drained(self, timeout: float = 40.0) -> None:
         """Wait until every job has ended."""
         open_statuses = {"ready", "scheduled", "running", "blocked"}
-        await until(lambda: not open_statuses & (+self.counts()).keys(), "all jobs have ended", timeout)
+        await until(lambda: not open_statuses & (+self.count_jobs()).keys(), "all jobs have ended", timeout)
 
     async def expired(self, job_id: str, type: str = "patient") -> None:
         """Wait until the lease of a job is over, and nobody has reaped it."""
@@ -180,7 +182,7 @@ class Ground:
         for process in self._processes:
             await asyncio.to_thread(process.close)
         for worker in self._workers:
-            await worker.stop(grace=0)
+            await worker.stop(shutdown_timeout=0)
 
     async def close(self) -> None:
         """Let go of everything."""

@@ -109,7 +109,7 @@ async def test_a_claim_before_a_stop(ground: Ground, proxy: FaultProxy) -> None:
     """Jobs of a lost claim are given back by a worker that stops as well."""
     chain = await ground.client.start_chain(patient, Plan())
     lose(proxy, "claim", arrives=True)
-    async with ground.worker(url=proxy.address_in(ground.url), notify=direct(ground), grace=WAIT):
+    async with ground.worker(url=proxy.address_in(ground.url), notify=direct(ground), shutdown_timeout=WAIT):
         await until(proxy.fired.is_set, "the answer is lost")
     job = await ground.job(chain.id)
     assert (job.status, job.attempt) in {("ready", 0), ("completed", 1)}

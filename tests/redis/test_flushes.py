@@ -227,7 +227,7 @@ async def test_a_connection_that_breaks_while_it_waits(server: Server, colour: C
 
 async def test_a_caller_who_gives_up(server: Server) -> None:
     """The connection, on which an answer is still to come, is not given to the next one."""
-    store = server.state().async_store(connections=1)
+    store = server.state().async_store(max_connections=1)
     await store.open()
     try:
         server.hold()

@@ -147,7 +147,7 @@ class Tour:
         store.start_jobs(
             [self.new(self.named("-waits"), blockers=(text,)), self.new(self.named("-free"), limit_key=None)]
         )
-        store.start_jobs([self.new(self.named("-late"), schedule=due_later())])
+        store.start_jobs([self.new(self.named("-late"), run_at=due_later())])
         held = {one.id: one for one in self.claim(limits=True)}
         assert held.keys() == {text, self.named("-free")}
         assert store.renew([Renewal(one.lease, 60.0) for one in held.values()]) == [True, True]
@@ -188,10 +188,10 @@ class Tour:
         [done] = store.complete_chains([WorkerlessCompletion(waits, waits, None, self.new(self.named("-outside")))])
         assert done.written
         store.cancel_chains([waits, free], reason=text)
-        store.sweep()
+        store.release_stranded()
         assert store.next_due([text]) is None
         store.update_result_ttl([late], 3600.0)
-        retired = store.retire(PruneRequest({text: Retention(cancelled=Keep(count=1))}, limit=10))
+        retired = store.prune(PruneRequest({text: Retention(cancelled=Keep(count=1))}, limit=10))
         assert late not in retired.chain_ids
         assert list(store.delete_chains([late], cascade=True).chain_ids) == [late]
 
@@ -228,7 +228,7 @@ class Tour:
         assert text in {one.id for one in store.list_jobs(JobFilter(types=(text,)), page).items}
         assert [one.id for one in store.list_chain_jobs(text, page).items][-1] == text
         assert [one.id for one in store.list_dependents(text, page).items] == []
-        assert {one.type for one in store.counts([text])} == {text}
+        assert {one.type for one in store.count_jobs([text])} == {text}
 
 
 def worker(text: str) -> WorkerHeartbeat:

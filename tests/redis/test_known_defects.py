@@ -29,7 +29,7 @@ from queuert.testing.events import EventLog
 from queuert.testing.redis_scan import scan
 
 WAIT = 20.0
-AT_ONCE = RetryPolicy(initial=0.0, jitter=0.0)
+AT_ONCE = RetryPolicy(initial_delay=0.0, jitter=0.0)
 KEPT = LeasePolicy(seconds=4.0, renew_every=0.5)
 
 anything = JobType("anything", input=Any, output=Any)
@@ -61,7 +61,7 @@ class Queue:
 
     async def abandoned(self, input: str = "1", lease: float = 0.2, type: str = "anything") -> ClaimedJob:
         """A job that was claimed by somebody of whom nothing is heard any more."""
-        store = self.state.async_store(connections=1)
+        store = self.state.async_store(max_connections=1)
         await store.open()
         try:
             await store.start_jobs([NewJob(new_id(), type, input)])
@@ -131,7 +131,7 @@ async def test_a_cancelled_id_that_is_started_again_runs_with_its_new_input_only
 
 async def test_who_waits_keeps_nobody_from_the_connection(queue: Queue) -> None:
     """D03: with one connection for a client that waits, starts and works on several types."""
-    client = queue.another_client(connections=1)
+    client = queue.another_client(max_connections=1)
     release = asyncio.Event()
 
     async def hold(attempt: Attempt[Any, Any]) -> Any:
@@ -204,10 +204,10 @@ async def test_what_a_worker_held_when_it_was_forced_to_stop_is_not_lost(queue: 
 
     queue.handles(anything, hang)
     chain = await queue.client.start_chain(anything, 1)
-    first = queue.worker(grace=0.0)
+    first = queue.worker(shutdown_timeout=0.0)
     await first.start()
     await began.wait()
-    await first.stop(grace=0)
+    await first.stop(shutdown_timeout=0)
     job = await queue.client.get_job(chain.id)
     assert (job.status, job.attempt, job.uncounted) == (JobStatus.READY, 1, 1)
     async with queue.worker():
@@ -216,8 +216,8 @@ async def test_what_a_worker_held_when_it_was_forced_to_stop_is_not_lost(queue: 
 
 async def test_a_job_that_kills_its_workers_ends_as_failed(queue: Queue) -> None:
     """D10: each lost lease is counted."""
-    policy = RetryPolicy(initial=0.0, jitter=0.0, max_crashes=3)
-    store = queue.state.async_store(connections=1)
+    policy = RetryPolicy(initial_delay=0.0, jitter=0.0, max_crashes=3)
+    store = queue.state.async_store(max_connections=1)
     await store.open()
     await store.start_jobs([NewJob("poison", "anything", "1")])
     statuses: list[JobStatus] = []
@@ -235,7 +235,7 @@ async def test_a_late_ending_leaves_the_result_of_the_other_worker(queue: Queue)
     """D11."""
     claimed = await queue.abandoned()
     queue.handles(anything, echo)
-    store = queue.state.async_store(connections=1)
+    store = queue.state.async_store(max_connections=1)
     await store.open()
     async with queue.worker():
         chain = await queue.client.get_chain(claimed.id)
@@ -324,7 +324,7 @@ async def test_of_two_who_wait_for_one_chain_the_second_is_told_when_the_first_g
 @pytest.mark.parametrize("steps", range(25))
 async def test_a_cancellation_is_never_lost(queue: Queue, steps: int) -> None:
     """Whenever it comes: in the middle of a command as well, after which the connection is not used again."""
-    client = queue.another_client(connections=1)
+    client = queue.another_client(max_connections=1)
     chain = await queue.client.start_chain(anything, 1)
     await client.get_chain(chain.id)
     waiting = asyncio.create_task(chain.result(WAIT) if steps % 2 else client.wait([chain], timeout=WAIT))

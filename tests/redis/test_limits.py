@@ -14,7 +14,7 @@ from tests.redis.ground import Ground
 @pytest.mark.parametrize("per", [5.0, 3600.0])
 async def test_starts_are_remembered_for_the_whole_window(ground: Ground, per: float) -> None:
     """Also of a key whose jobs stay away meanwhile; then its memory is free."""
-    store = RedisState(ground.url, namespace=ground.namespace).sync_store(connections=1)
+    store = RedisState(ground.url, namespace=ground.namespace).sync_store(max_connections=1)
     store.open()
     try:
         store.start_jobs([NewJob(new_id(), "work", "1", limit_key=key) for key in ("a", "b", None)])

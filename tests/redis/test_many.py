@@ -30,7 +30,7 @@ class Bench:
     def __init__(self, url: str) -> None:
         self.namespace = new_id()
         self.redis = redis.Redis.from_url(url, decode_responses=True)
-        self.store: RedisStore = RedisState(url, namespace=self.namespace).sync_store(connections=1)
+        self.store: RedisStore = RedisState(url, namespace=self.namespace).sync_store(max_connections=1)
         self.store.open()
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ def test_dead_entries_go_though_nobody_claims(bench: Bench) -> None:
     for _ in range(20):
         cursor = None
         while True:
-            swept = bench.store.sweep(cursor=cursor)
+            swept = bench.store.release_stranded(cursor=cursor)
             cursor = swept.cursor
             if cursor is None:
                 break
@@ -149,14 +149,14 @@ def test_no_memory_is_left(small: Bench) -> None:
     [blocker] = small.start(1, priority=-5)
     blocked = small.start(10, blockers=(blocker,))
     claimed = small.claim(10)
-    before = small.store.counts()
+    before = small.store.count_jobs()
     fill(small)
     more: list[dict[str, Any]] = [{}, {"limit_key": "other"}, {"blockers": (blocker,)}]
     for what in more:
         with pytest.raises(StateUnavailableError, match="maxmemory"):
             small.start(5, **what)
         assert small.faults() == []
-    assert [(one.status, one.count) for one in small.store.counts()] == [(one.status, one.count) for one in before]
+    assert [(one.status, one.count) for one in small.store.count_jobs()] == [(one.status, one.count) for one in before]
     refused = attempts(
         small,
         lambda: small.claim(5),
@@ -170,7 +170,7 @@ def test_no_memory_is_left(small: Bench) -> None:
         lambda: small.store.delete_chains(blocked[:1]),
         lambda: small.store.retry_chains(limited[:1]),
         lambda: small.store.reap(ReapRequest({"work": AT_ONCE})),
-        lambda: small.store.sweep(),
+        lambda: small.store.release_stranded(),
     )
     assert refused > 0, "memory was left: the test shows nothing"
     small.redis.config_set("maxmemory", 0)
@@ -208,6 +208,6 @@ def test_the_oldest_is_one_that_waits(bench: Bench) -> None:
     bench.store.cancel_chains(others, reason="not wanted")
     assert [one.id for one in bench.claim(1)] == [first]
     assert entries(bench) == 200
-    bench.store.counts()
+    bench.store.count_jobs()
     assert entries(bench) == 1
     assert [one.id for one in bench.claim(1)] == [last]

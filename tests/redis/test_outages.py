@@ -50,7 +50,7 @@ class Producer:
     def __init__(self, state: RedisState, *, callers: int = 1) -> None:
         self.acknowledged: list[str] = []
         self.refused = 0
-        self._client = AsyncClient(state, JOB_TYPES, connections=callers)
+        self._client = AsyncClient(state, JOB_TYPES, max_connections=callers)
         self._enough = asyncio.Event()
         self._task = asyncio.create_task(self._run(callers))
 
@@ -165,14 +165,14 @@ async def test_who_asks_a_server_that_does_not_answer_is_told(redis_url: str, pr
     # who are to lose it wait side by side.
     state = RedisState(proxy.address_in(redis_url), connect_timeout=4.0, answer_timeout=4.0)
     async with contextlib.AsyncExitStack() as stack:
-        open_before, opened_late = state.async_store(connections=1), state.async_store(connections=1)
+        open_before, opened_late = state.async_store(max_connections=1), state.async_store(max_connections=1)
         stack.push_async_callback(open_before.aclose)
         await open_before.open()
         proxy.black_hole("to_client")
         asked = (
             open_before.get_jobs(["id"]),
             opened_late.open(),
-            asyncio.to_thread(state.sync_store(connections=1).open),
+            asyncio.to_thread(state.sync_store(max_connections=1).open),
         )
         told = await asyncio.gather(*asked, return_exceptions=True)
         assert [type(one) for one in told] == [StateUnavailableError] * 3
@@ -246,7 +246,7 @@ async def test_a_primary_that_became_a_replica_is_left(private_redis: StartRedis
         address = stack.enter_context(FaultProxy("127.0.0.1", old.port))
         demoted = stack.enter_context(redis.Redis.from_url(old.url()))
         state = RedisState(address.address_in(old.url()))
-        store, sync_store = state.async_store(connections=2), state.sync_store(connections=2)
+        store, sync_store = state.async_store(max_connections=2), state.sync_store(max_connections=2)
         stack.push_async_callback(store.aclose)
         stack.callback(sync_store.close)
         await store.open()

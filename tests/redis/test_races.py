@@ -53,7 +53,7 @@ class Arena:
 async def arena(redis_url: str) -> AsyncIterator[Arena]:
     """Afterwards the namespace is whole."""
     namespace = new_id()
-    stores = [RedisState(redis_url, namespace=namespace).async_store(connections=8) for _ in range(2)]
+    stores = [RedisState(redis_url, namespace=namespace).async_store(max_connections=8) for _ in range(2)]
     for store in stores:
         await store.open()
     yield Arena(*stores)
@@ -143,7 +143,7 @@ async def test_delete_while_running(arena: Arena, ending: Any) -> None:
 async def test_trigger_and_claim(arena: Arena) -> None:
     """A scheduled job that is triggered is claimed once."""
     for _ in range(ROUNDS):
-        [id] = await start(arena.one, job(schedule=due_later()))
+        [id] = await start(arena.one, job(run_at=due_later()))
         claims = [store.claim(ask(limit=5)) for store in (arena.one, arena.other) * 2]
         first, *found, again = await both(arena.one.trigger_jobs([id]), *claims, arena.other.trigger_jobs([id]))
         assert [one.id for one in first] == [id]
@@ -234,7 +234,7 @@ async def test_everything_at_once(arena: Arena) -> None:
                 lambda id=id: wait_for(id),
             ]
             mixed += [actions[(round + number) % 7](), actions[(round * 3 + number) % 7](), restart(id)]
-        mixed += [work(arena.one), work(arena.other), reap(arena.one), arena.one.sweep()]
+        mixed += [work(arena.one), work(arena.other), reap(arena.one), arena.one.release_stranded()]
         await both(*mixed)
     with pytest.raises((ChainNotFoundError, JobNotFoundError)):
         await arena.one.cancel_chains(["nobody"], reason="no")

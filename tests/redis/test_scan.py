@@ -44,7 +44,7 @@ def take(store: RedisStore, *ids: str) -> dict[str, ClaimedJob]:
 @pytest.fixture
 def client(redis_url: str) -> Iterator[Client]:
     """A database with a job in every place and a chain of every kind."""
-    store = RedisState(redis_url, namespace=NAMESPACE).sync_store(connections=1)
+    store = RedisState(redis_url, namespace=NAMESPACE).sync_store(max_connections=1)
     store.open()
     store.start_jobs([new(id) for id in ("done", "failed", "chain", "running")])
     store.start_jobs([new("keyed-running", limit_key="key")])
@@ -54,7 +54,7 @@ def client(redis_url: str) -> Iterator[Client]:
     store.start_jobs(
         [
             new("ready", attributes={"colour": ["red", "blue"], "size": "1"}),
-            new("late", schedule=due_later()),
+            new("late", run_at=due_later()),
             new("keyed", limit_key="key"),
         ]
     )
@@ -198,7 +198,7 @@ def test_other_namespaces_do_not_matter(client: Client, redis_url: str) -> None:
 
 def test_large_keys_are_read_in_pieces(redis_url: str) -> None:
     """More entries than one command reads, in every kind of key."""
-    store = RedisState(redis_url, namespace=NAMESPACE).sync_store(connections=1)
+    store = RedisState(redis_url, namespace=NAMESPACE).sync_store(max_connections=1)
     store.open()
     store.start_jobs([new(f"ready-{number}") for number in range(2500)])
     store.start_jobs([new(f"keyed-{number}", limit_key=str(number)) for number in range(2500)])
@@ -215,17 +215,17 @@ def test_large_keys_are_read_in_pieces(redis_url: str) -> None:
 def test_no_damage_stops_the_server(client: Client, redis_url: str, damage: str) -> None:
     """What hands and evictions leave behind may be an error to an operation, but none goes on for ever."""
     DAMAGES[damage][0](client)
-    store = RedisState(redis_url, namespace=NAMESPACE, answer_timeout=5.0).sync_store(connections=1)
+    store = RedisState(redis_url, namespace=NAMESPACE, answer_timeout=5.0).sync_store(max_connections=1)
     store.open()
     limited = {"work": Limits(per_key=5)}
     operations: list[Callable[[], object]] = [
-        lambda: store.counts(),
+        lambda: store.count_jobs(),
         lambda: store.claim(ClaimRequest({"work": 600.0}, 50, "holder", new_token())),
         lambda: store.claim(ClaimRequest({"work": 600.0}, 50, "holder", new_token(), limited)),
         lambda: store.reap(ReapRequest({"work": LAST_ATTEMPT})),
-        lambda: store.sweep(),
+        lambda: store.release_stranded(),
         lambda: store.next_due(["work"]),
-        lambda: store.retire(PruneRequest()),
+        lambda: store.prune(PruneRequest()),
         lambda: store.list_jobs(JobFilter(), PageRequest(limit=10)),
         lambda: store.list_workers(),
         lambda: store.cancel_chains(["ready"], reason="no"),

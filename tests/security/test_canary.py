@@ -70,7 +70,7 @@ class Observed:
 
 def processors_of(types: JobTypes) -> Processors:
     """Handlers that return, continue with and choke on what they were given."""
-    found = Processors(types, retry=RetryPolicy(initial=0.0, jitter=0.0, max_attempts=2))
+    found = Processors(types, retry=RetryPolicy(initial_delay=0.0, jitter=0.0, max_attempts=2))
     named = {job_type.name: job_type for job_type in types}
 
     async def handler(attempt: Attempt[Any, Any]) -> Outcome[Any]:
@@ -101,7 +101,7 @@ async def test_payloads_are_in_no_log_event_metric_or_hint(dsn: str) -> None:
                 await wrong.result(WAIT)
             with pytest.raises(PayloadError) as caught:
                 await client.start_chain(login, misfit)
-            await client.cancel_chain(await client.start_chain(login, secret, schedule=None))
+            await client.cancel_chain(await client.start_chain(login, secret, run_at=None))
         heard = [one.payload for one in listening.notifies(timeout=0)]
     assert heard
     assert WORD not in "\n".join(heard)

@@ -117,7 +117,7 @@ def test_the_tour_of_all_operations(login: LoginOf) -> None:
         store.set_event_level(EventLevel.OFF, ["plain"])
         store.set_event_level(None, ["plain"])
         store.list_events(EventFilter(), PageRequest())
-        store.event_log()
+        store.get_event_log()
     finally:
         store.close()
     apart = {name for name in _texts() if name.startswith(("bulk_", "stream_", "read_", "history_", "adopt_"))}

@@ -21,7 +21,7 @@ TYPES = JobTypes(poison, good, mixed)
 
 def processors() -> Processors:
     """Handlers that fail at once, as long as they are let."""
-    found = Processors(TYPES, retry=RetryPolicy(initial=0.0, jitter=0.0, max_attempts=3))
+    found = Processors(TYPES, retry=RetryPolicy(initial_delay=0.0, jitter=0.0, max_attempts=3))
 
     async def handler(attempt: Any) -> Any:
         if attempt.type == "poison" or attempt.input < 0:
@@ -69,7 +69,7 @@ def test_nothing_is_tried_without_end_by_default() -> None:
     policy = RetryPolicy()
     assert policy.max_attempts is not None
     assert 1 <= policy.max_attempts <= 100
-    assert policy.maximum <= 86_400
+    assert policy.max_delay <= 86_400
     for wrong in (0, -1, 10**9):
         with pytest.raises(ConfigurationError):
             RetryPolicy(max_attempts=wrong)

@@ -44,7 +44,7 @@ TYPES = JobTypes(number, pair)
 
 def processors() -> Processors:
     """Handlers of all kinds: limited, continuing, completing in a transaction."""
-    found = Processors(TYPES, retry=RetryPolicy(initial=0.0, jitter=0.0, max_attempts=2))
+    found = Processors(TYPES, retry=RetryPolicy(initial_delay=0.0, jitter=0.0, max_attempts=2))
 
     @found.handles(number, limits=Limits(concurrency=5))
     async def counting(attempt: Attempt[int, int]) -> Outcome[int]:
@@ -104,7 +104,7 @@ async def test_operators_intervene(login: LoginOf, capsys: pytest.CaptureFixture
     with client:
         first = client.start_chain(number, 1, deduplication=Deduplicate("key"), attributes={"user": "17"})
         waiting = client.start_chain(number, 2, blockers=[first])
-        late = client.start_chain(number, 3, schedule=after(hours=1))
+        late = client.start_chain(number, 3, run_at=after(hours=1))
     run("jobs", "trigger", late.id)
     run("chains", "cancel", first.id, waiting.id, "--reason", "a test")
     run("chains", "retry", first.id, waiting.id)
@@ -200,9 +200,9 @@ EVERYBODY: dict[str, str] = {
 
 FORBIDDEN: dict[Role, dict[str, str]] = {
     Role.WORKER: {
-        "define schedules": "insert into queuert.schedule (name, type, input, every, time_zone, missed)"
+        "define schedules": "insert into queuert.run_at (name, type, input, every, time_zone, missed)"
         " values ('x', 'x', '1', 1, 'UTC', 'skip')",
-        "change what schedules start": "update queuert.schedule set input = '1'",
+        "change what schedules start": "update queuert.run_at set input = '1'",
         "pause types": "insert into queuert.paused_type (type) values ('number')",
         "silence the log": "update queuert.event_log set level = 'off'",
         "stage rows": "insert into queuert.stream_stage (tag, place, id, input) "
@@ -218,7 +218,7 @@ FORBIDDEN: dict[Role, dict[str, str]] = {
         "delete jobs": "delete from queuert.job",
         "delete keys": "delete from queuert.deduplication",
         "say who works": "update queuert.worker set name = 'x'",
-        "define schedules": "update queuert.schedule set input = '1'",
+        "define schedules": "update queuert.run_at set input = '1'",
         "resume types": "delete from queuert.paused_type",
     },
     Role.WRITER: {
@@ -247,7 +247,7 @@ FORBIDDEN: dict[Role, dict[str, str]] = {
         "read keys in their slots": "select key from queuert.deduplication",
         "read errors in the log": "select error from queuert.event",
         "read errors in the rows of the log": "select error from queuert.job_event",
-        "read what schedules start": "select input from queuert.schedule",
+        "read what schedules start": "select input from queuert.run_at",
         "read staged rows": "select input from queuert.stream_stage",
         "lock jobs": "select id from queuert.job for update",
         "cancel": "update queuert.job set status = 'cancelled'",
@@ -356,7 +356,7 @@ def test_granting_again_changes_nothing_and_takes_back_what_is_no_longer_granted
         before = _rights(connection)
         logins.grant(granted)
         assert _rights(connection) == before
-        connection.execute(sql.SQL("grant update (input) on queuert.schedule to {}").format(worker))
+        connection.execute(sql.SQL("grant update (input) on queuert.run_at to {}").format(worker))
         connection.execute(sql.SQL("grant truncate on queuert.job to {}").format(worker))
         assert _rights(connection) != before
         logins.grant(granted)

@@ -68,7 +68,7 @@ def test_a_partition_of_any_name_is_read_and_does_not_stop_upkeep(dsn: str, name
         try:
             store.start_jobs([NewJob("kept", "work", "{}", id_chosen=True)])
             store.maintain_event_log()
-            assert len(store.event_log().partitions) > 1
+            assert len(store.get_event_log().partitions) > 1
             assert events_read(dsn) == {"old", "kept"}
         finally:
             store.close()

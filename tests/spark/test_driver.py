@@ -235,7 +235,7 @@ def test_a_wait_hears_of_closings_while_it_waits(client: Client, spark: SparkSes
 async def test_a_write_is_waited_for_by_its_id(worker: None, dsn: str, client: Client, spark: SparkSession) -> None:
     """As many chains as it started, and no others; the last one fails."""
     write_by_hand(dsn, "w", 40, refuse="39")
-    client.start_chain(double, 1, schedule=after(days=1))
+    client.start_chain(double, 1, run_at=after(days=1))
     seen: list[WaitProgress] = []
     done = await asyncio.to_thread(wait_write, client, "w", timeout=WAIT, on_progress=seen.append)
     assert (done.total, done.open, done.completed, done.failed) == (40, 0, 39, 1)

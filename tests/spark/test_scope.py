@@ -99,7 +99,7 @@ async def test_spark_stops_when_the_worker_stops(stage: Stage, spark: SparkSessi
     await worker.start()
     chain = await stage.client.start_chain(number, 1)
     await busy(spark)
-    await worker.stop(grace=0)
+    await worker.stop(shutdown_timeout=0)
     await idle(spark)
     assert await asyncio.to_thread(ended.wait, WAIT)
     assert stage.log.of(AttemptReleased, job_id=chain.id)

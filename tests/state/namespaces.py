@@ -68,7 +68,7 @@ async def nothing_is_listed_or_counted(pair: Pair) -> None:
         assert (await there.list_jobs(JobFilter(), _PAGE)).items == ()
         assert await there.get_jobs(["a"]) == [None]
         assert await there.get_chains(["a"]) == [None]
-        assert await there.counts() == []
+        assert await there.count_jobs() == []
         assert await there.list_workers() == []
         assert await there.list_paused_job_types() == []
         assert await there.next_due(["other"]) is None
@@ -77,7 +77,7 @@ async def nothing_is_listed_or_counted(pair: Pair) -> None:
         await there.remove_worker("w")
         await there.resume_job_types(["work"])
         await there.delete_chains(["a"])
-        await there.retire(PruneRequest())
+        await there.prune(PruneRequest())
         await there.reap(ReapRequest({"work": RetryPolicy()}))
         assert [one.id for one in (await here.list_chains(ChainFilter(attributes=(("user", "17"),)), _PAGE))] == ["a"]
         assert [one.id for one in await here.list_workers()] == ["w"]

@@ -51,7 +51,7 @@ FINGERPRINT = """
     UNION ALL
     SELECT 'schedule ' || name, CASE WHEN next_at > now() THEN 'moved on' END,
         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-    FROM queuert.schedule
+    FROM queuert.run_at
     ORDER BY 1
 """
 
@@ -109,7 +109,7 @@ class Scene:
         for table in _TABLES:
             connection.execute(f"DELETE FROM queuert.{table}".encode())
         store.put_schedules([SCHEDULE])
-        connection.execute("UPDATE queuert.schedule SET next_at = now() - interval '1 s'")
+        connection.execute("UPDATE queuert.run_at SET next_at = now() - interval '1 s'")
         self.held: ClaimedJob | None = None
         self.tail = "b" if name == "second" else "a"
         self.gate = _claimed(store, NewJob("k", "gate", "1", id_chosen=True))
@@ -119,7 +119,7 @@ class Scene:
         if name in ("running", "expired", "failed", "second"):
             self.held = _claimed(store, job)
         else:
-            store.start_jobs([replace(job, schedule=after(hours=1) if name == "scheduled" else None)])
+            store.start_jobs([replace(job, run_at=after(hours=1) if name == "scheduled" else None)])
         store.start_jobs([NewJob("d", "waits", "1", id_chosen=True, blockers=("a",))])
         if name == "second" and self.held is not None:
             following = NewJob("b", "work", "1", id_chosen=True)
@@ -183,7 +183,7 @@ def renew(scene: Scene) -> Operation:
 
 def reap(scene: Scene) -> Operation:
     """A reaper that tries again."""
-    return lambda store: len(store.reap(ReapRequest({"work": RetryPolicy(initial=0.0)})).reaped)
+    return lambda store: len(store.reap(ReapRequest({"work": RetryPolicy(initial_delay=0.0)})).reaped)
 
 
 def reap_at_the_cap(scene: Scene) -> Operation:
@@ -273,9 +273,9 @@ def trigger(scene: Scene) -> Operation:
     return _tolerant(lambda store: len(store.trigger_jobs(["a"])))
 
 
-def sweep(scene: Scene) -> Operation:
+def release_stranded(scene: Scene) -> Operation:
     """A sweep."""
-    return lambda store: store.sweep().released
+    return lambda store: store.release_stranded().released
 
 
 def start_of_its_key(scene: Scene) -> Operation:
@@ -284,11 +284,11 @@ def start_of_its_key(scene: Scene) -> Operation:
     return _tolerant(lambda store: store.start_jobs([job])[0].id)
 
 
-def retire(scene: Scene) -> Operation:
+def prune(scene: Scene) -> Operation:
     """A retirement of what has closed long ago."""
     soon = Keep(age=60.0)
     kept = Retention(completed=soon, failed=soon, cancelled=soon)
-    return lambda store: sorted(store.retire(PruneRequest({"work": kept, "waits": kept})).chain_ids)
+    return lambda store: sorted(store.prune(PruneRequest({"work": kept, "waits": kept})).chain_ids)
 
 
 def tick(scene: Scene) -> Operation:
@@ -338,9 +338,9 @@ HOMES: dict[Action, tuple[str, ...]] = {
     delete: (),
     retry: ("failed", "cancelled", "closed", "reopened"),
     trigger: ("scheduled",),
-    sweep: ("blocked",),
+    release_stranded: ("blocked",),
     start_of_its_key: ("ready",),
-    retire: ("closed", "failed"),
+    prune: ("closed", "failed"),
     tick: (),
 }
 """The scenes in which each operation has something to do; none: in any."""
@@ -350,8 +350,8 @@ PASSING_OVER: dict[Action, object] = {
     renew: [False],
     reap: 0,
     reap_at_the_cap: 0,
-    sweep: [],
-    retire: [],
+    release_stranded: [],
+    prune: [],
     tick: None,
 }
 """Operations that pass over what another transaction has locked, and what they say then."""

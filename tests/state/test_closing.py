@@ -40,7 +40,7 @@ async def test_who_is_cancelled_while_a_block_is_refused_gives_the_connection_ba
             await asyncio.Future()
         await roll_back(connection)
 
-    store = PostgresState(dsn).async_store(connections=1)
+    store = PostgresState(dsn).async_store(max_connections=1)
     await store.open()
     [claimed] = await started_and_claimed(store)
     monkeypatch.setattr(AsyncPooledConnection, "rollback", slowly)
@@ -131,7 +131,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[redis.asyncio.Connection]:
 async def test_what_connects_while_the_store_is_closed_is_closed_too(
     redis_url: str, made: list[redis.asyncio.Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = RedisState(redis_url).async_store(connections=2)
+    store = RedisState(redis_url).async_store(max_connections=2)
     await store.open()
     connect: Any = redis.asyncio.Connection._connect
     connecting, closed = asyncio.Event(), asyncio.Event()
@@ -142,7 +142,7 @@ async def test_what_connects_while_the_store_is_closed_is_closed_too(
         await connect(connection)
 
     monkeypatch.setattr(redis.asyncio.Connection, "_connect", slowly)
-    calls = [asyncio.create_task(store.counts(["work"])) for _ in range(2)]  # One connection is there already.
+    calls = [asyncio.create_task(store.count_jobs(["work"])) for _ in range(2)]  # One connection is there already.
     await in_time(connecting)
     await store.aclose()
     closed.set()
@@ -154,7 +154,7 @@ async def test_what_connects_while_the_store_is_closed_is_closed_too(
 async def test_who_is_cancelled_while_closing_leaves_no_connection(
     redis_url: str, made: list[redis.asyncio.Connection]
 ) -> None:
-    store = RedisState(redis_url).async_store(connections=2)
+    store = RedisState(redis_url).async_store(max_connections=2)
     await store.open()
     closing = asyncio.create_task(store.aclose())
     await asyncio.sleep(0)

@@ -30,7 +30,7 @@ def store(dsn: str) -> Iterator[Store]:
 
 def opened(dsn: str) -> Store:
     """A store of one session, which must be closed."""
-    store = PostgresState(dsn).sync_store(connections=1)
+    store = PostgresState(dsn).sync_store(max_connections=1)
     store.open()
     return store
 

@@ -36,7 +36,7 @@ def proxy(dsn: str) -> Iterator[FaultProxy]:
 
 async def opened(state: PostgresState, proxy: FaultProxy, colour: Colour) -> AsyncIterator[AsyncStore]:
     stores = Stores(state, colour)
-    yield await stores.open(connections=2)
+    yield await stores.open(max_connections=2)
     proxy.heal()  # what is still on its way to the server arrives, and closing does not wait for it
     await stores.aclose()
 
@@ -62,7 +62,7 @@ def operations(store: AsyncStore) -> dict[str, Callable[[], Awaitable[object]]]:
         "claim": lambda: store.claim(ask()),
         "reap": lambda: store.reap(ReapRequest(policy)),
         "next_due": lambda: store.next_due(["work"]),
-        "counts": lambda: store.counts(),
+        "counts": lambda: store.count_jobs(),
     }
 
 
@@ -125,7 +125,7 @@ async def test_sessions_that_ended_while_nobody_used_them_are_not_handed_out(
             connection.execute(f"{sessions} AND datname = current_database()")
     see_the_end(given_back)
     await asyncio.gather(*(store.start_jobs([job()]) for _ in range(3)))
-    assert sum(one.count for one in await store.counts()) == 5
+    assert sum(one.count for one in await store.count_jobs()) == 5
 
 
 async def test_an_outage_that_began_while_nobody_used_it_is_told_at_once(
@@ -134,7 +134,7 @@ async def test_an_outage_that_began_while_nobody_used_it_is_told_at_once(
     """Not only when the patience for a connection has ended, in an hour here."""
     given_back = at_rest_for_ever(monkeypatch)
     stores = Stores(PostgresState(proxy.address_in(dsn), answer_timeout=3600.0), colour)
-    store = await stores.open(connections=1)
+    store = await stores.open(max_connections=1)
     await store.start_jobs([job()])
     proxy.refuse()
     proxy.reset()
@@ -150,14 +150,14 @@ async def test_who_gets_no_connection_is_told_why(hasty: AsyncStore, proxy: Faul
     first, second = await started_and_claimed(hasty, 2)
     async with hasty.transaction(first), hasty.transaction(second):
         with pytest.raises(StateUnavailableError, match=r"^no connection within 4 s: none became free$"):
-            await hasty.counts()
+            await hasty.count_jobs()
     proxy.refuse()
     proxy.reset()
     # Both have failed: who goes on when the first has may yet be given the connection of the second.
-    failures = await asyncio.gather(hasty.counts(), hasty.counts(), return_exceptions=True)
+    failures = await asyncio.gather(hasty.count_jobs(), hasty.count_jobs(), return_exceptions=True)
     assert all(isinstance(one, StateUnavailableError) for one in failures)  # Nothing is left of the two connections.
     with pytest.raises(StateUnavailableError, match="no connection within 4 s: tries to connect fail: conn"):
-        await hasty.counts()
+        await hasty.count_jobs()
 
 
 @pytest.mark.fault
@@ -209,7 +209,7 @@ async def test_no_schema(bare_dsn: str, colour: Colour) -> None:
             await store.open()
     migrations.upgrade(bare_dsn)
     await store.open()
-    assert list(await store.counts()) == []
+    assert list(await store.count_jobs()) == []
     await store.aclose()
     await stores.aclose()
 
@@ -234,8 +234,8 @@ async def test_schema_vanishes(store: AsyncStore, dsn: str) -> None:
 async def test_read_only_server(dsn: str, colour: Colour) -> None:
     """A primary that became a standby is out of reach, and the store looks for the new one by itself."""
     stores = Stores(PostgresState(dsn), colour)
-    store = await stores.open(connections=1)
-    await store.counts()  # Its connection is there, to be ended with the others.
+    store = await stores.open(max_connections=1)
+    await store.count_jobs()  # Its connection is there, to be ended with the others.
     name = sql.Identifier(str(conninfo_to_dict(dsn)["dbname"]))
     with psycopg.connect(dsn, autocommit=True) as connection:
         set_it = sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = {}")

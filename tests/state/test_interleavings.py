@@ -99,7 +99,7 @@ def claims(limit: int = 1) -> Operation:
 
 
 def reaps(most: int = 25) -> Operation:
-    policy = RetryPolicy(max_attempts=most, initial=0.0)
+    policy = RetryPolicy(max_attempts=most, initial_delay=0.0)
     return lambda store: store.reap(ReapRequest({"work": policy}))
 
 

@@ -228,7 +228,7 @@ async def test_the_numbers_are_exact_or_near(store: AsyncStore, connection: psyc
             """
         )
     }
-    found = {(one.type, one.status): one for one in await store.counts(exact_up_to=1000)}
+    found = {(one.type, one.status): one for one in await store.count_jobs(exact_up_to=1000)}
     assert set(found) == set(truth)
     for key, number in truth.items():
         one = found[key]
@@ -240,7 +240,7 @@ async def test_the_numbers_are_exact_or_near(store: AsyncStore, connection: psyc
 
 async def test_ages_are_of_the_oldest(store: AsyncStore, connection: psycopg.Connection[Any]) -> None:
     """Ready ones are as old as the first to become due, of whatever priority, however many there are."""
-    found = {(one.type, one.status): one for one in await store.counts(exact_up_to=1000)}
+    found = {(one.type, one.status): one for one in await store.count_jobs(exact_up_to=1000)}
     for type in ("type0", "type7"):
         rows = connection.execute(
             """

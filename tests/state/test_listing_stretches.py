@@ -101,7 +101,7 @@ def test_jobs_of_every_status(filled: Store, types: tuple[str, ...] | None, olde
 
 
 def test_counts_are_of_first_and_later_jobs(filled: Store) -> None:
-    counts = {one.status: one.count for one in filled.counts()}
+    counts = {one.status: one.count for one in filled.count_jobs()}
     assert counts == {
         JobStatus.CONTINUED: 5,
         JobStatus.RUNNING: 2,
@@ -117,4 +117,4 @@ def test_a_type_of_which_all_jobs_run_is_found(store: Store) -> None:
     store.start_jobs([NewJob("a", "work", "1")])
     claimed(store)
     assert walk(store, ChainFilter(), oldest_first=False) == walk(store, JobFilter(), oldest_first=False) == ["a"]
-    assert [one.count for one in store.counts()] == [1]
+    assert [one.count for one in store.count_jobs()] == [1]

@@ -96,10 +96,10 @@ def opened(dsn: str) -> OpenStore:
     """Open a store on the test's database, with statements changed."""
 
     @contextmanager
-    def open_store(changed: dict[str, bytes] | None = None, connections: int = 4) -> Iterator[PostgresStore]:
+    def open_store(changed: dict[str, bytes] | None = None, max_connections: int = 4) -> Iterator[PostgresStore]:
         state = PostgresState(dsn)
         vars(state._statements).update(changed or {})
-        store = state.sync_store(connections=connections)
+        store = state.sync_store(max_connections=max_connections)
         assert isinstance(store, PostgresStore)
         store.open()
         try:

@@ -100,7 +100,7 @@ def test_both_statements_write_the_same(store: Store, connection: psycopg.Connec
 
 @pytest.mark.parametrize(
     "other", [{"type": "play"}, {"priority": 1}, {"trace_context": "t"}, {"limit_key": "k"}, {"result_ttl": 1.0},
-              {"schedule": after(hours=1)}, {"attributes": {"user": "1"}}]
+              {"run_at": after(hours=1)}, {"attributes": {"user": "1"}}]
 )  # fmt: skip
 def test_what_jobs_do_not_share_goes_by_the_general_statement(other: dict[str, Any]) -> None:
     jobs = [NewJob("a", "work", "1"), replace(NewJob("b", "work", "1"), **other)]
@@ -273,7 +273,7 @@ def test_the_commonest_moves_write_few_entries(store: Store, connection: psycopg
 
 @pytest.mark.parametrize(("threshold", "mode"), [(1, "force_generic_plan"), (None, "auto")])
 def test_connections_that_prepare_are_told_to_plan_once(dsn: str, threshold: int | None, mode: str) -> None:
-    store = PostgresState(dsn, prepare_threshold=threshold).sync_store(connections=1)
+    store = PostgresState(dsn, prepare_threshold=threshold).sync_store(max_connections=1)
     store.open()
     try:
         assert store._fetch(b"SHOW plan_cache_mode") == [(mode,)]

@@ -45,7 +45,7 @@ NAMES = "SELECT name FROM pg_prepared_statements WHERE name LIKE 'queuert\\_%'"
 @pytest.mark.parametrize("statement", ["DEALLOCATE ALL", "DISCARD PLANS"])
 async def test_what_a_handler_deallocates_is_prepared_anew(stores: Stores, statement: str) -> None:
     """Each statement is used, taken away, and used again on the only connection that there is."""
-    store = await stores.open(connections=1)
+    store = await stores.open(max_connections=1)
     for _ in range(2):
         [held] = await started_and_claimed(store)
         blocker = await started_and_claimed(store, type="blocker")
@@ -69,7 +69,7 @@ async def test_what_a_handler_deallocates_is_prepared_anew(stores: Stores, state
 
 async def test_a_block_that_deallocates_harms_nobody_else(stores: Stores) -> None:
     """Its own ending fails, as its transaction is spoiled; on the only connection all others go on."""
-    store = await stores.open(connections=1)
+    store = await stores.open(max_connections=1)
     [held] = await started_and_claimed(store)
     async with store.transaction(held) as transaction:
         await transaction.finish(complete(held), last=True)
@@ -92,7 +92,7 @@ async def test_a_block_that_deallocates_harms_nobody_else(stores: Stores) -> Non
 
 
 async def test_awaited_chains_close_after_a_deallocation(stores: Stores) -> None:
-    store = await stores.open(connections=1)
+    store = await stores.open(max_connections=1)
     for _ in range(3):
         held = await started_and_claimed(store, type="blocker")
         await store.start_jobs([NewJob(held[0].id + "w", "waits", "1", blockers=(held[0].id,))])
@@ -130,7 +130,7 @@ async def test_a_text_that_postgres_cannot_hold_is_refused(stores: Stores) -> No
     store = await stores.open()
     with pytest.raises(StateError, match="NUL"):
         await store.start_jobs([NewJob("abc\0def", "work", "1", id_chosen=True)])
-    assert await store.counts() == []
+    assert await store.count_jobs() == []
 
 
 # --- other sessions ---------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ async def test_a_text_that_postgres_cannot_hold_is_refused(stores: Stores) -> No
 
 async def test_a_column_that_has_changed_fails_one_statement(stores: Stores, dsn: str) -> None:
     """What was prepared no longer fits; the session is replaced."""
-    store = await stores.open(connections=1)
+    store = await stores.open(max_connections=1)
     await started_and_claimed(store)
     with psycopg.connect(dsn, autocommit=True) as stranger:
         stranger.execute("ALTER TABLE queuert.job ALTER trace_context TYPE varchar")
@@ -168,13 +168,13 @@ async def test_a_connection_of_one_schema_serves_a_store_of_another(stores: Stor
     """Both have prepared their start on it, each its own."""
     migrations.upgrade(dsn, schema="other")
     others = Stores(PostgresState(dsn, schema="other"), stores.colour)
-    store, other = await stores.open(connections=1), await others.open()
+    store, other = await stores.open(max_connections=1), await others.open()
     try:
         [held] = await started_and_claimed(store)
         async with store.transaction(held) as transaction:
             await other.start_jobs([job()], connection=transaction.connection)
             await transaction.finish(complete(held))
-        assert [one.count for one in await other.counts()] == [1]
-        assert [(one.status, one.count) for one in await store.counts()] == [(JobStatus.COMPLETED, 1)]
+        assert [one.count for one in await other.count_jobs()] == [1]
+        assert [(one.status, one.count) for one in await store.count_jobs()] == [(JobStatus.COMPLETED, 1)]
     finally:
         await others.aclose()

@@ -15,7 +15,7 @@ from queuert.state.types import NewJob
 def test_a_key_is_refused_rather_than_doubled(dsn: str) -> None:
     """A start whose snapshot is older than the winner's commit is refused by the database, and writes nothing."""
     new = [NewJob(new_id(), "work", "1", deduplication=Deduplicate("key")) for _ in range(3)]
-    store = PostgresState(dsn).sync_store(connections=1)
+    store = PostgresState(dsn).sync_store(max_connections=1)
     store.open()
     try:
         with psycopg.connect(dsn) as caller:

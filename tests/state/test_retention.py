@@ -45,7 +45,7 @@ def closed(
 
 
 def retired(store: Store, policy: Retention) -> list[str]:
-    return sorted(store.retire(PruneRequest({"work": policy})).chain_ids)
+    return sorted(store.prune(PruneRequest({"work": policy})).chain_ids)
 
 
 def test_age_counts_from_the_closing(store: Store, connection: psycopg.Connection[Any]) -> None:

@@ -134,7 +134,7 @@ def test_chains_go(explained: Callable[..., Plan], connection: psycopg.Connectio
     plan = explained(SQL.lock_prunable, retention.ids(doomed))
     assert plan.scanned() == set()
     assert plan.rows_of("job") <= 2 * LIMIT + 2
-    plan = explained(SQL.retire, retention.retired(doomed, rows))
+    plan = explained(SQL.prune, retention.retired(doomed, rows))
     assert plan.scanned() == set()
     assert plan.rows_of("job") <= 4 * LIMIT
     assert plan.rows_of("job_blocker") <= 5 * LIMIT

@@ -23,9 +23,7 @@ def steps(dsn: str, operation: Operation) -> int:
 
 
 def plain(id: str) -> NewJob:
-    return NewJob(
-        id, "work", "1", id_chosen=True, priority=3, limit_key="k", trace_context="t", schedule=after(hours=1)
-    )
+    return NewJob(id, "work", "1", id_chosen=True, priority=3, limit_key="k", trace_context="t", run_at=after(hours=1))
 
 
 def test_plain_starts_are_one_statement(dsn: str) -> None:

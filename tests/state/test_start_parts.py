@@ -43,13 +43,13 @@ def numbers(*values: int) -> list[NewChain[Any]]:
 
 @pytest.fixture
 def client(dsn: str) -> Iterator[Client]:
-    with Client(PostgresState(dsn), job_types, connections=1) as client:
+    with Client(PostgresState(dsn), job_types, max_connections=1) as client:
         yield client
 
 
 @pytest.fixture
 def store(dsn: str) -> Iterator[PostgresStore]:
-    store = PostgresState(dsn).sync_store(connections=1)
+    store = PostgresState(dsn).sync_store(max_connections=1)
     assert isinstance(store, PostgresStore)
     store.open()
     yield store
@@ -117,7 +117,7 @@ def test_bad_input_anywhere_takes_all_back(dsn: str, client: Client, place: int)
 def test_options_of_some_are_kept(dsn: str, client: Client) -> None:
     """A part whose jobs are not alike goes by the general statement."""
     chains = numbers(*range(2 * PART))
-    chains[PART + 3] = chains[PART + 3].replace(priority=7, schedule=after(hours=1), attributes={"user": 17})
+    chains[PART + 3] = chains[PART + 3].replace(priority=7, run_at=after(hours=1), attributes={"user": 17})
     started = client.start_chains(chains)
     odd = client.get_job(started[PART + 3].id)
     assert (odd.priority, odd.status.value) == (7, "scheduled")
@@ -145,7 +145,7 @@ def test_parts_have_their_time_each(dsn: str) -> None:
 async def test_a_cancelled_start_is_all_or_nothing(dsn: str) -> None:
     """Cancelled while its answers are waited for, on the only connection: what is started after it stands."""
     with FaultProxy.before(dsn) as proxy:
-        async with AsyncClient(PostgresState(proxy.address_in(dsn)), job_types, connections=1) as client:
+        async with AsyncClient(PostgresState(proxy.address_in(dsn)), job_types, max_connections=1) as client:
             await client.start_chains(numbers(1))
             proxy.black_hole("to_client")
             task = asyncio.create_task(client.start_chains(numbers(*range(2 * PART))))
@@ -175,7 +175,7 @@ def test_nobody_gets_a_connection_in_pipeline_mode(dsn: str, store: PostgresStor
 def test_slow_models_are_done_before_anything_is_sent(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """They may look something up by the same client, whose only connection they would wait for."""
     monkeypatch.setattr("queuert.new_chain._LONG_PART", -1.0)
-    with Client(PostgresState(dsn), job_types, connections=1) as client:
+    with Client(PostgresState(dsn), job_types, max_connections=1) as client:
 
         class Checked(BaseModel):
             value: int
@@ -184,7 +184,7 @@ def test_slow_models_are_done_before_anything_is_sent(dsn: str, monkeypatch: pyt
             @classmethod
             def _known(cls, value: int) -> int:
                 if value == 2 * PART - 1:
-                    client.counts()
+                    client.count_jobs()
                 return value
 
         checked = JobType("count", input=Checked, output=int)

@@ -68,26 +68,26 @@ def test_stranded_jobs_are_released(
     for statement in by_hand:
         connection.execute(statement)
     assert status(store)[0] is JobStatus.BLOCKED
-    result = store.sweep()
+    result = store.release_stranded()
     assert [(one.id, one.type) for one in result.released] == [("waits", "waits")]
     assert status(store) == (JobStatus.READY, 0)
     assert connection.execute("SELECT count(*) FROM queuert.job_blocker WHERE NOT closed").fetchone() == (0,)
-    assert list(store.sweep().released) == []
+    assert list(store.release_stranded().released) == []
 
 
 def test_one_that_still_waits_is_let_be(store: PostgresStore, connection: psycopg.Connection[Any]) -> None:
     waiting(store)
     connection.execute(CLOSE, [["one"]])
-    assert list(store.sweep().released) == []
+    assert list(store.release_stranded().released) == []
     assert status(store) == (JobStatus.BLOCKED, 2)
     connection.execute(CLOSE, [["two"]])
-    assert [one.id for one in store.sweep().released] == ["waits"]
+    assert [one.id for one in store.release_stranded().released] == ["waits"]
 
 
 def test_its_time_is_kept(store: PostgresStore, connection: psycopg.Connection[Any]) -> None:
-    waiting(store, schedule=after(hours=1))
+    waiting(store, run_at=after(hours=1))
     connection.execute(CLOSE, [["one", "two"]])
-    store.sweep()
+    store.release_stranded()
     assert status(store) == (JobStatus.SCHEDULED, 0)
 
 
@@ -95,11 +95,11 @@ def test_pages(store: PostgresStore, connection: psycopg.Connection[Any]) -> Non
     for id in ("waits", "c", "a", "b"):
         waiting(store, id)
     connection.execute(CLOSE, [["one", "two"]])
-    first = store.sweep(limit=2)
+    first = store.release_stranded(limit=2)
     assert ([one.id for one in first.released], first.cursor) == (["a", "b"], "b")
-    second = store.sweep(cursor=first.cursor, limit=2)
+    second = store.release_stranded(cursor=first.cursor, limit=2)
     assert [one.id for one in second.released] == ["c", "waits"]
-    assert store.sweep(cursor=second.cursor, limit=2).cursor is None
+    assert store.release_stranded(cursor=second.cursor, limit=2).cursor is None
 
 
 def test_a_locked_row_is_passed_over(store: PostgresStore, connection: psycopg.Connection[Any], dsn: str) -> None:
@@ -108,8 +108,8 @@ def test_a_locked_row_is_passed_over(store: PostgresStore, connection: psycopg.C
     connection.execute(CLOSE, [["one", "two"]])
     with psycopg.connect(dsn) as holder:
         holder.execute("SELECT FROM queuert.job WHERE id = 'waits' FOR UPDATE")
-        assert [one.id for one in store.sweep().released] == ["other"]
-    assert [one.id for one in store.sweep().released] == ["waits"]
+        assert [one.id for one in store.release_stranded().released] == ["other"]
+    assert [one.id for one in store.release_stranded().released] == ["waits"]
 
 
 def test_a_retried_blocker_does_not_hold_it(store: PostgresStore, connection: psycopg.Connection[Any]) -> None:
@@ -118,7 +118,7 @@ def test_a_retried_blocker_does_not_hold_it(store: PostgresStore, connection: ps
     store.cancel_chains(["one", "two"], reason="no")
     store.retry_chains(["one"])
     connection.execute("UPDATE queuert.job SET status = 'blocked', open_blockers = 1 WHERE id = 'waits'")
-    assert [one.id for one in store.sweep().released] == ["waits"]
+    assert [one.id for one in store.release_stranded().released] == ["waits"]
 
 
 def test_deleting_forgets_the_keys_that_nobody_has(

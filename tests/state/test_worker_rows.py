@@ -41,7 +41,7 @@ def ids(sql: psycopg.Connection[Any]) -> list[str]:
 
 def test_a_beat_touches_no_index(dsn: str, sql: psycopg.Connection[Any]) -> None:
     """Each goes beside the version before it, and leaves nothing behind that a vacuum would have to find."""
-    store = PostgresState(dsn).sync_store(connections=1)
+    store = PostgresState(dsn).sync_store(max_connections=1)
     store.open()
     for _ in range(501):
         store.record_heartbeat(beat("one"), HOUR)
@@ -95,7 +95,7 @@ def test_all_come_back_at_once(dsn: str, sql: psycopg.Connection[Any]) -> None:
     start = threading.Barrier(workers)
 
     def work(at: int) -> None:
-        store = PostgresState(dsn).sync_store(connections=1)
+        store = PostgresState(dsn).sync_store(max_connections=1)
         store.open()
         try:
             for _ in range(rounds):

@@ -52,7 +52,7 @@ plain = JobType("plain", input=dict[str, int], output=int)
 JOB_TYPES = JobTypes(archive, send, relay, fragile, plain)
 
 # Nothing that is tried again comes back by itself while a test runs, however slowly that may go.
-processors = Processors(JOB_TYPES, retry=RetryPolicy(max_attempts=3, initial=3600.0, maximum=3600.0))
+processors = Processors(JOB_TYPES, retry=RetryPolicy(max_attempts=3, initial_delay=3600.0, max_delay=3600.0))
 
 
 @processors.handles(archive)
@@ -175,7 +175,7 @@ async def test_what_is_idle(queue: AsyncJobQueue, state: PostgresState) -> None:
     try:
         assert await is_idle(store, types, log)
         await queue.client.start_chain(send, Mail(to="ada"))
-        await queue.client.start_chain(archive, "a", schedule=after(hours=1))
+        await queue.client.start_chain(archive, "a", run_at=after(hours=1))
         assert await is_idle(store, types, log), "of other types, or later"
         await queue.advance(hours=1)
         assert not await is_idle(store, types, log), "due, and stored as scheduled"
@@ -207,7 +207,7 @@ async def test_one_attempt_of_one_job(queue: AsyncJobQueue) -> None:
 
 
 async def test_only_one_attempt_even_if_the_next_is_due_at_once(queue: AsyncJobQueue) -> None:
-    at_once = Processors(JOB_TYPES, retry=RetryPolicy(initial=0.0, jitter=0.0))
+    at_once = Processors(JOB_TYPES, retry=RetryPolicy(initial_delay=0.0, jitter=0.0))
     at_once.handles(fragile)(do_fragile)
     chain = await queue.client.start_chain(fragile, "raise")
     for number in range(1, 6):
@@ -216,7 +216,7 @@ async def test_only_one_attempt_even_if_the_next_is_due_at_once(queue: AsyncJobQ
 
 
 async def test_one_job_that_is_scheduled(queue: AsyncJobQueue) -> None:
-    chain = await queue.client.start_chain(fragile, "later", schedule=after(days=1))
+    chain = await queue.client.start_chain(fragile, "later", run_at=after(days=1))
     assert [(await queue.process_job(processors, chain)).outcome for _ in range(2)] == ["retried", "completed"]
 
 
@@ -281,7 +281,7 @@ async def test_chains_of_the_programs_own_client_are_seen(queue: AsyncJobQueue, 
 
 
 async def test_what_is_due_later_is_due_now(queue: AsyncJobQueue) -> None:
-    await queue.client.start_chain(archive, "abc", schedule=after(minutes=5))
+    await queue.client.start_chain(archive, "abc", run_at=after(minutes=5))
     await queue.advance(minutes=4)
     assert await queue.run_until_idle(processors) == []
     await queue.advance(minutes=1)
@@ -290,7 +290,7 @@ async def test_what_is_due_later_is_due_now(queue: AsyncJobQueue) -> None:
 
 async def test_a_blocked_job_that_is_scheduled(queue: AsyncJobQueue) -> None:
     first = await queue.client.start_chain(archive, "a")
-    await queue.client.start_chain(archive, "b", blockers=[first], schedule=after(hours=1))
+    await queue.client.start_chain(archive, "b", blockers=[first], run_at=after(hours=1))
     assert len(await queue.run_until_idle(processors)) == 1
     await queue.advance(hours=1)
     assert len(await queue.run_until_idle(processors)) == 1
@@ -347,20 +347,20 @@ async def test_rates_and_schedules_grow_older_too(queue: AsyncJobQueue, dsn: str
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("insert into queuert.limit_start values ('2026-01-01 12:00Z', 'archive', 'k')")
         connection.execute(
-            "insert into queuert.schedule (next_at, last_at, every, name, type, time_zone, missed, input)"
+            "insert into queuert.run_at (next_at, last_at, every, name, type, time_zone, missed, input)"
             " values ('2026-01-01 13:00Z', '2026-01-01 12:00Z', 3600, 's', 'archive', 'UTC', 'once', '1')"
         )
         ticks = []
         for _ in range(3):
             await queue.advance(hours=1)
-            row = connection.execute("select next_at from queuert.schedule").fetchone()
-            connection.execute("update queuert.schedule set next_at = '2026-01-01 13:00Z'")
+            row = connection.execute("select next_at from queuert.run_at").fetchone()
+            connection.execute("update queuert.run_at set next_at = '2026-01-01 13:00Z'")
             assert row is not None
             ticks.append(row[0])
         assert len(set(ticks)) == 3
         assert all(abs((tick - ticks[0]).total_seconds()) < 1 for tick in ticks)
         assert (datetime(2026, 1, 1, 12, tzinfo=UTC) - ticks[0]).total_seconds() == pytest.approx(0, abs=1)
-        query = "select last_at, (select started_at from queuert.limit_start) from queuert.schedule"
+        query = "select last_at, (select started_at from queuert.limit_start) from queuert.run_at"
         assert connection.execute(query).fetchone() == (datetime(2026, 1, 1, 9, tzinfo=UTC),) * 2
 
 
@@ -421,7 +421,7 @@ async def test_it_connects_once_and_lets_go_of_all(state: PostgresState, monkeyp
 
 def test_in_a_synchronous_test(state: PostgresState) -> None:
     with JobQueue(state, JOB_TYPES) as queue:
-        queue.client.start_chain(send, Mail(to="ada"), schedule=after(hours=1))
+        queue.client.start_chain(send, Mail(to="ada"), run_at=after(hours=1))
         queue.assert_started(send, to="ada")
         queue.assert_not_started(archive)
         assert queue.run_until_idle(processors) == []

@@ -20,20 +20,20 @@ _UNREADABLE = PayloadDecodeError(job_type="number", field="input", path="input",
 
 
 def test_the_pauses_double_up_to_the_maximum() -> None:
-    policy = RetryPolicy(initial=10, multiplier=2, maximum=300)
+    policy = RetryPolicy(initial_delay=10, multiplier=2, max_delay=300)
     assert [policy.base_delay(attempt) for attempt in range(1, 8)] == [10, 20, 40, 80, 160, 300, 300]
 
 
 @given(
     attempt=st.integers(1, 10**9),
     multiplier=st.floats(1, 1e6),
-    initial=st.floats(0, 1e6),
+    initial_delay=st.floats(0, 1e6),
     jitter=st.floats(0, 1),
 )
 def test_no_attempt_overflows_or_leaves_the_range(
-    attempt: int, multiplier: float, initial: float, jitter: float
+    attempt: int, multiplier: float, initial_delay: float, jitter: float
 ) -> None:
-    policy = RetryPolicy(initial=initial, multiplier=multiplier, maximum=1e6, jitter=jitter)
+    policy = RetryPolicy(initial_delay=initial_delay, multiplier=multiplier, max_delay=1e6, jitter=jitter)
     base = policy.base_delay(attempt)
     assert 0 <= base <= 1e6
     assert base <= policy.delay(attempt) <= base * (1 + jitter)
@@ -116,15 +116,15 @@ def test_a_lease_is_renewed_every_third_of_it_unless_told_otherwise() -> None:
         (lambda: RetryPolicy(fail_on=(ValueError, 5)), "fail_on"),  # type: ignore[arg-type]
         (lambda: RetryPolicy(fail_on=(int,)), "fail_on"),  # type: ignore[arg-type]
         (lambda: RetryPolicy(fail_on=None), "fail_on"),  # type: ignore[arg-type]
-        (lambda: RetryPolicy(initial=-1), "initial"),
+        (lambda: RetryPolicy(initial_delay=-1), "initial_delay"),
         (lambda: RetryPolicy(multiplier=0.5), "multiplier"),
-        (lambda: RetryPolicy(initial=10, maximum=5), "maximum"),
+        (lambda: RetryPolicy(initial_delay=10, max_delay=5), "max_delay"),
         (lambda: RetryPolicy(jitter=1.5), "jitter"),
         (lambda: LeasePolicy(seconds=0), "too short"),
         (lambda: LeasePolicy(seconds=10**9), "too long"),
         (lambda: LeasePolicy(seconds=10, renew_every=5), "half"),
         (lambda: LeasePolicy(seconds=10, renew_every=0), "renew_every"),
-        (lambda: RetryPolicy(initial=float("nan")), "initial"),
+        (lambda: RetryPolicy(initial_delay=float("nan")), "initial_delay"),
         (lambda: LeasePolicy(seconds=float("nan")), "lease"),
         (lambda: after(seconds=-1), "scheduled"),
         (lambda: after(days=365 * 101), "scheduled"),
@@ -144,7 +144,7 @@ def test_schedules_are_seconds_or_moments_in_utc() -> None:
 
 
 def test_backoff_doubles_within_its_bounds() -> None:
-    backoff = Backoff(initial=1, maximum=4)
+    backoff = Backoff(initial_delay=1, max_delay=4)
     for failures, ceiling in ((1, 1), (2, 2), (3, 4), (50, 4), (5000, 4)):
         assert ceiling / 2 <= backoff.delay(failures) <= ceiling
 

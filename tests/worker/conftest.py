@@ -45,7 +45,7 @@ async def stage(dsn: str, complaints: list[dict[str, Any]]) -> AsyncIterator[Sta
     try:
         yield stage
         for worker in stage.workers:
-            await worker.stop(grace=0)
+            await worker.stop(shutdown_timeout=0)
         await stage.client.aclose()
         await none_left(tasks, "tasks")
         await none_left(lambda: _threads() - threads_before, "threads")

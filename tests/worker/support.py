@@ -34,7 +34,7 @@ SPAWN = 3 * WAIT
 
 T = TypeVar("T")
 
-AT_ONCE = RetryPolicy(initial=0.0, jitter=0.0)
+AT_ONCE = RetryPolicy(initial_delay=0.0, jitter=0.0)
 """Failed attempts are tried again without a pause."""
 
 SHORT = LeasePolicy(seconds=1.0, renew_every=0.3)
@@ -141,7 +141,7 @@ class Stage:
         *,
         name: str = "worker",
         concurrency: int = 1,
-        grace: float = 10.0,
+        shutdown_timeout: float = 10.0,
         poll_interval: float | None = None,
     ) -> InProcessWorker:
         """A worker that is not started; the stage stops it at the end of the test."""
@@ -150,7 +150,7 @@ class Stage:
             self.processors if processors is None else processors,
             name=name,
             concurrency=concurrency,
-            grace=grace,
+            shutdown_timeout=shutdown_timeout,
             poll_interval=poll_interval,
         )
         self.workers.append(worker)
@@ -159,7 +159,7 @@ class Stage:
     async def close(self) -> None:
         """Stop all workers, and the client."""
         for worker in self.workers:
-            await worker.stop(grace=0)
+            await worker.stop(shutdown_timeout=0)
         await self.client.aclose()
         self._sql.close()
 

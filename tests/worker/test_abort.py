@@ -136,7 +136,7 @@ async def test_a_worker_that_stops_tells_the_handler(stage: Stage) -> None:
     await worker.start()
     await stage.client.start_chain(number, 1)
     await gate.next()
-    await worker.stop(grace=0.0)
+    await worker.stop(shutdown_timeout=0.0)
     assert seen == [(AbortReason.WORKER_STOPPING, True)]
     assert stage.log.of(AttemptAborted) == []
 
@@ -197,7 +197,7 @@ async def test_a_callback_that_raises_disturbs_nothing(stage: Stage, how: str) -
         gate.open()
         assert await other.result(WAIT) == 2
     else:
-        await in_time(worker.stop(grace=0.0))
+        await in_time(worker.stop(shutdown_timeout=0.0))
         assert {(await stage.job(chain.id)).status for chain in (one, other)} == {JobStatus.READY}
 
 
@@ -242,7 +242,7 @@ def test_the_first_reason_stays() -> None:
     called: list[str] = []
     signal.on_abort(lambda: called.append("before"))
     assert signal.set(AbortReason.CANCELLED)
-    assert not signal.set(AbortReason.ERROR)
+    assert not signal.set(AbortReason.LEASE_NOT_RENEWED)
     signal.on_abort(lambda: called.append("after"))
     assert (signal.reason, bool(signal), called) == (AbortReason.CANCELLED, True, ["before", "after"])
     assert signal.wait() is AbortReason.CANCELLED

@@ -319,11 +319,11 @@ async def test_a_worker_that_stops_while_it_is_called(stage: Stage, monkeypatch:
     # All of it passes, since the hook does not end; and so much is left to write that the job is given back.
     monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT / 4)
     handle(stage, "coroutine", lambda: 5, after_attempt=hook)
-    worker = stage.worker(grace=0)
+    worker = stage.worker(shutdown_timeout=0)
     await worker.start()
     chain = await stage.client.start_chain(anything, 1)
     await in_time(arrived.wait())
-    await in_time(worker.stop(grace=0))
+    await in_time(worker.stop(shutdown_timeout=0))
     assert endings == [FinishKind.INTERRUPT]
     assert (await stage.statuses())[chain.id] is JobStatus.READY
     assert stage.log.of(AttemptCompleted) == []
@@ -350,7 +350,7 @@ class Abandoned:
 
     async def by(self, stage: Stage, hook: AfterAttempt) -> None:
         stage.handles(anything, self.handler, after_attempt=hook)
-        async with stage.worker(grace=0):
+        async with stage.worker(shutdown_timeout=0):
             await stage.client.start_chain(anything, 1)
             assert await asyncio.to_thread(self._started.wait, WAIT)
 

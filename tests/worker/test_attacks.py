@@ -81,7 +81,7 @@ async def test_a_handler_that_stops_its_own_worker(stage: Stage) -> None:
 
     @stage.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
-        await workers[0].stop(grace=0.0)
+        await workers[0].stop(shutdown_timeout=0.0)
         return attempt.input
 
     workers.append(stage.worker())
@@ -205,7 +205,7 @@ async def test_many_workers_come_and_go_while_jobs_run(stage: Stage, monkeypatch
         running = asyncio.create_task(stage.log.wait_for(AttemptStarted, worker=worker.name, times=20))
         await asyncio.wait({running, waiting}, return_when=asyncio.FIRST_COMPLETED)
         running.cancel()
-        await in_time(worker.stop(grace=0.0))
+        await in_time(worker.stop(shutdown_timeout=0.0))
     await waiting
     assert stage.one("select count(*) from effect") == 300
     assert stage.one("select count(distinct job) from effect") == 300

@@ -197,7 +197,7 @@ async def test_odd_errors_in_rows_can_be_read(stage: Stage) -> None:
 async def test_a_bad_row_that_is_mended_goes_through(stage: Stage) -> None:
     stage.insert("number", '"three"', id="bad")
 
-    @stage.processors.handles(number, retry=RetryPolicy(initial=0.05, jitter=0.0))
+    @stage.processors.handles(number, retry=RetryPolicy(initial_delay=0.05, jitter=0.0))
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         return attempt.input
 

@@ -119,7 +119,7 @@ async def test_a_blocked_job_keeps_its_schedule(stage: Stage) -> None:
     stage.handles(text, echo)
     async with stage.worker():
         first = await stage.client.start_chain(number, 1)
-        later = await stage.client.start_chain(text, "x", blockers=[first], schedule=after(hours=1))
+        later = await stage.client.start_chain(text, "x", blockers=[first], run_at=after(hours=1))
         await first.wait(WAIT)
         assert (await stage.job(later.id)).status is JobStatus.SCHEDULED
 

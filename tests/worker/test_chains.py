@@ -37,7 +37,7 @@ back: JobType[int, int] = JobType("back", input=int, continues_with="there")
 TYPES = JobTypes(end, other_end, middle, begin, branch, turn, there, back)
 COLOURS = pytest.mark.parametrize("colour", ["coroutine", "thread"])
 HOW = pytest.mark.parametrize("how", ["returned", "finished", "prepared and finished"])
-AT_ONCE = RetryPolicy(initial=0.0)
+AT_ONCE = RetryPolicy(initial_delay=0.0)
 
 
 class Line:
@@ -66,7 +66,7 @@ async def line(stage: Stage) -> AsyncIterator[Line]:
     line = Line(stage)
     yield line
     for worker in stage.workers:
-        await worker.stop(grace=0)
+        await worker.stop(shutdown_timeout=0)
     await line.client.aclose()
 
 
@@ -178,7 +178,7 @@ async def test_many_chains_beside_each_other(line: Line) -> None:
 
 async def test_a_continuation_has_settings_of_its_own(line: Line) -> None:
     line.handles(
-        middle, lambda a: a.continue_with(end, "x", id="mine", priority=-3, schedule=after(hours=1), limit_key="k")
+        middle, lambda a: a.continue_with(end, "x", id="mine", priority=-3, run_at=after(hours=1), limit_key="k")
     )
     async with line.worker():
         chain = await line.client.start_chain(middle, "0", limit_key="other")

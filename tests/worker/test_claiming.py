@@ -167,10 +167,10 @@ async def test_a_scheduled_job_runs_when_it_is_due_and_not_before(stage: Stage) 
         return attempt.input
 
     async with stage.worker(poll_interval=3600.0):
-        soon = await stage.client.start_chain(number, 1, schedule=after(seconds=0.3))
-        moment = await stage.client.start_chain(number, 2, schedule=at(datetime.now(UTC) + timedelta(seconds=0.2)))
-        past = await stage.client.start_chain(number, 3, schedule=at(datetime(2001, 1, 1, tzinfo=UTC)))
-        later = await stage.client.start_chain(number, 4, schedule=after(hours=1))
+        soon = await stage.client.start_chain(number, 1, run_at=after(seconds=0.3))
+        moment = await stage.client.start_chain(number, 2, run_at=at(datetime.now(UTC) + timedelta(seconds=0.2)))
+        past = await stage.client.start_chain(number, 3, run_at=at(datetime(2001, 1, 1, tzinfo=UTC)))
+        later = await stage.client.start_chain(number, 4, run_at=after(hours=1))
         await stage.client.wait([soon, moment, past], timeout=WAIT)
         assert (await stage.job(later.id)).status is JobStatus.SCHEDULED
     assert seen == [True] * 3

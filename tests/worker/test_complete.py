@@ -291,7 +291,7 @@ async def test_many_blocks_at_once_on_few_connections(stage: Stage, effects: Eff
     chains = await stage.client.start_chains(
         [NewChain(number, 1) for _ in range(40)] + [NewChain(text, "x") for _ in range(40)]
     )
-    worker = InProcessWorker(stage.client, stage.processors, concurrency=40, connections=2)
+    worker = InProcessWorker(stage.client, stage.processors, concurrency=40, max_connections=2)
     stage.workers.append(worker)
     async with worker:
         await stage.client.wait(chains, timeout=WAIT)
@@ -323,7 +323,7 @@ async def test_a_block_that_is_open_when_the_grace_ends_has_one_ending(
     await worker.start()
     chain = await stage.client.start_chain(number, 5)
     assert await asyncio.to_thread(inside.wait, WAIT)
-    stopping = asyncio.create_task(worker.stop(grace=0.0))
+    stopping = asyncio.create_task(worker.stop(shutdown_timeout=0.0))
     await stage.log.wait_for(WorkerStopping)
     go_on.set()
     await in_time(stopping)

@@ -156,7 +156,7 @@ async def test_an_attempt_has_one_ending_when_the_worker_stops_while_it_is_writt
         for chain in chains:
             await stage.log.wait_for(AttemptStarted, job_id=chain.id)
         connection.execute("select 1 from queuert.job for share")
-        await in_time(worker.stop(grace=0.0))
+        await in_time(worker.stop(shutdown_timeout=0.0))
         connection.rollback()
     for chain in chains:
         job = await stage.job(chain.id)

@@ -92,7 +92,7 @@ async def completing(store: Store, author: FinishListener) -> AsyncIterator[Comp
     completer: Completer[FinishListener] = Completer(
         cast(AsyncStore, store), author.tell, worker="w", observers=Observers([EventLog()])
     )
-    completer._backoff = Backoff(initial=0.0, maximum=0.0)
+    completer._backoff = Backoff(initial_delay=0.0, max_delay=0.0)
     completer.start()
     yield completer
     await completer.stop()
@@ -176,7 +176,7 @@ async def test_an_ending_that_waits_to_be_asked_for_again_is_given_up_when_the_w
 
     store, author = Store(trouble), FinishListener()
     async with completing(store, author) as completer:
-        completer._backoff = Backoff(initial=3600.0, maximum=3600.0)
+        completer._backoff = Backoff(initial_delay=3600.0, max_delay=3600.0)
         completer.submit(ending("a", LARGE), author)
         while not completer._resting:  # noqa: ASYNC110
             await asyncio.sleep(0)

@@ -119,7 +119,7 @@ def _processors() -> Processors:
             return tx.finish(attempt.input)
 
     # What has failed does not come back while the others are counted, however long they take.
-    @processors.handles(poison, retry=RetryPolicy(initial=3600.0, maximum=3600.0))
+    @processors.handles(poison, retry=RetryPolicy(initial_delay=3600.0, max_delay=3600.0))
     async def fail(attempt: Attempt[int, int]) -> Outcome[int]:
         raise ValueError("poison")
 
@@ -167,7 +167,7 @@ async def drain(
 
 def _alone(dsn: str, notify: NotifyAdapter | None = None) -> Client:
     """A client of one connection: a second one that the pool makes late would be warmed up while it is counted."""
-    return Client(PostgresState(dsn), JOB_TYPES, notify=notify, connections=1)
+    return Client(PostgresState(dsn), JOB_TYPES, notify=notify, max_connections=1)
 
 
 def warmed_up(client: Client) -> None:

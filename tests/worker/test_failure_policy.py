@@ -31,7 +31,7 @@ class Fatal(BaseException):
 
 
 def policy(max_attempts: int = 3, **settings: Any) -> RetryPolicy:
-    return RetryPolicy(max_attempts=max_attempts, initial=0, jitter=0, **settings)
+    return RetryPolicy(max_attempts=max_attempts, initial_delay=0, jitter=0, **settings)
 
 
 def raising(error: BaseException) -> Any:

@@ -273,7 +273,14 @@ async def test_odd_worker_names_are_refused(stage: Stage, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", [{"concurrency": 0}, {"grace": -1}, {"grace": float("nan")}, {"poll_interval": 0}, {"connections": 1}]
+    "setting",
+    [
+        {"concurrency": 0},
+        {"shutdown_timeout": -1},
+        {"shutdown_timeout": float("nan")},
+        {"poll_interval": 0},
+        {"connections": 1},
+    ],
 )
 async def test_settings_out_of_range_are_refused(stage: Stage, setting: dict[str, Any]) -> None:
     stage.handles(number, echo)

@@ -102,7 +102,7 @@ def test_leases_are_given_up_after_a_suspend_that_was_longer(suspend: Suspend, s
         assert not holder.told.is_set()
         suspend.lasts(LEASE)
         assert holder.told.wait(WAIT)
-        assert holder.reason is AbortReason.ERROR
+        assert holder.reason is AbortReason.LEASE_NOT_RENEWED
     finally:
         store.over.set()
         keeper.stop()

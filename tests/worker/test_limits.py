@@ -29,7 +29,7 @@ class Limiting(Processors):
     """Processors of which some types have limits."""
 
     def __init__(self, **limits: Limits) -> None:
-        super().__init__(JOB_TYPES, retry=RetryPolicy(initial=0.0, jitter=0.0))
+        super().__init__(JOB_TYPES, retry=RetryPolicy(initial_delay=0.0, jitter=0.0))
         self._limits = limits
 
     def __iter__(self) -> Iterator[Processor]:
@@ -142,7 +142,7 @@ async def test_the_reaper_tells_other_workers(stage: Stage, attempts: int) -> No
     """When a dead worker's job is taken back, its slot is known to be free, whether or not there is another attempt."""
     told: list[frozenset[str] | None] = []
     processors = Limiting(number=Limits(concurrency=1))
-    policy = RetryPolicy(max_attempts=attempts, initial=3600.0, maximum=3600.0)
+    policy = RetryPolicy(max_attempts=attempts, initial_delay=3600.0, max_delay=3600.0)
     processors.handles(number, retry=policy)(lambda attempt: attempt.input)
     # The reaper looks as often as the shortest lease asks for; that of the second job must not run out.
     processors.handles(text, lease=LeasePolicy(seconds=1.0))(lambda attempt: attempt.input)

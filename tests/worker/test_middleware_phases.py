@@ -259,7 +259,7 @@ async def test_after_a_failed_entry_the_job_is_tried_again(stage: Stage, effects
         stage,
         in_loop if colour == "coroutine" else handler,
         middlewares=[middleware],
-        retry=RetryPolicy(initial=0.0),
+        retry=RetryPolicy(initial_delay=0.0),
     )
     assert status is JobStatus.COMPLETED
     assert len(effects()) == 6

@@ -29,7 +29,7 @@ async def fails(attempt: Attempt[Any, Any]) -> Any:
 
 
 async def test_the_pauses_grow_as_the_policy_says(stage: Stage) -> None:
-    stage.handles(number, fails, retry=RetryPolicy(initial=100.0, multiplier=3.0, maximum=500.0, jitter=0.0))
+    stage.handles(number, fails, retry=RetryPolicy(initial_delay=100.0, multiplier=3.0, max_delay=500.0, jitter=0.0))
     pauses: list[float] = []
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
@@ -49,7 +49,7 @@ async def test_the_pauses_grow_as_the_policy_says(stage: Stage) -> None:
 
 
 async def test_jitter_stretches_and_never_shortens(stage: Stage) -> None:
-    stage.handles(number, fails, retry=RetryPolicy(initial=100.0, jitter=0.5))
+    stage.handles(number, fails, retry=RetryPolicy(initial_delay=100.0, jitter=0.5))
     async with stage.worker(concurrency=10):
         await stage.client.start_chains([NewChain(number, one) for one in range(10)])
         await stage.log.wait_for(AttemptRetried, times=10)
@@ -59,7 +59,7 @@ async def test_jitter_stretches_and_never_shortens(stage: Stage) -> None:
 
 
 async def test_the_last_attempt_fails_the_chain(stage: Stage) -> None:
-    stage.handles(number, fails, retry=RetryPolicy(max_attempts=3, initial=0.0))
+    stage.handles(number, fails, retry=RetryPolicy(max_attempts=3, initial_delay=0.0))
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
         with pytest.raises(JobFailedError, match="ValueError: attempt 3"):
@@ -110,7 +110,7 @@ async def test_retry_without_a_time_takes_the_policys(stage: Stage) -> None:
     async def handler(attempt: Attempt[Any, Any]) -> Any:
         return attempt.retry()
 
-    stage.handles(number, handler, retry=RetryPolicy(initial=77.0, jitter=0.0))
+    stage.handles(number, handler, retry=RetryPolicy(initial_delay=77.0, jitter=0.0))
     async with stage.worker():
         await stage.client.start_chain(number, 1)
         assert (await stage.log.wait_for(AttemptRetried)).retry_in == 77.0

@@ -45,8 +45,8 @@ async def test_whole_numbers_and_floats_mix_in_retry_policies(stage: Stage) -> N
         "update queuert.job set status = 'running', attempt = 1, holder = 'gone', lease_token = gen_random_uuid(),"
         " lease_expires_at = clock_timestamp() - interval '1 s'"
     )
-    stage.handles(number, echo, retry=RetryPolicy(initial=0, jitter=0))
-    stage.handles(text, echo, retry=RetryPolicy(initial=1, multiplier=3, maximum=10))
+    stage.handles(number, echo, retry=RetryPolicy(initial_delay=0, jitter=0))
+    stage.handles(text, echo, retry=RetryPolicy(initial_delay=1, multiplier=3, max_delay=10))
     stage.handles(order, echo)
     async with stage.worker():
         await stage.log.wait_for(JobReaped, job_id="dead")
@@ -86,7 +86,7 @@ async def test_each_type_has_its_own_cap(stage: Stage) -> None:
         raise ValueError("no")
 
     stage.handles(number, fails, retry=RetryPolicy(max_attempts=1))
-    stage.handles(text, fails, retry=RetryPolicy(max_attempts=3, initial=0.0, jitter=0.0))
+    stage.handles(text, fails, retry=RetryPolicy(max_attempts=3, initial_delay=0.0, jitter=0.0))
     async with stage.worker(concurrency=2):
         chains = await stage.client.start_chains([NewChain(number, 1, id="n"), NewChain(text, "x", id="t")])
         await stage.client.wait(chains, timeout=WAIT)

@@ -85,7 +85,7 @@ async def test_every_returned_outcome_may_follow_it(stage: Stage, effects: Effec
         return result
 
     stage.handles(relay, in_loop if colour == "coroutine" else in_thread)
-    async with stage.worker(grace=WAIT):
+    async with stage.worker(shutdown_timeout=WAIT):
         chain = await stage.client.start_chain(relay, 1)
         await stage.log.wait_for(AttemptStarted)
     wanted = {"continue": "continued", "retry": "scheduled", "fail": "failed"}
@@ -112,7 +112,7 @@ async def test_an_exception_inside_rolls_it_back_and_the_next_attempt_prepares_a
         return 6
 
     handler = in_loop if colour == "coroutine" else in_thread
-    status, _ = await closed(stage, handler, retry=RetryPolicy(initial=0.0))
+    status, _ = await closed(stage, handler, retry=RetryPolicy(initial_delay=0.0))
     assert status is JobStatus.COMPLETED
     assert effects() == [("one", 2)]
     assert [event.error.message for event in stage.log.of(AttemptRetried)] == ["inside"]
@@ -137,7 +137,7 @@ async def test_an_exception_between_leaves_what_was_prepared(stage: Stage, effec
             return done.finish(6)
 
     handler = in_loop if colour == "coroutine" else in_thread
-    assert (await closed(stage, handler, retry=RetryPolicy(initial=0.0)))[0] is JobStatus.COMPLETED
+    assert (await closed(stage, handler, retry=RetryPolicy(initial_delay=0.0)))[0] is JobStatus.COMPLETED
     assert effects() == [("one", 1), ("one", 2)]
     assert (await stage.job("one")).attempt == 2
 
@@ -172,7 +172,7 @@ async def test_a_poisoned_transaction_is_a_failed_attempt_that_is_tried_again(
         return 6
 
     handler = in_loop if colour == "coroutine" else in_thread
-    assert (await closed(stage, handler, retry=RetryPolicy(initial=0.0)))[0] is JobStatus.COMPLETED
+    assert (await closed(stage, handler, retry=RetryPolicy(initial_delay=0.0)))[0] is JobStatus.COMPLETED
     assert effects() == [("one", 2)]
     [retried] = stage.log.of(AttemptRetried)
     assert retried.error.type == ("queuert.errors.StateError" if swallowed else "psycopg.errors.UndefinedTable")

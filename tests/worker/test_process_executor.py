@@ -586,7 +586,7 @@ async def test_signals_meant_for_the_whole_service_do_not_end_it(stage: Stage, t
 
 async def test_it_may_finish_within_the_grace_and_knows_of_the_stop(stage: Stage, tmp_path: Path) -> None:
     handles(stage, killable.wait_for_leave)
-    worker = stage.worker(grace=WAIT)
+    worker = stage.worker(shutdown_timeout=WAIT)
     await worker.start()
     chain = await stage.client.start_chain(anything, str(tmp_path / "here"))
     pid = await arrived(tmp_path / "here")
@@ -602,7 +602,7 @@ async def test_it_may_finish_within_the_grace_and_knows_of_the_stop(stage: Stage
 @pytest.mark.parametrize("how", ["beyond the grace", "asked twice"])
 async def test_it_is_told_and_killed_when_the_grace_is_over(stage: Stage, tmp_path: Path, how: str) -> None:
     handles(stage, killable.stay)
-    worker = stage.worker(grace=0 if how == "beyond the grace" else 3600)
+    worker = stage.worker(shutdown_timeout=0 if how == "beyond the grace" else 3600)
     await worker.start()
     chain = await stage.client.start_chain(anything, str(tmp_path / "here"))
     pids = [await arrived(tmp_path / "here"), await arrived(tmp_path / "here.grandchild")]
@@ -625,7 +625,7 @@ async def test_it_hears_why_when_the_grace_is_over(stage: Stage, tmp_path: Path)
     await worker.start()
     await stage.client.start_chain(anything, str(tmp_path / "here"))
     await arrived(tmp_path / "here")
-    await in_time(worker.stop(grace=0))
+    await in_time(worker.stop(shutdown_timeout=0))
     assert (tmp_path / "here.told").read_text() == "worker_stopping True"
 
 
@@ -714,7 +714,17 @@ async def test_a_script_that_would_start_a_worker_in_each_child_is_told(stage: S
 @pytest.mark.parametrize("signals", [1, 2], ids=["within the grace", "asked twice"])
 async def test_the_command_line_runs_it_and_ends_it(stage: Stage, tmp_path: Path, signals: int) -> None:
     (tmp_path / "app.py").write_text(_APPLICATION)
-    command = [sys.executable, "-m", "queuert", "worker", "app:processors", "--url", stage.dsn, "--grace", "600"]
+    command = [
+        sys.executable,
+        "-m",
+        "queuert",
+        "worker",
+        "app:processors",
+        "--url",
+        stage.dsn,
+        "--shutdown-timeout",
+        "600",
+    ]
     place = tmp_path / "here"
     with subprocess.Popen(
         command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True

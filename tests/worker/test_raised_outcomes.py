@@ -36,7 +36,7 @@ async def run(
     stage: Stage, kind: str, make: Callable[[], BaseException], input: Any = None, **policy: Any
 ) -> tuple[JobStatus, int, str]:
     """What became of a job whose handler raises: its status, how many attempts, the kind of its error."""
-    retry = RetryPolicy(**{"initial": 0, "jitter": 0, "max_attempts": 3, **policy})
+    retry = RetryPolicy(**{"initial_delay": 0, "jitter": 0, "max_attempts": 3, **policy})
     processors = Processors(JOB_TYPES, retry=retry)
 
     async def coroutine(attempt: Attempt[Any, Any]) -> Any:
@@ -74,7 +74,7 @@ async def test_unrecoverable(stage: Stage, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 async def test_retry_later(stage: Stage, kind: str) -> None:
     """The job is tried again after the pause that was asked for, and the attempts count."""
-    found = await run(stage, kind, lambda: RetryLater(after=0.001, reason="busy"), "later", initial=200)
+    found = await run(stage, kind, lambda: RetryLater(after=0.001, reason="busy"), "later", initial_delay=200)
     assert found == (JobStatus.FAILED, 3, "retry")
     retried = stage.log.of(AttemptRetried)
     assert [(event.error.message, event.retry_in) for event in retried] == [("busy", 0.001)] * 2

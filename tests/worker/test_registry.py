@@ -90,7 +90,7 @@ async def test_tells_what_it_holds_and_that_it_stops(stage: Stage) -> None:
         return 1
 
     stage.handles(number, handler)
-    worker = stage.worker(concurrency=2, grace=3_600.0)
+    worker = stage.worker(concurrency=2, shutdown_timeout=3_600.0)
     await worker.start()
     begun = listed(stage)[0]
     chains = [await stage.client.start_chain(number, 1) for _ in range(2)]
@@ -114,7 +114,7 @@ async def test_tells_at_once_that_it_stops(stage: Stage) -> None:
         return 1
 
     stage.handles(number, handler)
-    worker = stage.worker(grace=3_600.0)
+    worker = stage.worker(shutdown_timeout=3_600.0)
     await worker.start()
     await stage.client.start_chain(number, 1)
     await gate.next()
@@ -191,7 +191,7 @@ async def test_one_that_stops_at_once_is_not_listed(stage: Stage) -> None:
     for _ in range(3):
         worker = stage.worker()
         await worker.start()
-        await in_time(worker.stop(grace=0))
+        await in_time(worker.stop(shutdown_timeout=0))
     assert stage.rows("select id from queuert.worker") == []
 
 

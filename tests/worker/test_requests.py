@@ -64,7 +64,7 @@ class Requests:
         self.notify = Counting(lambda: stage.one("select count(*) from queuert.job"))
         self.client: AsyncClient | Client
         kind = AsyncClient if colour == "async" else Client
-        self.client = kind(stage.state, JOB_TYPES, notify=self.notify, observability=stage.log, connections=30)
+        self.client = kind(stage.state, JOB_TYPES, notify=self.notify, observability=stage.log, max_connections=30)
         stage.client = AsyncClient(stage.state, JOB_TYPES, notify=self.notify, observability=stage.log)
 
     async def __call__(self, job_type: Any, input: Any, **options: Any) -> Any:

@@ -22,7 +22,7 @@ async def test_stuck_handlers_do_not_keep_the_client_from_starting(stage: Stage)
 
     stage.handles(number, stuck, lease=WATCHED)
     stage.handles(text, lambda attempt: attempt.input)
-    worker = InProcessWorker(stage.client, stage.processors, concurrency=8, connections=2)
+    worker = InProcessWorker(stage.client, stage.processors, concurrency=8, max_connections=2)
     stage.workers.append(worker)
     await worker.start()
     chains = await stage.client.start_chains([NewChain(number, at) for at in range(8)])
@@ -54,7 +54,7 @@ async def test_stuck_threads_do_not_keep_a_plain_client_from_starting(stage: Sta
 
     stage.handles(number, stuck, lease=WATCHED)
     with Client(stage.state, JOB_TYPES, notify=InProcessNotify(), observability=stage.log) as client:
-        worker = InProcessWorker(client, stage.processors, concurrency=4, connections=2)
+        worker = InProcessWorker(client, stage.processors, concurrency=4, max_connections=2)
         stage.workers.append(worker)
         await worker.start()
         chains = await asyncio.to_thread(client.start_chains, [NewChain(number, at) for at in range(4)])

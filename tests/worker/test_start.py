@@ -164,7 +164,7 @@ async def test_an_exception_inside_the_block_passes_after_the_stop(
         return attempt.input
 
     async def use() -> None:
-        async with stage.worker(grace=0.0):
+        async with stage.worker(shutdown_timeout=0.0):
             await stage.client.start_chain(number, 1)
             await gate.next()
             raise ValueError("inside")

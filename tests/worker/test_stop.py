@@ -90,7 +90,7 @@ async def test_what_does_not_finish_is_cancelled_and_given_back(stage: Stage) ->
     await worker.start()
     chain = await stage.client.start_chain(number, 1)
     await gate.next()
-    await in_time(worker.stop(grace=0.0))
+    await in_time(worker.stop(shutdown_timeout=0.0))
     job = await stage.job(chain.id)
     assert (job.status, job.attempt, job.uncounted) == (JobStatus.READY, 1, 1)
     assert job.last_error is not None
@@ -105,7 +105,7 @@ async def test_what_does_not_finish_is_cancelled_and_given_back(stage: Stage) ->
 async def test_interruptions_do_not_count_against_the_cap(stage: Stage) -> None:
     gate = Gate()
 
-    @stage.processors.handles(number, retry=RetryPolicy(max_attempts=2, initial=0.0))
+    @stage.processors.handles(number, retry=RetryPolicy(max_attempts=2, initial_delay=0.0))
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         await gate.pass_through(attempt)
         raise ValueError("no")
@@ -115,7 +115,7 @@ async def test_interruptions_do_not_count_against_the_cap(stage: Stage) -> None:
         worker = stage.worker()
         await worker.start()
         await gate.next()
-        await in_time(worker.stop(grace=0.0))
+        await in_time(worker.stop(shutdown_timeout=0.0))
     gate.open()
     async with stage.worker():
         await chain.wait(WAIT)
@@ -138,7 +138,7 @@ async def test_a_coroutine_that_swallows_its_cancellation_and_ends_is_completed(
     await worker.start()
     chain = await stage.client.start_chain(number, 1)
     await gate.next()
-    await in_time(worker.stop(grace=0.0))
+    await in_time(worker.stop(shutdown_timeout=0.0))
     job = await stage.job(chain.id)
     assert (job.status, job.output, worker.abandoned) == (JobStatus.COMPLETED, 9, 0)
 
@@ -161,7 +161,7 @@ async def test_a_coroutine_that_will_not_end_is_abandoned_and_leaves_no_task(sta
     await worker.start()
     chain = await stage.client.start_chain(number, 1)
     await gate.next()
-    await in_time(worker.stop(grace=0.0))
+    await in_time(worker.stop(shutdown_timeout=0.0))
     job = await stage.job(chain.id)
     assert (job.status, job.uncounted, worker.abandoned) == (JobStatus.READY, 1, 1)
     assert await held_leases(stage) == 0
@@ -194,7 +194,7 @@ async def test_a_thread_that_hangs_is_abandoned_and_its_late_commit_refused(stag
     chain = await stage.client.start_chain(number, 1)
     assert await asyncio.to_thread(started.wait, WAIT)
     try:
-        await in_time(worker.stop(grace=0.0))
+        await in_time(worker.stop(shutdown_timeout=0.0))
         job = await stage.job(chain.id)
         assert (job.status, job.attempt, job.uncounted) == (JobStatus.READY, 1, 1)
         assert await held_leases(stage) == 0
@@ -258,7 +258,7 @@ async def test_a_thread_may_end_by_itself_after_it_was_told(stage: Stage) -> Non
     await worker.start()
     await stage.client.start_chain(number, 1)
     assert await asyncio.to_thread(started.wait, WAIT)
-    await in_time(worker.stop(grace=0.0))
+    await in_time(worker.stop(shutdown_timeout=0.0))
     assert ended.is_set()
     assert worker.abandoned == 0
     assert await held_leases(stage) == 0
@@ -272,7 +272,7 @@ async def test_a_second_stop_ends_the_grace(stage: Stage) -> None:
         await gate.pass_through(attempt)
         return attempt.input
 
-    worker = stage.worker(grace=3600.0)
+    worker = stage.worker(shutdown_timeout=3600.0)
     await worker.start()
     chain = await stage.client.start_chain(number, 1)
     await gate.next()
@@ -291,7 +291,7 @@ async def test_a_stop_that_is_cancelled_still_closes_everything(stage: Stage) ->
         await gate.pass_through(attempt)
         return attempt.input
 
-    worker = stage.worker(grace=3600.0)
+    worker = stage.worker(shutdown_timeout=3600.0)
     await worker.start()
     await stage.client.start_chain(number, 1)
     await gate.next()
@@ -375,7 +375,7 @@ async def test_it_stops_though_all_threads_of_the_event_loop_are_taken(stage: St
     await stage.client.start_chain(number, 1)
     await gate.next()
     try:
-        await in_time(worker.stop(grace=0.0))
+        await in_time(worker.stop(shutdown_timeout=0.0))
         assert not [thread.name for thread in threading.enumerate() if thread.name == "queuert-leases"]
     finally:
         release.set()
@@ -407,7 +407,7 @@ async def test_it_stops_though_the_store_neither_answers_nor_gives_up(
     if operation != "aclose":
         await in_time(asked.wait())
     try:
-        await in_time(worker.stop(grace=0.0))
+        await in_time(worker.stop(shutdown_timeout=0.0))
         assert stage.log.of(WorkerStopped)
         assert stage.log.of(StoreCallFailed, error="no answer in time")
     finally:
@@ -424,7 +424,7 @@ async def test_a_second_stop_does_not_wait_for_a_claim_that_waits(stage: Stage) 
         connection.execute("lock table queuert.job in exclusive mode")
         await worker.start()
         await until(lambda: stage.one(CLAIMS_THAT_WAIT) == 1, "the claim waits")
-        stopping = asyncio.create_task(worker.stop(grace=3_600.0))
+        stopping = asyncio.create_task(worker.stop(shutdown_timeout=3_600.0))
         await stage.log.wait_for(WorkerStopping)
         await in_time(worker.stop())
         await in_time(stopping)

@@ -42,7 +42,7 @@ class Ground:
     def __init__(self, client: AsyncClient, log: EventLog) -> None:
         self.client = client
         self.log = log
-        self.schedule = RecurringSchedule(NAME, number, 7, every=1, missed="all")
+        self.run_at = RecurringSchedule(NAME, number, 7, every=1, missed="all")
         self._processors = Processors(JOB_TYPES)
         self._processors.handles(number)(echo)
 
@@ -75,7 +75,7 @@ async def ground(state: StateAdapter) -> AsyncIterator[Ground]:
     log = EventLog()
     async with AsyncClient(state, JOB_TYPES, notify=InProcessNotify(), observability=log) as client:
         ground = Ground(client, log)
-        await client.put_schedules([ground.schedule])
+        await client.put_schedules([ground.run_at])
         yield ground
 
 
@@ -83,7 +83,7 @@ async def test_a_schedule_ticks_on_after_a_restart_when_the_clock_had_been_ahead
     """Also if the worker that starts puts the same schedule again, which keeps its next tick."""
     ahead = await ground.tick_while_the_clock_is_ahead()
     assert ahead is not None
-    async with ground.worker(schedules=[ground.schedule]):
+    async with ground.worker(schedules=[ground.run_at]):
         started = await ground.log.wait_for(ChainStarted, times=2)
     assert tick_of(started.chain_id) < ahead
     assert await ground.next_at() < ahead

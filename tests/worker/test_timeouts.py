@@ -139,14 +139,14 @@ async def test_nothing_of_it_is_committed(stage: Stage, handler: Callable[..., A
 
 
 async def test_the_timeouts_count_and_spend_the_attempts(stage: Stage) -> None:
-    stage.handles(number, _for_ever, timeout=SOON, retry=RetryPolicy(max_attempts=3, initial=0, jitter=0))
+    stage.handles(number, _for_ever, timeout=SOON, retry=RetryPolicy(max_attempts=3, initial_delay=0, jitter=0))
     async with stage.worker():
         chain = await (await stage.client.start_chain(number, 1)).wait(WAIT)
     assert (await stage.job(chain.id)).attempt == 3
 
 
 async def test_the_classes_of_the_policy_do_not_concern_it(stage: Stage) -> None:
-    policy = RetryPolicy(max_attempts=2, initial=0, jitter=0, retry_on=(KeyError,), fail_on=(TimeoutError,))
+    policy = RetryPolicy(max_attempts=2, initial_delay=0, jitter=0, retry_on=(KeyError,), fail_on=(TimeoutError,))
     stage.handles(number, _for_ever, timeout=SOON, retry=policy)
     async with stage.worker():
         chain = await (await stage.client.start_chain(number, 1)).wait(WAIT)
@@ -319,7 +319,7 @@ async def test_a_stop_does_not_make_the_attempt_uncounted(
     assert await asyncio.to_thread(told.wait, WAIT)
     if ends:
         go_on.set()
-    await in_time(worker.stop(grace=0))
+    await in_time(worker.stop(shutdown_timeout=0))
     go_on.set()
     job = await stage.job(chain.id)
     assert (job.status, job.uncounted) == (JobStatus.READY, 0)

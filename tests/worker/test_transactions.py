@@ -116,7 +116,7 @@ async def test_a_poisoned_one_is_rolled_back_and_the_job_is_tried_again(
         return 6
 
     handler = in_loop if colour == "coroutine" else in_thread
-    assert (await closed(stage, handler, retry=RetryPolicy(initial=0.0)))[0] is JobStatus.COMPLETED
+    assert (await closed(stage, handler, retry=RetryPolicy(initial_delay=0.0)))[0] is JobStatus.COMPLETED
     assert effects() == [("one", 2)]
     assert len(stage.log.of(AttemptRetried)) == 1
 
@@ -231,7 +231,7 @@ async def test_a_block_that_is_open_when_the_grace_ends_is_all_or_nothing(
     await worker.start()
     chain = await stage.client.start_chain(number, 5)
     assert await asyncio.to_thread(inside.wait, WAIT)
-    stopping = asyncio.create_task(worker.stop(grace=0.0))
+    stopping = asyncio.create_task(worker.stop(shutdown_timeout=0.0))
     await stage.log.wait_for(WorkerStopping)
     go_on.set()
     await in_time(stopping)
@@ -272,7 +272,7 @@ async def test_a_commit_that_is_under_way_is_carried_through(stage: Stage, effec
     chain = await stage.client.start_chain(number, 5)
     waiting: Any = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
     await until(lambda: stage.one(waiting) == 1, "the commit waits")
-    stopping = asyncio.create_task(worker.stop(grace=0.0))
+    stopping = asyncio.create_task(worker.stop(shutdown_timeout=0.0))
     await in_time(attempts[0].abort.wait_async())
     stage.rows("select pg_advisory_unlock(17)")
     await in_time(stopping)

@@ -52,7 +52,7 @@ async def desk(stage: Stage) -> AsyncIterator[Desk]:
     desk = Desk(stage)
     yield desk
     for worker in stage.workers:
-        await worker.stop(grace=0)
+        await worker.stop(shutdown_timeout=0)
     await desk.client.aclose()
 
 

@@ -27,13 +27,13 @@ async def test_the_dead_are_found_while_every_slot_is_taken(stage: Stage) -> Non
     stage.handles(number, waits)
     stage.handles(text, waits, lease=SHORT)
     chain = await stage.client.start_chain(text, "left behind")
-    dead = stage.state.async_store(connections=1)
+    dead = stage.state.async_store(max_connections=1)
     await dead.open()
     [left] = await dead.claim(ClaimRequest({"text": 0.2}, 1, "dead", new_token()))
     await dead.aclose()
     assert left.id == chain.id
     await stage.client.start_chains([NewChain(number, value, priority=1) for value in range(20)])
-    async with stage.worker(concurrency=1, grace=0.0):
+    async with stage.worker(concurrency=1, shutdown_timeout=0.0):
         await gate.next()
         reaped = await stage.log.wait_for(JobReaped, job_id=chain.id)
         assert (reaped.holder, reaped.failed) == ("dead", False)
@@ -53,7 +53,7 @@ async def test_a_loop_that_has_recovered_begins_its_pauses_anew() -> None:
         if not good:
             raise StateUnavailableError("away")
 
-    quick = Backoff(initial=0.001, maximum=1000.0)
+    quick = Backoff(initial_delay=0.001, max_delay=1000.0)
     loop = SupervisedLoop("loop", step, worker="worker", observers=Observers([log]), backoff=quick)
     loop.start()
     await in_time(done.wait())

@@ -107,7 +107,7 @@ async def test_waiting_does_not_use_up_attempts(stage: Stage) -> None:
             return attempt.wait_for(*children(1))
         raise ValueError("only this counts")
 
-    stage.handles(loop, parent, retry=RetryPolicy(max_attempts=2, initial=0.0))
+    stage.handles(loop, parent, retry=RetryPolicy(max_attempts=2, initial_delay=0.0))
     stage.handles(number, echo)
     async with stage.worker():
         chain = await (await stage.client.start_chain(loop, 0)).wait(WAIT)
@@ -138,7 +138,7 @@ async def test_it_waits_for_what_others_started(stage: Stage) -> None:
 async def test_a_child_may_be_scheduled_and_chains_of_children_may_be_long(stage: Stage) -> None:
     async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
         if not attempt.blockers:
-            return attempt.wait_for(NewChain(relay, 4, schedule=after(seconds=0.01)))
+            return attempt.wait_for(NewChain(relay, 4, run_at=after(seconds=0.01)))
         return str(attempt.output_of(relay))
 
     stage.handles(text, parent)

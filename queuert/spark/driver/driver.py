@@ -86,7 +86,7 @@ def _chain(job_type: JobType[Any, R], columns: Columns, row: Mapping[str, Any]) 
         job_type.decode_input(given) if columns.is_text else given,
         id=row.get("id"),
         priority=row.get("priority") or 0,
-        schedule=None if schedule_at is None else at(schedule_at),
+        run_at=None if schedule_at is None else at(schedule_at),
         deduplication=None if key is None else Deduplicate(key),
         limit_key=row.get("limit_key"),
         blockers=row.get("blocked_by") or (),

@@ -84,7 +84,7 @@ class ClassicWork:
         """This query is to be stopped as well, whoever started it."""
         self._streams.run_ids.add(str(query.runId))
 
-    def counts(self) -> TaskCounts:
+    def count_jobs(self) -> TaskCounts:
         """The tasks so far. Jobs that have ended are asked for once: Spark forgets them after a while."""
         jobs: set[int] = set(self._java_context().statusTracker().getJobIdsForTag(self._tag))
         running = TaskCounts()

@@ -71,7 +71,7 @@ class ConnectWork:
         """This query is to be stopped as well."""
         self._queries.append(query)
 
-    def counts(self) -> TaskCounts:
+    def count_jobs(self) -> TaskCounts:
         """The tasks so far, as the server told them."""
         return sum(list(self._operations.values()), TaskCounts())
 

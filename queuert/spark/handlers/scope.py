@@ -265,7 +265,7 @@ class SparkScope:
             time.sleep(_BETWEEN_LAST_LOOKS)
 
     def _maybe_flush(self) -> TaskCounts:
-        counts = self._work.counts()
+        counts = self._work.count_jobs()
         progress = self.progress.advanced(counts)
         if progress != self.progress:
             self._tell(progress)

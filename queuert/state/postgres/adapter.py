@@ -71,18 +71,18 @@ class PostgresState:
     def __repr__(self) -> str:
         return f"PostgresState(schema={self.schema!r})"
 
-    def sync_store(self, *, connections: int = 4, answer_timeout: float | None = None) -> PostgresStore:
+    def sync_store(self, *, max_connections: int = 4, answer_timeout: float | None = None) -> PostgresStore:
         """A new, unopened synchronous store."""
         longest = self._settings.answer_timeout
         patience = min(longest, answer_timeout or longest)
         # libpq waits two seconds for a connection at least.
         connect = min(self._settings.connect_timeout, max(2.0, patience))
         settings = replace(self._settings, answer_timeout=patience, connect_timeout=connect)
-        return PostgresStore(settings, self._statements, connections)
+        return PostgresStore(settings, self._statements, max_connections)
 
-    def async_store(self, *, connections: int = 4) -> AsyncPostgresStore:
+    def async_store(self, *, max_connections: int = 4) -> AsyncPostgresStore:
         """A new, unopened asynchronous store."""
-        return AsyncPostgresStore(self._settings, self._statements, connections)
+        return AsyncPostgresStore(self._settings, self._statements, max_connections)
 
     def default_notify(self) -> NotifyAdapter:
         """LISTEN and NOTIFY on the same database."""

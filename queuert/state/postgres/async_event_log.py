@@ -35,7 +35,7 @@ class AsyncPostgresEventLog(AsyncPostgresBase):
             cursor.check(log, follows=page.oldest_first)
         return event_log.events(found, page.limit, log)
 
-    async def event_log(self) -> EventLog:
+    async def get_event_log(self) -> EventLog:
         """What is written to the log, and how long it is kept."""
         levels = await self._fetch(self._sql.event_levels)
         return event_log.log(levels, await self._fetch(self._sql.list_partitions))

@@ -45,7 +45,7 @@ class AsyncPostgresListing(AsyncPostgresBase):
         """The chains that a job waits for, in order."""
         return [rows.blocker(row) for row in await self._fetch(self._sql.get_blockers, {"id": job_id})]
 
-    async def counts(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
+    async def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Jobs by type and status."""
         async with self._connections.connection() as connection:
             found = await fetch(connection, self._sql.counts, listing.count_parameters(types, exact_up_to))

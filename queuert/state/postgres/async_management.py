@@ -156,9 +156,9 @@ class AsyncPostgresManagement(AsyncPostgresBase):
 
     # --- sweep --------------------------------------------------------------------------------------------------------
 
-    async def sweep(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
+    async def release_stranded(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
         """Release blocked jobs all of whose blockers have closed: what a bug or a statement by hand left behind."""
-        page = await self._fetch(self._sql.sweep, {"cursor": cursor, "limit": limit})
+        page = await self._fetch(self._sql.find_stranded, {"cursor": cursor, "limit": limit})
         stranded = [row[0] for row in page if row[1]]
         released: list[Row] = []
         if stranded:

@@ -29,14 +29,14 @@ class AsyncPostgresRetention(AsyncPostgresBase):
         rows = await self._fetch(self._sql.update_result_ttl, asked) if ids else []
         return retention.ttl_updates(ids, rows)
 
-    async def retire(self, request: PruneRequest) -> PruneResult:
+    async def prune(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that the retention of their type does not keep."""
         async with self._connections.connection() as connection:
             doomed, cursor = await self._maybe_flush(connection, request)
             if not doomed:
                 return PruneResult((), cursor)
             async with async_bounded(connection):
-                rows = await retire(connection, self._sql, doomed)
+                rows = await prune(connection, self._sql, doomed)
             return PruneResult(retention.gone(doomed, rows), cursor)
 
     async def _maybe_flush(
@@ -88,16 +88,16 @@ class AsyncPostgresRetention(AsyncPostgresBase):
         return True
 
 
-async def retire(
+async def prune(
     connection: AsyncConnection[Any], sql: Statements, doomed: Sequence[PruneCandidate], *, wait: bool = False
 ) -> list[Row]:
-    """Delete chains inside the connection's transaction, if they are as they were; the rows of ``retire``.
+    """Delete chains inside the connection's transaction, if they are as they were; the rows of ``prune``.
 
     Rows that others hold are passed over, unless they are to be waited for.
     """
     lock = retention.waiting(sql.lock_prunable) if wait else sql.lock_prunable
     locked = await fetch(connection, lock, retention.ids(doomed))
-    rows = await fetch(connection, sql.retire, retention.retired(doomed, locked))
+    rows = await fetch(connection, sql.prune, retention.retired(doomed, locked))
     await forget_deleted(connection, sql, rows)
     return rows
 
@@ -106,4 +106,4 @@ async def delete_expired(connection: AsyncConnection[Any], sql: Statements, ids:
     """Delete those of these chains that have expired, for their ids to be used again; whether any went."""
     async with async_bounded(connection):
         found = await fetch(connection, sql.find_expired_ids, {"ids": list(ids)})
-        return bool(found and await retire(connection, sql, retention.expired_chains(found), wait=True))
+        return bool(found and await prune(connection, sql, retention.expired_chains(found), wait=True))

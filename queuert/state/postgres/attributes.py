@@ -31,7 +31,7 @@ def reverse_order(statement: bytes, oldest_first: bool) -> bytes:
 
 
 def attribute_rows(rows: Iterable[Row]) -> Parameters:
-    """Parameters of ``delete_attributes``, from the rows of ``delete`` and ``retire``."""
+    """Parameters of ``delete_attributes``, from the rows of ``delete`` and ``prune``."""
     entries = [
         (name, value, row[5], row[0]) for row in rows if row[6] for name, value in pairs_of(attributes_of(row[6]))
     ]

@@ -20,7 +20,7 @@ from queuert.state.postgres.bulk import BulkSession
 from queuert.state.postgres.errors import was_deadlock
 from queuert.state.postgres.event_cursors import check_owner
 from queuert.state.postgres.retention import PruneCandidate
-from queuert.state.postgres.sync_retention import retire
+from queuert.state.postgres.sync_retention import prune
 from queuert.state.postgres.sync_statements import fetch
 
 
@@ -135,7 +135,7 @@ def delete_archived(session: BulkSession, chains: Sequence[ArchivedChain], *, wa
 def _delete(session: BulkSession, chains: Sequence[ArchivedChain], wait: bool) -> list[str]:
     doomed = [PruneCandidate(one.id, one.closed_at, one.expires_at) for one in chains]
     with session.transaction() as connection:
-        rows = retire(connection, session.sql, doomed, wait=wait)
+        rows = prune(connection, session.sql, doomed, wait=wait)
         deleted = Counter(row[1] for row in rows)
         for chain in chains:
             if deleted.get(chain.id, chain.jobs) != chain.jobs:

@@ -51,16 +51,16 @@ def text_array(texts: Sequence[str]) -> str:
     return f'{{"{joined}"}}'
 
 
-def _schedule(schedule: RunAt | None) -> tuple[str, str]:
-    if schedule is None:
+def _run_at(run_at: RunAt | None) -> tuple[str, str]:
+    if run_at is None:
         return "0", "null"
-    moment = "null" if schedule.moment is None else f'"{schedule.moment.isoformat()}"'
-    return repr(schedule.delay or 0.0), moment
+    moment = "null" if run_at.moment is None else f'"{run_at.moment.isoformat()}"'
+    return repr(run_at.delay or 0.0), moment
 
 
 def new_job(job: NewJob, *, awaited: bool = False) -> str:
     """One row of ``start_jobs``; ``awaited`` says that another job will wait for its chain."""
-    delay, moment = _schedule(job.schedule)
+    delay, moment = _run_at(job.run_at)
     attributes = f'"attributes":{attributes_text(job.attributes)},' if job.attributes else ""
     return (
         f'{{{attributes}"id":{quoted(job.id)},"type":{quoted(job.type)},"priority":{job.priority},"delay":{delay},'
@@ -99,7 +99,7 @@ def plain_start(jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 
     shared = (first.type, first.priority, first.trace_context, first.limit_key, first.result_ttl)
     size = 0
     for job in jobs:
-        if job.schedule is not None or job.deduplication is not None or job.attributes:
+        if job.run_at is not None or job.deduplication is not None or job.attributes:
             return None
         if (job.type, job.priority, job.trace_context, job.limit_key, job.result_ttl) != shared:
             return None
@@ -165,7 +165,7 @@ def _finish_row(finish: Finish) -> str:
     following = finish.continuation
     if following is None:
         return row + "}"
-    delay, moment = _schedule(following.schedule)
+    delay, moment = _run_at(following.run_at)
     return (
         f'{row},"next_id":{quoted(following.id)},"next_type":{quoted(following.type)},"next_input":{following.input},'
         f'"next_priority":{following.priority},"next_delay":{delay},"next_moment":{moment},'
@@ -269,9 +269,9 @@ def reap(request: ReapRequest) -> Parameters:
     return {
         "types": list(request.policies),
         "max_attempts": [policy.max_attempts for policy in policies],
-        "initials": [policy.initial for policy in policies],
+        "initials": [policy.initial_delay for policy in policies],
         "multipliers": [policy.multiplier for policy in policies],
-        "maximums": [policy.maximum for policy in policies],
+        "maximums": [policy.max_delay for policy in policies],
         "jitters": [policy.jitter for policy in policies],
         "max_crashes": [policy.max_crashes for policy in policies],
         "limit": request.limit,

@@ -133,7 +133,7 @@ def ids(doomed: Iterable[PruneCandidate]) -> Parameters:
 
 
 def retired(doomed: Sequence[PruneCandidate], locked: Iterable[Row]) -> Parameters:
-    """Parameters of ``retire``."""
+    """Parameters of ``prune``."""
     return {
         **ids(doomed),
         "closed": [one.closed_at for one in doomed],
@@ -143,7 +143,7 @@ def retired(doomed: Sequence[PruneCandidate], locked: Iterable[Row]) -> Paramete
 
 
 def gone(doomed: Iterable[PruneCandidate], rows: Iterable[Row]) -> list[str]:
-    """The chains that were deleted, from the rows of ``retire``, in the order in which they were chosen."""
+    """The chains that were deleted, from the rows of ``prune``, in the order in which they were chosen."""
     chains = {row[1] for row in rows}
     return [one.id for one in doomed if one.id in chains]
 

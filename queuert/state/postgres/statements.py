@@ -76,7 +76,7 @@ class Statements:
     external_references: bytes
     delete: bytes
     delete_keys: bytes
-    sweep: bytes
+    find_stranded: bytes
     lock_stranded: bytes
     release_stranded: bytes
     now: bytes
@@ -95,7 +95,7 @@ class Statements:
     find_expired_ids: bytes
     find_beyond_retention: bytes
     lock_prunable: bytes
-    retire: bytes
+    prune: bytes
     index_attributes: bytes
     delete_attributes: bytes
     list_chains_by_attributes: bytes

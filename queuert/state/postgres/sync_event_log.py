@@ -36,7 +36,7 @@ class PostgresEventLog(PostgresBase):
             cursor.check(log, follows=page.oldest_first)
         return event_log.events(found, page.limit, log)
 
-    def event_log(self) -> EventLog:
+    def get_event_log(self) -> EventLog:
         """What is written to the log, and how long it is kept."""
         levels = self._fetch(self._sql.event_levels)
         return event_log.log(levels, self._fetch(self._sql.list_partitions))

@@ -46,7 +46,7 @@ class PostgresListing(PostgresBase):
         """The chains that a job waits for, in order."""
         return [rows.blocker(row) for row in self._fetch(self._sql.get_blockers, {"id": job_id})]
 
-    def counts(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
+    def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Jobs by type and status."""
         with self._connections.connection() as connection:
             found = fetch(connection, self._sql.counts, listing.count_parameters(types, exact_up_to))

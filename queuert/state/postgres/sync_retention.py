@@ -30,14 +30,14 @@ class PostgresRetention(PostgresBase):
         rows = self._fetch(self._sql.update_result_ttl, asked) if ids else []
         return retention.ttl_updates(ids, rows)
 
-    def retire(self, request: PruneRequest) -> PruneResult:
+    def prune(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that the retention of their type does not keep."""
         with self._connections.connection() as connection:
             doomed, cursor = self._maybe_flush(connection, request)
             if not doomed:
                 return PruneResult((), cursor)
             with sync_bounded(connection):
-                rows = retire(connection, self._sql, doomed)
+                rows = prune(connection, self._sql, doomed)
             return PruneResult(retention.gone(doomed, rows), cursor)
 
     def _maybe_flush(
@@ -89,16 +89,16 @@ class PostgresRetention(PostgresBase):
         return True
 
 
-def retire(
+def prune(
     connection: Connection[Any], sql: Statements, doomed: Sequence[PruneCandidate], *, wait: bool = False
 ) -> list[Row]:
-    """Delete chains inside the connection's transaction, if they are as they were; the rows of ``retire``.
+    """Delete chains inside the connection's transaction, if they are as they were; the rows of ``prune``.
 
     Rows that others hold are passed over, unless they are to be waited for.
     """
     lock = retention.waiting(sql.lock_prunable) if wait else sql.lock_prunable
     locked = fetch(connection, lock, retention.ids(doomed))
-    rows = fetch(connection, sql.retire, retention.retired(doomed, locked))
+    rows = fetch(connection, sql.prune, retention.retired(doomed, locked))
     forget_deleted(connection, sql, rows)
     return rows
 
@@ -107,4 +107,4 @@ def delete_expired(connection: Connection[Any], sql: Statements, ids: Sequence[s
     """Delete those of these chains that have expired, for their ids to be used again; whether any went."""
     with sync_bounded(connection):
         found = fetch(connection, sql.find_expired_ids, {"ids": list(ids)})
-        return bool(found and retire(connection, sql, retention.expired_chains(found), wait=True))
+        return bool(found and prune(connection, sql, retention.expired_chains(found), wait=True))

@@ -75,17 +75,17 @@ class RedisState:
     def __repr__(self) -> str:
         return f"RedisState(namespace={self._namespace!r})"
 
-    def sync_store(self, *, connections: int = 4, answer_timeout: float | None = None) -> RedisStore:
+    def sync_store(self, *, max_connections: int = 4, answer_timeout: float | None = None) -> RedisStore:
         """A new, unopened synchronous store."""
         longest = self._settings.answer_timeout
         patience = min(longest, answer_timeout or longest)
         connect = min(self._settings.connect_timeout, patience)
         settings = replace(self._settings, connect_timeout=connect, answer_timeout=patience)
-        return RedisStore(settings, connections)
+        return RedisStore(settings, max_connections)
 
-    def async_store(self, *, connections: int = 4) -> AsyncRedisStore:
+    def async_store(self, *, max_connections: int = 4) -> AsyncRedisStore:
         """A new, unopened asynchronous store."""
-        return AsyncRedisStore(self._settings, connections)
+        return AsyncRedisStore(self._settings, max_connections)
 
     def default_notify(self) -> NotifyAdapter:
         """Publish and subscribe on the same server."""

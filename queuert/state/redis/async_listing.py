@@ -44,7 +44,7 @@ class AsyncRedisListing(AsyncRedisBase):
         """The chains that a job waits for, in order."""
         return [decode.blocker(one) for one in await self._run("get_blockers", encode.plain([job_id]))]
 
-    async def counts(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
+    async def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Jobs by type and status: always exact, the numbers are kept."""
         if types is not None and not types:
             return []

@@ -57,9 +57,9 @@ class AsyncRedisManagement(AsyncRedisBase):
         deleted, running = await self._commit("delete_chains", encode.plain({"ids": list(ids), "cascade": cascade}))
         return DeleteResult(decode.texts(deleted), decode.texts(running))
 
-    async def sweep(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
+    async def release_stranded(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
         """Release blocked jobs that wait for nothing any more."""
         asked: dict[str, Any] = {"limit": limit, "seed": randrange(1 << 31)}
         asked.update({} if cursor is None else {"cursor": cursor})
-        following, released = await self._run("sweep", encode.plain(asked))
+        following, released = await self._run("release_stranded", encode.plain(asked))
         return SweepResult(tuple(map(decode.triggered, released)), decode.text(following) or None)

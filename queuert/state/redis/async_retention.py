@@ -19,9 +19,9 @@ class AsyncRedisRetention(AsyncRedisBase):
         asked = {"ids": list(ids), "ttl": encode.pause(checked_ttl("seconds", seconds))}
         return [TtlUpdate(decode.text(one)) for one in await self._commit("update_result_ttl", encode.plain(asked))]
 
-    async def retire(self, request: PruneRequest) -> PruneResult:
+    async def prune(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that are not kept."""
-        following, retired = await self._run("retire", encode.retire(request))
+        following, retired = await self._run("prune", encode.prune(request))
         return PruneResult(decode.texts(retired), f"{following[0]}:{following[1]}" if following else None)
 
     async def clean_staging(self) -> StagingCleanup:

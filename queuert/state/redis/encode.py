@@ -87,12 +87,12 @@ def error_text(error: JobError | None) -> str | None:
     return _text(_set(kind=error.kind, message=error.message, type=error.type, traceback=error.traceback))
 
 
-def _when(schedule: RunAt | None) -> dict[str, Any]:
-    if schedule is None:
+def _when(run_at: RunAt | None) -> dict[str, Any]:
+    if run_at is None:
         return {}
-    if schedule.moment is not None:
-        return {"moment": str(microseconds(schedule.moment))}
-    return {"delay": pause(schedule.delay or 0.0)}
+    if run_at.moment is not None:
+        return {"moment": str(microseconds(run_at.moment))}
+    return {"delay": pause(run_at.delay or 0.0)}
 
 
 def _new_job(job: NewJob, payloads: _Payloads) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def _new_job(job: NewJob, payloads: _Payloads) -> dict[str, Any]:
         limit_key=job.limit_key,
         ttl=None if job.result_ttl is None else pause(job.result_ttl),
         attributes=attributes_text(job.attributes or {}),
-        **_when(job.schedule),
+        **_when(job.run_at),
     )
 
 
@@ -199,9 +199,9 @@ def _policy(type: str, policy: RetryPolicy) -> dict[str, Any]:
         "type": type,
         "max_attempts": policy.max_attempts,
         "max_crashes": policy.max_crashes,
-        "initial": policy.initial,
+        "initial": policy.initial_delay,
         "multiplier": policy.multiplier,
-        "maximum": policy.maximum,
+        "maximum": policy.max_delay,
         "jitter": policy.jitter,
     }
 
@@ -231,8 +231,8 @@ def completions(asked: Sequence[WorkerlessCompletion]) -> Arguments:
 _OUTCOMES = ("completed", "failed", "cancelled")
 
 
-def retire(request: PruneRequest) -> Arguments:
-    """Of ``retire``.
+def prune(request: PruneRequest) -> Arguments:
+    """Of ``prune``.
 
     Raises:
         InvalidCursorError: the cursor is not one of this operation.

@@ -20,9 +20,9 @@ class RedisRetention(RedisBase):
         asked = {"ids": list(ids), "ttl": encode.pause(checked_ttl("seconds", seconds))}
         return [TtlUpdate(decode.text(one)) for one in self._commit("update_result_ttl", encode.plain(asked))]
 
-    def retire(self, request: PruneRequest) -> PruneResult:
+    def prune(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that are not kept."""
-        following, retired = self._run("retire", encode.retire(request))
+        following, retired = self._run("prune", encode.prune(request))
         return PruneResult(decode.texts(retired), f"{following[0]}:{following[1]}" if following else None)
 
     def clean_staging(self) -> StagingCleanup:

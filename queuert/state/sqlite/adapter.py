@@ -91,7 +91,7 @@ class SQLiteState:
         self._forked = self._shared is not None
         self._lock = threading.RLock()
 
-    def sync_store(self, *, connections: int = 4, answer_timeout: float | None = None) -> SQLiteStore:
+    def sync_store(self, *, max_connections: int = 4, answer_timeout: float | None = None) -> SQLiteStore:
         """A new, unopened synchronous store.
 
         It has one connection that writes and one that reads, and one for each open transaction, whatever
@@ -99,7 +99,7 @@ class SQLiteState:
         """
         return SQLiteStore(self._links(min(self._timeout, answer_timeout or self._timeout)))
 
-    def async_store(self, *, connections: int = 4) -> AsyncStore:
+    def async_store(self, *, max_connections: int = 4) -> AsyncStore:
         """A new, unopened asynchronous store: each operation on a thread."""
         return threaded(self.sync_store(), threads=_THREADS)
 

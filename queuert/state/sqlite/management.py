@@ -164,7 +164,7 @@ def _doomed(connection: Connection, ids: Sequence[str], cascade: bool) -> dict[s
     return dict.fromkeys([*asked, *sorted(found.difference(asked))])
 
 
-def sweep(connection: Connection, cursor: str | None, limit: int) -> SweepResult:
+def release_stranded(connection: Connection, cursor: str | None, limit: int) -> SweepResult:
     """Release blocked jobs that wait for nothing any more."""
     found = run(connection, "stranded", cursor=cursor or "", limit=limit)
     released = []

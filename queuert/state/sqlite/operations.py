@@ -45,7 +45,7 @@ class SQLiteOperating(NoEvents, SQLiteBase):
         with self._reading() as connection:
             return [rows.blocker(row) for row in run(connection, "get_blockers", id=job_id)]
 
-    def counts(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
+    def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Jobs by type and status; always counted."""
         with self._reading() as connection:
             return listing.counts(connection, types)
@@ -105,10 +105,10 @@ class SQLiteOperating(NoEvents, SQLiteBase):
             return DeleteResult((), ())
         return self._outside(connection, lambda given: management.delete(given, ids, cascade), delete_notifications)
 
-    def sweep(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
+    def release_stranded(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
         """Release blocked jobs that wait for nothing any more."""
         with self._writing() as connection:
-            return management.sweep(connection, cursor, limit)
+            return management.release_stranded(connection, cursor, limit)
 
     # --- what is kept -------------------------------------------------------------------------------------------------
 
@@ -121,10 +121,10 @@ class SQLiteOperating(NoEvents, SQLiteBase):
         """Nothing is staged here: bulk writes are for Postgres."""
         return StagingCleanup()
 
-    def retire(self, request: PruneRequest) -> PruneResult:
+    def prune(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that the retention of their type does not keep."""
         with self._writing() as connection:
-            return retention.retire(connection, request)
+            return retention.prune(connection, request)
 
     # --- workers ------------------------------------------------------------------------------------------------------
 

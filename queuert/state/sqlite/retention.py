@@ -58,7 +58,7 @@ def _update_one(connection: Connection, chain_id: str, now: int, lasting: int) -
     return TtlUpdate.UPDATED
 
 
-def retire(connection: Connection, request: PruneRequest) -> PruneResult:
+def prune(connection: Connection, request: PruneRequest) -> PruneResult:
     """Delete closed chains that have expired, or that the retention of their type does not keep."""
     now = now_us()
     place = None if request.cursor is None else _Place.decode(request.cursor)

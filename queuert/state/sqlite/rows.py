@@ -38,13 +38,13 @@ def microseconds_of(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
-def due_at(schedule: RunAt | None, now: int) -> int:
+def due_at(run_at: RunAt | None, now: int) -> int:
     """When a job that is written now may run first: never in the past."""
-    if schedule is None:
+    if run_at is None:
         return now
-    if schedule.moment is not None:
-        return max(now, microseconds(schedule.moment))
-    return now + microseconds_of(schedule.delay or 0.0)
+    if run_at.moment is not None:
+        return max(now, microseconds(run_at.moment))
+    return now + microseconds_of(run_at.delay or 0.0)
 
 
 def error_json(error: JobError | None) -> str | None:

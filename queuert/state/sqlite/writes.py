@@ -55,7 +55,7 @@ def write_job(
         ChainNotFoundError: a blocker does not exist.
     """
     opens = open_among(connection, job.blockers)
-    scheduled_at = rows.due_at(job.schedule, now)
+    scheduled_at = rows.due_at(job.run_at, now)
     status = first_status(scheduled_at, now, sum(opens))
     chain_id, chain_type, index = (job.id, job.type, 0) if after is None else (after[0], after[1], after[2] + 1)
     values: dict[str, Any] = {

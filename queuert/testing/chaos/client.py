@@ -46,7 +46,7 @@ class ChaosClient:
         self._workload = None if settings["workload"] is None else load(settings["workload"])
         self._job_types = job_types_of(self._workload)
         records = EventRecords(Records(directory / "events.jsonl"), -1)
-        self._client = Client(state_for(settings), self._job_types, observability=records, connections=_CONNECTIONS)
+        self._client = Client(state_for(settings), self._job_types, observability=records, max_connections=_CONNECTIONS)
         self._pool = ThreadPoolExecutor(_DUELLISTS)
 
     def run(self) -> int:
@@ -102,7 +102,7 @@ class ChaosClient:
             return [made]
         ids = op.ids[:-1] if op.how == "group" else op.ids
         job_type = JOB_TYPES[op.type]
-        schedule = after(seconds=op.delay) if op.delay else None
+        run_at = after(seconds=op.delay) if op.delay else None
         ttl = op.ttl or None
         return [
             NewChain(
@@ -110,7 +110,7 @@ class ChaosClient:
                 _task(op, index),
                 id=id,
                 attach=repeated,
-                schedule=schedule,
+                run_at=run_at,
                 result_ttl=ttl,
                 limit_key=op.limit_key or None,
             )

@@ -44,7 +44,7 @@ def rehearse(workload: Workload, plan: Plan) -> Rehearsal:
         made = _made(workload, op.ids[0], op.number, handled, job_types)
         if made.deduplication is not None:
             keys.append((made.job_type.name, made.deduplication.key))
-    patience = max(one.lease.seconds + one.retry.maximum for one in handled.values())
+    patience = max(one.lease.seconds + one.retry.max_delay for one in handled.values())
     return Rehearsal(min(patience, _LONGEST), len(keys) - len(set(keys)))
 
 

@@ -30,7 +30,7 @@ _LIBRARIES = (
     "/usr/lib/faketime/libfaketime.so.1", "/usr/local/lib/faketime/libfaketime.so.1",
 )  # fmt: skip
 
-GRACE = 3.0
+SHUTDOWN_TIMEOUT = 3.0
 WITNESS = -2
 """Its number: no fault of a plan has it for its target, and no figure counts it."""
 _CONNECTIONS = 6
@@ -119,7 +119,13 @@ class Fleet:
         proxy = self._proxy(store)
         url = store.url if proxy is None else store.address_in(proxy)
         listen = None if self.listeners is None else store.address_in(self.listeners)
-        own = {"slot": number, "url": url, "listen_url": listen, "connections": _CONNECTIONS, "grace": GRACE}
+        own = {
+            "slot": number,
+            "url": url,
+            "listen_url": listen,
+            "connections": _CONNECTIONS,
+            "shutdown_timeout": SHUTDOWN_TIMEOUT,
+        }
         # Who handles types with limits claims nothing ahead, which others are to do.
         limits = number % 2 == 1 or settings.profile.workers == 1
         return Place("worker", number, common | own | {"limits": limits}, proxy)
@@ -135,7 +141,9 @@ class Fleet:
         url = store.url if proxy is None else store.address_in(proxy)
         listen = None if self.listeners is None else store.address_in(self.listeners)
         common = common | {"url": url, "listen_url": listen, "slot": WITNESS, "steady": True}
-        yield Place("worker", WITNESS, common | {"connections": _CONNECTIONS, "grace": GRACE}, proxy)
+        yield Place(
+            "worker", WITNESS, common | {"connections": _CONNECTIONS, "shutdown_timeout": SHUTDOWN_TIMEOUT}, proxy
+        )
         inside = 0.3 if store.has_server else 0.02  # With one writer they come one after the other.
         own = {"client": "steady", "ops": [], "seed": settings.seed, "inside": inside}
         yield Place("steady client", WITNESS, common | own, proxy)

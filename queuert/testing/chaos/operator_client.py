@@ -41,7 +41,7 @@ class Outsider:
 
     def __init__(self, state: StateAdapter, job_types: JobTypes, directory: Path, seed: int) -> None:
         self._log = Records(directory / "client-outsider.jsonl")
-        self._client = Client(state, job_types, observability=_Silence(), connections=6)
+        self._client = Client(state, job_types, observability=_Silence(), max_connections=6)
         self._calls = itertools.count(1)
         self._ids = itertools.count(1)
         self._seed = seed

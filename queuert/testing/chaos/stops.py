@@ -7,11 +7,11 @@ import time
 
 from queuert.testing.chaos import evidence
 from queuert.testing.chaos.faults import Scene, injector
-from queuert.testing.chaos.fleet import GRACE, Place
+from queuert.testing.chaos.fleet import SHUTDOWN_TIMEOUT, Place
 from queuert.testing.chaos.plan import Fault
 from queuert.testing.chaos.processes import Child
 
-STOPPING = GRACE + 30.0
+STOPPING = SHUTDOWN_TIMEOUT + 30.0
 """Seconds after which a worker that was asked to stop hangs: its grace, the ten seconds that a stop promises to take
 beyond it, and twice as much again for a machine on which all processes of a run want two processors."""
 

@@ -81,8 +81,8 @@ def main(settings: dict[str, Any]) -> int:
         groups,
         name=f"chaos-{os.getpid()}",
         concurrency=8,
-        connections=settings["connections"],
-        grace=settings["grace"],
+        max_connections=settings["connections"],
+        shutdown_timeout=settings["shutdown_timeout"],
         poll_interval=0.5,
     )
     return run(worker, loop_factory=stacks.new_event_loop)

@@ -20,10 +20,12 @@ from queuert.policies import LeasePolicy, RetryPolicy
 from queuert.worker.processors import Processors
 
 LEASE = LeasePolicy(seconds=1.0, renew_every=0.3)
-TAKEOVER = RetryPolicy(max_attempts=1_000, initial=0.0, jitter=0.0, max_crashes=1_000)
+TAKEOVER = RetryPolicy(max_attempts=1_000, initial_delay=0.0, jitter=0.0, max_crashes=1_000)
 """Whatever happens to them, jobs are tried again, and at once."""
-PAUSING = RetryPolicy(max_attempts=1_000, initial=0.2, multiplier=1.5, maximum=1.0, jitter=0.1, max_crashes=1_000)
-POISON = RetryPolicy(max_attempts=2, initial=0.0, jitter=0.0)
+PAUSING = RetryPolicy(
+    max_attempts=1_000, initial_delay=0.2, multiplier=1.5, max_delay=1.0, jitter=0.1, max_crashes=1_000
+)
+POISON = RetryPolicy(max_attempts=2, initial_delay=0.0, jitter=0.0)
 TIDY = "tidy"
 """How a steady job has its worker give back what it does not use."""
 CLASH = "clash"

@@ -14,7 +14,7 @@ from queuert.run_at import RunAt
 from queuert.state import AsyncStore
 from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, NewJob, ReapedJob, ReapRequest, Renewal
 
-AT_ONCE = RetryPolicy(initial=0.0, jitter=0.0)
+AT_ONCE = RetryPolicy(initial_delay=0.0, jitter=0.0)
 """Another attempt at once, 25 times."""
 LAST_ATTEMPT = RetryPolicy(max_attempts=1)
 _TRIES = 2000

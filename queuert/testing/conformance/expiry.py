@@ -36,7 +36,7 @@ async def retired(store: AsyncStore, policies: dict[str, Retention] | None = Non
     gone: list[str] = []
     cursor = None
     for _ in range(1_000):
-        result = await store.retire(PruneRequest(policies or {}, limit, cursor))
+        result = await store.prune(PruneRequest(policies or {}, limit, cursor))
         gone += result.chain_ids
         cursor = result.cursor
         if cursor is None:

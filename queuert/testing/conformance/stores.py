@@ -59,22 +59,22 @@ class Stores:
             raise LookupError("this adapter has user transactions: its conformance tests need user_data")
         return self._user_data
 
-    def make(self, *, connections: int = 4) -> AsyncStore:
+    def make(self, *, max_connections: int = 4) -> AsyncStore:
         """A store that is not open yet."""
         if self.colour is Colour.ASYNC:
-            return self.adapter.async_store(connections=connections)
-        return threaded(self.adapter.sync_store(connections=connections), threads=_THREADS)
+            return self.adapter.async_store(max_connections=max_connections)
+        return threaded(self.adapter.sync_store(max_connections=max_connections), threads=_THREADS)
 
-    async def open(self, *, connections: int = 4) -> AsyncStore:
+    async def open(self, *, max_connections: int = 4) -> AsyncStore:
         """An open store; it is closed when the case ends."""
-        store = self.make(connections=connections)
+        store = self.make(max_connections=max_connections)
         self._opened.append(store)
         await store.open()
         return store
 
     async def open_many(self, count: int) -> list[AsyncStore]:
         """Several open stores, as several workers would have."""
-        return [await self.open(connections=2) for _ in range(count)]
+        return [await self.open(max_connections=2) for _ in range(count)]
 
     def user_transaction(self) -> AbstractAsyncContextManager[Any]:
         """The caller's own connection, of the case's colour, in a transaction."""

@@ -72,7 +72,7 @@ class ChildStore:
             raise CompletionMisuseError("the state adapter cannot be pickled, so complete() works in threads only")
         if self._store is None:
             state: StateAdapter = pickle.loads(self._state)
-            store = state.sync_store(connections=_CONNECTIONS)
+            store = state.sync_store(max_connections=_CONNECTIONS)
             store.open()
             self._store = store
         return self._store

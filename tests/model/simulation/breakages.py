@@ -132,8 +132,8 @@ def loops_end_at_an_error() -> AbstractContextManager[Any]:
     return patch.object(SupervisedLoop, "_run", _run_until_it_fails)
 
 
-async def _wait_for_idle(self: WorkerRuntime, grace: float) -> None:
-    await self._wait_until_idle(grace, self._hurry)
+async def _wait_for_idle(self: WorkerRuntime, shutdown_timeout: float) -> None:
+    await self._wait_until_idle(shutdown_timeout, self._hurry)
 
 
 def stop_leaves_what_runs() -> AbstractContextManager[Any]:

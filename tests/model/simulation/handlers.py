@@ -65,7 +65,7 @@ def processors(process: Process, desk: Desk, lease: float) -> Processors:
     found = Processors(
         JOB_TYPES,
         lease=LeasePolicy(seconds=lease),
-        retry=RetryPolicy(max_attempts=12, initial=0.5, maximum=4.0, max_crashes=8),
+        retry=RetryPolicy(max_attempts=12, initial_delay=0.5, max_delay=4.0, max_crashes=8),
     )
 
     @found.handles(work, timeout=TIMEOUT)

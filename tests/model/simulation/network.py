@@ -175,11 +175,11 @@ class SimulatedState:
         self._process = process
         self._notify = notify
 
-    def sync_store(self, *, connections: int = 4, answer_timeout: float | None = None) -> Store:
+    def sync_store(self, *, max_connections: int = 4, answer_timeout: float | None = None) -> Store:
         """A store for a thread."""
         return cast("Store", SimulatedStore(self._server, self._process, answer_timeout or 30.0))
 
-    def async_store(self, *, connections: int = 4) -> AsyncStore:
+    def async_store(self, *, max_connections: int = 4) -> AsyncStore:
         """A store for the event loop."""
         return cast("AsyncStore", SimulatedAsyncStore(self._server, self._process))
 

@@ -102,6 +102,6 @@ class WholeStore(PlainStore):
             del self.chains[chain]
         return DeleteResult(gone, running)
 
-    def sweep(self, **_: Any) -> SweepResult:
+    def release_stranded(self, **_: Any) -> SweepResult:
         """Nothing is ever stranded here."""
         return SweepResult((), None)

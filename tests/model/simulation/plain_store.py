@@ -170,7 +170,7 @@ class PlainStore:
             input=job.input,
             priority=job.priority,
             created_at=now,
-            due_at=now + _delay(job.schedule),
+            due_at=now + _delay(job.run_at),
             key=None if job.deduplication is None else job.deduplication.key,
         )
         self.jobs[row.id] = row
@@ -419,9 +419,9 @@ RETURNING = {FinishKind.RETRY, FinishKind.INTERRUPT, FinishKind.WAIT}
 """Endings after which the job rests: they are not told apart by what they leave."""
 
 
-def _delay(schedule: RunAt | None) -> float:
-    assert schedule is None or schedule.moment is None
-    return 0.0 if schedule is None else schedule.delay or 0.0
+def _delay(run_at: RunAt | None) -> float:
+    assert run_at is None or run_at.moment is None
+    return 0.0 if run_at is None else run_at.delay or 0.0
 
 
 def due(rows: Iterable[Row]) -> tuple[str, ...]:

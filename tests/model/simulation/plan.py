@@ -54,7 +54,7 @@ class Plan:
     workers: int
     concurrency: int
     lease: float
-    grace: float
+    shutdown_timeout: float
     poll_interval: float | None
     healthy_hints: bool
     starts: list[Start]
@@ -81,7 +81,7 @@ def plan(seed: int) -> Plan:
         workers=chance.choice([1, 2, 2, 3]),
         concurrency=chance.choice([1, 2, 4, 10]),
         lease=chance.choice([3.0, 5.0, 8.0]),
-        grace=chance.choice([0.0, 1.0, 5.0, 20.0]),
+        shutdown_timeout=chance.choice([0.0, 1.0, 5.0, 20.0]),
         poll_interval=chance.choice([None, None, 1.0, 5.0]),
         healthy_hints=chance.random() < 0.8,
         starts=_starts(chance) + burst,

@@ -138,20 +138,20 @@ class Scenario:
             processors(process, self.desk, self.plan.lease),
             name=process.name,
             concurrency=self.plan.concurrency,
-            grace=self.plan.grace,
+            shutdown_timeout=self.plan.shutdown_timeout,
             poll_interval=self.plan.poll_interval,
         )
         machine = Machine(process, worker, told)
         self.machines.append(machine)
         start(process, machine.begin(), "begin")
 
-    def stop(self, machine: Machine, grace: float | None) -> None:
+    def stop(self, machine: Machine, shutdown_timeout: float | None) -> None:
         """Ask a worker to stop."""
-        machine.stopping = start(machine.process, self._stop(machine, grace), "stop")
+        machine.stopping = start(machine.process, self._stop(machine, shutdown_timeout), "stop")
 
-    async def _stop(self, machine: Machine, grace: float | None) -> None:
+    async def _stop(self, machine: Machine, shutdown_timeout: float | None) -> None:
         began, process = self.world.now, machine.process
-        await machine.worker.stop(grace=grace)
+        await machine.worker.stop(shutdown_timeout=shutdown_timeout)
         machine.stopped = True
         troubled_until = max(self.server.troubled_until, self.plan.weather.rough_until)
         if max(troubled_until, process.frozen_at, process.blocked_at) < began:
@@ -188,7 +188,7 @@ class Scenario:
                     one.acts,
                     id=one.id,
                     priority=one.priority,
-                    schedule=after(seconds=one.delay) if one.delay else None,
+                    run_at=after(seconds=one.delay) if one.delay else None,
                     blockers=[one.blocker] if one.blocker else [],
                 )
             except JobIdConflictError:

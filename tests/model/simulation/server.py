@@ -209,7 +209,7 @@ class Server:
         """None."""
         return []
 
-    def retire(self, *_: Any) -> PruneResult:
+    def prune(self, *_: Any) -> PruneResult:
         """Everything is kept."""
         return PruneResult((), None)
 

@@ -12,7 +12,7 @@ from queuert import Attempt, JobType, JobTypes, LeasePolicy, NewChain, Outcome, 
 
 EFFECT = "INSERT INTO effect (job_id, attempt) VALUES (?, ?)"
 LEASE = LeasePolicy(seconds=1.0, renew_every=0.3)
-AT_ONCE = RetryPolicy(max_attempts=1_000, initial=0.0, jitter=0.0, max_crashes=1_000)
+AT_ONCE = RetryPolicy(max_attempts=1_000, initial_delay=0.0, jitter=0.0, max_crashes=1_000)
 
 single = JobType("single", input=int, output=int)
 """Completes in a transaction with its effect, in a coroutine."""

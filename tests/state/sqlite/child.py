@@ -28,7 +28,7 @@ class Teller:
 def main() -> int:
     """Run a worker until it is told to stop."""
     client = AsyncClient(SQLiteState(sys.argv[1], synchronous="normal"), JOB_TYPES, observability=Teller())
-    return InProcessWorker(client, processors(say), name=sys.argv[2], concurrency=4, grace=1.0).run()
+    return InProcessWorker(client, processors(say), name=sys.argv[2], concurrency=4, shutdown_timeout=1.0).run()
 
 
 if __name__ == "__main__":

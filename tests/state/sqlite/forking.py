@@ -53,7 +53,7 @@ def main() -> None:
     [held] = store.claim(ask())
 
     def between() -> None:
-        assert raises(ClosedError, store.counts, lambda: store.start_jobs([job()]), in_memory.counts)
+        assert raises(ClosedError, store.count_jobs, lambda: store.start_jobs([job()]), in_memory.count_jobs)
         assert raises(StateError, memory.sync_store)
         store.open()
         store.start_jobs([job("of the child")])
@@ -62,7 +62,7 @@ def main() -> None:
         client.close()
         fresh = state.sync_store()
         fresh.open()
-        assert {one.type for one in fresh.counts()} == {"work", "of the child", "single"}
+        assert {one.type for one in fresh.count_jobs()} == {"work", "of the child", "single"}
         fresh.close()
 
     def inside() -> None:
@@ -75,10 +75,10 @@ def main() -> None:
         transaction.finish(complete(held))
     assert forked(between) == 0
     store.start_jobs([job("of the parent")])
-    assert {one.type for one in store.counts()} == {"work", "of the child", "single", "of the parent"}
-    assert sum(one.count for one in in_memory.counts()) == 1
+    assert {one.type for one in store.count_jobs()} == {"work", "of the child", "single", "of the parent"}
+    assert sum(one.count for one in in_memory.count_jobs()) == 1
     assert client.start_chain(single, 4).id
-    assert sum(one.count for one in client.counts()) == 2 + 12 + 1 + 1
+    assert sum(one.count for one in client.count_jobs()) == 2 + 12 + 1 + 1
     store.close()
     client.close()
     sys.stdout.write("well\n")

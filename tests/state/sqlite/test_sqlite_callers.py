@@ -24,7 +24,7 @@ from tests.state.sqlite.test_sqlite_end_to_end import SLOWLY, handlers
 @pytest.fixture
 def client(path: Path) -> Iterator[Client]:
     with Client(SQLiteState(path, answer_timeout=0.5, synchronous="normal"), JOB_TYPES) as client:
-        client.counts()
+        client.count_jobs()
         yield client
 
 
@@ -37,7 +37,7 @@ def connection(client: Client, path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def there(client: Client) -> int:
-    return sum(one.count for one in client.counts())
+    return sum(one.count for one in client.count_jobs())
 
 
 def test_it_commits_with_the_caller(client: Client, connection: sqlite3.Connection) -> None:
@@ -267,5 +267,5 @@ def test_what_the_caller_set_is_not_for_the_next_one(state: SQLiteState) -> None
             transaction.connection.row_factory = sqlite3.Row
             transaction.connection.text_factory = bytes
             transaction.finish(complete(held))
-    assert store.counts()[0].type == "work"
+    assert store.count_jobs()[0].type == "work"
     store.close()

@@ -88,7 +88,7 @@ def test_a_synchronous_client(state: SQLiteState) -> None:
 
         asyncio.run(work())
         assert [client.get_chain(one.id, single).result(0) for one in started] == [number * 2 for number in range(20)]
-        assert {(one.status, one.count) for one in client.counts()} == {(JobStatus.COMPLETED, 20)}
+        assert {(one.status, one.count) for one in client.count_jobs()} == {(JobStatus.COMPLETED, 20)}
 
 
 async def test_failures_and_interventions(state: SQLiteState) -> None:
@@ -109,14 +109,14 @@ async def test_failures_and_interventions(state: SQLiteState) -> None:
         fails = False
         await client.retry_chain(failing.id)
         assert await failing.result(WAIT) == 1
-        later = await client.start_chain(single, 2, schedule=after(hours=1))
+        later = await client.start_chain(single, 2, run_at=after(hours=1))
         await client.trigger_job(later.id)
         assert await later.result(WAIT) == 2
-        never = await client.start_chain(single, 3, schedule=after(hours=1))
+        never = await client.start_chain(single, 3, run_at=after(hours=1))
         await client.cancel_chain(never.id)
         deleted = await client.delete_chains([failing.id, later.id, never.id])
         assert len(deleted) == 3
-        assert await client.counts() == []
+        assert await client.count_jobs() == []
 
 
 async def test_a_running_job_is_told_that_it_was_cancelled(state: SQLiteState) -> None:

@@ -213,7 +213,7 @@ def test_many_open_a_new_file_at_once(path: Path) -> None:
         thread.join()
     assert errors == []
     store = opened(path)
-    assert store.counts()[0].count == 16
+    assert store.count_jobs()[0].count == 16
     store.close()
 
 
@@ -261,7 +261,7 @@ def test_reading_goes_on_beside_a_transaction(path: Path) -> None:
 def test_a_closed_store(path: Path) -> None:
     store = SQLiteState(path).sync_store()
     calls: list[Callable[[], object]] = [
-        store.counts,
+        store.count_jobs,
         lambda: store.start_jobs([job()]),
         lambda: store.claim(ClaimRequest({"work": 1.0}, 1, "me", new_token())),
     ]

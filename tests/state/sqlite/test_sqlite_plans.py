@@ -118,7 +118,7 @@ class Steps:
 def backlog(store: SQLiteStore, size: int) -> None:
     """Jobs of all kinds that have nothing to do with what is measured, and some that have."""
     store.start_jobs([job(priority=n % 7, limit_key=f"key{n % 5}") for n in range(size)])
-    store.start_jobs([job(schedule=RunAt(delay=3600.0 + n)) for n in range(size)])
+    store.start_jobs([job(run_at=RunAt(delay=3600.0 + n)) for n in range(size)])
     store.start_jobs([job("other", attributes={"user": "17"}) for _ in range(size)])
     ended = store.start_jobs([job("ended", deduplication=Deduplicate(f"key{n}", scope="any")) for n in range(size)])
     store.complete_chains([WorkerlessCompletion(one.id, one.id, output="1") for one in ended])
@@ -137,7 +137,7 @@ def measured(steps: Steps) -> dict[str, int]:
     keyed = job("ended", deduplication=Deduplicate("key7", scope="any"))
     found["start of a key"] = steps.of(lambda: store.start_jobs([keyed]))
     found["start of a new key"] = steps.of(
-        lambda: store.start_jobs([job("mine", schedule=RunAt(delay=60.0), deduplication=Deduplicate("new"))])
+        lambda: store.start_jobs([job("mine", run_at=RunAt(delay=60.0), deduplication=Deduplicate("new"))])
     )
     found["renew"] = steps.of(lambda: store.renew([Renewal(one.lease, 60.0) for one in held]))
     found["finish"] = steps.of(lambda: store.finish([complete(held[0]), retry(held[1]), go_on(held[2], job("mine"))]))
@@ -149,9 +149,9 @@ def measured(steps: Steps) -> dict[str, int]:
     found["claim of nothing"] = steps.of(lambda: store.claim(ask("nothing", "waits")))
     found["reap"] = steps.of(lambda: store.reap(ReapRequest(dict.fromkeys(("work", "mine", "other"), AT_ONCE))))
     found["next_due"] = steps.of(lambda: store.next_due(["waits", "ended"]))
-    found["sweep"] = steps.of(lambda: store.sweep(limit=20))
+    found["sweep"] = steps.of(lambda: store.release_stranded(limit=20))
     policies = {"ended": Retention(completed=Keep(count=10))}
-    found["retire"] = steps.of(lambda: store.retire(PruneRequest(policies, limit=5)))
+    found["prune"] = steps.of(lambda: store.prune(PruneRequest(policies, limit=5)))
     found["update"] = steps.of(lambda: store.update_result_ttl([held[0].id], 60.0))
     for name, filter in {
         "all chains": ChainFilter(),

@@ -34,7 +34,7 @@ picture = Resize(url="u", width=1)
 
 
 def sync(client: Client, connection: object) -> None:
-    chain = client.start_chain(resize, picture, priority=3, schedule=after(minutes=5), connection=connection)
+    chain = client.start_chain(resize, picture, priority=3, run_at=after(minutes=5), connection=connection)
     assert_type(chain, Chain[Published])
     assert_type(chain.result(timeout=30), Published)
     assert_type(client.start_chain(check, picture).result(), Refused | Published)
@@ -49,7 +49,7 @@ def sync(client: Client, connection: object) -> None:
     client.start_chain(resize, thumbnail)  # expect: error
     client.start_chain(resize, {"url": "u"})  # expect: error
     client.start_chain("resize", picture)  # expect: error
-    client.start_chain(resize, picture, schedule=300)  # expect: error
+    client.start_chain(resize, picture, run_at=300)  # expect: error
     client.start_chain(publish, thumbnail, blockers=[17])  # expect: error
     NewChain(resize, thumbnail)  # expect: error
     number: int = chain.result()  # expect: error

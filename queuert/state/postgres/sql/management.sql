@@ -338,7 +338,7 @@ WHERE ctid = ANY (ARRAY(
 ))
 RETURNING key
 
--- name: sweep
+-- name: find_stranded
 -- A page of blocked jobs, by id, and which of them wait for nothing: none of their open entries is of an open chain. The look
 -- at one job stops at the first that is. One snapshot shows the end of a chain together with the release that it brings.
 SELECT page.id, waits.found IS NULL AS stranded

@@ -98,7 +98,7 @@ member AS MATERIALIZED (
 SELECT id FROM {schema}.job WHERE id = ANY (ARRAY(SELECT id FROM member))
 ORDER BY created_at, id FOR UPDATE SKIP LOCKED
 
--- name: retire
+-- name: prune
 -- Delete closed chains that are as they were when they were chosen, with all their jobs, and their entries as blockers of jobs
 -- that have ended. A chain is let be if a job that has not ended has it as a blocker, or if some row of it, or of those that
 -- name it, was not locked before by this transaction. All goes in one statement, since foreign keys are checked when it ends;

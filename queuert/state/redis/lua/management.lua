@@ -184,7 +184,7 @@ for _, id in ipairs(ids) do
 end
 return answer
 
--- name: sweep
+-- name: release_stranded
 -- Release blocked jobs all of whose blockers have closed. ARGV[1]: {cursor, limit, seed}: looks at so many, by id.
 -- Without a cursor, what holders and lists are left with is mended first.
 -- Answers with where to go on ('' at the end) and {id, type} of those released.

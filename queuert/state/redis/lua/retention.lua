@@ -1,4 +1,4 @@
--- name: retire
+-- name: prune
 -- Delete closed chains past their end. ARGV[1]: {policies, limit, phase, stayed}: first those that have expired, then
 -- by each policy ({type, status, age, count}) those that it does not keep, oldest first.
 -- What must stay is passed over: `stayed` says how many of the phase so far. Answers with where to go on and the ids.
@@ -6,7 +6,7 @@
 local asked, retired, looked = given(1), {}, 0
 local phase, stayed = asked.phase, asked.stayed
 
-local function retire(chain)
+local function prune(chain)
     if still_needed(chain) then return false end
     retire_chain(chain)
     retired[#retired + 1] = chain
@@ -17,7 +17,7 @@ end
 local function expired()
     local id = call('ZRANGEBYSCORE', P .. 'expires', '-inf', text(NOW), 'LIMIT', stayed, 1)[1]
     if not id then return false end
-    if not retire(id) then stayed = stayed + 1 end
+    if not prune(id) then stayed = stayed + 1 end
     return true
 end
 
@@ -30,7 +30,7 @@ local function not_kept(policy)
     local too_many = policy.count and newer >= policy.count
     if not too_many and (not policy.age or first.created > NOW - policy.age) then return false end
     local goes = too_many or first.closed <= NOW - policy.age
-    if first.expires or not goes or not retire(id) then stayed = stayed + 1 end
+    if first.expires or not goes or not prune(id) then stayed = stayed + 1 end
     return true
 end
 

@@ -94,7 +94,7 @@ class OwnedSQLite:
 
     def start(self) -> None:
         """Make the tables, and lay the audit."""
-        store = SQLiteState(self._path).sync_store(connections=1)
+        store = SQLiteState(self._path).sync_store(max_connections=1)
         store.open()
         store.close()
         with self._connected() as connection:

@@ -283,7 +283,7 @@ async def go_with_expired_chains(stores: Stores) -> None:
 
     await eventually(gone)
     [again] = await start(store, job(id=first.id, attributes={"user": "18"}))
-    await store.retire(PruneRequest())
+    await store.prune(PruneRequest())
     assert await _ids(store, _MINE) == [open_one]
     assert await _ids(store, ("user", "18")) == [again]
 

@@ -179,13 +179,13 @@ async def keeps_its_schedule(stores: Stores) -> None:
     """A job that is blocked and scheduled waits for both: once released it is SCHEDULED for its time."""
     store = await stores.open()
     [held] = await started_and_claimed(store)
-    [started] = await store.start_jobs([job(_WAITS, blockers=[held.id], schedule=due_later())])
+    [started] = await store.start_jobs([job(_WAITS, blockers=[held.id], run_at=due_later())])
     assert started.status is JobStatus.BLOCKED
     before = await read(store, started.id)
     await store.finish([complete(held)])
     found = await read(store, started.id)
     assert (found.status, found.scheduled_at) == (JobStatus.SCHEDULED, before.scheduled_at)
-    [late] = await store.start_jobs([job(_WAITS, blockers=[held.id], schedule=after(hours=1))])
+    [late] = await store.start_jobs([job(_WAITS, blockers=[held.id], run_at=after(hours=1))])
     assert late.status is JobStatus.SCHEDULED
 
 

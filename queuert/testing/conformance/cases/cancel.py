@@ -46,7 +46,7 @@ async def each_status_that_is_open(stores: Stores) -> None:
     """Blocked, scheduled, ready and running jobs are cancelled at once, with the reason; none is claimed any more."""
     store = await stores.open()
     [running] = await started_and_claimed(store)
-    ids = await start(store, job(blockers=[running.id]), job(schedule=due_later()), job())
+    ids = await start(store, job(blockers=[running.id]), job(run_at=due_later()), job())
     results = await _cancel(store, *ids, running.id)
     assert [(one.chain_id, one.job_id) for one in results] == [(id, id) for id in (*ids, running.id)]
     assert [(one.job_type, one.chain_type) for one in results] == [("work", "work")] * 4

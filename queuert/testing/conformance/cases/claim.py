@@ -116,11 +116,11 @@ async def turns_are_within_a_rank(stores: Stores) -> None:
 async def turns_of_those_whose_time_has_come(stores: Stores) -> None:
     """Scheduled jobs that became due have no turn of their own: their type has it."""
     store = await stores.open()
-    await start(store, *(job("a", schedule=after(seconds=0.001)) for _ in range(4)))
+    await start(store, *(job("a", run_at=after(seconds=0.001)) for _ in range(4)))
     await start(store, *(job("a") for _ in range(4)), *(job("b") for _ in range(4)))
 
     async def all_due() -> bool:
-        return all(one.status is JobStatus.READY for one in await store.counts())
+        return all(one.status is JobStatus.READY for one in await store.count_jobs())
 
     await eventually(all_due)
     claimed = await store.claim(ask("a", "b", limit=4))
@@ -148,10 +148,10 @@ async def scheduled_ones_stand_where_a_claim_begins(stores: Stores) -> None:
     """Scheduled jobs whose time has come, which have no order by rank, are no better there than the ready ones."""
     store = await stores.open()
     [low] = await start(store, job(priority=-1))
-    await start(store, *(job(schedule=after(seconds=0.001)) for _ in range(3)))
+    await start(store, *(job(run_at=after(seconds=0.001)) for _ in range(3)))
 
     async def all_due() -> bool:
-        return [one.status for one in await store.counts()] == [JobStatus.READY]
+        return [one.status for one in await store.count_jobs()] == [JobStatus.READY]
 
     await eventually(all_due)
     assert [one.id for one in await store.claim(replace(ask(limit=1), after_rank=0))] == [low]
@@ -168,7 +168,7 @@ async def worse_ranks_take_turns(stores: Stores) -> None:
     await start(store, *(job(type) for type in ("a", "b") for _ in range(20)))
 
     async def all_due() -> bool:
-        return all(one.status is JobStatus.READY for one in await store.counts())
+        return all(one.status is JobStatus.READY for one in await store.count_jobs())
 
     await eventually(all_due)
     claims = [await store.claim(replace(ask("a", "b", limit=2), after_rank=0)) for _ in range(2)]
@@ -231,12 +231,12 @@ async def stops_and_deaths_cost_no_priority(stores: Stores) -> None:
 async def best_of_those_whose_time_has_come(stores: Stores) -> None:
     """Scheduled jobs that became due compete by priority as well, among themselves and with ready ones."""
     store = await stores.open()
-    await start(store, job(priority=0, schedule=after(seconds=0.001)))
-    await start(store, job(priority=9, schedule=after(seconds=0.002)))
+    await start(store, job(priority=0, run_at=after(seconds=0.001)))
+    await start(store, job(priority=9, run_at=after(seconds=0.002)))
     await start(store, job(priority=5))
 
     async def all_due() -> bool:
-        return [one.status for one in await store.counts()] == [JobStatus.READY]
+        return [one.status for one in await store.count_jobs()] == [JobStatus.READY]
 
     await eventually(all_due)
     assert [one.priority for one in await store.claim(ask())] == [9, 5, 0]
@@ -247,10 +247,10 @@ async def longest_due_first(stores: Stores) -> None:
     """Of equal priority, scheduled jobs that became due are claimed in the order of their times, over all types."""
     store = await stores.open()
     times = (("a", 0.04), ("b", 0.03), ("a", 0.02), ("b", 0.01))
-    ids = await start(store, *(job(type, schedule=after(seconds=seconds)) for type, seconds in times))
+    ids = await start(store, *(job(type, run_at=after(seconds=seconds)) for type, seconds in times))
 
     async def all_due() -> bool:
-        return {(one.status, one.count) for one in await store.counts()} == {(JobStatus.READY, 2)}
+        return {(one.status, one.count) for one in await store.count_jobs()} == {(JobStatus.READY, 2)}
 
     await eventually(all_due)
     claims = [await store.claim(ask("a", "b", limit=1)) for _ in ids]
@@ -261,7 +261,7 @@ async def longest_due_first(stores: Stores) -> None:
 async def not_before_its_time(stores: Stores) -> None:
     """A job that is scheduled for later is not claimed, even with nothing else to do."""
     store = await stores.open()
-    await start(store, job(schedule=due_later(), priority=100))
+    await start(store, job(run_at=due_later(), priority=100))
     assert await store.claim(ask()) == []
 
 
@@ -269,7 +269,7 @@ async def not_before_its_time(stores: Stores) -> None:
 async def when_its_time_has_come(stores: Stores) -> None:
     """A scheduled job is claimed without any further step once it is due, and not before by the store's clock."""
     store = await stores.open()
-    [id] = await start(store, job(schedule=after(seconds=0.05)))
+    [id] = await start(store, job(run_at=after(seconds=0.05)))
 
     async def claim() -> list[ClaimedJob]:
         return await store.claim(ask())
@@ -483,10 +483,10 @@ async def inputs_of_bounded_size_by_priority(stores: Stores) -> None:
     store = await stores.open()
     for priority in (1, 3, 2):
         await start(store, *sized(400, priority=priority))
-    await start(store, *sized(400, priority=4, schedule=after(seconds=0.001)))
+    await start(store, *sized(400, priority=4, run_at=after(seconds=0.001)))
 
     async def all_due() -> bool:
-        return [one.status for one in await store.counts()] == [JobStatus.READY]
+        return [one.status for one in await store.count_jobs()] == [JobStatus.READY]
 
     await eventually(all_due)
     claims = [await store.claim(replace(ask(), max_bytes=1000)) for _ in range(2)]

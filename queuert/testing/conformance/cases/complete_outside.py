@@ -49,7 +49,7 @@ async def each_status_that_is_open(stores: Stores) -> None:
     """Blocked, scheduled, ready and running jobs are completed with the output; none is claimed any more."""
     store = await stores.open()
     [running] = await started_and_claimed(store)
-    ids = await start(store, job(blockers=[running.id]), job(schedule=due_later()), job())
+    ids = await start(store, job(blockers=[running.id]), job(run_at=due_later()), job())
     every = [*ids, running.id]
     results = await store.complete_chains([WorkerlessCompletion(id, id, output=f'{{"of":"{id}"}}') for id in every])
     statuses = [JobStatus.BLOCKED, JobStatus.SCHEDULED, JobStatus.READY, JobStatus.RUNNING]
@@ -104,7 +104,7 @@ async def several_steps(stores: Stores) -> None:
     assert (first.status, first.continued_by, first.output) == (JobStatus.CONTINUED, "b", None)
     assert (second.chain_id, second.chain_index, second.type) == (id, 1, "second")
     assert (second.input, second.priority, second.limit_key) == ({"n": 2}, 5, "key")
-    assert (await _continue(store, id, job("third", id="c", schedule=due_later()), "b")).due_types == ("third",)
+    assert (await _continue(store, id, job("third", id="c", run_at=due_later()), "b")).due_types == ("third",)
     assert (await read(store, "c")).status is JobStatus.SCHEDULED
     assert (await read_chain(store, id)).status is ChainStatus.OPEN
     last = await _complete(store, id, "c", "42")
@@ -118,7 +118,7 @@ async def several_steps(stores: Stores) -> None:
 async def worker_goes_on(stores: Stores) -> None:
     """What was continued from outside is claimed and finished by a worker as any other job."""
     store = await stores.open()
-    [id] = await start(store, job(schedule=due_later()))
+    [id] = await start(store, job(run_at=due_later()))
     await _continue(store, id, job("next"))
     claimed = await claim_one(store, "next")
     assert (claimed.chain_id, claimed.chain_index, claimed.attempt) == (id, 1, 1)

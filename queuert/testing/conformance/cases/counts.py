@@ -32,20 +32,24 @@ def _numbers(found: list[TypeCount]) -> dict[tuple[str, JobStatus], int]:
 async def nothing_to_count(stores: Stores) -> None:
     """No jobs, no numbers: what there is none of is left out."""
     store = await stores.open()
-    assert list(await store.counts()) == []
+    assert list(await store.count_jobs()) == []
     [held] = await started_and_claimed(store)
-    assert _numbers(await store.counts()) == {("work", JobStatus.RUNNING): 1}
+    assert _numbers(await store.count_jobs()) == {("work", JobStatus.RUNNING): 1}
     await store.delete_chains([held.id])
-    assert list(await store.counts()) == []
+    assert list(await store.count_jobs()) == []
 
 
 @case()
 async def few_are_exact(stores: Stores) -> None:
     """Up to ``exact_up_to`` the number is exact, and says so: at the boundary too."""
     store = await stores.open()
-    await start(store, *(job("a") for _ in range(5)), *(job("b") for _ in range(4)), job("b", schedule=due_later()))
+    await start(store, *(job("a") for _ in range(5)), *(job("b") for _ in range(4)), job("b", run_at=due_later()))
     expected = {("a", JobStatus.READY): 5, ("b", JobStatus.READY): 4, ("b", JobStatus.SCHEDULED): 1}
-    for found in (await store.counts(), await store.counts(exact_up_to=5), await store.counts(["b", "a", "b"])):
+    for found in (
+        await store.count_jobs(),
+        await store.count_jobs(exact_up_to=5),
+        await store.count_jobs(["b", "a", "b"]),
+    ):
         assert _numbers(found) == expected
         assert not any(one.estimated for one in found)
 
@@ -56,7 +60,7 @@ async def many_are_no_fewer(stores: Stores) -> None:
     store = await stores.open()
     await start(store, *(job("a") for _ in range(5)), job("b"))
     for exact_up_to in (4, 1, 0):
-        found = {one.type: one for one in await store.counts(exact_up_to=exact_up_to)}
+        found = {one.type: one for one in await store.count_jobs(exact_up_to=exact_up_to)}
         assert set(found) == {"a", "b"}
         assert found["a"].count > exact_up_to
         assert found["a"].estimated or found["a"].count == 5
@@ -70,20 +74,20 @@ async def types_are_those_of_the_jobs(stores: Stores) -> None:
     [held] = await started_and_claimed(store, type="first")
     await store.finish([go_on(held, job("second"))])
     expected = {("first", JobStatus.CONTINUED): 1, ("second", JobStatus.READY): 1}
-    assert _numbers(await store.counts()) == expected
+    assert _numbers(await store.count_jobs()) == expected
 
 
 @case()
 async def due_and_ready_are_one_number(stores: Stores) -> None:
     """Scheduled jobs whose time has come and ready ones are counted together, as ready, apart from the others."""
     store = await stores.open()
-    await start(store, job(), job(schedule=after(seconds=0.001)), job(schedule=due_later()), job(priority=5))
+    await start(store, job(), job(run_at=after(seconds=0.001)), job(run_at=due_later()), job(priority=5))
 
     async def due() -> bool:
-        return _numbers(await store.counts())["work", JobStatus.READY] == 3
+        return _numbers(await store.count_jobs())["work", JobStatus.READY] == 3
 
     await eventually(due)
-    assert _numbers(await store.counts())["work", JobStatus.SCHEDULED] == 1
+    assert _numbers(await store.count_jobs())["work", JobStatus.SCHEDULED] == 1
 
 
 @case()
@@ -91,12 +95,12 @@ async def age_of_the_oldest(stores: Stores) -> None:
     """The age is that of the oldest, by when it became due or ended: the later half of the jobs does not lower it."""
     store = await stores.open()
     held = await started_and_claimed(store, 2)
-    await start(store, job(priority=-5), job(schedule=due_later()))
+    await start(store, job(priority=-5), job(run_at=due_later()))
     await store.finish([complete(held[0]), fail(held[1])])
-    before = {(one.type, one.status): one.oldest_seconds for one in await store.counts()}
-    await start(store, *(job(priority=number) for number in range(-9, 9)), job(schedule=due_later()))
+    before = {(one.type, one.status): one.oldest_seconds for one in await store.count_jobs()}
+    await start(store, *(job(priority=number) for number in range(-9, 9)), job(run_at=due_later()))
     await store.finish([complete(one) for one in await started_and_claimed(store, 3, priority=100)])
-    after_ = {(one.type, one.status): one.oldest_seconds for one in await store.counts()}
+    after_ = {(one.type, one.status): one.oldest_seconds for one in await store.count_jobs()}
     assert set(after_) == set(before)
     for key, age in before.items():
         now = after_[key]

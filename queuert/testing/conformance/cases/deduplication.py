@@ -38,7 +38,7 @@ class _OnPurpose(Exception):
 
 
 def _keyed(key: str = "key", type: str = "work", *, id: str | None = None, **how: Any) -> NewJob:
-    more = {name: how.pop(name) for name in ("blockers", "schedule", "attach", "input") if name in how}
+    more = {name: how.pop(name) for name in ("blockers", "run_at", "attach", "input") if name in how}
     return job(type, id=id, deduplication=Deduplicate(key, **how), **more)
 
 
@@ -64,7 +64,7 @@ async def second_gets_the_first(stores: Stores) -> None:
     assert (second.id, second.type, second.created_at) == (first.id, "work", first.created_at)
     found = await read(store, first.id)
     assert (found.input, found.deduplication_key) == ("first", "key")
-    assert sum(one.count for one in await store.counts()) == 1
+    assert sum(one.count for one in await store.count_jobs()) == 1
 
 
 @case()
@@ -74,7 +74,7 @@ async def other_keys_and_types_do_not_match(stores: Stores) -> None:
     starts = [_keyed(), _keyed("other"), _keyed(type="another"), job(), job()]
     for new in starts:
         assert not (await _one(store, new)).existing
-    assert sum(one.count for one in await store.counts()) == 5
+    assert sum(one.count for one in await store.count_jobs()) == 5
 
 
 @case()
@@ -196,7 +196,7 @@ async def keyed_jobs_wait_and_have_times(stores: Stores) -> None:
     store = await stores.open()
     [blocker] = await start(store, job())
     [later, blocked] = await store.start_jobs(
-        [_keyed("later", schedule=due_later()), _keyed("blocked", blockers=[blocker])]
+        [_keyed("later", run_at=due_later()), _keyed("blocked", blockers=[blocker])]
     )
     assert (later.status, blocked.status) == (JobStatus.SCHEDULED, JobStatus.BLOCKED)
     assert (await _one(store, _keyed("blocked"))).status is JobStatus.BLOCKED
@@ -232,7 +232,7 @@ async def loser_waits_for_the_winner(stores: Stores) -> None:
                 loser = asyncio.ensure_future(_one(other, _keyed(key)))
                 # Whoever does not wait has answered long before these.
                 for _ in range(20):
-                    await store.counts()
+                    await store.count_jobs()
                 assert not loser.done()
                 if not commits:
                     raise _OnPurpose
@@ -341,7 +341,7 @@ async def attaching_waits_for_the_other(stores: Stores) -> None:
                 await _one(store, job(id=id, attach=True), connection=connection)
                 second = asyncio.ensure_future(_one(other, job(id=id, attach=True)))
                 for _ in range(20):
-                    await store.counts()
+                    await store.count_jobs()
                 assert not second.done()
                 if not commits:
                     raise _OnPurpose

@@ -76,11 +76,11 @@ async def each_status(stores: Stores) -> None:
     store = await stores.open()
     done, running = await started_and_claimed(store, 2)
     await store.finish([complete(done)])
-    ids = await start(store, job(schedule=due_later()), job(), job("waits", blockers=[running.id]))
+    ids = await start(store, job(run_at=due_later()), job(), job("waits", blockers=[running.id]))
     result = await store.delete_chains([done.id, running.id, *ids])
     assert list(result.chain_ids) == [done.id, running.id, *ids]
     assert list(result.running_job_ids) == [running.id]
-    assert list(await store.counts()) == []
+    assert list(await store.count_jobs()) == []
 
 
 @case()
@@ -95,7 +95,7 @@ async def holder_learns_why(stores: Stores) -> None:
         assert (await store.finish([ending]))[0].lost is AbortReason.NOT_FOUND
     assert await store.release([held.lease]) == 0
     assert list((await store.reap(ReapRequest({"work": AT_ONCE}))).reaped) == []
-    assert list(await store.counts()) == []
+    assert list(await store.count_jobs()) == []
 
 
 @case()
@@ -157,7 +157,7 @@ async def cascade_takes_the_blockers(stores: Stores) -> None:
         [waiting] = await start(store, job("waits", blockers=ids))
         gone = await _delete(store, waiting, cascade=cascade)
         assert gone == [waiting, *(sorted(ids) if cascade else ())]
-    assert list(await store.counts()) == []
+    assert list(await store.count_jobs()) == []
 
 
 @case()
@@ -180,7 +180,7 @@ async def cascade_goes_down_to_the_end(stores: Stores) -> None:
     gone = await _delete(store, top, cascade=True)
     assert gone[0] == top
     assert sorted(gone[1:]) == sorted([deep, held.id])
-    assert list(await store.counts()) == []
+    assert list(await store.count_jobs()) == []
 
 
 @case()
@@ -192,7 +192,7 @@ async def cascade_of_a_diamond(stores: Stores) -> None:
     [top] = await start(store, job(blockers=sides))
     gone = await _delete(store, top, cascade=True)
     assert sorted(gone) == sorted([top, *sides, bottom])
-    assert list(await store.counts()) == []
+    assert list(await store.count_jobs()) == []
 
 
 @case()
@@ -248,7 +248,7 @@ async def against_finish(stores: Stores) -> None:
         [finished], deleted = await asyncio.gather(store.finish([ending]), other.delete_chains([held.id]))
         assert list(deleted.chain_ids) == [held.id]
         assert finished.written or finished == FinishResult(held.id, AbortReason.NOT_FOUND)
-        assert list(await store.counts()) == []
+        assert list(await store.count_jobs()) == []
 
 
 @case(Capability.USER_TRANSACTIONS)
@@ -261,7 +261,7 @@ async def against_a_continuation_in_a_transaction(stores: Stores) -> None:
             await transaction.finish(go_on(held, job("next")))
             deleting = asyncio.create_task(other.delete_chains([held.id]))
         assert list((await deleting).chain_ids) == [held.id]
-        assert list(await store.counts()) == []
+        assert list(await store.count_jobs()) == []
 
 
 @case()
@@ -275,7 +275,7 @@ async def against_a_start_that_names_it(stores: Stores) -> None:
         )
         if isinstance(started, BaseException):
             assert isinstance(started, ChainNotFoundError) and not isinstance(deleted, BaseException)
-            assert list(await store.counts()) == []
+            assert list(await store.count_jobs()) == []
         else:
             assert isinstance(deleted, BlockerReferenceError)
             assert deleted.references == ((id, started[0].id),)
@@ -290,4 +290,4 @@ async def against_another(stores: Stores) -> None:
         ids = await start(store, *(job() for _ in range(10)))
         answers = await asyncio.gather(_delete(store, *ids), _delete(other, *ids[::-1]))
         assert sorted(answers[0] + answers[1]) == sorted(ids)
-        assert list(await store.counts()) == []
+        assert list(await store.count_jobs()) == []

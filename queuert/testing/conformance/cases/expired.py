@@ -112,7 +112,7 @@ async def racers_start_one(stores: Stores) -> None:
         await closed_chain(opened[0], id="a")
         await expired(opened[0], "a")
         starting = asyncio.gather(*(store.start_jobs([job(id="a", attach=True)]) for store in opened))
-        started, _ = await asyncio.gather(starting, opened[0].retire(PruneRequest()))
+        started, _ = await asyncio.gather(starting, opened[0].prune(PruneRequest()))
         assert sorted(one.existing for [one] in started) == [False, True, True, True]
         await opened[0].delete_chains(["a"])
 

@@ -139,7 +139,7 @@ async def continue_for_later(stores: Stores) -> None:
     """A continuation can be scheduled."""
     store = await stores.open()
     [first] = await started_and_claimed(store)
-    later, now = job("next", schedule=due_later()), job("next", schedule=after(seconds=0))
+    later, now = job("next", run_at=due_later()), job("next", run_at=after(seconds=0))
     await store.finish([go_on(first, later)])
     [second] = await started_and_claimed(store)
     await store.finish([go_on(second, now)])
@@ -213,7 +213,7 @@ async def one_lost_among_many(stores: Stores) -> None:
     results = await store.finish([complete(one) for one in held])
     assert [place for place, one in enumerate(results) if not one.written] == [50]
     assert results[50].lost is AbortReason.TAKEN_BY_ANOTHER_WORKER
-    assert {(one.status, one.count) for one in await store.counts()} == {
+    assert {(one.status, one.count) for one in await store.count_jobs()} == {
         (JobStatus.COMPLETED, 99),
         (JobStatus.READY, 1),
     }
@@ -266,7 +266,7 @@ async def asked_twice_is_written_once(stores: Stores) -> None:
     before = await store.get_jobs([one.id for one in held])
     assert all(one.written for one in await store.finish(ends))
     assert await store.get_jobs([one.id for one in held]) == before
-    assert [one.count for one in await store.counts(["next"])] == [1]
+    assert [one.count for one in await store.count_jobs(["next"])] == [1]
 
 
 @case()
@@ -292,7 +292,7 @@ async def wrong_token(stores: Stores) -> None:
         assert (result.lost, result.due_types) == (AbortReason.TAKEN_BY_ANOTHER_WORKER, ())
     found = await read(store, claimed.id)
     assert (found.status, found.attempt, found.last_error) == (JobStatus.RUNNING, 1, None)
-    assert list(await store.counts(["next"])) == []
+    assert list(await store.count_jobs(["next"])) == []
     assert (await store.finish([complete(claimed)]))[0].written
 
 
@@ -364,7 +364,7 @@ async def five_hundred_at_once(stores: Stores) -> None:
     held = await started_and_claimed(store, 500)
     ends = [complete(one) if place % 2 else go_on(one, job("next")) for place, one in enumerate(held)]
     assert all(one.written for one in await store.finish(ends))
-    counts = {(one.type, one.status): one.count for one in await store.counts()}
+    counts = {(one.type, one.status): one.count for one in await store.count_jobs()}
     assert counts == {
         ("work", JobStatus.COMPLETED): 250,
         ("work", JobStatus.CONTINUED): 250,

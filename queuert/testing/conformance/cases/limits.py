@@ -162,8 +162,8 @@ async def what_an_unlimited_claim_took_counts(stores: Stores) -> None:
 async def scheduled_and_retried_jobs_are_limited_too(stores: Stores) -> None:
     """Jobs whose time has come are claimed under the limits, not before their time, and count as others do."""
     store = await stores.open()
-    await start(store, *(_keyed("a", schedule=after(seconds=0.001)) for _ in range(2)), _keyed("b"))
-    await start(store, _keyed("c", schedule=due_later()))
+    await start(store, *(_keyed("a", run_at=after(seconds=0.001)) for _ in range(2)), _keyed("b"))
+    await start(store, _keyed("c", run_at=due_later()))
     held: list[ClaimedJob] = []
 
     async def both() -> bool:

@@ -89,7 +89,7 @@ async def by_status(stores: Stores) -> None:
     store = await stores.open()
     held = await started_and_claimed(store, 5)
     await store.finish([complete(held[0]), fail(held[1]), cancel(held[2]), go_on(held[3], job("second"))])
-    [later, blocked] = await start(store, job(schedule=due_later()), job(blockers=[held[4].id]))
+    [later, blocked] = await start(store, job(run_at=due_later()), job(blockers=[held[4].id]))
     expected = {
         ChainStatus.COMPLETED: {held[0].id},
         ChainStatus.FAILED: {held[1].id},

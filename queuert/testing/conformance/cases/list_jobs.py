@@ -48,7 +48,7 @@ async def _pages(store: AsyncStore, filter: JobFilter, limit: int, *, oldest_fir
 async def _of_every_status(store: AsyncStore, type: str = "work") -> dict[JobStatus, str]:
     """A job of each status, all of one type."""
     held = await started_and_claimed(store, 5, type=type)
-    [following, later, blocked, ready] = [job(type, schedule=due_later()) for _ in range(2)] + [
+    [following, later, blocked, ready] = [job(type, run_at=due_later()) for _ in range(2)] + [
         job(type, blockers=[held[4].id]),
         job(type, priority=-1000),
     ]
@@ -135,7 +135,7 @@ async def by_status(stores: Stores) -> None:
 async def due_ones_are_filtered_as_stored(stores: Stores) -> None:
     """A scheduled job whose time has come is shown as READY, and is listed among the scheduled ones until claimed."""
     store = await stores.open()
-    [id] = await start(store, job(schedule=after(seconds=0.001)))
+    [id] = await start(store, job(run_at=after(seconds=0.001)))
 
     async def shown() -> bool:
         return [one.status for one in await store.list_jobs(JobFilter(), PageRequest())] == [JobStatus.READY]
@@ -153,7 +153,7 @@ async def newest_first_and_oldest_first(stores: Stores) -> None:
     store = await stores.open()
     for number in range(12):
         later = due_later() if number % 2 else None
-        await start(store, job(f"type{number % 3}", id=f"{number * 5 % 12:02}", schedule=later))
+        await start(store, job(f"type{number % 3}", id=f"{number * 5 % 12:02}", run_at=later))
     found = await _ids(store, JobFilter())
     assert found == [f"{number * 5 % 12:02}" for number in range(12)]
     assert found == [one.id for one in await _by_age(store, found)]
@@ -205,7 +205,7 @@ async def pages_make_the_whole(stores: Stores) -> None:
 async def filters_hold_on_every_page(stores: Stores) -> None:
     """A filter of types and statuses, page by page."""
     store = await stores.open()
-    jobs = [job(f"type{number % 3}", schedule=due_later() if number % 2 else None) for number in range(30)]
+    jobs = [job(f"type{number % 3}", run_at=due_later() if number % 2 else None) for number in range(30)]
     ids = await start(store, *jobs)
     wanted = [id for number, id in enumerate(ids) if number % 3 != 1 and number % 2]
     filter = JobFilter(types=("type2", "type0"), statuses=(JobStatus.SCHEDULED, JobStatus.FAILED))

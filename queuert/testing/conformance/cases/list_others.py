@@ -204,7 +204,7 @@ async def _everything(store: AsyncStore, chain_id: str) -> list[object]:
         lambda: store.get_jobs([chain_id, "waits", "new", "next"]),
         lambda: store.get_chains([chain_id, "waits", "new"]),
     ]
-    counts = [(one.type, one.status, one.count) for one in await store.counts()]
+    counts = [(one.type, one.status, one.count) for one in await store.count_jobs()]
     return [*[await call() for call in calls], counts]
 
 

@@ -41,7 +41,7 @@ async def nothing_is_due(stores: Stores) -> None:
 async def something_is_due_now(stores: Stores) -> None:
     """``next_due`` is 0 when a job is ready, even if another is scheduled."""
     store = await stores.open()
-    await start(store, job("later", schedule=due_later()), job("now"))
+    await start(store, job("later", run_at=due_later()), job("now"))
     assert await store.next_due(["later", "now"]) == 0
 
 
@@ -49,8 +49,8 @@ async def something_is_due_now(stores: Stores) -> None:
 async def something_will_be_due(stores: Stores) -> None:
     """``next_due`` is the time until the first scheduled job of the types asked for."""
     store = await stores.open()
-    await start(store, job("a", schedule=after(hours=2)), job("b", schedule=after(hours=1)))
-    await start(store, job("c", schedule=after(minutes=1)))
+    await start(store, job("a", run_at=after(hours=2)), job("b", run_at=after(hours=1)))
+    await start(store, job("c", run_at=after(minutes=1)))
     pauses = [await store.next_due(types) for types in (["a"], ["a", "b"], ["b", "a"], ["b", "c"], ["c", "b"])]
     assert [round(pause / 600) if pause else None for pause in pauses] == [12, 6, 6, 0, 0]
 
@@ -69,13 +69,13 @@ async def pause_of_a_retry_counts(stores: Stores) -> None:
 async def due_shows_as_ready(stores: Stores) -> None:
     """A scheduled job whose time has come reads READY, in ``get_jobs`` and in ``counts``, and is due now."""
     store = await stores.open()
-    [id] = await start(store, job(schedule=after(seconds=0.001)))
+    [id] = await start(store, job(run_at=after(seconds=0.001)))
 
     async def ready() -> bool:
         return [one.status for one in await store.get_jobs([id]) if one] == [JobStatus.READY]
 
     await eventually(ready)
-    assert [(one.status, one.count) for one in await store.counts()] == [(JobStatus.READY, 1)]
+    assert [(one.status, one.count) for one in await store.count_jobs()] == [(JobStatus.READY, 1)]
     assert await store.next_due(["work"]) == 0
 
 
@@ -116,8 +116,8 @@ async def counts_by_type_and_status(stores: Stores) -> None:
     store = await stores.open()
     held = await started_and_claimed(store, 4)
     await store.finish([complete(held[0]), fail(held[1]), go_on(held[2], job("next"))])
-    await start(store, job(blockers=[held[3].id]), job("next", schedule=due_later()), job("other"))
-    found = await store.counts()
+    await start(store, job(blockers=[held[3].id]), job("next", run_at=due_later()), job("other"))
+    found = await store.count_jobs()
     assert {(one.type, str(one.status), one.count) for one in found} == {
         ("work", "completed", 1),
         ("work", "failed", 1),
@@ -137,8 +137,8 @@ async def counts_of_some_types(stores: Stores) -> None:
     """With types, only theirs are counted; with none of them, nothing is."""
     store = await stores.open()
     await start(store, job("a"), job("b"), job("b"))
-    assert [(one.type, one.count) for one in await store.counts(["b", "unknown"])] == [("b", 2)]
-    assert list(await store.counts([])) == []
+    assert [(one.type, one.count) for one in await store.count_jobs(["b", "unknown"])] == [("b", 2)]
+    assert list(await store.count_jobs([])) == []
 
 
 @case()
@@ -165,9 +165,9 @@ async def closed_store_says_so(stores: Stores) -> None:
     """An operation on a store that is not open, or not any more, is a ClosedError, and it can be opened again."""
     store = stores.make()
     for _ in range(2):
-        await error_of(ClosedError, store.counts())
+        await error_of(ClosedError, store.count_jobs())
         await store.open()
-        await store.counts()
+        await store.count_jobs()
         await store.aclose()
 
 

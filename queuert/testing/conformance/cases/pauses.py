@@ -29,7 +29,7 @@ from queuert.testing.conformance.stores import Stores
 async def nothing_is_claimed_of_a_paused_type(stores: Stores) -> None:
     """Of a paused type nothing is claimed by any store, ready or due, until it is resumed."""
     store, other = await stores.open_many(2)
-    await start(store, job(priority=9), job(schedule=after(seconds=0.001), priority=8), job("other"))
+    await start(store, job(priority=9), job(run_at=after(seconds=0.001), priority=8), job("other"))
     await store.pause_job_types(["work"])
     assert [one.type for one in await other.claim(ask("work", "other"))] == ["other"]
     assert await other.claim(ask()) == []
@@ -69,7 +69,7 @@ async def starts_of_a_paused_type_go_on(stores: Stores) -> None:
 async def nothing_of_a_paused_type_is_due(stores: Stores) -> None:
     """The next due time is that of the types that are not paused."""
     store = await stores.open()
-    await start(store, job(), job("other", schedule=due_later()))
+    await start(store, job(), job("other", run_at=due_later()))
     assert await store.next_due(["work", "other"]) == 0
     await store.pause_job_types(["work"])
     assert await store.next_due(["work"]) is None

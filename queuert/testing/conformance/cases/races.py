@@ -317,7 +317,7 @@ async def everything_at_once(stores: Stores) -> None:
 
 
 async def _work(store: AsyncStore, attempts: dict[str, list[int]], completed: list[str]) -> None:
-    policy = RetryPolicy(initial=0.0)
+    policy = RetryPolicy(initial_delay=0.0)
 
     async def round() -> bool:
         for place, claimed in enumerate(await store.claim(ask(limit=5))):

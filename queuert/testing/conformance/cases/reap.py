@@ -53,7 +53,7 @@ async def counts_as_a_failed_attempt(stores: Stores) -> None:
 async def backs_off(stores: Stores) -> None:
     """The next attempt is scheduled by the type's policy, longer after each expiry, up to the policy's maximum."""
     store = await stores.open()
-    policy = RetryPolicy(initial=1000.0, multiplier=10.0, maximum=50_000.0, jitter=0.0)
+    policy = RetryPolicy(initial_delay=1000.0, multiplier=10.0, max_delay=50_000.0, jitter=0.0)
     await started_and_claimed(store)
     await start(store, job("other"))
     [claimed] = await store.claim(ask("other"))
@@ -68,7 +68,7 @@ async def backs_off(stores: Stores) -> None:
 async def backs_off_longer_each_time(stores: Stores) -> None:
     """The pause grows by the policy's factor with each counted attempt."""
     store = await stores.open()
-    policy = RetryPolicy(initial=1000.0, multiplier=10.0, maximum=1e6, jitter=0.0)
+    policy = RetryPolicy(initial_delay=1000.0, multiplier=10.0, max_delay=1e6, jitter=0.0)
     [claimed] = await started_and_claimed(store)
     pauses = []
     for attempt in (1, 2, 3):
@@ -86,7 +86,7 @@ async def backs_off_longer_each_time(stores: Stores) -> None:
 async def fails_at_the_cap(stores: Stores) -> None:
     """On the last attempt that the policy allows, the job fails and its chain closes; it is not claimed again."""
     store = await stores.open()
-    policy = RetryPolicy(max_attempts=2, initial=0.0)
+    policy = RetryPolicy(max_attempts=2, initial_delay=0.0)
     [claimed] = await started_and_claimed(store)
     await run_out(store, claimed)
     assert [one.status for one in await reap(store, policy)] == [JobStatus.READY]
@@ -139,7 +139,7 @@ async def interruptions_do_not_count(stores: Stores) -> None:
         await store.finish([interrupt(claimed)])
         claimed = await claim_one(store)
     await run_out(store, claimed)
-    policy = RetryPolicy(max_attempts=2, initial=0.0)
+    policy = RetryPolicy(max_attempts=2, initial_delay=0.0)
     assert [one.status for one in await reap(store, policy)] == [JobStatus.READY]
     await run_out(store, await claim_one(store))
     [reaped] = await reap(store, policy)
@@ -153,7 +153,7 @@ async def each_type_by_its_policy(stores: Stores) -> None:
     await start(store, job("tough"), job("frail"), job("patient"))
     types = ("tough", "frail", "patient")
     await run_out(store, *await store.claim(ask(*types)))
-    request = ReapRequest({"tough": AT_ONCE, "frail": LAST_ATTEMPT, "patient": RetryPolicy(initial=100.0)})
+    request = ReapRequest({"tough": AT_ONCE, "frail": LAST_ATTEMPT, "patient": RetryPolicy(initial_delay=100.0)})
     found: dict[str, JobStatus] = {}
 
     async def all_three() -> bool:
@@ -188,7 +188,7 @@ async def live_leases_are_let_be(stores: Stores) -> None:
     result = await store.reap(ReapRequest({"work": AT_ONCE}))
     assert list(result.reaped) == []
     assert result.next_expiry is not None and 400.0 < result.next_expiry <= 500.0
-    assert [(one.status, one.count) for one in await store.counts()] == [(JobStatus.RUNNING, 2)]
+    assert [(one.status, one.count) for one in await store.count_jobs()] == [(JobStatus.RUNNING, 2)]
 
 
 @case()
@@ -211,7 +211,7 @@ async def no_more_than_the_limit(stores: Stores) -> None:
     sizes: list[int] = []
 
     async def one_batch() -> bool:
-        result = await store.reap(ReapRequest({"work": RetryPolicy(initial=60.0)}, limit=2))
+        result = await store.reap(ReapRequest({"work": RetryPolicy(initial_delay=60.0)}, limit=2))
         sizes.append(len(result.reaped))
         assert result.next_expiry == (0.0 if sum(sizes) < 5 else None)
         return sum(sizes) == 5
@@ -238,7 +238,7 @@ async def reapers_share(stores: Stores) -> None:
     await start(store, *(job(type) for type in ("work", "frail") * 20))
     held = await store.claim(ask("work", "frail"))
     await run_out(store, *held)
-    request = ReapRequest({"work": RetryPolicy(initial=60.0), "frail": LAST_ATTEMPT}, limit=7)
+    request = ReapRequest({"work": RetryPolicy(initial_delay=60.0), "frail": LAST_ATTEMPT}, limit=7)
     reaped: list[ReapedJob] = []
 
     async def round() -> bool:
@@ -301,7 +301,7 @@ async def crashes_end_it_early(stores: Stores) -> None:
     """A job whose leases have expired as often as the policy bears is failed, whatever attempts are left."""
     store = await stores.open()
     [id] = await start(store, job())
-    policy = RetryPolicy(max_attempts=100, initial=0.0, jitter=0.0, max_crashes=2)
+    policy = RetryPolicy(max_attempts=100, initial_delay=0.0, jitter=0.0, max_crashes=2)
     statuses = []
     for _ in range(2):
         await run_out(store, await claim_one(store))
@@ -319,7 +319,7 @@ async def failures_are_no_crashes(stores: Stores) -> None:
     """Attempts that handlers failed do not count as crashes."""
     store = await stores.open()
     await start(store, job())
-    policy = RetryPolicy(max_attempts=100, initial=0.0, jitter=0.0, max_crashes=2)
+    policy = RetryPolicy(max_attempts=100, initial_delay=0.0, jitter=0.0, max_crashes=2)
     for _ in range(3):
         await store.finish([retry(await claim_one(store))])
     await run_out(store, await claim_one(store))

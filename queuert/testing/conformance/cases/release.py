@@ -114,7 +114,7 @@ async def many(stores: Stores) -> None:
     await start(store, *(job(f"type{number % 4}") for number in range(40)))
     claimed = [one for number in range(4) for one in await store.claim(ask(f"type{number}"))]
     assert await store.release([one.lease for one in claimed]) == 40
-    assert {(one.status, one.count) for one in await store.counts()} == {(JobStatus.READY, 10)}
+    assert {(one.status, one.count) for one in await store.count_jobs()} == {(JobStatus.READY, 10)}
 
 
 @case()

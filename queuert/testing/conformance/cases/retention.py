@@ -37,8 +37,8 @@ async def nothing_to_retire(stores: Stores) -> None:
     """Without a policy, chains that have no end, or whose end is to come, stay as they are."""
     store = await stores.open()
     ids = [*await closed_chains(store, complete, fail, cancel), *await closed_chains(store, complete, result_ttl=LONG)]
-    ids += await start(store, job(), job(result_ttl=SOON), job(schedule=due_later()))
-    result = await store.retire(PruneRequest())
+    ids += await start(store, job(), job(result_ttl=SOON), job(run_at=due_later()))
+    result = await store.prune(PruneRequest())
     assert (list(result.chain_ids), result.cursor) == ([], None)
     assert await there(store, *ids) == ids
 
@@ -196,10 +196,10 @@ async def no_more_than_asked(stores: Stores) -> None:
     """One call looks at no more than the limit, and its cursor says that there is more."""
     store = await stores.open()
     ids = await closed_chains(store, complete, complete, complete)
-    result = await store.retire(PruneRequest({"work": ALL_GO}, limit=2))
+    result = await store.prune(PruneRequest({"work": ALL_GO}, limit=2))
     assert len(result.chain_ids) == 2
     assert result.cursor is not None
-    rest = await store.retire(PruneRequest({"work": ALL_GO}, limit=2, cursor=result.cursor))
+    rest = await store.prune(PruneRequest({"work": ALL_GO}, limit=2, cursor=result.cursor))
     assert {*result.chain_ids, *rest.chain_ids} == set(ids)
     assert rest.cursor is None
 
@@ -209,7 +209,7 @@ async def a_strange_cursor(stores: Stores) -> None:
     """What was not given out as a cursor is refused."""
     store = await stores.open()
     for cursor in ("", "nonsense", "[]", '["a", "b", "c", "d"]'):
-        await error_of(InvalidCursorError, store.retire(PruneRequest(cursor=cursor)))
+        await error_of(InvalidCursorError, store.prune(PruneRequest(cursor=cursor)))
 
 
 # --- what must stay ---------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ async def a_chain_and_its_blockers_at_once(stores: Stores) -> None:
         await store.finish([complete(await claim_one(store))])
     assert (await read(store, parent.id)).status is JobStatus.COMPLETED
     assert set(await retired(store, {"work": ALL_GO})) == {parent.id, *(one.id for one in children)}
-    assert list(await store.counts()) == []
+    assert list(await store.count_jobs()) == []
 
 
 @case()

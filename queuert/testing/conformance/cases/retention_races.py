@@ -43,7 +43,7 @@ async def against_retries(stores: Stores) -> None:
     for _ in range(_ROUNDS):
         [failed] = await closed_chains(store, fail)
         gone, retried = await asyncio.gather(
-            other.retire(PruneRequest({"work": ALL_GO})), store.retry_chains([failed]), return_exceptions=True
+            other.prune(PruneRequest({"work": ALL_GO})), store.retry_chains([failed]), return_exceptions=True
         )
         if isinstance(retried, BaseException):
             assert isinstance(retried, ChainNotFoundError), retried
@@ -63,7 +63,7 @@ async def against_starts_that_wait(stores: Stores) -> None:
         [closed] = await closed_chains(store, complete)
         waiting = job("waits", blockers=[closed])
         gone, started = await asyncio.gather(
-            other.retire(PruneRequest({"work": ALL_GO})), store.start_jobs([waiting]), return_exceptions=True
+            other.prune(PruneRequest({"work": ALL_GO})), store.start_jobs([waiting]), return_exceptions=True
         )
         assert not isinstance(gone, BaseException), gone
         if isinstance(started, BaseException):

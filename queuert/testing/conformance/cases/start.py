@@ -61,7 +61,7 @@ async def nothing_asked_nothing_written(stores: Stores) -> None:
     """An empty batch is an empty answer."""
     store = await stores.open()
     assert await store.start_jobs([]) == []
-    assert list(await store.counts()) == []
+    assert list(await store.count_jobs()) == []
 
 
 @case()
@@ -137,7 +137,7 @@ async def one_of_many_wins_an_id(stores: Stores) -> None:
     )
     assert sum(isinstance(answer, list) for answer in answers) == 1
     assert sum(isinstance(answer, JobIdConflictError) for answer in answers) == 7
-    assert sum(one.count for one in await store.counts()) == 2
+    assert sum(one.count for one in await store.count_jobs()) == 2
 
 
 @case()
@@ -154,7 +154,7 @@ async def scheduled_for_later(stores: Stores) -> None:
     """A job with a pause, or a moment in the future, is SCHEDULED for it."""
     store = await stores.open()
     moment = datetime.now(UTC).replace(microsecond=0) + timedelta(days=2)
-    paused, dated = await store.start_jobs([job(schedule=after(hours=1)), job(schedule=at(moment))])
+    paused, dated = await store.start_jobs([job(run_at=after(hours=1)), job(run_at=at(moment))])
     assert (paused.status, dated.status) == (JobStatus.SCHEDULED, JobStatus.SCHEDULED)
     found = await read(store, paused.id)
     assert timedelta(minutes=59) < found.scheduled_at - found.created_at < timedelta(minutes=61)
@@ -166,7 +166,7 @@ async def moment_in_the_past_means_now(stores: Stores) -> None:
     """A moment that has passed, and a pause of nothing, make a job READY, due from now on and not from long ago."""
     store = await stores.open()
     past = datetime(2001, 2, 3, tzinfo=UTC)
-    started = await store.start_jobs([job(schedule=at(past)), job(schedule=after(seconds=0))])
+    started = await store.start_jobs([job(run_at=at(past)), job(run_at=after(seconds=0))])
     assert [one.status for one in started] == [JobStatus.READY, JobStatus.READY]
     assert (await read(store, started[0].id)).scheduled_at > datetime.now(UTC) - timedelta(days=1)
 
@@ -217,7 +217,7 @@ async def ten_thousand_at_once(stores: Stores) -> None:
     jobs = [job(f"type{number % 3}", input=str(number)) for number in range(10_000)]
     started = await store.start_jobs(jobs)
     assert [one.id for one in started] == [one.id for one in jobs]
-    assert sum(one.count for one in await store.counts()) == 10_000
+    assert sum(one.count for one in await store.count_jobs()) == 10_000
     sample = await store.get_jobs([jobs[4321].id])
     assert [one.input for one in sample if one] == [4321]
 
@@ -240,10 +240,10 @@ async def many_megabytes_beside_the_inputs(stores: Stores) -> None:
 async def _all_or_none(store: AsyncStore, jobs: Sequence[NewJob]) -> list[StartedJob]:
     await start(store, job("other", id="taken"))
     await _conflict(store, [*jobs, job(id="taken")])
-    assert sum(one.count for one in await store.counts()) == 1
+    assert sum(one.count for one in await store.count_jobs()) == 1
     started = await store.start_jobs(jobs)
     assert [one.id for one in started] == [one.id for one in jobs]
-    assert sum(one.count for one in await store.counts()) == 1 + len(jobs)
+    assert sum(one.count for one in await store.count_jobs()) == 1 + len(jobs)
     return started
 
 
@@ -251,7 +251,7 @@ async def _all_or_none(store: AsyncStore, jobs: Sequence[NewJob]) -> list[Starte
 async def not_seen_by_other_types(stores: Stores) -> None:
     """Jobs are claimed by their own type's name only, prefixes and cases apart."""
     store = await stores.open()
-    await start(store, job("mail"), job("Mail"), job("mail "), job("mailing", schedule=due_later()))
+    await start(store, job("mail"), job("Mail"), job("mail "), job("mailing", run_at=due_later()))
     claimed = await store.claim(ask("mail"))
     assert [one.type for one in claimed] == ["mail"]
 
@@ -262,4 +262,4 @@ async def no_connection_at_all(stores: Stores) -> None:
     store = await stores.open()
     for thing in (object(), "connection", 7):
         await error_of(UnsupportedConnectionError, store.start_jobs([job()], connection=thing))
-    assert list(await store.counts()) == []
+    assert list(await store.count_jobs()) == []

@@ -15,7 +15,7 @@ async def nothing_to_sweep(stores: Stores) -> None:
     """Without blocked jobs nothing is released, and there is no next page."""
     store = await stores.open()
     await start(store, job(), job())
-    result = await store.sweep()
+    result = await store.release_stranded()
     assert (list(result.released), result.cursor) == ([], None)
 
 
@@ -28,7 +28,7 @@ async def what_waits_is_let_be(stores: Stores) -> None:
     await store.finish([complete(held[0])])
     pages, cursor = 0, None
     for _ in range(10):
-        result = await store.sweep(cursor=cursor, limit=2)
+        result = await store.release_stranded(cursor=cursor, limit=2)
         assert list(result.released) == []
         pages, cursor = pages + 1, result.cursor
         if cursor is None:
@@ -46,7 +46,7 @@ async def against_the_release(stores: Stores) -> None:
     for _ in range(25):
         [held] = await started_and_claimed(store)
         [waiting] = await start(store, job("waits", blockers=[held.id]))
-        [closed], swept = await asyncio.gather(store.finish([complete(held)]), other.sweep())
+        [closed], swept = await asyncio.gather(store.finish([complete(held)]), other.release_stranded())
         assert (closed.due_types, list(swept.released)) == (("waits",), [])
         found = await read(store, waiting)
         assert (found.status, found.open_blockers) == (JobStatus.READY, 0)

@@ -234,7 +234,7 @@ async def swallowed_error_without_an_ending(stores: Stores) -> None:
 @case(_NEEDS)
 async def connections_come_back_clean(stores: Stores) -> None:
     """A store of two connections stands many transactions that fail, on their own, in the block or before it."""
-    store = await stores.open(connections=2)
+    store = await stores.open(max_connections=2)
     stale = await lost_to_reaper(store)
     [held] = await started_and_claimed(store, type="other")
 
@@ -249,7 +249,7 @@ async def connections_come_back_clean(stores: Stores) -> None:
         await error_of(_OnPurpose, block("one"))
         assert not isinstance(await error_of(Exception, block("one", "one")), _OnPurpose)
     assert await stores.user_data.keys() == set()
-    await asyncio.gather(*(store.counts() for _ in range(8)))
+    await asyncio.gather(*(store.count_jobs() for _ in range(8)))
     assert (await store.finish([complete(held)]))[0].written
 
 

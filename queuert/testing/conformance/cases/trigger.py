@@ -35,7 +35,7 @@ class _OnPurpose(Exception):
 async def scheduled_job_is_due(stores: Stores) -> None:
     """A job that was scheduled for later is READY, its time is now, and it is claimed."""
     store = await stores.open()
-    [id] = await start(store, job(schedule=due_later()))
+    [id] = await start(store, job(run_at=due_later()))
     before = await read(store, id)
     assert await store.claim(ask()) == []
     [triggered] = await store.trigger_jobs([id])
@@ -65,7 +65,7 @@ async def nothing_else_changes(stores: Stores) -> None:
 async def batch_in_order(stores: Stores) -> None:
     """Results come in the order asked, ready jobs among them, which stay as they are."""
     store = await stores.open()
-    ids = await start(store, job("b", schedule=due_later()), job("a"), job("c", schedule=due_later()))
+    ids = await start(store, job("b", run_at=due_later()), job("a"), job("c", run_at=due_later()))
     ready = await read(store, ids[1])
     triggered = await store.trigger_jobs([ids[2], ids[1], ids[0]])
     assert [(one.id, one.type) for one in triggered] == [(ids[2], "c"), (ids[1], "a"), (ids[0], "b")]
@@ -84,7 +84,7 @@ async def nothing_at_all(stores: Stores) -> None:
 async def missing_job(stores: Stores) -> None:
     """A job that does not exist is an error, and none is triggered."""
     store = await stores.open()
-    [id] = await start(store, job(schedule=due_later()))
+    [id] = await start(store, job(run_at=due_later()))
     assert (await error_of(JobNotFoundError, store.trigger_jobs([id, "nowhere"]))).id == "nowhere"
     assert (await read(store, id)).status is JobStatus.SCHEDULED
 
@@ -96,7 +96,7 @@ async def neither_scheduled_nor_ready(stores: Stores) -> None:
     held = await started_and_claimed(store, 5)
     ends = [go_on(held[1], job()), complete(held[2]), fail(held[3]), cancel(held[4])]
     await store.finish(ends)
-    [blocked, later] = await start(store, job(blockers=[held[0].id]), job(schedule=due_later()))
+    [blocked, later] = await start(store, job(blockers=[held[0].id]), job(run_at=due_later()))
     refused = {held[0].id: "running", blocked: "blocked"} | dict(
         zip([one.id for one in held[1:]], ["continued", "completed", "failed", "cancelled"], strict=True)
     )
@@ -111,7 +111,7 @@ async def continuation(stores: Stores) -> None:
     """A continuation that is scheduled for later is triggered by its own id."""
     store = await stores.open()
     [held] = await started_and_claimed(store)
-    await store.finish([go_on(held, job("next", id="second", schedule=due_later()))])
+    await store.finish([go_on(held, job("next", id="second", run_at=due_later()))])
     await store.trigger_jobs(["second"])
     assert (await claim_one(store, "next")).chain_id == held.chain_id
 
@@ -120,7 +120,7 @@ async def continuation(stores: Stores) -> None:
 async def callers_transaction(stores: Stores) -> None:
     """On the caller's connection it stands with the commit, and is gone with a rollback; an error spoils nothing."""
     store = await stores.open()
-    [id] = await start(store, job(schedule=due_later()))
+    [id] = await start(store, job(run_at=due_later()))
     with suppress(_OnPurpose):
         async with stores.user_transaction() as connection:
             await store.trigger_jobs([id], connection=connection)
@@ -138,7 +138,7 @@ async def against_claim(stores: Stores) -> None:
     """A claim and a trigger at once: the job is claimed once, and the trigger says what it found."""
     store, other = await stores.open_many(2)
     for _ in range(25):
-        [later, ready] = await start(store, job(schedule=due_later()), job())
+        [later, ready] = await start(store, job(run_at=due_later()), job())
 
         async def trigger(*ids: str) -> bool:
             try:

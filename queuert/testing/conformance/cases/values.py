@@ -60,7 +60,7 @@ async def hostile_names(stores: Stores) -> None:
         assert result.due_types == ("waits",)
         assert [one.chain_id for one in await store.get_blockers(f"after {text}")] == [text]
         assert (await read_chain(store, text)).status is ChainStatus.COMPLETED
-    assert {one.type for one in await store.counts()} == {*HOSTILE, "waits"}
+    assert {one.type for one in await store.count_jobs()} == {*HOSTILE, "waits"}
 
 
 @case()
