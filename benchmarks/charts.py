@@ -22,7 +22,7 @@ class Bar:
     label: str
     value: Spread | None
     kind: str
-    hint: str = ""
+    notification: str = ""
     instead: str = "failed"
 
 
@@ -47,7 +47,7 @@ def _bar(row: Bar, top: int, greatest: float) -> Iterator[str]:
     low, high, end = (_LABELS + one * scale for one in (row.value.low, row.value.high, row.value.median))
     yield (
         f'<rect class="{row.kind}" x="{_LABELS}" y="{middle - _BAR / 2}" width="{max(1.0, end - _LABELS):.1f}"'
-        f' height="{_BAR}"><title>{escape(row.hint)}</title></rect>'
+        f' height="{_BAR}"><title>{escape(row.notification)}</title></rect>'
     )
     yield (
         f'<path class="whisker" d="M{low:.1f} {middle}H{high:.1f}M{low:.1f} {middle - 4}v8M{high:.1f} {middle - 4}v8"/>'

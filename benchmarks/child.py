@@ -191,7 +191,7 @@ async def offered(jobs: int, rate: float, start_many: Callable[[list[int]], Awai
         await asyncio.sleep(_TICK_SECONDS)
 
 
-async def pace_as_asked(
+async def pace_as_requested(
     request: Request,
     start: Callable[[], Awaitable[object]],
     start_many: Callable[[list[int]], Awaitable[object]],

@@ -30,9 +30,9 @@ def measure(server: PostgresServer, level: str, jobs: int, concurrency: int) -> 
     with server.copy(loaded) as dsn:
         with psycopg.connect(dsn) as connection:
             connection.execute("UPDATE queuert.event_log SET level = %s", [level])
-        with server.observed(dsn, jobs) as told:
+        with server.observed(dsn, jobs) as reported:
             answer = _ask("drain", dsn, jobs, concurrency=concurrency)
-    return {**answer, **told}
+    return {**answer, **reported}
 
 
 def _ask(action: str, dsn: str, jobs: int, **options: int) -> dict[str, float]:

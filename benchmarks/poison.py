@@ -42,9 +42,9 @@ def measure(server: PostgresServer, flood: str, jobs: int, options: Numbers) -> 
     empty = server.template("empty", lambda dsn: _ask("prepare", dsn, 0, given))
     loaded = server.template(flood, lambda dsn: _ask("load", dsn, jobs, given), empty)
     with server.copy(loaded) as dsn:
-        with server.observed(dsn, jobs) as told:
+        with server.observed(dsn, jobs) as reported:
             answer = _ask("drain", dsn, jobs, given)
-        return {**answer, **told}
+        return {**answer, **reported}
 
 
 def _ask(action: str, dsn: str, jobs: int, options: Mapping[str, object]) -> Numbers:

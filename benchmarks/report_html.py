@@ -79,8 +79,8 @@ def _section(outcome: Outcome) -> Iterator[str]:
 
 def _bar(outcome: Outcome, series: Series) -> Bar:
     value = series.spread(outcome.scenario.metric)
-    hint = "" if value is None else f"{shown(value.low)} to {shown(value.high)} {outcome.scenario.unit}"
-    return Bar(series.entry.label, value, series.entry.contestant.kind.value, hint)
+    notification = "" if value is None else f"{shown(value.low)} to {shown(value.high)} {outcome.scenario.unit}"
+    return Bar(series.entry.label, value, series.entry.contestant.kind.value, notification)
 
 
 def _table(outcome: Outcome) -> Iterator[str]:

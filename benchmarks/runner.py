@@ -96,12 +96,12 @@ class Runner:
             jobs = max(10, round(more["rate"] * _LOADED_SECONDS))
         with (
             self._place(scenario, entry, jobs) as (server, observed),
-            observed as told,
+            observed as reported,
             self._held_snapshot(entry, server),
         ):
             answer = self._act(scenario, entry, Request(scenario.action, server, jobs, {**entry.options, **more}))
         offered = {"offered_rate": more["rate"]} if scenario.load else {}
-        return {**answer, **offered, **(told if scenario.observed and not scenario.paced else {})}
+        return {**answer, **offered, **(reported if scenario.observed and not scenario.paced else {})}
 
     def _act(self, scenario: Scenario, entry: Entry, request: Request) -> dict[str, float]:
         python, module = self._environments.python(entry.contestant), entry.contestant.module

@@ -28,7 +28,7 @@ POSTGRES_SETTINGS: dict[str, str | int] = {
 }
 REDIS_OPTIONS: dict[str, str | int] = {"appendonly": "yes", "appendfsync": "everysec", "save": ""}
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PATIENCE = 10.0
+_TIMEOUT = 10.0
 _TABLES = """
 select coalesce(sum(n_tup_upd), 0)::float8, coalesce(sum(n_tup_hot_upd), 0)::float8,
        coalesce(sum(n_dead_tup), 0)::float8
@@ -90,12 +90,12 @@ class PostgresServer:
     @contextlib.contextmanager
     def observed(self, dsn: str, jobs: int) -> Iterator[dict[str, float]]:
         """Fills the dictionary, at the end of the block, with what the server did in it, a job."""
-        told: dict[str, float] = {}
+        reported: dict[str, float] = {}
         before = self._counters(dsn)
-        yield told
+        yield reported
         after = self._counters(dsn)
-        told.update({name: (after[name] - before[name]) / jobs for name in after})
-        told.update(self._tables(dsn, jobs))
+        reported.update({name: (after[name] - before[name]) / jobs for name in after})
+        reported.update(self._tables(dsn, jobs))
 
     def version(self) -> str:
         """Its version."""
@@ -145,7 +145,7 @@ class PostgresServer:
         self._admin.execute(SQL("drop database {} with (force)").format(Identifier(database)))
 
     def _wait_until_left(self, database: str) -> None:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while time.monotonic() < deadline:
             row = self._admin.execute(
                 "select count(*) from pg_stat_activity where datname = %s and backend_type = 'client backend'",
@@ -179,28 +179,28 @@ class RedisServer:
     @contextlib.contextmanager
     def observed(self, jobs: int) -> Iterator[dict[str, float]]:
         """Fills the dictionary, at the end of the block, with what the server did in it, a job."""
-        told: dict[str, float] = {}
+        reported: dict[str, float] = {}
         before = self._counters()
-        yield told
+        yield reported
         after = self._counters()
-        told.update({name: (after[name] - before[name]) / jobs for name in after})
+        reported.update({name: (after[name] - before[name]) / jobs for name in after})
 
     def version(self) -> str:
         """Its name and version."""
-        told: Mapping[str, Any] = self._admin.info("server")
-        if "valkey_version" in told:
-            return f"Valkey {told['valkey_version']}"
-        return f"Redis {told['redis_version']}"
+        reported: Mapping[str, Any] = self._admin.info("server")
+        if "valkey_version" in reported:
+            return f"Valkey {reported['valkey_version']}"
+        return f"Redis {reported['redis_version']}"
 
     def close(self) -> None:
         """Disconnect."""
         self._admin.close()
 
     def _counters(self) -> dict[str, float]:
-        told: Mapping[str, Any] = self._admin.info("all")
+        reported: Mapping[str, Any] = self._admin.info("all")
         counters = {
-            "commands": float(told["total_commands_processed"]),
-            "input_bytes": float(told["total_net_input_bytes"]),
+            "commands": float(reported["total_commands_processed"]),
+            "input_bytes": float(reported["total_net_input_bytes"]),
         }
         return counters if self._pid is None else {**counters, "server_cpu_us": _family_cpu(self._pid) * 1e6}
 

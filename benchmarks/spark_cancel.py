@@ -86,7 +86,7 @@ class Bench:
         self.spark = spark
         self.client = Client(PostgresState(dsn), JobTypes(JOB), observability=())
         self.sql = psycopg.connect(dsn, autocommit=True)
-        self.told = self.raised = 0.0
+        self.reported = self.raised = 0.0
         self.ended = threading.Event()
         self.processors = Processors(self.client.job_types)
         self.processors.handles(JOB, lease=LeasePolicy(seconds=3, renew_every=0.5))(self.handle)
@@ -103,7 +103,7 @@ class Bench:
         return 0
 
     def _tell(self) -> None:
-        self.told = time.monotonic()
+        self.reported = time.monotonic()
 
     async def round(self, work: str, lose: Callable[[Bench, str, InProcessWorker], Awaitable[None]]) -> list[float]:
         """Lose a job in the middle of its work: seconds to the signal, to the exception, to the last task's end."""
@@ -120,7 +120,7 @@ class Bench:
             idle = time.monotonic()
             await losing
             await asyncio.to_thread(self.client.delete_chains, [chain.id])
-        return [self.told - began, self.raised - began, idle - began]
+        return [self.reported - began, self.raised - began, idle - began]
 
 
 async def taken(bench: Bench, chain_id: str, worker: InProcessWorker) -> None:

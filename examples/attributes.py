@@ -32,9 +32,9 @@ async def main() -> None:
                 NewChain(bill, "cake", attributes={"customer": 18, "tags": ["food"]}),
             ]
         )
-        for asked in QUESTIONS:
-            found = await client.list_chains(attributes=asked, oldest_first=True)
-            print(f"{asked}: {', '.join(chain.input for chain in found)}")
+        for requested in QUESTIONS:
+            found = await client.list_chains(attributes=requested, oldest_first=True)
+            print(f"{requested}: {', '.join(chain.input for chain in found)}")
 
         async with InProcessWorker(client, processors, name="biller", concurrency=5):
             [worker] = await client.list_workers()

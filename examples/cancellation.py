@@ -14,7 +14,7 @@ from queuert.errors import ChainCancelledError
 export = JobType("export", input=str, output=str)
 job_types = JobTypes(export)
 processors = Processors(job_types)
-begun, told = asyncio.Event(), asyncio.Event()
+begun, reported = asyncio.Event(), asyncio.Event()
 
 
 @processors.handles(export)
@@ -24,7 +24,7 @@ async def run_export(attempt: Attempt[str, str]) -> Outcome[str]:
         await asyncio.sleep(60)
     except asyncio.CancelledError:
         print(f"the handler of {attempt.input} is told: {attempt.abort.reason}")
-        told.set()
+        reported.set()
         raise
     return "exported"
 
@@ -36,7 +36,7 @@ async def main() -> None:
         running = await client.start_chain(export, "now")
         await begun.wait()
         await client.cancel_chains([waiting, running], reason="the account was closed")
-        await told.wait()
+        await reported.wait()
         for chain in (waiting, running):
             try:
                 await chain.result(timeout=30)

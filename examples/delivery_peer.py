@@ -43,8 +43,8 @@ class Peer(BaseHTTPRequestHandler):
 @contextmanager
 def peer(received: list[tuple[str, str, str]] | None = None, /, **answers: list[tuple[int, str]]) -> Iterator[str]:
     """A server on this machine, by its address; ``inbox`` and ``discover`` are what it answers there."""
-    told = {f"/{path}": deque(given) for path, given in answers.items()}
-    own = type("OwnPeer", (Peer,), {"answers": told, "received": [] if received is None else received})
+    reported = {f"/{path}": deque(given) for path, given in answers.items()}
+    own = type("OwnPeer", (Peer,), {"answers": reported, "received": [] if received is None else received})
     with ThreadingHTTPServer(("127.0.0.1", 0), own) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()

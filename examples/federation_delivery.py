@@ -188,7 +188,7 @@ class App:
     def server(self, url: str) -> Server:
         """One that is known, or that lets itself be discovered."""
         if self.known_server(url) is None:
-            self.add_server(url, json.loads(asked(f"{url}/discover", timeout=PROBE_TIMEOUT, proxy=self.proxy)))
+            self.add_server(url, json.loads(requested(f"{url}/discover", timeout=PROBE_TIMEOUT, proxy=self.proxy)))
         known = self.known_server(url)
         assert known is not None
         return known
@@ -236,7 +236,7 @@ def processors_of(app: App, *, base: float = 5.0) -> Processors:
             raise Unrecoverable("we have no address of our own")
         headers = {"x-from": app.own_url, "x-signature": app.keys.signature(job.payload)}
         message = sealed(server.seal_key, job.payload)
-        ack = acknowledged(asked(job.target, message, headers=headers, timeout=DELIVERY_TIMEOUT, proxy=app.proxy))
+        ack = acknowledged(requested(job.target, message, headers=headers, timeout=DELIVERY_TIMEOUT, proxy=app.proxy))
         return follow_acknowledged(app, delivery, server.url, ack) if attempt.type == follow.name else "delivered"
 
     @processors.handles(health, retry=RetryPolicy(max_attempts=1))
@@ -248,7 +248,7 @@ def processors_of(app: App, *, base: float = 5.0) -> Processors:
         if not server.probed:
             return "not to be found out by asking"
         try:
-            asked(f"{probe.server}/discover", timeout=PROBE_TIMEOUT)
+            requested(f"{probe.server}/discover", timeout=PROBE_TIMEOUT)
         except OSError:
             checks = app.count_failed_check(probe.server)
         else:
@@ -273,7 +273,7 @@ def method_of(payload: str) -> str | None:
     return method if isinstance(method, str) else None
 
 
-def asked(
+def requested(
     url: str,
     message: str | None = None,
     *,

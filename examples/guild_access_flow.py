@@ -100,13 +100,13 @@ def children(attempt: Attempt[Any, Any], pairs: Iterable[tuple[JobType[Any, Any]
 @processors.handles(check, on_blocker_failure="run")
 async def check_access(attempt: Attempt[Join, Access]) -> Outcome[Access]:
     join = attempt.input
-    names = sorted({name for asked in join.roles.values() for name in asked})
+    names = sorted({name for requested in join.roles.values() for name in requested})
     if names and not attempt.blockers:
-        asked = (Requirement(user=join.user, guild=join.guild, name=name) for name in names)
-        return attempt.wait_for(*children(attempt, ((requirement, one) for one in asked)))
+        requested = (Requirement(user=join.user, guild=join.guild, name=name) for name in names)
+        return attempt.wait_for(*children(attempt, ((requirement, one) for one in requested)))
     # One that failed has no output: it is not fulfilled.
     fulfilled = {name for name, answer in zip(names, attempt.blockers, strict=True) if answer.output}
-    roles = sorted(role for role, asked in join.roles.items() if fulfilled.issuperset(asked))
+    roles = sorted(role for role, requested in join.roles.items() if fulfilled.issuperset(requested))
     if not roles:
         return attempt.fail("no role is granted")
     granted = Granted(user=join.user, guild=join.guild, roles=roles)
@@ -115,10 +115,10 @@ async def check_access(attempt: Attempt[Join, Access]) -> Outcome[Access]:
 
 @processors.handles(requirement)
 def look_up(attempt: Attempt[Requirement, bool]) -> Outcome[bool]:
-    asked = attempt.input
-    if asked.name == "nft":
+    requested = attempt.input
+    if requested.name == "nft":
         raise Unrecoverable("there is no such contract")
-    return (asked.user, asked.name) in FULFILLED
+    return (requested.user, requested.name) in FULFILLED
 
 
 @processors.handles(membership)

@@ -13,12 +13,12 @@ from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Ou
 report = JobType("sum_up", input=str, output=None)
 job_types = JobTypes(report)
 processors = Processors(job_types)
-told: asyncio.Queue[str] = asyncio.Queue()
+reported: asyncio.Queue[str] = asyncio.Queue()
 
 
 @processors.handles(report)
 async def write_report(attempt: Attempt[str, None]) -> Outcome[None]:
-    told.put_nowait(attempt.chain_id.partition("@")[0])
+    reported.put_nowait(attempt.chain_id.partition("@")[0])
     return None
 
 
@@ -31,7 +31,7 @@ async def main() -> None:
     workers = [InProcessWorker(client, processors, schedules=schedules) for _ in range(2)]
     async with client, workers[0], workers[1]:
         for _ in range(2):
-            print(await asyncio.wait_for(told.get(), 30))
+            print(await asyncio.wait_for(reported.get(), 30))
         await client.pause_schedules(["every-second"])
         for schedule in await client.list_schedules():
             print(schedule.name, "paused" if schedule.paused else "goes on")

@@ -1,4 +1,4 @@
-"""A start in a transaction of SQLAlchemy's: the order and its job are one commit, in both colours.
+"""A start in a transaction of SQLAlchemy's: the order and its job are one commit, sync and async.
 
 The engine's driver is psycopg 3 (``postgresql+psycopg``), the one that Queuert writes with.
 

@@ -13,7 +13,7 @@ from queuert.payloads import check_text
 
 
 class DeduplicationScope(StrEnum):
-    """Which chains of a key stand in for a new one."""
+    """Which chains of a key are duplicates of a new one."""
 
     OPEN = "open"
     """Those that have not closed."""
@@ -23,7 +23,7 @@ class DeduplicationScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Deduplicate:
-    """Start a chain only if none of the same key and job type stands in for it; otherwise get that one.
+    """Start a chain only if none of the same key and job type is a duplicate of it; otherwise get that one.
 
     The newest match is returned, its handle says ``deduplicated``, and the new input is dropped. Starts of one key are
     serialised: whoever comes second waits until the first has committed or rolled back, and gets the first one's

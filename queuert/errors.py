@@ -105,8 +105,8 @@ class UnknownJobTypeError(QueuertError, LookupError):
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         names = sorted(known)
         close = get_close_matches(name, names, n=3)
-        hint = f"; did you mean {', '.join(map(repr, close))}?" if close else "."
-        super().__init__(f"job type {name!r} is not registered{hint} Registered: {', '.join(names) or 'none'}")
+        notification = f"; did you mean {', '.join(map(repr, close))}?" if close else "."
+        super().__init__(f"job type {name!r} is not registered{notification} Registered: {', '.join(names) or 'none'}")
         self.name = name
         self.known = tuple(names)
 
@@ -156,8 +156,13 @@ class JobIdConflictError(QueuertError, ValueError):
     def __init__(self, ids: Iterable[str], *, repeated: Iterable[str] = ()) -> None:
         existing, self.repeated = tuple(ids), tuple(repeated)
         self.ids = (*existing, *(id for id in self.repeated if id not in existing))
-        told = {"jobs with these ids exist already": existing, "these ids are repeated within the write": self.repeated}
-        super().__init__("; ".join(f"{what}: {', '.join(map(repr, some[:10]))}" for what, some in told.items() if some))
+        reported = {
+            "jobs with these ids exist already": existing,
+            "these ids are repeated within the write": self.repeated,
+        }
+        super().__init__(
+            "; ".join(f"{what}: {', '.join(map(repr, some[:10]))}" for what, some in reported.items() if some)
+        )
 
 
 class NotFoundError(QueuertError, LookupError):
@@ -294,7 +299,7 @@ class CompletionMissingError(AttemptError):
 
 
 class CompletionMisuseError(AttemptError):
-    """A block, or ``finish()``, was used twice, inside another block, or in the wrong colour; see the message."""
+    """A block, or ``finish()``, was used twice, inside another block, or in the wrong mode; see the message."""
 
 
 class BatchMismatchError(AttemptError):
@@ -357,7 +362,7 @@ class StateError(QueuertError):
 
 
 class StateUnavailableError(StateError):
-    """The store cannot be reached, cut the connection, or confirmed no flush: what became of a write is unknown.
+    """The store cannot be reached, cut the connection, or confirmed no flush: the result of a write is unknown.
 
     Repeating a read or a start with ids of your own is safe. Workers do it by themselves.
     """

@@ -37,7 +37,7 @@ class DatabaseMovedError(StateError):
 
 
 class EventKind(StrEnum):
-    """What happened to a job. What became of it is the event's status. Later versions may add kinds."""
+    """What happened to a job. The result of it is the event's status. Later versions may add kinds."""
 
     CREATED = "created"
     BLOCKED = "blocked"
@@ -45,7 +45,7 @@ class EventKind(StrEnum):
     STARTED = "started"
     """An attempt was claimed."""
     RELEASED = "released"
-    """A claim was given back before the handler began; the next attempt has the same number."""
+    """A claim was released before the handler began; the next attempt has the same number."""
     COMPLETED = "completed"
     CONTINUED = "continued"
     RETRIED = "retried"
@@ -53,7 +53,7 @@ class EventKind(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
-    """The job was given back: its worker stops, or the lease was over before the attempt could begin."""
+    """The job was released: its worker stops, or the lease was over before the attempt could begin."""
     WAITING = "waiting"
     """The attempt ended to wait for other chains."""
     LEASE_EXPIRED = "lease_expired"

@@ -58,7 +58,7 @@ class ChainStatus(StrEnum):
 
 
 class TtlUpdate(StrEnum):
-    """What became of the wish to keep a closed chain for longer or shorter.
+    """The result of the wish to keep a closed chain for longer or shorter.
 
     Example:
         >>> TtlUpdate("not_found")
@@ -160,7 +160,7 @@ class Job:
     attempt: int
     """Claims so far that ran, or are running: 0 before the first."""
     uncounted: int
-    """Attempts that do not count against the retry policy: given back by a worker, ended by waiting for other
+    """Attempts that do not count against the retry policy: released by a worker, ended by waiting for other
     chains, or made before the chain was retried from outside."""
     lease_expirations: int
     """Attempts that ended because nobody renewed their lease: crashed or frozen workers."""

@@ -43,7 +43,7 @@ class NewChain(Generic[R]):
         schedule: when it may run first: ``after(minutes=5)`` or ``at(moment)``; by default at once.
         priority: higher is claimed sooner; between -1,000,000 and 1,000,000.
         blockers: chains that must close before it may run.
-        deduplication: start it only if no other chain of its key stands in for it.
+        deduplication: start it only if no other chain of its key is a duplicate of it.
         attach: with ``id``: where a chain of this id exists, that is the one.
         limit_key: what the per-key limits of its job type count it under.
         result_ttl: seconds, or a timedelta, that the chain is kept after it closed; by default there is no end.
@@ -230,8 +230,8 @@ def chain_types(chains: Iterable[ChainReference]) -> dict[str, str | None]:
 
 def referenced_type(chain: object) -> str | None:
     """The name of a chain's type, if the reference tells it: handles and ``NewChain`` do, ids do not."""
-    told = chain.job_type.name if isinstance(chain, NewChain) else getattr(chain, "type", None)
-    return told if isinstance(told, str) else None
+    reported = chain.job_type.name if isinstance(chain, NewChain) else getattr(chain, "type", None)
+    return reported if isinstance(reported, str) else None
 
 
 def resolve_blockers(job_type: JobType[Any, Any], blockers: Iterable[ChainReference]) -> tuple[str, ...]:

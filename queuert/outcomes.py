@@ -37,7 +37,7 @@ class ContinueWith(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class _ChainStart:
-    """A chain that is started by the ending of an attempt."""
+    """A chain that is started by the finish of an attempt."""
 
     job_type: str
     input: str = field(repr=False)

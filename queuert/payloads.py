@@ -291,9 +291,9 @@ class PayloadCodec:
 
     def _broken(self, value: object, error: Exception) -> PayloadError:
         """The error for a value that could not even be dumped: look for the place by hand."""
-        return self._fault(value) or self._error(PayloadError, (), self._told(error))
+        return self._fault(value) or self._error(PayloadError, (), self._reported(error))
 
-    def _told(self, error: Exception) -> str:
+    def _reported(self, error: Exception) -> str:
         name = type(error).__name__
         return f"it raised {name}" if self._discreet else safe_text(f"{name}: {error}", 500)
 
@@ -322,8 +322,8 @@ class PayloadCodec:
     def _misfit(self, kind: type[PayloadError], error: ValidationError, stage: str = "") -> PayloadError:
         found = error.errors(include_url=False, include_context=False, include_input=False)
         first = found[0]
-        told = first["type"] in _DISCREET or (kind is PayloadError and not self._discreet)
-        reason = first["msg"] if told else "not allowed by the model"
+        reported = first["type"] in _DISCREET or (kind is PayloadError and not self._discreet)
+        reason = first["msg"] if reported else "not allowed by the model"
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         return self._error(kind, first["loc"], f"{stage}{safe_text(reason, 500)} [{first['type']}]{more}")
 

@@ -50,7 +50,7 @@ class RetryPolicy:
 
     The n-th failed attempt is followed by a pause of ``initial_delay * multiplier ** (n - 1)`` seconds, at most ``max_delay``,
     then stretched by a random share of up to ``jitter`` so that jobs that failed together do not come back together.
-    After ``max_attempts`` failed attempts the job is ``failed``. An attempt that a worker gave back is not
+    After ``max_attempts`` failed attempts the job is ``failed``. An attempt that a worker released is not
     counted.
 
     ``max_crashes`` is the poison guard: a job that has cost this many workers their lives (leases that expired,

@@ -123,8 +123,8 @@ def tick_of(chain_id: str) -> datetime:
     return datetime.fromisoformat(chain_id.rpartition("@")[2])
 
 
-def hint_key(job_type: str) -> str:
-    """The key of the hint that schedules of a job type were put; no claimer is woken by it.
+def notification_key(job_type: str) -> str:
+    """The key of the notification that schedules of a job type were put; no claimer is woken by it.
 
     Example:
         >>> hint_key("report")

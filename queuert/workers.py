@@ -1,4 +1,4 @@
-"""The worker registry: who is at work, as the workers themselves tell it every now and then. For eyes only.
+"""The worker registry: who is at work, as the workers themselves tell it every now and then. Informational.
 
 Whether a job may run, or is lost, is decided by its lease alone; nothing that is here has a say in it.
 """

@@ -21,26 +21,26 @@ def audit(path: Path) -> tuple[list[str], int, int]:
         found = json.loads(done.stdout)["dependencies"]
     except (ValueError, KeyError):
         return [], 0, sum(not line.startswith((" ", "#", "\n")) for line in path.read_text().splitlines() if line)
-    told = [
+    reported = [
         f"{one['name']} {one['version']}: {each['id']}, mended in {', '.join(each['fix_versions']) or 'no version yet'}"
         for one in found
         for each in one.get("vulns", ())
     ]
     unknown = sum("skip_reason" in one for one in found)
-    return told, len(found) - unknown, unknown
+    return reported, len(found) - unknown, unknown
 
 
 def main() -> int:
     """Audit each file of requirements."""
     code = 0
     for path in sorted((ROOT / "requirements").glob("*.txt")):
-        told, asked, unknown = audit(path)
-        print(f"{path.name}: {asked} packages asked for, {len(told)} vulnerabilities")
-        for line in told:
+        reported, requested, unknown = audit(path)
+        print(f"{path.name}: {requested} packages asked for, {len(reported)} vulnerabilities")
+        for line in reported:
             print(f"  {line}")
         if unknown:
             print(f"  of {unknown} packages nothing was learnt: the service is not reachable from here, or has none")
-        code = VULNERABLE if told else code or (UNKNOWN if unknown else 0)
+        code = VULNERABLE if reported else code or (UNKNOWN if unknown else 0)
     return code
 
 

@@ -41,7 +41,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     rows = list(_rows(terminalreporter.stats))
     if not rows:
         return
-    terminalreporter.section("conformance, in both colours: cases by store")
+    terminalreporter.section("conformance, sync and async: cases by store")
     for name, numbers in rows:
         failed = numbers.pop("failed", 0) + numbers.pop("error", 0)
         passed = numbers.pop("passed", 0)

@@ -4,8 +4,8 @@
 |---|---|
 | `dsn` | a migrated database of the test's own, on the shared server |
 | `bare_dsn` | an empty one |
-| `colour` | the one and the other colour of stores: the test runs twice |
-| `stores` | stores of that colour on `dsn` |
+| `mode` | the one and the other mode of stores: the test runs twice |
+| `stores` | stores of that mode on `dsn` |
 | `postgres_server` | the shared server's connection string, to nothing but its maintenance database |
 | `private_postgres` | a function that starts a server of the test's own, to be killed and restarted |
 | `redis_url` | the shared Redis, emptied before each test |
@@ -27,7 +27,7 @@ import redis as redis_client
 
 from queuert.embedded import EmbeddedPostgres, EmbeddedRedis, EmbeddedServerError
 from queuert.state.postgres import PostgresState
-from queuert.testing.conformance import Colour, Stores
+from queuert.testing.conformance import Mode, Stores
 from queuert.testing.databases import TemplateDatabases
 from tests.conformance_table import pytest_terminal_summary
 from tests.invariants import add_checks
@@ -36,7 +36,7 @@ __all__ = ["pytest_terminal_summary"]
 
 FAST_SETTINGS: dict[str, str | int] = {"autovacuum": "off", "max_connections": 300}
 
-PATIENCE = 90.0
+TIMEOUT = 90.0
 """Seconds that a shared server may take to start: all processes of a run begin with that, at once."""
 
 
@@ -74,7 +74,7 @@ def postgres_server() -> Iterator[str]:
         return
     with contextlib.ExitStack() as stack:
         try:
-            server = stack.enter_context(EmbeddedPostgres(durable=False, settings=FAST_SETTINGS, timeout=PATIENCE))
+            server = stack.enter_context(EmbeddedPostgres(durable=False, settings=FAST_SETTINGS, timeout=TIMEOUT))
         except EmbeddedServerError as error:
             server_is_missing(error)
         yield server.dsn()
@@ -109,17 +109,17 @@ def bare_dsn(template_databases: TemplateDatabases) -> Iterator[str]:
     template_databases.drop(dsn)
 
 
-@pytest.fixture(params=list(Colour), ids=str)
-def colour(request: pytest.FixtureRequest) -> Colour:
+@pytest.fixture(params=list(Mode), ids=str)
+def mode(request: pytest.FixtureRequest) -> Mode:
     """Of stores: asynchronous, synchronous."""
-    given: Colour = request.param
+    given: Mode = request.param
     return given
 
 
 @pytest.fixture
-async def stores(dsn: str, colour: Colour) -> AsyncIterator[Stores]:
-    """Stores of that colour on a database of the test's own; closed after it."""
-    stores = Stores(PostgresState(dsn), colour)
+async def stores(dsn: str, mode: Mode) -> AsyncIterator[Stores]:
+    """Stores of that mode on a database of the test's own; closed after it."""
+    stores = Stores(PostgresState(dsn), mode)
     yield stores
     await stores.aclose()
 
@@ -147,7 +147,7 @@ def redis_server() -> Iterator[str]:
         return
     with contextlib.ExitStack() as stack:
         try:
-            server = stack.enter_context(EmbeddedRedis(timeout=PATIENCE))
+            server = stack.enter_context(EmbeddedRedis(timeout=TIMEOUT))
         except EmbeddedServerError as error:
             server_is_missing(error)
         yield server.url()

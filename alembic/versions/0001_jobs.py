@@ -13,7 +13,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-# What claims and endings write stands together, and what never changes is before and behind it: of a row that is
+# What claims and finishes write stands together, and what never changes is before and behind it: of a row that is
 # written anew in its page, only what lies between the first and the last change goes to the log. There is one check,
 # since each is parsed anew by every statement that writes a row.
 JOB = """

@@ -12,7 +12,7 @@ down_revision = "0003"
 branch_labels = None
 depends_on = None
 
-# The first one is of the first revision, for its place among what endings write; older schemas get it here.
+# The first one is of the first revision, for its place among what finishes write; older schemas get it here.
 COLUMNS = """
 ALTER TABLE job
     ADD COLUMN IF NOT EXISTS completed_tx xid8,

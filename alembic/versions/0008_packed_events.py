@@ -39,7 +39,7 @@ LEFT JOIN LATERAL unnest(entry.job_ids, entry.chain_ids, entry.scheduled_ats, en
     WITH ORDINALITY AS one (job_id, chain_id, scheduled_at, started_at, place) ON true
 """
 
-# A job's row has three versions: of its start, of its claim and of its ending. Where its page has room for them, the
+# A job's row has three versions: of its start, of its claim and of its finish. Where its page has room for them, the
 # write-ahead log gets what has changed and not the row, and no lock of the old one: a tenth less in all.
 ROOM, LESS_ROOM = "ALTER TABLE job SET (fillfactor = 40)", "ALTER TABLE job SET (fillfactor = 70)"
 

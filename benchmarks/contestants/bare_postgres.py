@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import psycopg
 
-from benchmarks.child import Latencies, Meter, Request, nap, now, pace_as_asked, ready, serve
+from benchmarks.child import Latencies, Meter, Request, nap, now, pace_as_requested, ready, serve
 from benchmarks.contestants.bare_statements import OWN, SMALL, TABLE, USER_TABLE, WRITE, Statements
 from benchmarks.contestants.filling import CLAIM, fill, portions, rows_to_fill, times_of, without_flushes
 from queuert import migrations
@@ -147,8 +147,8 @@ def _drain_lane(request: Request) -> None:
             following = new_token()
             done = [job.id for job in held]
             outputs = [json.dumps(job.input) for job in held]
-            asked = {"ids": done, "outputs": outputs, "token": token, "next": following, "limit": limit}
-            held = [JobRow(row, following) for row in cursor.execute(fused, asked).fetchall()]
+            requested = {"ids": done, "outputs": outputs, "token": token, "next": following, "limit": limit}
+            held = [JobRow(row, following) for row in cursor.execute(fused, requested).fetchall()]
             token = following
             if not held:
                 return
@@ -164,8 +164,14 @@ async def _drain_sleeping(request: Request) -> dict[str, float]:
             while True:
                 done = [job.id for job in ended]
                 outputs = [json.dumps(job.input) for job in ended]
-                asked = {"ids": done, "outputs": outputs, "token": token, "next": token, "limit": places - len(running)}
-                rows = await (await connection.execute(fused, asked)).fetchall()
+                requested = {
+                    "ids": done,
+                    "outputs": outputs,
+                    "token": token,
+                    "next": token,
+                    "limit": places - len(running),
+                }
+                rows = await (await connection.execute(fused, requested)).fetchall()
                 running |= {asyncio.create_task(_handle(request, JobRow(row, token))) for row in rows}
                 if not running:
                     break
@@ -205,8 +211,8 @@ async def _claim_ahead(request: Request, waiting: asyncio.Queue[JobRow | None], 
     async with await _async_connect(request) as connection:
         while True:
             token = new_token()
-            asked = {"next": token, "limit": request.option("batch", 100)}
-            rows = await (await connection.execute(_sql(request).claim, asked)).fetchall()
+            requested = {"next": token, "limit": request.option("batch", 100)}
+            rows = await (await connection.execute(_sql(request).claim, requested)).fetchall()
             for row in rows:
                 await waiting.put(JobRow(row, token))
             if not rows:
@@ -268,8 +274,8 @@ def _arrived(connection: Connection, latencies: Latencies, limit: int) -> int:
     held: list[JobRow] = []
     token, count = new_token(), 0
     while True:
-        asked = {"ids": [job.id for job in held], "outputs": ["0"] * len(held), "token": token, "next": token}
-        rows = connection.execute(SMALL.fused, {**asked, "limit": limit}).fetchall()
+        requested = {"ids": [job.id for job in held], "outputs": ["0"] * len(held), "token": token, "next": token}
+        rows = connection.execute(SMALL.fused, {**requested, "limit": limit}).fetchall()
         held = [JobRow(row, token) for row in rows]
         if not held:
             return count
@@ -298,7 +304,7 @@ async def _pace(request: Request) -> None:
                 await connection.execute(SMALL.insert, given)
                 await connection.execute("NOTIFY bare_job")
 
-        await pace_as_asked(request, start, start_many)
+        await pace_as_requested(request, start, start_many)
 
 
 def claim(request: Request) -> dict[str, float]:

@@ -35,8 +35,8 @@ WRITE = b"INSERT INTO user_write (value) VALUES (%b)"
 _GIVEN = "unnest(%(ids)b::text[], %(types)b::text[], %(inputs)b::jsonb[])"
 _OWN_COLUMNS = "id, type, chain_id, chain_type, chain_status, input"
 
-_SMALL_ENDING = "status = 'completed', finished_at = clock_timestamp(), lease_expires_at = NULL"
-_OWN_ENDING = f"{_SMALL_ENDING}, chain_status = 'completed', chain_closed_at = clock_timestamp()"
+_SMALL_FINISH = "status = 'completed', finished_at = clock_timestamp(), lease_expires_at = NULL"
+_OWN_FINISH = f"{_SMALL_FINISH}, chain_status = 'completed', chain_closed_at = clock_timestamp()"
 
 _LEASE = """status = 'running', attempt = attempt + 1, lease_token = %(next)b::uuid, holder = 'bare',
     lease_expires_at = clock_timestamp() + interval '60 seconds'"""
@@ -76,17 +76,17 @@ RETURNING id, input::text
 """.encode()
 
 
-def _finish(table: str, ending: str) -> bytes:
+def _finish(table: str, finish: str) -> bytes:
     return f"""
-UPDATE {table} AS job SET {ending}, output = given.output
+UPDATE {table} AS job SET {finish}, output = given.output
 FROM unnest(%(ids)b::text[], %(outputs)b::jsonb[]) AS given (id, output)
 WHERE job.id = given.id AND lease_token = %(token)b::uuid AND lease_expires_at IS NOT NULL
 """.encode()
 
 
-def _finish_one(table: str, ending: str) -> bytes:
+def _finish_one(table: str, finish: str) -> bytes:
     return f"""
-UPDATE {table} SET {ending}, output = %b::jsonb
+UPDATE {table} SET {finish}, output = %b::jsonb
 WHERE id = %b AND lease_token = %b::uuid AND lease_expires_at IS NOT NULL RETURNING id
 """.encode()
 
@@ -97,8 +97,8 @@ SMALL = Statements(
     b"INSERT INTO bare_job (id, type, input) VALUES (%b, 'noop', %b::jsonb) RETURNING id",
     b"COPY bare_job (id, type, input) FROM STDIN",
     _claim("bare_job", _LEASE, "scheduled_at"),
-    _finish("bare_job", _SMALL_ENDING),
-    _finish_one("bare_job", _SMALL_ENDING),
+    _finish("bare_job", _SMALL_FINISH),
+    _finish_one("bare_job", _SMALL_FINISH),
     b"""
     INSERT INTO bare_job (id, type, scheduled_at, input)
     SELECT 'filled-' || lpad(n::text, 12, '0'), 'noop', clock_timestamp(), to_jsonb(n)
@@ -122,8 +122,8 @@ OWN = Statements(
         f"{_LEASE}, started_at = clock_timestamp()",
         "attempt - uncounted - lease_expirations - priority, scheduled_at",
     ),
-    _finish("queuert.job", _OWN_ENDING),
-    _finish_one("queuert.job", _OWN_ENDING),
+    _finish("queuert.job", _OWN_FINISH),
+    _finish_one("queuert.job", _OWN_FINISH),
     b"""
     INSERT INTO queuert.job (id, type, chain_id, chain_type, chain_status, scheduled_at, input)
     SELECT id, type, id, type, 'open', clock_timestamp(), to_jsonb(n)

@@ -99,7 +99,7 @@ def _worker(request: Request, handle: Any) -> Any:
 
 
 async def _stop(worker: Any, running: asyncio.Task[None]) -> None:
-    """A job that is ending is not waited for: what it was measured for has been noted."""
+    """A job that is finish is not waited for: what it was measured for has been noted."""
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     with suppress(asyncio.CancelledError):

@@ -8,7 +8,7 @@ from typing import Any
 
 import awa  # type: ignore[import-not-found]
 
-from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_asked, ready, serve
+from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_requested, ready, serve
 from benchmarks.contestants.support import BATCH, USER_TABLE, batches, run
 
 
@@ -129,7 +129,7 @@ def pace(request: Request) -> None:
 
 async def _pace(request: Request) -> None:
     async with awa.AsyncClient(request.server) as client:
-        await pace_as_asked(
+        await pace_as_requested(
             request,
             lambda: client.insert(Noop(now())),
             lambda moments: client.insert_many_copy([Noop(moment) for moment in moments]),

@@ -8,7 +8,7 @@ import psycopg
 from chancy import Chancy, Job, Queue, Worker  # type: ignore[import-not-found]
 from psycopg.rows import dict_row
 
-from benchmarks.child import Latencies, Meter, Request, nap, now, pace_as_asked, ready, serve
+from benchmarks.child import Latencies, Meter, Request, nap, now, pace_as_requested, ready, serve
 from benchmarks.contestants.support import BATCH, USER_TABLE, WRITE, batches, remaining, run, unfinished, until_none
 
 _UNFINISHED = unfinished("chancy_jobs where state not in ('succeeded', 'failed')")
@@ -154,7 +154,7 @@ async def _pace(request: Request) -> None:
             async for _ in chancy.push_many([_job("arrive", moment) for moment in moments]):
                 pass
 
-        await pace_as_asked(request, lambda: chancy.push(_job("arrive", now())), start_many)
+        await pace_as_requested(request, lambda: chancy.push(_job("arrive", now())), start_many)
 
 
 def _quick(request: Request) -> Request:

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from dbos import DBOS, DBOSClient  # type: ignore[import-not-found]
 
-from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_asked, ready, serve
+from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_requested, ready, serve
 from benchmarks.contestants.support import USER_TABLE, remaining, run, unfinished
 
 _UNFINISHED = unfinished("dbos.workflow_status where status not in ('SUCCESS', 'ERROR')")
@@ -102,7 +102,7 @@ async def _pace(request: Request) -> None:
     async def start_many(moments: list[int]) -> None:
         await asyncio.gather(*(client.enqueue_async(_ENQUEUE, moment) for moment in moments))
 
-    await pace_as_asked(request, lambda: client.enqueue_async(_ENQUEUE, now()), start_many)
+    await pace_as_requested(request, lambda: client.enqueue_async(_ENQUEUE, now()), start_many)
     await asyncio.to_thread(client.destroy)
 
 

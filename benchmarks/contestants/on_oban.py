@@ -9,7 +9,7 @@ import psycopg
 from oban import Oban, worker  # type: ignore[import-not-found]
 from oban.schema import install  # type: ignore[import-not-found]
 
-from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_asked, ready, serve
+from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_requested, ready, serve
 from benchmarks.contestants.support import BATCH, USER_TABLE, WRITE, batches, remaining, run, unfinished
 
 _UNFINISHED = unfinished("oban_jobs where state in ('available', 'executing', 'scheduled', 'retryable')")
@@ -144,7 +144,7 @@ def pace(request: Request) -> None:
 async def _pace(request: Request) -> None:
     pool = await Oban.create_pool(request.server)
     async with Oban(pool=pool) as oban:
-        await pace_as_asked(
+        await pace_as_requested(
             request,
             lambda: oban.enqueue(_Noop.new({"value": now()})),
             lambda moments: oban.enqueue_many([_Noop.new({"value": moment}) for moment in moments]),

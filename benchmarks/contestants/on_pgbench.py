@@ -77,10 +77,10 @@ def _run(request: Request, script: str, transactions: int, variables: dict[str, 
         file.flush()
         command = [str(_program()), "-n", "-M", "prepared", "-c1", f"-t{transactions}", "-f", file.name, *defined]
         with Meter(request.jobs, children=True) as meter:
-            told = subprocess.run([*command, address], capture_output=True, text=True, check=False, env=environment)
-    found = re.search(r"tps = ([\d.]+)", told.stdout)
-    if told.returncode != 0 or found is None:
-        raise SystemExit(f"pgbench failed: {told.stderr.strip()}")
+            reported = subprocess.run([*command, address], capture_output=True, text=True, check=False, env=environment)
+    found = re.search(r"tps = ([\d.]+)", reported.stdout)
+    if reported.returncode != 0 or found is None:
+        raise SystemExit(f"pgbench failed: {reported.stderr.strip()}")
     seconds = transactions / float(found[1])
     answer = {**meter.answer(), "rate": request.jobs / seconds, "seconds": seconds}
     del answer["rss_mib"]  # That of the program that started it.

@@ -11,7 +11,7 @@ from pgqueuer import PgQueuer  # type: ignore[import-not-found]
 from pgqueuer.db import AsyncpgDriver  # type: ignore[import-not-found]
 from pgqueuer.queries import Queries  # type: ignore[import-not-found]
 
-from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_asked, ready, serve
+from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_requested, ready, serve
 from benchmarks.contestants.support import BATCH, USER_TABLE, batches, run, unfinished
 
 _UNFINISHED = unfinished("pgqueuer")
@@ -140,7 +140,7 @@ async def _pace(request: Request) -> None:
     async def start_many(moments: list[int]) -> None:
         await queries.enqueue(["noop"] * len(moments), [b"%d" % moment for moment in moments], [0] * len(moments))
 
-    await pace_as_asked(request, lambda: queries.enqueue("noop", b"%d" % now()), start_many)
+    await pace_as_requested(request, lambda: queries.enqueue("noop", b"%d" % now()), start_many)
     await connection.close()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import procrastinate  # type: ignore[import-not-found]
 import psycopg
 
-from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_asked, ready, serve
+from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_requested, ready, serve
 from benchmarks.contestants.support import BATCH, USER_TABLE, WRITE, batches, remaining, run, unfinished
 
 _UNFINISHED = unfinished("procrastinate_jobs where status in ('todo', 'doing')")
@@ -127,7 +127,7 @@ def pace(request: Request) -> None:
 async def _pace(request: Request) -> None:
     async with _app(request).open_async() as app:
         task = _task(app, _nothing)
-        await pace_as_asked(
+        await pace_as_requested(
             request,
             lambda: task.defer_async(value=now()),
             lambda moments: task.batch_defer_async(*({"value": moment} for moment in moments)),

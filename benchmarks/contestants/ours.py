@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_asked, ready, serve
+from benchmarks.child import Countdown, Latencies, Meter, Request, nap, now, pace_as_requested, ready, serve
 from benchmarks.contestants import ours_filled
 from benchmarks.contestants.support import Remaining, remaining, some_of
 from queuert import (
@@ -287,7 +287,7 @@ def pace(request: Request) -> None:
 async def _pace(request: Request) -> None:
     async with AsyncClient(state(request.server), job_types) as client:
         await client.open()
-        await pace_as_asked(
+        await pace_as_requested(
             request,
             lambda: client.start_chain(arrive, now()),
             lambda moments: client.start_chains([NewChain(arrive, moment) for moment in moments]),

@@ -152,10 +152,10 @@ def attribute(text: str) -> tuple[str, str]:
 
 
 def _attributes(pairs: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
-    asked: dict[str, list[str]] = {}
+    requested: dict[str, list[str]] = {}
     for name, value in pairs:
-        asked.setdefault(name, []).append(value)
-    return asked
+        requested.setdefault(name, []).append(value)
+    return requested
 
 
 def _say(args: argparse.Namespace, verb: str, count: int, more: str = "") -> int:

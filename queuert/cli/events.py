@@ -46,7 +46,7 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     type_option(level, "of this job type; again for more (without: of all that have no level of their own)")
     keep = actions.add("keep", run_keep, "say for how many days events are kept")
     keep.add_argument("days", type=int, metavar="DAYS")
-    actions.add("upkeep", run_upkeep, "make the days to come and drop old ones, where workers may not")
+    actions.add("maintenance", run_maintenance, "make the days to come and drop old ones, where workers may not")
 
 
 def _filter_options(parser: argparse.ArgumentParser) -> None:
@@ -133,7 +133,7 @@ def run_keep(args: argparse.Namespace) -> int:
     return _say(args, {"keep_days": args.days})
 
 
-def run_upkeep(args: argparse.Namespace) -> int:
+def run_maintenance(args: argparse.Namespace) -> int:
     """Look after the days until nothing is left to do."""
     made: list[str] = []
     dropped: list[str] = []

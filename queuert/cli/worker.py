@@ -38,7 +38,7 @@ _EPILOG = """exit codes:
   0  asked to stop, and all handlers ended
   2  the command line, or the application, is wrong
   3  the database cannot be reached, or has no schema: nothing was begun
-  4  asked to stop, and some handlers would not end within the grace; their jobs were given back
+  4  asked to stop, and some handlers would not end within the grace; their jobs were released
 """
 
 _OF_THE_WORKER = {

@@ -134,7 +134,7 @@ class AsyncClientBase:
             return await self._opened()
         self.notify.open(self.observers)
         emit_store_warnings(self.state, store.risks, self.observers)
-        # The last hints should go out even if nobody closes the client.
+        # The last notifications should go out even if nobody closes the client.
         self._finalizer = weakref.finalize(self, self.notify.close)
         if self._closed:
             # It was closed just now, and may have had nothing to close yet.

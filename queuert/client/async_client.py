@@ -30,7 +30,7 @@ from queuert.new_chain import (
     new_jobs,
     pipeline_batches,
 )
-from queuert.notify.adapter import PiggybackNotification, Topic, announcement
+from queuert.notify.adapter import PiggybackNotification, Topic, notification
 from queuert.observability.events import ChainStarted
 from queuert.payloads import check_text
 from queuert.run_at import RunAt
@@ -90,14 +90,14 @@ class AsyncClient(
             run_at: when it may run first: ``after(minutes=5)`` or ``at(moment)``; by default at once.
             priority: higher is claimed sooner.
             blockers: chains that must close before it may run.
-            deduplication: start it only if no other chain of its key stands in for it; the handle says
+            deduplication: start it only if no other chain of its key is a duplicate of it; the handle says
                 ``deduplicated`` otherwise, and is that of the other.
             attach: where a chain of this ``id`` exists, return its handle instead of refusing: a request that is
                 repeated gets the running chain, or at once the result.
             limit_key: what the per-key limits of its job type count it under.
             result_ttl: seconds, or a timedelta, that the chain is kept after it closed, however it did; it is gone
                 then, for ``get_chain`` and for starts. By default there is no end, or that of the ``retention`` of
-                the handlers. Where another start stands in for this one, that one's counts.
+                the handlers. Where another start is a duplicate of this one, that one's counts.
             attributes: what the chain can be found by, as in ``{"user": 17, "tags": ["a", "b"]}``: strings or numbers,
                 or lists of them, each of which finds it. They are kept with the chain as text, and go with it.
             connection: a connection of yours: the chain is written in its transaction, and commits or rolls back with
@@ -147,20 +147,20 @@ class AsyncClient(
             jobs = None if connection is None and can_pipeline(given) else new_jobs(self.job_types, given)
             store = await self._opened()
             # Of those that come in parts it is told afterwards, and of a caller's in his transaction.
-            hint = None if jobs is None or connection is not None else self._hint(jobs)
+            notification = None if jobs is None or connection is not None else self._notification(jobs)
             try:
                 if jobs is None:
                     started = await store.start_parts(pipeline_batches(self.job_types, given))
                 else:
-                    started = await store.start_jobs(jobs, connection=connection, announcement=hint)
+                    started = await store.start_jobs(jobs, connection=connection, notification=notification)
             except BaseException as error:
                 # They may stand all the same, and so they may where the call was cancelled. Workers should look then; a
-                # hint too many does no harm.
+                # notification too many does no harm.
                 unknown = isinstance(error, StateUnavailableError) or not isinstance(error, Exception)
                 if unknown and connection is None:
                     self.notify.publish(Topic.JOBS, {start.job_type.name for start in given})
                 raise
-            self._tell(started, hint, connection)
+            self._tell(started, notification, connection)
         return [
             AsyncChain(self, job.id, job.type, deduplicated=job.existing, status=job.chain_status) for job in started
         ]
@@ -225,13 +225,13 @@ class AsyncClient(
             watch.close()
         return await AsyncChain[R](self, chain.id, chain.type, closed[chain.id]).result()
 
-    def _hint(self, jobs: Sequence[NewJob]) -> PiggybackNotification | None:
+    def _notification(self, jobs: Sequence[NewJob]) -> PiggybackNotification | None:
         """What the store may tell of these jobs itself."""
-        return announcement(self.notify, Topic.JOBS, {job.type for job in jobs})
+        return notification(self.notify, Topic.JOBS, {job.type for job in jobs})
 
-    def _tell(self, started: Sequence[StartedJob], hint: PiggybackNotification | None, connection: Any) -> None:
+    def _tell(self, started: Sequence[StartedJob], notification: PiggybackNotification | None, connection: Any) -> None:
         inside = connection is not None
-        if not inside and (hint is None or not hint.arrived):
+        if not inside and (notification is None or not notification.arrived):
             ready = {job.type for job in started if not job.existing and job.status is not JobStatus.BLOCKED}
             self.notify.publish(Topic.JOBS, ready)
         if self.observers.want(ChainStarted):

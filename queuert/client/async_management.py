@@ -37,7 +37,7 @@ class AsyncClientManagement(AsyncClientBase):
 
     A job that is running loses its lease: its handler is told within moments (``attempt.abort.reason``), at the
     latest when its lease is renewed, and what it would commit is refused. A handler that is inside ``complete()`` just
-    then is waited for, and its ending counts.
+    then is waited for, and its finish counts.
     """
 
     # --- complete -----------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class AsyncClientManagement(AsyncClientBase):
         limit_key: str | None = None,
         connection: Any = None,
     ) -> str:
-        """End a chain's last job by a continuation, over its head: an approval that leads to the next job.
+        """End a chain's last job by a continuation, from a client: an approval that leads to the next job.
 
         Args:
             chain: its id, or a handle.
@@ -287,10 +287,10 @@ class AsyncClientManagement(AsyncClientBase):
 
     # --- tell ---------------------------------------------------------------------------------------------------------
 
-    def _publish(self, hints: Notifications, connection: Any) -> None:
+    def _publish(self, notifications: Notifications, connection: Any) -> None:
         """Those of a caller's transaction are sent by the store, with the commit."""
         if connection is None:
-            for topic, keys in hints.items():
+            for topic, keys in notifications.items():
                 self.notify.publish(topic, keys)
 
     def _tell_closed(self, results: Sequence[ChainUpdate], connection: Any) -> None:

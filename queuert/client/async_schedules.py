@@ -8,7 +8,7 @@ from queuert.client.async_base import AsyncClientBase
 from queuert.client.schedules import JobTypeReference, schedule_names, schedule_records, type_names
 from queuert.notify.adapter import Topic
 from queuert.payloads import safe_text
-from queuert.schedules import RecurringSchedule, hint_key
+from queuert.schedules import RecurringSchedule, notification_key
 from queuert.state.types import PausedType, ScheduleRecord
 
 _MAX_REASON = 2_000
@@ -39,7 +39,7 @@ class AsyncClientSchedules(AsyncClientBase):
         records = schedule_records(self.job_types, schedules)
         store = await self._opened()
         await store.put_schedules(records)
-        self.notify.publish(Topic.JOBS, {hint_key(record.type) for record in records})
+        self.notify.publish(Topic.JOBS, {notification_key(record.type) for record in records})
 
     async def delete_schedules(self, names: Iterable[str]) -> int:
         """Delete schedules by name; how many there were. Chains that they started stay.
@@ -74,7 +74,7 @@ class AsyncClientSchedules(AsyncClientBase):
         count = await store.set_schedules_paused(given, False)
         if count:
             types = {one.type for one in await store.list_schedules() if one.name in given}
-            self.notify.publish(Topic.JOBS, {hint_key(type) for type in types})
+            self.notify.publish(Topic.JOBS, {notification_key(type) for type in types})
         return count
 
     # --- pauses -------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from queuert.new_chain import NewChain
 ClientMiddleware: TypeAlias = Callable[[Sequence[NewChain[Any]]], AbstractContextManager[Sequence[NewChain[Any]]]]
 """``@contextmanager def middleware(chains)``: yields the chains that are to be started, as many and in the same order.
 
-It serves clients of both colours, and wraps what is started by ``start_chain`` and ``start_chains``: not what a handler
+It serves clients sync and async, and wraps what is started by ``start_chain`` and ``start_chains``: not what a handler
 continues with or waits for, and not the chains of recurring schedules, which workers start. ``NewChain.replace`` makes
 a changed copy. The first middleware is the outermost: it sees what the caller gave, the last one decides what is
 checked and written.

@@ -135,7 +135,7 @@ class ClientBase:
             return self._opened()
         self.notify.open(self.observers)
         emit_store_warnings(self.state, store.risks, self.observers)
-        # The last hints should go out even if nobody closes the client.
+        # The last notifications should go out even if nobody closes the client.
         self._finalizer = weakref.finalize(self, self.notify.close)
         if self._closed:
             # It was closed just now, and may have had nothing to close yet.

@@ -178,7 +178,7 @@ class ClientListing(ClientBase):
         """The workers that told of themselves within the last minute, the longest running first.
 
         A worker does so every 20 seconds, and takes itself off the list when it has stopped; one that was killed is
-        listed for up to a minute more. This is for eyes only: whether a job is lost is decided by its lease alone.
+        listed for up to a minute more. This is informational: whether a job is lost is decided by its lease alone.
 
         Example::
 

@@ -9,7 +9,7 @@ from queuert.client.schedules import JobTypeReference, schedule_names, schedule_
 from queuert.client.sync_base import ClientBase
 from queuert.notify.adapter import Topic
 from queuert.payloads import safe_text
-from queuert.schedules import RecurringSchedule, hint_key
+from queuert.schedules import RecurringSchedule, notification_key
 from queuert.state.types import PausedType, ScheduleRecord
 
 _MAX_REASON = 2_000
@@ -40,7 +40,7 @@ class ClientSchedules(ClientBase):
         records = schedule_records(self.job_types, schedules)
         store = self._opened()
         store.put_schedules(records)
-        self.notify.publish(Topic.JOBS, {hint_key(record.type) for record in records})
+        self.notify.publish(Topic.JOBS, {notification_key(record.type) for record in records})
 
     def delete_schedules(self, names: Iterable[str]) -> int:
         """Delete schedules by name; how many there were. Chains that they started stay.
@@ -75,7 +75,7 @@ class ClientSchedules(ClientBase):
         count = store.set_schedules_paused(given, False)
         if count:
             types = {one.type for one in store.list_schedules() if one.name in given}
-            self.notify.publish(Topic.JOBS, {hint_key(type) for type in types})
+            self.notify.publish(Topic.JOBS, {notification_key(type) for type in types})
         return count
 
     # --- pauses -------------------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ class ChainWatcher:
     def wait_block_closed(
         self, ids: Sequence[str], on_closed: Callable[[dict[str, ChainRecord]], None] | None = None
     ) -> dict[str, ChainRecord]:
-        """Read the chains until all are closed. A hint names those worth a look; now and then all are looked at.
+        """Read the chains until all are closed. A notification names those worth a look; now and then all are looked at.
 
         ``on_closed`` is called with those that were found closed, as they are found.
         """
@@ -106,20 +106,20 @@ def _closed_of(store: Store, ids: Sequence[str]) -> Iterator[dict[str, ChainReco
 
 
 class _Hinted:
-    """The chains that are worth a look: all at first, then those that hints name. Called from the adapter's thread."""
+    """The chains that are worth a look: all at first, then those that notifications name. Called from the adapter's thread."""
 
-    def __init__(self, on_hint: Callable[[], None]) -> None:
+    def __init__(self, on_notification: Callable[[], None]) -> None:
         self._all: dict[str, None] = {}
         self._named: set[str] = set()
         self._lock = threading.Lock()
-        self._on_hint = on_hint
+        self._on_notification = on_notification
 
-    def __call__(self, hint: Notification) -> None:
-        names = self._all.keys() if hint.keys is None else hint.keys & self._all.keys()
+    def __call__(self, notification: Notification) -> None:
+        names = self._all.keys() if notification.keys is None else notification.keys & self._all.keys()
         if names:
             with self._lock:
                 self._named.update(names)
-            self._on_hint()
+            self._on_notification()
 
     def look_at(self, ids: Sequence[str]) -> None:
         self._all = dict.fromkeys(ids)

@@ -1,4 +1,4 @@
-"""Waiting to be woken from another thread, in both colours. The two classes have one shape."""
+"""Waiting to be woken from another thread, sync and async. The two classes have one shape."""
 
 from __future__ import annotations
 

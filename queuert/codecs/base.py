@@ -26,7 +26,7 @@ class Place:
         field: ``"input"`` or ``"output"``.
         note: what the codec's :attr:`Codec.note` was when the payload was written.
         before: the names of the steps before this one, the serialiser first.
-        max_bytes: how many bytes a codec may give back when it reads. Refuse what would be longer.
+        max_bytes: how many bytes a codec may release when it reads. Refuse what would be longer.
     """
 
     job_type: str

@@ -92,7 +92,7 @@ class FormattedPayloadCodec(PayloadCodec):
         except ValidationError as error:
             raise self._misfit(PayloadError, error, stage) from None
         except Exception as error:
-            raise self._error(PayloadError, (), stage + self._told(error)) from None
+            raise self._error(PayloadError, (), stage + self._reported(error)) from None
 
     # Decoding
 

@@ -48,7 +48,7 @@ class Measured(BaseModel):
 
 
 class Indexed(BaseModel):
-    """What became of a file: in the tables, or, with ``error``, not Python that this interpreter reads."""
+    """The result of a file: in the tables, or, with ``error``, not Python that this interpreter reads."""
 
     module: str
     lines: int

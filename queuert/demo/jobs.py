@@ -1,4 +1,4 @@
-"""The demo's handlers, in both colours, with their own writes and the job's ending in one transaction."""
+"""The demo's handlers, sync and async, with their own writes and the job's finish in one transaction."""
 
 from __future__ import annotations
 

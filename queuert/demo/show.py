@@ -20,7 +20,7 @@ from queuert.demo.settings import DemoError, DemoSettings
 from queuert.demo.stage import Stage, find_prerequisites, remove_temporary, set_up
 
 _LOOK_EVERY = 0.05
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_FINISH = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _HOLDERS = "SELECT holder, count(*) FROM queuert_demo.job WHERE status = 'running' GROUP BY holder"
 _REPORT = "SELECT output FROM queuert_demo.job WHERE type = 'report' AND status = 'completed'"
@@ -51,23 +51,23 @@ def run(settings: DemoSettings) -> int:
 @contextmanager
 def signals_interrupt() -> Iterator[None]:
     """A signal that asks to end raises KeyboardInterrupt inside, in place of whatever error it leads to."""
-    asked = False
+    requested = False
     driver = logging.getLogger("psycopg")
     level = driver.level
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        asked = True
+        nonlocal requested
+        requested = True
         # It would warn of the connection whose statement is interrupted here, which its pool then discards.
         driver.setLevel(logging.ERROR)
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in _ENDING}
+    before = {number: signal.signal(number, interrupt) for number in _FINISH}
     try:
         yield
     except Exception as error:
         # What was interrupted may tell of it in its own words, such as a connection that was lost.
-        if asked:
+        if requested:
             raise KeyboardInterrupt from error
         raise
     finally:
@@ -77,7 +77,7 @@ def signals_interrupt() -> Iterator[None]:
 
 
 def _ignore_signals() -> None:
-    for number in _ENDING:
+    for number in _FINISH:
         signal.signal(number, signal.SIG_IGN)
 
 
@@ -135,11 +135,11 @@ class Show:
         display.say(f"worker {worker.name} started: process {worker.pid}, {self._settings.concurrency} slots")
 
     def _watch(self, display: Display) -> None:
-        told = rolling_up = False
+        reported = rolling_up = False
         while not self._over(snapshot := read_snapshot(self._stage.database)):
             display.update(snapshot, sum(worker.alive for worker in self._workers))
-            if snapshot.files and not told:
-                told = True
+            if snapshot.files and not reported:
+                reported = True
                 display.say(f"{snapshot.files} files found: a chain is started for each")
             if self._victim is None and snapshot.half_way:
                 self._kill_one(display, snapshot)

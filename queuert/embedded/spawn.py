@@ -17,7 +17,7 @@ _Process = subprocess.Popen[bytes]
 _Call = tuple[Callable[[], _Process], "Future[_Process]"]
 
 
-class _Keeper:
+class _Renewer:
     """A thread that starts every server and lives as long as the process.
 
     The kernel's parent-death signal is bound to the *thread* that started the program: started from a worker thread
@@ -48,17 +48,17 @@ class _Keeper:
                 future.set_exception(error)
 
 
-_keeper = _Keeper()
+_renewer = _Renewer()
 
 
-def _renew_keeper() -> None:
+def _renew_renewer() -> None:
     """A fork copies the object and not its thread."""
-    global _keeper
-    _keeper = _Keeper()
+    global _renewer
+    _renewer = _Renewer()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_keeper)
+    os.register_at_fork(after_in_child=_renew_renewer)
 
 
 def spawn(
@@ -88,7 +88,7 @@ def spawn(
                 start_new_session=True,
             )
 
-    return _keeper.call(start)
+    return _renewer.call(start)
 
 
 def wrap(command: Sequence[str], *, identity: Identity, death_signal: int = 0) -> list[str]:

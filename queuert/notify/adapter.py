@@ -1,7 +1,7 @@
 """How sleepers are woken: the contract of a notify adapter.
 
-A notification is a hint and nothing else. Everything works without it, only later, by polling; whoever gets one looks
-for himself. So a hint may be late, doubled, lost, or say less than it knows, and nobody may rely on its text.
+A notification is a notification and nothing else. Everything works without it, only later, by polling; whoever gets one looks
+for himself. So a notification may be late, doubled, lost, or say less than it knows, and nobody may rely on its text.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from queuert.observability.adapter import Observers
 
 
 class Topic(StrEnum):
-    """What a hint is about; the meaning of its keys."""
+    """What a notification is about; the meaning of its keys."""
 
     JOBS = "jobs"
     """Jobs of these types became due, or got a time."""
@@ -45,7 +45,7 @@ class Subscription(Protocol):
 
 
 class NotifyAdapter(Protocol):
-    """Carries hints between processes. One object can serve several clients and workers of a process."""
+    """Carries notifications between processes. One object can serve several clients and workers of a process."""
 
     def open(self, observers: Observers) -> None:
         """Begin. Counted: the last ``close`` ends it. Does not wait for a connection, and does not fail without one."""
@@ -56,11 +56,11 @@ class NotifyAdapter(Protocol):
         ...
 
     def publish(self, topic: Topic, keys: Iterable[str]) -> None:
-        """Send a hint soon. Never blocks, never raises; hints of a moment are sent together, each key once."""
+        """Send a notification soon. Never blocks, never raises; notifications of a moment are sent together, each key once."""
         ...
 
     def subscribe(self, topic: Topic, callback: NotificationCallback) -> Subscription:
-        """Call ``callback`` with every hint of the topic, from a thread of the adapter: be quick, hand it over.
+        """Call ``callback`` with every notification of the topic, from a thread of the adapter: be quick, hand it over.
 
         When the connection is lost, and when it is back, it is called with ``keys=None``. What it raises is told and
         disturbs nobody.
@@ -69,12 +69,12 @@ class NotifyAdapter(Protocol):
 
     @property
     def healthy(self) -> bool:
-        """Whether hints arrive at present. Where they do not, sleepers poll more often."""
+        """Whether notifications arrive at present. Where they do not, sleepers poll more often."""
         ...
 
 
 class PiggybackNotification(Protocol):
-    """A hint about what is yet to be written. The store that writes it may send it along, right behind the write.
+    """A notification about what is yet to be written. The store that writes it may send it along, right behind the write.
 
     A store that cannot leaves it alone, and it is published afterwards. It is for one write, in one thread.
     """
@@ -87,7 +87,7 @@ class PiggybackNotification(Protocol):
     def depart(self, place: object) -> tuple[str, str] | None:
         """Channel and text to send behind a write to this place; None if it is to be published as ever.
 
-        It counts as sent from now on, for when the next hints go out.
+        It counts as sent from now on, for when the next notifications go out.
         """
         ...
 
@@ -96,10 +96,10 @@ class PiggybackNotification(Protocol):
         ...
 
 
-def announcement(adapter: NotifyAdapter, topic: Topic, keys: Iterable[str]) -> PiggybackNotification | None:
-    """A hint that has yet to be sent, by a store or by ``publish``; None where the adapter leaves no hints to stores.
+def notification(adapter: NotifyAdapter, topic: Topic, keys: Iterable[str]) -> PiggybackNotification | None:
+    """A notification that has yet to be sent, by a store or by ``publish``; None where the adapter leaves no notifications to stores.
 
     One that does has a method of this name. ``isinstance`` with a protocol would take a hundredth of a start.
     """
-    make = getattr(adapter, "announcement", None)
+    make = getattr(adapter, "notification", None)
     return None if make is None else cast("PiggybackNotification", make(topic, keys))

@@ -1,4 +1,4 @@
-"""Hints within one process: for tests, and for a client and a worker that share an embedded store."""
+"""Notifications within one process: for tests, and for a client and a worker that share an embedded store."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from queuert.observability.adapter import Observers
 
 
 class InProcessNotify:
-    """Carries hints between the clients and workers of this process that were given this very object.
+    """Carries notifications between the clients and workers of this process that were given this very object.
 
     It has no thread: subscribers are called in the publisher's, before ``publish`` returns. What a subscriber
-    publishes meanwhile is told next, when everybody has heard the hint before it, so that no call is ever nested. A
+    publishes meanwhile is told next, when everybody has heard the notification before it, so that no call is ever nested. A
     forked child begins with an adapter that is closed and has no subscribers.
 
     Example:
         >>> notify = InProcessNotify()
         >>> notify.open(Observers())
-        >>> subscription = notify.subscribe(Topic.CHAINS, lambda hint: print(sorted(hint.keys or ())))
+        >>> subscription = notify.subscribe(Topic.CHAINS, lambda notification: print(sorted(notification.keys or ())))
         >>> notify.publish(Topic.CHAINS, ["order-17"])
         ['order-17']
     """
@@ -50,13 +50,13 @@ class InProcessNotify:
 
     def publish(self, topic: Topic, keys: Iterable[str]) -> None:
         """Call every subscriber of the topic, now, in this thread. Does nothing while the adapter is not open."""
-        hint = Notification(topic, frozenset(keys))
-        if not hint.keys or not self._opened:
+        notification = Notification(topic, frozenset(keys))
+        if not notification.keys or not self._opened:
             return
-        waiting = self._under_way.hints
-        waiting.append(hint)
+        waiting = self._under_way.notifications
+        waiting.append(notification)
         if len(waiting) > 1:
-            return  # This is a subscriber's own hint: the publisher that called it goes on with it.
+            return  # This is a subscriber's own notification: the publisher that called it goes on with it.
         try:
             while waiting:
                 self._subscribers.dispatch(waiting[0])
@@ -65,7 +65,7 @@ class InProcessNotify:
             waiting.clear()
 
     def subscribe(self, topic: Topic, callback: NotificationCallback) -> Subscription:
-        """Call ``callback`` with every hint of the topic, in the thread that publishes it: be quick.
+        """Call ``callback`` with every notification of the topic, in the thread that publishes it: be quick.
 
         What it raises goes to the log ``queuert.notify`` and disturbs nobody.
         """
@@ -78,7 +78,7 @@ class InProcessNotify:
 
 
 class _UnderWay(threading.local):
-    """The hints that this thread is about to tell; the first one is being told."""
+    """The notifications that this thread is about to tell; the first one is being told."""
 
     def __init__(self) -> None:
-        self.hints: deque[Notification] = deque()
+        self.notifications: deque[Notification] = deque()

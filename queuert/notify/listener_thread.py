@@ -1,4 +1,4 @@
-"""The thread that keeps the connections for hints: it connects, serves, and connects again when they are lost."""
+"""The thread that keeps the connections for notifications: it connects, serves, and connects again when they are lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Session(Protocol):
 
     @property
     def healthy(self) -> bool:
-        """Whether hints arrive, as far as anybody wants them."""
+        """Whether notifications arrive, as far as anybody wants them."""
         ...
 
     def turn(self) -> None:
@@ -83,7 +83,7 @@ class Listener:
             self._observers = (*self._observers, observers)
 
     def publish(self, topic: Topic, keys: Iterable[str]) -> None:
-        """Send a hint as soon as the connection is free."""
+        """Send a notification as soon as the connection is free."""
         if self.pending.add(topic, keys):
             self.waker.ring()
 
@@ -93,7 +93,7 @@ class Listener:
 
     @property
     def healthy(self) -> bool:
-        """Whether hints arrive at present."""
+        """Whether notifications arrive at present."""
         session = self._session
         return session is not None and session.healthy
 
@@ -104,7 +104,7 @@ class Listener:
             while self._serve():
                 pass
             if self.pending:
-                self.dropped("the adapter was closed before its last hints could be sent")
+                self.dropped("the adapter was closed before its last notifications could be sent")
         finally:
             self.waker.close()
 
@@ -143,7 +143,7 @@ class Listener:
             self.waker.wait(remaining)
 
     def _wake_all(self) -> None:
-        """Let sleepers look once, and then sleep for shorter: they had counted on hints."""
+        """Let sleepers look once, and then sleep for shorter: they had counted on notifications."""
         was_up, self._was_up = self._was_up, False
         if was_up and not self._stopping:
             for topic in self.subscribers.topics():
@@ -162,15 +162,15 @@ class Listener:
     # --- what the session reports -------------------------------------------------------------------------------------
 
     def works(self) -> None:
-        """Hints arrive: the trouble, if there was any, is over."""
+        """Notifications arrive: the trouble, if there was any, is over."""
         if self._reported is not None:
             self._reported = None
             self._emit(ListenerRestored(adapter=self._adapter))
 
     def on_silent(self, error: str, retry_in: float) -> None:
-        """Hints do not arrive on this connection."""
+        """Notifications do not arrive on this connection."""
         self._report(error, retry_in)
 
     def dropped(self, error: str) -> None:
-        """Hints could not be sent."""
+        """Notifications could not be sent."""
         self._emit(NotificationDropped(adapter=self._adapter, error=error))

@@ -1,4 +1,4 @@
-"""Hints that wait to be sent: each key once, and never more than a bounded number of them."""
+"""Notifications that wait to be sent: each key once, and never more than a bounded number of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_KEY_LENGTH = 4_000
 
 
 class Outbox:
-    """A bounded set of hints, filled by any thread and emptied by one."""
+    """A bounded set of notifications, filled by any thread and emptied by one."""
 
     def __init__(self) -> None:
         self._keys: dict[Topic, set[str] | None] = {}

@@ -1,6 +1,6 @@
-"""Hints by way of the file that holds the jobs; what it shares with others is in :mod:`queuert.notify.threaded_adapter`.
+"""Notifications by way of the file that holds the jobs; what it shares with others is in :mod:`queuert.notify.threaded_adapter`.
 
-A hint is a row, written in a transaction of its own, or in that of the caller whose writes it is about. SQLite tells
+A notification is a row, written in a transaction of its own, or in that of the caller whose writes it is about. SQLite tells
 nobody; but ``PRAGMA data_version`` says, for next to nothing, whether somebody else has committed since the last look.
 """
 
@@ -24,7 +24,7 @@ from queuert.state.sqlite.errors import primary_code
 from queuert.state.sqlite.paths import MEMORY, check_writable, checked
 from queuert.state.sqlite.schema import prepare, write_ahead
 
-_PATIENCE = 0.05
+_TIMEOUT = 0.05
 """Seconds to wait for the write lock, in which nothing is heard."""
 
 _OPENING = 10.0
@@ -32,7 +32,7 @@ _ASLEEP = 3600.0
 
 
 class SQLiteNotify(ListeningNotify):
-    """Hints between the processes that share a file.
+    """Notifications between the processes that share a file.
 
     While it is open it keeps a thread and one connection. When anybody listens, the thread looks a hundred times a
     second whether the file has changed; clients and workers that were given this very object hear each other without
@@ -83,7 +83,7 @@ class _Session:
             with self._link.held() as connection:
                 # A look at the version first: what is committed between the two looks is then read twice, not never.
                 self._version = self._link.generation, _version(connection)
-                [(self._seen,)] = run(connection, "last_hint")
+                [(self._seen,)] = run(connection, "last_notification")
         except BaseException:
             self._link.close()
             raise
@@ -116,7 +116,7 @@ class _Session:
             self._owner.subscribers.dispatch(Notification(topic, None))
 
     def send(self, limit: float) -> None:
-        """Tell the last hints, within ``limit`` seconds."""
+        """Tell the last notifications, within ``limit`` seconds."""
         self._tell_near()
         with self._link.held() as connection:
             connection.execute(f"PRAGMA busy_timeout = {round(limit * 1000)}")
@@ -162,7 +162,7 @@ class _Session:
             if version == self._version:
                 return
             self._version = version
-            found = run(connection, "read_hints", after=self._seen)
+            found = run(connection, "read_notifications", after=self._seen)
         heard: dict[Topic, frozenset[str] | None] = {}
         if found and found[0][0] > self._seen + 1:
             # Those in between were deleted before they could be read.
@@ -183,7 +183,7 @@ def _connect(path: str) -> LockedConnection:
     try:
         write_ahead(first, timeout=_OPENING)
         prepare(first)
-        return LockedConnection(path, timeout=_PATIENCE, synchronous="NORMAL", patience=_OPENING)
+        return LockedConnection(path, timeout=_TIMEOUT, synchronous="NORMAL", busy_timeout=_OPENING)
     finally:
         first.close()
 

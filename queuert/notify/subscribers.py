@@ -1,4 +1,4 @@
-"""Those who are called when a hint arrives, and the rule that none of them can hurt another."""
+"""Those who are called when a notification arrives, and the rule that none of them can hurt another."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Subscribers:
         with self._lock:
             return frozenset(self._callbacks)
 
-    def dispatch(self, hint: Notification) -> None:
+    def dispatch(self, notification: Notification) -> None:
         """Call everybody on the topic's list; who raises is written to the log ``queuert.notify``."""
-        for place in self._callbacks.get(hint.topic, ()):
+        for place in self._callbacks.get(notification.topic, ()):
             try:
-                place.call(hint)
+                place.call(notification)
             except Exception:
-                _logger.exception("a subscriber of %s hints raised", hint.topic.value)
+                _logger.exception("a subscriber of %s notifications raised", notification.topic.value)
 
     def remove(self, place: _Place) -> None:
         """Take a place off its list, if it is there."""
@@ -63,10 +63,10 @@ class _Place:
         self._subscribers = subscribers
         self._callback: NotificationCallback | None = callback
 
-    def call(self, hint: Notification) -> None:
+    def call(self, notification: Notification) -> None:
         callback = self._callback
         if callback is not None:
-            callback(hint)
+            callback(notification)
 
     def close(self) -> None:
         """Leave; a call that has begun already may still be under way in the adapter's thread."""

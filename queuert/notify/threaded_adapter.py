@@ -65,17 +65,17 @@ class ListeningNotify:
             listener.stop()
 
     def publish(self, topic: Topic, keys: Iterable[str]) -> None:
-        """Send a hint at once, or together with others as soon as the connection is free, each key once.
+        """Send a notification at once, or together with others as soon as the connection is free, each key once.
 
-        Never blocks, never raises. While the connection is lost a bounded number of hints is kept; more than that
-        become one hint to look at everything. Does nothing while the adapter is not open.
+        Never blocks, never raises. While the connection is lost a bounded number of notifications is kept; more than that
+        become one notification to look at everything. Does nothing while the adapter is not open.
         """
         listener = self._listener
         if listener is not None:
             listener.publish(topic, keys)
 
     def subscribe(self, topic: Topic, callback: NotificationCallback) -> Subscription:
-        """Call ``callback`` with every hint of the topic, from the adapter's thread: be quick.
+        """Call ``callback`` with every notification of the topic, from the adapter's thread: be quick.
 
         It is called once with ``keys=None`` when listening has begun, and after each loss of the connection: look
         then for what was missed. What it raises goes to the log ``queuert.notify`` and disturbs nobody. Subscribing
@@ -85,7 +85,7 @@ class ListeningNotify:
 
     @property
     def healthy(self) -> bool:
-        """Whether hints arrive at present. Where they do not, sleepers poll more often."""
+        """Whether notifications arrive at present. Where they do not, sleepers poll more often."""
         listener = self._listener
         return listener is not None and listener.healthy
 

@@ -88,7 +88,7 @@ class AttemptCancelled(_AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptReleased(_AttemptEvent):
-    """The job is given back, and the attempt does not count: the worker stops and the grace is over, or the lease was
+    """The job is released, and the attempt does not count: the worker stops and the grace is over, or the lease was
     over before the handler could begin."""
 
     level: ClassVar[str] = "warning"
@@ -121,7 +121,7 @@ class HandlerKilled(_AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishRejected(_AttemptEvent):
-    """An ending was not written, because the lease no longer held the job."""
+    """A finish was not written, because the lease no longer held the job."""
 
     level: ClassVar[str] = "warning"
     reason: AbortReason
@@ -137,7 +137,7 @@ class ErrorAfterCompletion(_AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AfterAttemptFailed(_AttemptEvent):
-    """``after_attempt`` raised, or left what cannot be written. The ending is written as it was without it."""
+    """``after_attempt`` raised, or left what cannot be written. The finish is written as it was without it."""
 
     level: ClassVar[str] = "error"
     error: JobError
@@ -145,7 +145,7 @@ class AfterAttemptFailed(_AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishFailed(_AttemptEvent):
-    """The ending of an attempt could not be written. Its lease will expire, and the job be run again."""
+    """The finish of an attempt could not be written. Its lease will expire, and the job be run again."""
 
     level: ClassVar[str] = "error"
     error: JobError
@@ -328,7 +328,7 @@ class JobReaped(BaseEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsReleased(BaseEvent):
-    """A worker gave back jobs that it had claimed and not started."""
+    """A worker released jobs that it had claimed and not started."""
 
     worker: str
     count: int
@@ -399,7 +399,7 @@ class EventLogMaintenancePostponed(BaseEvent):
 class EventLogMaintenanceFailed(BaseEvent):
     """A worker cannot look after the event log, mostly since its role does not own the tables.
 
-    Events are written all the same. Run ``queuert events upkeep`` daily with a role that owns them.
+    Events are written all the same. Run ``queuert events maintenance`` daily with a role that owns them.
     """
 
     level: ClassVar[str] = "warning"

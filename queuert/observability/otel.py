@@ -12,7 +12,7 @@ committed, and where nobody says so only as ``start_pending``:
 - ``queuert.chain.closed`` (``queuert.chain.type``, ``queuert.chain.status``)
 - from outside: ``queuert.chain.continued`` and ``.retried`` (``queuert.chain.type``), ``queuert.chain.deleted``,
   ``queuert.job.triggered``
-- what workers tidy away: ``queuert.chain.retired``; ``queuert.bulk_write.staging_dropped``, ``.not_tended``;
+- what workers tidy away: ``queuert.chain.pruned``; ``queuert.bulk_write.staging_dropped``, ``.not_tended``;
   ``queuert.event_log.tended``, ``.postponed``, ``.not_tended``
 - ``queuert.job.reaped`` (``queuert.job.type``, ``queuert.job.failed``), ``queuert.job.released``,
   ``queuert.job.swept``
@@ -62,12 +62,12 @@ class OTelObservability:
         self._handlers: dict[type[events.Event], _Handler] = {
             **_of_workers(meter),
             **_of_chains(meter),
-            **_of_interventions(meter),
+            **_of_updates(meter),
             **_of_jobs(meter),
             **_of_event_log(meter),
             **_of_attempts(meter),
             **_of_lost_leases(meter),
-            **_of_odd_endings(meter),
+            **_of_odd_finishes(meter),
             **_of_adapters(meter),
         }
 
@@ -138,11 +138,11 @@ def _of_chains(meter: Meter) -> dict[type[events.Event], _Handler]:
     }
 
 
-def _of_interventions(meter: Meter) -> dict[type[events.Event], _Handler]:
+def _of_updates(meter: Meter) -> dict[type[events.Event], _Handler]:
     continued = _counter(meter, "chain.continued", "chain", "Chains that a client led to their next job")
     retried = _counter(meter, "chain.retried", "chain", "Closed chains that a client opened again")
     deleted = _counter(meter, "chain.deleted", "chain", "Chains that a client deleted")
-    retired = _counter(meter, "chain.retired", "chain", "Closed chains that a worker deleted: they need not be kept")
+    pruned = _counter(meter, "chain.pruned", "chain", "Closed chains that a worker deleted: they need not be kept")
     staging = _counter(meter, "bulk_write.staging_dropped", "table", "Staging tables of dead drivers that were dropped")
     untended = _counter(
         meter, "bulk_write.not_tended", "look", "Looks after staging that the worker's role has no right to"
@@ -152,7 +152,7 @@ def _of_interventions(meter: Meter) -> dict[type[events.Event], _Handler]:
         events.ChainContinued: lambda event: continued.add(int(event.committed), {"queuert.chain.type": event.type}),
         events.ChainRetried: lambda event: retried.add(int(event.committed), {"queuert.chain.type": event.type}),
         events.ChainsDeleted: lambda event: deleted.add(event.count * event.committed),
-        events.ChainsPruned: lambda event: retired.add(event.count),
+        events.ChainsPruned: lambda event: pruned.add(event.count),
         events.StagingCleaned: lambda event: staging.add(len(event.dropped)),
         events.StagingCleanupFailed: lambda event: untended.add(1),
         events.JobsTriggered: lambda event: triggered.add(event.count * event.committed),
@@ -160,11 +160,11 @@ def _of_interventions(meter: Meter) -> dict[type[events.Event], _Handler]:
 
 
 def _of_event_log(meter: Meter) -> dict[type[events.Event], _Handler]:
-    tended = _counter(meter, "event_log.tended", "look", "Looks that made or dropped days of the event log")
+    maintained = _counter(meter, "event_log.tended", "look", "Looks that made or dropped days of the event log")
     postponed = _counter(meter, "event_log.postponed", "look", "Looks that a transaction was in the way of")
     failed = _counter(meter, "event_log.not_tended", "look", "Looks that the worker's role has no right to")
     return {
-        events.EventLogMaintained: lambda event: tended.add(1),
+        events.EventLogMaintained: lambda event: maintained.add(1),
         events.EventLogMaintenancePostponed: lambda event: postponed.add(1),
         events.EventLogMaintenanceFailed: lambda event: failed.add(1),
     }
@@ -172,7 +172,7 @@ def _of_event_log(meter: Meter) -> dict[type[events.Event], _Handler]:
 
 def _of_jobs(meter: Meter) -> dict[type[events.Event], _Handler]:
     reaped = _counter(meter, "job.reaped", "job", "Jobs taken back because their lease had expired")
-    released = _counter(meter, "job.released", "job", "Jobs claimed and given back unstarted")
+    released = _counter(meter, "job.released", "job", "Jobs claimed and released unstarted")
     swept = _counter(meter, "job.swept", "job", "Blocked jobs that waited for nothing any more, and were released")
     waited = _histogram(meter, "job.wait.duration", "From the moment a job is due to the start of its handler")
     started = _counter(meter, "job.attempt.started", "attempt", "Attempts whose handler began")
@@ -205,8 +205,8 @@ _OUTCOMES: Final[dict[type[events.Event], str]] = {
 
 
 def _of_attempts(meter: Meter) -> dict[type[events.Event], _Handler]:
-    ended = _counter(meter, "job.attempt.ended", "attempt", "Attempts whose ending was stored")
-    duration = _histogram(meter, "job.attempt.duration", "From the start of a handler to its stored ending")
+    ended = _counter(meter, "job.attempt.ended", "attempt", "Attempts whose finish was stored")
+    duration = _histogram(meter, "job.attempt.duration", "From the start of a handler to its stored finish")
 
     def end(event: Any) -> None:
         attributes: dict[str, str] = {
@@ -226,7 +226,7 @@ def _error_type(error: JobError | None) -> dict[str, str]:
 def _of_lost_leases(meter: Meter) -> dict[type[events.Event], _Handler]:
     aborted = _counter(meter, "job.attempt.aborted", "attempt", "Attempts told to stop: lease lost, or out of time")
     killed = _counter(meter, "job.attempt.killed", "attempt", "Attempts whose process was killed")
-    refused = _counter(meter, "job.attempt.refused", "attempt", "Endings not stored because the lease was lost")
+    refused = _counter(meter, "job.attempt.refused", "attempt", "Finishes not stored because the lease was lost")
 
     def attributes(job_type: str, reason: AbortReason) -> dict[str, str]:
         return {"queuert.job.type": job_type, "queuert.abort.reason": reason.value}
@@ -238,8 +238,8 @@ def _of_lost_leases(meter: Meter) -> dict[type[events.Event], _Handler]:
     }
 
 
-def _of_odd_endings(meter: Meter) -> dict[type[events.Event], _Handler]:
-    broken = _counter(meter, "job.attempt.broken", "attempt", "Attempts whose ending could not be stored")
+def _of_odd_finishes(meter: Meter) -> dict[type[events.Event], _Handler]:
+    broken = _counter(meter, "job.attempt.broken", "attempt", "Attempts whose finish could not be stored")
     late = _counter(meter, "job.attempt.error_after_completion", "attempt", "Handlers that raised after completing")
     unheeded = _counter(meter, "job.attempt.hook_error", "attempt", "Attempts whose after_attempt could not be heeded")
 
@@ -258,7 +258,7 @@ def _of_adapters(meter: Meter) -> dict[type[events.Event], _Handler]:
     at_risk = _counter(meter, "state_adapter.at_risk", "risk", "Settings of a server with which jobs may get lost")
     lost = _counter(meter, "notify_adapter.lost", "connection", "Losses of the connection for notifications")
     restored = _counter(meter, "notify_adapter.restored", "connection", "Recoveries of that connection")
-    dropped = _counter(meter, "notify_adapter.dropped", "hint", "Notifications that could not be sent")
+    dropped = _counter(meter, "notify_adapter.dropped", "notification", "Notifications that could not be sent")
     broken = _counter(meter, "observability_adapter.error", "error", "Exceptions of observability adapters")
     unreached = _counter(meter, "spark.error", "error", "Times that Spark could not be asked or told for an attempt")
 

@@ -14,7 +14,7 @@ from queuert import errors as core
 from queuert.errors import QueuertError
 from queuert.event_log import DatabaseMovedError as DatabaseMovedError
 from queuert.event_log import EventsLostError as EventsLostError
-from queuert.spark.python_worker_errors import told_error
+from queuert.spark.python_worker_errors import reported_error
 
 
 class SparkOptionError(QueuertError, ValueError):
@@ -131,13 +131,13 @@ def found_in(error: BaseException) -> QueuertError | None:
 
     Its attributes are those that the message has: of many ids, for example, the first. What it has not is empty.
     """
-    told = told_error(error)
-    kind = None if told is None else _KNOWN.get(told[0])
-    if told is None or kind is None:
+    reported = reported_error(error)
+    kind = None if reported is None else _KNOWN.get(reported[0])
+    if reported is None or kind is None:
         return None
-    found = kind.__new__(kind, told[1])
-    found.args = (told[1],)
-    vars(found).update(_attributes(kind, told[1]))
+    found = kind.__new__(kind, reported[1])
+    found.args = (reported[1],)
+    vars(found).update(_attributes(kind, reported[1]))
     return found
 
 
@@ -146,10 +146,10 @@ def _attributes(kind: type[QueuertError], message: str) -> dict[str, object]:
     if pattern is None:
         return {}
     match = pattern.match(message)
-    told = dict.fromkeys(pattern.groupindex, "") if match is None else match.groupdict(default="")
-    if "ids" not in told:
-        return {name: _unquoted(text) if name in _QUOTED_ONES else text for name, text in told.items()}
-    ids, repeated = (tuple(ast.literal_eval(f"[{told[name]}]")) for name in ("ids", "repeated"))
+    reported = dict.fromkeys(pattern.groupindex, "") if match is None else match.groupdict(default="")
+    if "ids" not in reported:
+        return {name: _unquoted(text) if name in _QUOTED_ONES else text for name, text in reported.items()}
+    ids, repeated = (tuple(ast.literal_eval(f"[{reported[name]}]")) for name in ("ids", "repeated"))
     return {"ids": (*ids, *(id for id in repeated if id not in ids)), "repeated": repeated}
 
 

@@ -96,9 +96,9 @@ def inspect_java(java: Path) -> tuple[int | None, Path | None]:
     """
     if not os.access(java, os.X_OK):
         return None, None
-    told = _run(java, "-XshowSettings:properties", "-version").stderr
-    home = re.search(r"^ *java\.home = (.+)$", told, re.MULTILINE)
-    return parse_version(told), Path(home[1].strip()) if home else None
+    reported = _run(java, "-XshowSettings:properties", "-version").stderr
+    home = re.search(r"^ *java\.home = (.+)$", reported, re.MULTILINE)
+    return parse_version(reported), Path(home[1].strip()) if home else None
 
 
 def parse_version(text: str) -> int | None:

@@ -141,9 +141,9 @@ class WriteOptions(ConnectionOptions):
     on_conflict: Literal["error", "nothing"] = "error"
     """What is done where a job of a given id exists already."""
     deduplication_scope: DeduplicationScope = DeduplicationScope.OPEN
-    """Which chains of a row's deduplication_key stand in for it: ``open`` or ``any``."""
+    """Which chains of a row's deduplication_key are duplicates of it: ``open`` or ``any``."""
     deduplication_window: Annotated[float, Field(gt=0, le=MOST_SECONDS)] | None = None
-    """Seconds: only chains that were started within them stand in for a row."""
+    """Seconds: only chains that were started within them are duplicates of a row."""
     fence: str | None = None
     """``job_id:attempt/token``: commit only while that attempt holds its job."""
     rejects: str = "fail"
@@ -191,7 +191,7 @@ def parse_options(kind: type[O], given: Mapping[str, str]) -> O:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        raise SparkOptionError(_told(error)) from None
+        raise SparkOptionError(_reported(error)) from None
 
 
 def option_texts(given: Iterable[tuple[str, object]]) -> dict[str, str]:
@@ -222,13 +222,13 @@ def option_name(field: str) -> str:
     return first + "".join(map(str.capitalize, rest))
 
 
-def _told(error: ValidationError) -> str:
-    told = []
+def _reported(error: ValidationError) -> str:
+    reported = []
     for one in error.errors(include_url=False, include_context=False, include_input=False):
         name = option_name(str(one["loc"][0])) if one["loc"] else ""
         reason = one["msg"].removeprefix("Value error, ")
         if one["type"] == "missing":
-            told.append(f"the option {name} is missing")
+            reported.append(f"the option {name} is missing")
         else:
-            told.append(f"{name}: {reason}" if name else reason)
-    return "; ".join(told)
+            reported.append(f"{name}: {reason}" if name else reason)
+    return "; ".join(reported)

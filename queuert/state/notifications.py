@@ -19,7 +19,7 @@ def start_notifications(jobs: Sequence[StartedJob]) -> Notifications:
 
 
 def update_notifications(results: Sequence[ChainUpdate]) -> Notifications:
-    """What others are to be told of interventions."""
+    """What others are to be told of management calls."""
     written = [one for one in results if one.written]
     return {
         Topic.JOBS: sorted({type for one in written for type in one.due_types}),

@@ -17,7 +17,7 @@ from queuert.state.types import ClaimedJob, Finish, FinishResult, NewJob, Starte
 
 _T = TypeVar("_T")
 
-_PATIENCE = 0.05
+_TIMEOUT = 0.05
 """Seconds in which the event loop is to come for a transaction that has begun, the first time."""
 
 
@@ -132,7 +132,7 @@ class _ThreadedTransaction(AsyncStoreTransaction):
 
     While a handler blocks the event loop, nobody comes for a transaction that has begun, and it may hold what everybody
     needs. So one that is not come for is rolled back, as nothing was written in it, and begun again when the event loop
-    goes on. For the same reason the last ending is committed by the thread that writes it.
+    goes on. For the same reason the last finish is committed by the thread that writes it.
     """
 
     def __init__(self, make: Callable[[], AbstractContextManager[StoreTransaction]], threads: _Threads) -> None:
@@ -175,14 +175,14 @@ class _ThreadedTransaction(AsyncStoreTransaction):
     # --- the beginning ------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        patience = _PATIENCE
-        while not await self._begun(patience):
+        timeout = _TIMEOUT
+        while not await self._begun(timeout):
             self._threads.answered = True
             # An event loop that is always this slow must get its transaction as well.
-            patience *= 2
+            timeout *= 2
         return self
 
-    async def _begun(self, patience: float) -> bool:
+    async def _begun(self, timeout: float) -> bool:
         """Begin; False if nobody could come for it in time."""
         loop = asyncio.get_running_loop()
         offer = _Handoff()
@@ -194,7 +194,7 @@ class _ThreadedTransaction(AsyncStoreTransaction):
                 self._entered = begun
                 _settle(taken, True)
 
-        under_way = self._threads.submit(lambda: self._offer(loop, offer, take, patience))
+        under_way = self._threads.submit(lambda: self._offer(loop, offer, take, timeout))
         under_way.add_done_callback(lambda ended: _pass_on(ended, taken))
         try:
             return await taken
@@ -208,14 +208,14 @@ class _ThreadedTransaction(AsyncStoreTransaction):
         loop: asyncio.AbstractEventLoop,
         offer: _Handoff,
         take: Callable[[StoreTransaction], None],
-        patience: float,
+        timeout: float,
     ) -> bool:
         """Begin in a thread, and hand it to the event loop; False if that did not come, and nothing is open."""
         self._block = self._make()
         transaction = self._block.__enter__()
         with suppress(RuntimeError):  # The event loop is closed: nobody will come.
             loop.call_soon_threadsafe(take, transaction)
-        if offer.is_taken_within(patience if self._threads.answered else 0.0):
+        if offer.is_taken_within(timeout if self._threads.answered else 0.0):
             return True
         self._threads.answered = False
         self._leave(_HandoffTimeout())
@@ -224,8 +224,8 @@ class _ThreadedTransaction(AsyncStoreTransaction):
 
     def _undo(self, error: BaseException) -> None:
         """Who came for it does not want it any more: it must not hold its job, or the store, for ever."""
-        ending = self._threads.submit(lambda: self._leave(error))
-        ending.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        finish = self._threads.submit(lambda: self._leave(error))
+        finish.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

@@ -58,7 +58,7 @@ class NewJob:
 
 @dataclass(frozen=True, slots=True)
 class StartedJob:
-    """A job as it was written, or one that was there and stands in for it."""
+    """A job as it was written, or one that was there and is a duplicate of it."""
 
     id: str
     type: str
@@ -177,9 +177,9 @@ class FinishKind(StrEnum):
     FAIL = "fail"
     CANCEL = "cancel"
     INTERRUPT = "interrupt"
-    """Given back (the worker stops, or the lease was over too early): due at once, and the attempt does not count."""
+    """Released (the worker stops, or the lease was over too early): due at once, and the attempt does not count."""
     WAIT = "wait"
-    """Run again when other chains have closed, some of them started by this ending; the attempt does not count."""
+    """Run again when other chains have closed, some of them started by this finish; the attempt does not count."""
 
     @property
     def closes_chain(self) -> bool:
@@ -192,7 +192,7 @@ _CLOSING = frozenset({FinishKind.COMPLETE, FinishKind.FAIL, FinishKind.CANCEL})
 
 @dataclass(slots=True, unsafe_hash=True)  # One for each job: a frozen one takes three times as long to make.
 class Finish:
-    """One guarded ending of an attempt. It is written only while the lease is held by its token."""
+    """One guarded finish of an attempt. It is written only while the lease is held by its token."""
 
     job: ClaimedJob
     kind: FinishKind
@@ -214,7 +214,7 @@ class Finish:
 
 
 def payload_characters(finish: Finish) -> int:
-    """How long the texts are that an ending brings: how much of a statement it takes."""
+    """How long the texts are that a finish brings: how much of a statement it takes."""
     length = len(finish.output) if finish.output is not None else 0
     if finish.error is not None:
         length += len(finish.error.message) + len(finish.error.traceback or "")
@@ -227,7 +227,7 @@ def payload_characters(finish: Finish) -> int:
 
 @dataclass(slots=True, unsafe_hash=True)  # One for each job: a frozen one takes three times as long to make.
 class FinishResult:
-    """Whether the ending was written. Asking again for an ending that this lease has written already says yes."""
+    """Whether the finish was written. Asking again for a finish that this lease has written already says yes."""
 
     job_id: str
     lost: AbortReason | None = None
@@ -239,7 +239,7 @@ class FinishResult:
 
     @property
     def written(self) -> bool:
-        """Whether the ending stands in the store."""
+        """Whether the finish stands in the store."""
         return self.lost is None and not self.pending
 
 
@@ -304,7 +304,7 @@ class BlockerRecord:
 
 @dataclass(frozen=True, slots=True)
 class WorkerlessCompletion:
-    """End the last job of a chain over its head: with an output, or by a continuation. Exactly one of them is set."""
+    """End the last job of a chain from a client: with an output, or by a continuation. Exactly one of them is set."""
 
     chain_id: str
     tail_id: str
@@ -316,7 +316,7 @@ class WorkerlessCompletion:
 
 @dataclass(frozen=True, slots=True)
 class ChainUpdate:
-    """What became of one chain. Written, unless ``met`` is final, or, for a completion, ``job_id`` is another tail."""
+    """The result of one chain. Written, unless ``met`` is final, or, for a completion, ``job_id`` is another tail."""
 
     chain_id: str
     chain_type: str

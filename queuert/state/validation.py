@@ -8,8 +8,8 @@ from queuert.errors import InvalidIdentifierError, JobIdConflictError
 from queuert.state.types import Finish, WorkerlessCompletion
 
 
-def check_endings(finishes: Sequence[Finish]) -> None:
-    """Check endings that are to be written together.
+def check_finishes(finishes: Sequence[Finish]) -> None:
+    """Check finishes that are to be written together.
 
     Raises:
         JobIdConflictError: a continuation has the id of its chain, which is that of the first job.

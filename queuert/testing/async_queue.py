@@ -173,8 +173,8 @@ class AsyncJobQueue:
         self, state: StateAdapter, processors: Processors | Sequence[Processors], concurrency: int
     ) -> AsyncIterator[EventLog]:
         log = EventLog()
-        told: list[ObservabilityAdapter] = [log, LogObservability()]
-        async with AsyncClient(state, self.job_types, notify=self.client.notify, observability=told) as client:
+        reported: list[ObservabilityAdapter] = [log, LogObservability()]
+        async with AsyncClient(state, self.job_types, notify=self.client.notify, observability=reported) as client:
             worker = InProcessWorker(
                 client, processors, name="test", concurrency=concurrency, shutdown_timeout=0, poll_interval=_LOOK
             )

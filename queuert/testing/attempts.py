@@ -29,7 +29,7 @@ class RanAttempt:
 
     ``outcome`` is ``completed``, ``continued``, ``retried``, ``failed``, ``cancelled`` or ``waiting``, as the handler
     had it. ``interrupted``: it was still running when the worker was stopped. ``aborted`` and ``refused``: its job was
-    taken away, so that nothing of it was written. ``broken``: its ending could not be written.
+    taken away, so that nothing of it was written. ``broken``: its finish could not be written.
     """
 
     job_id: str
@@ -42,8 +42,8 @@ class RanAttempt:
     @property
     def went_wrong(self) -> bool:
         """Whether a test should fail of it: the job failed, or the handler raised. A retry it asked for is no error."""
-        asked = self.outcome == "retried" and self.error is not None and self.error.kind == "retry"
-        return self.outcome in _WRONG and not asked
+        requested = self.outcome == "retried" and self.error is not None and self.error.kind == "retry"
+        return self.outcome in _WRONG and not requested
 
     def __str__(self) -> str:
         return f"{self.type} {self.job_id} attempt {self.number}: {self.outcome}"
@@ -64,10 +64,10 @@ def _story(attempt: RanAttempt) -> str:
     return f"{attempt}: {error}" + (f"\n{error.traceback}" if error.traceback else "")
 
 
-def ran_attempts(told: Iterable[events.Event]) -> list[RanAttempt]:
+def ran_attempts(reported: Iterable[events.Event]) -> list[RanAttempt]:
     """The attempts that ended among these events, in the order in which they did."""
     found: dict[tuple[str, int], RanAttempt] = {}
-    for event in told:
+    for event in reported:
         outcome = _OUTCOMES.get(type(event))
         if outcome is None:
             continue

@@ -14,7 +14,7 @@ from queuert.observability.events import Event
 E = TypeVar("E", bound=Event)
 
 DEFAULT_TIMEOUT = 20.0
-"""Seconds: a bound for what takes milliseconds, so that a test that waits in vain ends."""
+"""Seconds: a bound for what takes milliseconds, so that a test that waits without result ends."""
 
 _SHOWN = 30
 
@@ -109,17 +109,19 @@ class EventLog:
 
     def _missing(self, kind: type[Any], times: int, timeout: float, fields: dict[str, object]) -> AssertionError:
         wanted = ", ".join(f"{name}={value!r}" for name, value in fields.items())
-        told = "\n  ".join(map(repr, self.events[-_SHOWN:])) or "nothing"
+        reported = "\n  ".join(map(repr, self.events[-_SHOWN:])) or "nothing"
         return AssertionError(
-            f"{kind.__name__}({wanted}) was not told {times} time(s) in {timeout:g} s; the last events were:\n  {told}"
+            f"{kind.__name__}({wanted}) was not told {times} time(s) in {timeout:g} s; the last events were:\n  {reported}"
         )
 
 
-def _check_fields(kind: type[Event], asked: dict[str, object]) -> None:
+def _check_fields(kind: type[Event], requested: dict[str, object]) -> None:
     known = {one.name for one in dataclass_fields(kind)}
-    if not asked.keys() <= known:
-        raise TypeError(f"{kind.__name__} has no field {', '.join(sorted(asked.keys() - known))}: it would never fit")
+    if not requested.keys() <= known:
+        raise TypeError(
+            f"{kind.__name__} has no field {', '.join(sorted(requested.keys() - known))}: it would never fit"
+        )
 
 
-def _fits(event: Event, asked: dict[str, object]) -> bool:
-    return all(getattr(event, name) == value for name, value in asked.items())
+def _fits(event: Event, requested: dict[str, object]) -> bool:
+    return all(getattr(event, name) == value for name, value in requested.items())

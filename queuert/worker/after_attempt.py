@@ -75,14 +75,14 @@ def is_coroutine(hook: AfterAttempt) -> bool:
 
 
 def concerns(finish: Finish) -> bool:
-    """Whether the hook is asked about this ending."""
+    """Whether the hook is asked about this finish."""
     return finish.kind in _STATUS
 
 
 def ended_attempt(
     finish: Finish, job_type: JobType[Any, Any], *, worker: str, max_attempts: int, duration: float
 ) -> EndedAttempt:
-    """What the hook gets for an ending that concerns it."""
+    """What the hook gets for a finish that concerns it."""
     job: ClaimedJob = finish.job
     completed = finish.kind is FinishKind.COMPLETE
     return EndedAttempt(
@@ -105,7 +105,7 @@ def ended_attempt(
 
 
 def apply_after_attempt(finish: Finish, job_type: JobType[Any, Any], ended: EndedAttempt) -> Finish:
-    """The ending as the hook left it.
+    """The finish as the hook left it.
 
     Raises:
         PayloadError: the output does not fit the job type.

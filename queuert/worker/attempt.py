@@ -121,7 +121,7 @@ class Attempt(Generic[I, R]):
 
     @property
     def worker_stopping(self) -> bool:
-        """Whether the worker has been asked to stop: finish soon, or the job is given back when the grace is over."""
+        """Whether the worker has been asked to stop: finish soon, or the job is released when the grace is over."""
         return self._runtime.worker_stopping()
 
     def record_progress(
@@ -297,7 +297,7 @@ class Attempt(Generic[I, R]):
 
         Raises:
             LeaseLostError: the lease is lost; nothing was written. Let it pass.
-            CompletionMisuseError: it is used inside another block, or the job has its ending.
+            CompletionMisuseError: it is used inside another block, or the job has its finish.
             StateError: a statement inside failed, and its error was swallowed: nothing was written.
             StateUnavailableError: the connection broke; it may have been committed. The attempt is repeated.
         """
@@ -307,7 +307,7 @@ class Attempt(Generic[I, R]):
         return PhaseMiddlewares(self._middlewares, self, phase) if self._middlewares else None
 
     def complete(self) -> Completion[R]:
-        """Open a transaction for your own writes and the job's ending, which commit together or not at all.
+        """Open a transaction for your own writes and the job's finish, which commit together or not at all.
 
         It is fenced by the lease: while it is open nobody can take the job, and it cannot be opened once somebody has.
         Use ``async with`` in a coroutine and ``with`` in a plain function; call ``tx.finish`` once, last, and return

@@ -34,7 +34,7 @@ class AttemptState:
         signal: the abort signal.
         held: its lease.
         began: when its handler did (by the lease clock).
-        concluding: its ending is known, so there is nothing left to stop.
+        concluding: its finish is known, so there is nothing left to stop.
         ended: what its own ``complete()`` committed.
         in_doubt: what was to be committed when its block, or its child process, was last heard of.
     """
@@ -72,7 +72,7 @@ class AttemptState:
 
     def abort(self, reason: AbortReason) -> None:
         """Tell the handler to stop. From any thread."""
-        # Once the ending is known there is nothing left to stop: it is written, or refused.
+        # Once the finish is known there is nothing left to stop: it is written, or refused.
         if self.finishing or not self.signal.set(reason):
             return
         self._stop()
@@ -107,14 +107,14 @@ class AttemptState:
         if self._services.book.tell(self.held, progress):
             self._services.renew_now([])
 
-    def ending(self, outcome: Any) -> Finish:
+    def finish(self, outcome: Any) -> Finish:
         """How the attempt ends with this outcome."""
         if self.signal.reason is AbortReason.TIMEOUT:
             self.signal.raise_if_set()
-        return finishes.ending(self._job, self._processor.job_type, self._processor.retry, outcome)
+        return finishes.finish(self._job, self._processor.job_type, self._processor.retry, outcome)
 
     async def apply_after_attempt(self, finish: Finish) -> Finish:
-        """The ending as ``after_attempt`` leaves it; as it was, if that fails."""
+        """The finish as ``after_attempt`` leaves it; as it was, if that fails."""
         hook, job_type = self._processor.after_attempt, self._processor.job_type
         if hook is None or not after_attempt.concerns(finish):
             return finish
@@ -180,7 +180,7 @@ class AttemptState:
         self.indeterminate = finish, result
 
     def committed(self, finish: Finish, result: FinishResult) -> None:
-        """The ending stands."""
+        """The finish stands."""
         self.indeterminate = None
         self.ended = result
         self.finishing = True
@@ -188,7 +188,7 @@ class AttemptState:
         self._services.reports.ended([Ended(finish, result, self.duration)])
 
     def end_block(self, doubtful: Finish | None) -> None:
-        """The transaction is over and the job has no ending, or one in doubt: the lease is renewed at once."""
+        """The transaction is over and the job has no finish, or one in doubt: the lease is renewed at once."""
         self.indeterminate = None if doubtful is None else (doubtful, self._presumed(doubtful))
         self.held.cut = None
         self._services.renew_now([self._job.id])
@@ -207,7 +207,7 @@ class AttemptState:
             self._failed(f"{type(error).__name__}: {error}")
 
     async def resolve_commit(self) -> bool:
-        """Whether an ending in doubt stands; if so, that is told. The store is asked for as long as the lease lasts."""
+        """Whether a finish in doubt stands; if so, that is told. The store is asked for as long as the lease lasts."""
         failures = 0
         while self.indeterminate is not None:
             try:

@@ -1,6 +1,6 @@
 """Batched handlers: attempts of one job type that are there together share one call.
 
-Each attempt keeps its own lease, abort signal, middlewares and ending; only the call of the handler is shared. Nobody
+Each attempt keeps its own lease, abort signal, middlewares and finish; only the call of the handler is shared. Nobody
 waits for a batch to fill: what one claim brought goes together.
 """
 

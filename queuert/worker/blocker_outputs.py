@@ -92,12 +92,12 @@ def waiting(
     wanted = _once([(_wanted(job_types, one), referenced_type(one)) for one in chains])
     if any(_id_of(one) == job.chain_id for one, _ in wanted):
         raise DefinitionError("a job cannot wait for its own chain: it would wait for ever")
-    new = [(one, told) for one, told in wanted if isinstance(one, _ChainStart) or one not in had]
+    new = [(one, reported) for one, reported in wanted if isinstance(one, _ChainStart) or one not in had]
     # One that failed may have been retried since, and is worth waiting for again.
     if not new and all(had[one] is ChainStatus.COMPLETED for one, _ in wanted if isinstance(one, str)):
         raise DefinitionError("attempt.wait_for names no chain that is not completed already: it would run in a circle")
     if job_type.blockers is not None:
-        job_type.blockers.check([*(one.type for one in blockers), *(told for _, told in new)])
+        job_type.blockers.check([*(one.type for one in blockers), *(reported for _, reported in new)])
     return WaitFor(tuple(one for one, _ in wanted))
 
 
@@ -129,10 +129,10 @@ def _once(chains: Sequence[tuple[_ChainStart | str, str | None]]) -> list[tuple[
     """References that are repeated, once; an id that is to be started may not be repeated."""
     seen: dict[str, _ChainStart | str] = {}
     found = []
-    for chain, told in chains:
+    for chain, reported in chains:
         id = _id_of(chain)
         if id is None or id not in seen:
-            found.append((chain, told))
+            found.append((chain, reported))
         elif isinstance(chain, _ChainStart) or isinstance(seen[id], _ChainStart):
             raise InvalidIdentifierError(f"the id {id!r} is given twice in attempt.wait_for")
         if id is not None:

@@ -30,7 +30,7 @@ _SHORTEST_SPACING = 0.05
 class Claimer:
     """Claims as many jobs as slots are free, and some ahead of them, until there are no more; then waits.
 
-    What ends the wait: a hint that jobs of its types became due, the time of the next scheduled one, the poll. A hint
+    What ends the wait: a notification that jobs of its types became due, the time of the next scheduled one, the poll. A notification
     that comes while a claim is under way is not lost: the claimer looks again.
     """
 
@@ -69,7 +69,7 @@ class Claimer:
 
     def start(self) -> None:
         """Begin to claim, and to listen for jobs that become due."""
-        self._subscription = self._notify.subscribe(Topic.JOBS, self._on_hint)
+        self._subscription = self._notify.subscribe(Topic.JOBS, self._on_notification)
         self.loop.start()
 
     def on_jobs_due(self, types: Iterable[str]) -> None:
@@ -77,8 +77,8 @@ class Claimer:
         if not self._leases.keys().isdisjoint(types):
             self._wake()
 
-    def _on_hint(self, hint: Notification) -> None:
-        if hint.keys is None or not self._leases.keys().isdisjoint(hint.keys):
+    def _on_notification(self, notification: Notification) -> None:
+        if notification.keys is None or not self._leases.keys().isdisjoint(notification.keys):
             self._wake()
 
     def _wake(self) -> None:
@@ -98,7 +98,7 @@ class Claimer:
         self._woken.set()
 
     async def stop(self, hurry: asyncio.Event) -> None:
-        """Claim no more, and give back what nobody started; a claim under way is waited for, as it may take more.
+        """Claim no more, and release what nobody started; a claim under way is waited for, as it may take more.
 
         While the store is out of reach that is tried again, until the leases are over, or ``hurry`` is set.
         """
@@ -143,7 +143,7 @@ class Claimer:
         try:
             jobs = await self._store.claim(request)
         except BaseException as error:
-            # It may have been committed, whatever became of its answer: nobody else gives back what it took.
+            # It may have been committed, whatever became of its answer: nobody else releases what it took.
             self._returns.put_claim(request, answered=False)
             if not isinstance(error, StateUnavailableError | asyncio.CancelledError):
                 self._most = max(1, limit // 2)
@@ -196,7 +196,7 @@ class Claimer:
         pause = self._poll_pause()
         if next_due is not None:
             # What is due and was not to be had is locked by others, who are about to claim or cancel it, or held back
-            # by limits: a hint tells when an attempt has ended, but none when the window of a rate moves on.
+            # by limits: a notification tells when an attempt has ended, but none when the window of a rate moves on.
             self._empty_claims = 0 if claimed or next_due > 0 else self._empty_claims + 1
             pause = min(pause, max(next_due, self._empty_claim_backoff.delay(self._empty_claims + 1)))
         try:
@@ -213,6 +213,6 @@ class Claimer:
 
 
 def _longest_contention(limits: Iterable[Limits]) -> float:
-    """Seconds between two claims in vain, at most: the time in which the fastest rate lets one attempt begin."""
+    """Seconds between two claims without result, at most: the time in which the fastest rate lets one attempt begin."""
     spacings = [one.rate.seconds / one.rate.count for one in limits if one.rate is not None]
     return min(1.0, max(_SHORTEST_SPACING, min(spacings, default=1.0)))

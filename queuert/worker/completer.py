@@ -1,4 +1,4 @@
-"""Writes the endings of attempts: what is ready goes together, many jobs a statement."""
+"""Writes the finishes of attempts: what is ready goes together, many jobs a statement."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from queuert.worker.supervisor import SupervisedLoop
 
 _LARGEST_BATCH = 512
 _LARGEST_CHARACTERS = 16 * 1024 * 1024
-"""Of the texts that the endings of one statement bring. A worker has three to four times that in memory for each
+"""Of the texts that the finishes of one statement bring. A worker has three to four times that in memory for each
 statement under way, and its event loop stands still while one is made."""
 
 _CONCURRENT_FLUSHES = 2
 """Statements under way at once: the client prepares one while the server works on the other."""
 
 _MANY = 400
-_PATIENCE = 0.05
-"""While so many endings are being written, fewer wait for them and go with the next: a statement and its commit cost as
+_TIMEOUT = 0.05
+"""While so many finishes are being written, fewer wait for them and go with the next: a statement and its commit cost as
 much for ten as for a hundred. But they wait for so many seconds at most, lest that statement hangs.
 """
 
 
 _HEAVY = 1024 * 1024
 _MOST_BREAKS = 3
-"""An ending of so many characters may break the connection of its own statement so often, while the store answers
+"""A finish of so many characters may break the connection of its own statement so often, while the store answers
 others, before it is refused: the server, or the way to it, does not take it."""
 
 
 class FinishListener(Protocol):
-    """Whoever has an ending to be written, and does not wait for it."""
+    """Whoever has a finish to be written, and does not wait for it."""
 
     def on_retry(self) -> None:
         """The store could not be reached, or could not decide yet."""
         ...
 
     def refused(self, finish: Finish, error: Exception) -> None:
-        """The store refuses this very ending, or the worker stopped first (StateUnavailableError)."""
+        """The store refuses this very finish, or the worker stopped first (StateUnavailableError)."""
         ...
 
 
@@ -53,11 +53,11 @@ A = TypeVar("A", bound=FinishListener)
 
 
 Written: TypeAlias = tuple[A, Finish, FinishResult]
-"""An ending about which the store has decided, and whose it is."""
+"""A finish about which the store has decided, and whose it is."""
 
 
 class _Pending(Generic[A]):
-    """An ending to be written."""
+    """A finish to be written."""
 
     __slots__ = ("author", "breaks", "decided", "finish", "future", "indeterminate", "lock_retries", "size")
 
@@ -94,13 +94,13 @@ class _Pending(Generic[A]):
 
 
 class Completer(Generic[A]):
-    """Groups endings without waiting for more: what came in while a statement was under way goes with the next.
+    """Groups finishes without waiting for more: what came in while a statement was under way goes with the next.
 
-    An ending is asked for until the store has answered: a broken connection leaves its outcome open, and asking again
+    A finish is asked for until the store has answered: a broken connection leaves its outcome open, and asking again
     is safe, since it is written only while the lease holds, and said to be written if it was. What broke its connection
-    is asked for in halves; a large ending that breaks it alone gives way to others, and is refused in the end.
+    is asked for in halves; a large finish that breaks it alone gives way to others, and is refused in the end.
 
-    ``tell`` hears of the endings of authors that were decided together. ``types`` are those that the worker knows.
+    ``tell`` hears of the finishes of authors that were decided together. ``types`` are those that the worker knows.
     """
 
     def __init__(
@@ -123,9 +123,9 @@ class Completer(Generic[A]):
         self._resting: set[_Pending[A]] = set()
         """What is asked for again after a pause."""
         self.characters = 0
-        """Of the texts of all endings that are not written yet."""
+        """Of the texts of all finishes that are not written yet."""
         self._flush_now = asyncio.Event()
-        self._patience: asyncio.TimerHandle | None = None
+        self._timeout: asyncio.TimerHandle | None = None
         self._stopped = False
         self._locked = Backoff(initial_delay=0.05, max_delay=1.0)
         self._backoff = Backoff(initial_delay=0.05, max_delay=2.0)
@@ -153,7 +153,7 @@ class Completer(Generic[A]):
             self._maybe_flush()
 
     def submit(self, finish: Finish, author: A) -> None:
-        """Write one ending; its author is told, in the event loop, never from within this call."""
+        """Write one finish; its author is told, in the event loop, never from within this call."""
         one = _Pending(finish, author)
         if self._stopped:
             self._event_loop.call_soon(one.fail, _too_late())
@@ -164,10 +164,10 @@ class Completer(Generic[A]):
                 self._maybe_flush()
 
     async def finish(self, finish: Finish) -> FinishResult:
-        """Write one ending and wait until it is durable, or known to be lost.
+        """Write one finish and wait until it is durable, or known to be lost.
 
         Raises:
-            Exception: the store refuses this very ending: a continuation's id exists, its blocker does not.
+            Exception: the store refuses this very finish: a continuation's id exists, its blocker does not.
             StateUnavailableError: the worker stopped first.
         """
         if self._stopped:
@@ -199,7 +199,7 @@ class Completer(Generic[A]):
     def _maybe_flush(self) -> None:
         """Let what is pending be written, if that is worth a statement of its own by now."""
         if self._pending and self._being_written >= _MANY > len(self._pending):
-            if self._patience is None:  # Not anew for each that comes.
+            if self._timeout is None:  # Not anew for each that comes.
                 self._delay_flush()
             return
         self._stop_waiting()
@@ -210,16 +210,16 @@ class Completer(Generic[A]):
 
     def _delay_flush(self) -> None:
         try:
-            self._patience = self._event_loop.call_later(_PATIENCE, self._flush_now.set)
+            self._timeout = self._event_loop.call_later(_TIMEOUT, self._flush_now.set)
         except MemoryError:
             self._flush_now.set()
         else:
             self._flush_now.clear()
 
     def _stop_waiting(self) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
 
     async def _step(self) -> None:
         await self._flush_now.wait()
@@ -283,7 +283,7 @@ class Completer(Generic[A]):
                 self._decide(part, results)
 
     async def _breaks(self, one: _Pending[A], error: StateUnavailableError) -> bool:
-        """Whether it is this ending that breaks connections, so that others go before it; in the end it is refused."""
+        """Whether it is this finish that breaks connections, so that others go before it; in the end it is refused."""
         if one.size < _HEAVY:
             return False
         try:
@@ -293,7 +293,7 @@ class Completer(Generic[A]):
             return False
         one.breaks += 1
         if one.breaks > _MOST_BREAKS:
-            message = f"an ending of {one.size:,} characters breaks the connection to the store each time: {error}"
+            message = f"a finish of {one.size:,} characters breaks the connection to the store each time: {error}"
             self._fail(one, StateError(message))
         else:
             self._rest(one, self._backoff.delay(one.breaks))
@@ -321,7 +321,7 @@ class Completer(Generic[A]):
             self._tell(written)
 
     def _retry_locked(self, one: _Pending[A]) -> None:
-        """Ask for an ending again after a pause: a caller's transaction has its rows, and may have them for long."""
+        """Ask for a finish again after a pause: a caller's transaction has its rows, and may have them for long."""
         one.lock_retries += 1
         one.go_on()
         self._rest(one, self._locked.delay(one.lock_retries))
@@ -340,4 +340,4 @@ class Completer(Generic[A]):
 
 
 def _too_late() -> StateUnavailableError:
-    return StateUnavailableError("the worker stopped before the ending could be written")
+    return StateUnavailableError("the worker stopped before the finish could be written")

@@ -37,7 +37,7 @@ class WorkerContext:
     reports: AttemptReporter
     book: LeaseRegistry
     submit: Callable[[Finish, Any], None]
-    """Have this ending of an attempt written, and tell its runner."""
+    """Have this finish of an attempt written, and tell its runner."""
     threads: HandlerThreads
     processes: HandlerProcesses
     batches: Batches
@@ -48,7 +48,7 @@ class WorkerContext:
     handled: Callable[[Any], None]
     """The handler of this attempt, which calls this, has ended: its place is free."""
     give_back: Callable[[Any], None]
-    """This attempt, which calls this, does not begin: its job is given back, and no attempt is counted."""
+    """This attempt, which calls this, does not begin: its job is released, and no attempt is counted."""
     spawn: Callable[[Coroutine[Any, Any, None]], None]
     """Run this beside everything else."""
     over: Callable[[Any], None]

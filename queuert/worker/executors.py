@@ -79,16 +79,16 @@ def checked_timeout(name: str, value: float | timedelta | None) -> float | None:
     return None if wanted is None else float(wanted)
 
 
-def chosen(name: str, handler: Callable[..., Any], asked: str | None, *, is_coroutine: bool) -> Executor:
+def chosen(name: str, handler: Callable[..., Any], requested: str | None, *, is_coroutine: bool) -> Executor:
     """The executor of a handler.
 
     Raises:
         DefinitionError: the handler cannot run there; the message says why.
     """
     fits = (Executor.COROUTINE, Executor.PROCESS) if is_coroutine else (Executor.THREAD, Executor.PROCESS)
-    if asked is not None and asked not in fits:
-        raise DefinitionError(f"the handler of {name!r} cannot have executor {asked!r}: {' or '.join(fits)}")
-    executor = fits[0] if asked is None else Executor(asked)
+    if requested is not None and requested not in fits:
+        raise DefinitionError(f"the handler of {name!r} cannot have executor {requested!r}: {' or '.join(fits)}")
+    executor = fits[0] if requested is None else Executor(requested)
     if executor is Executor.PROCESS:
         _check_importable(name, handler, is_coroutine)
     return executor

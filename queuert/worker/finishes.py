@@ -33,7 +33,7 @@ _OTHERS = (ContinueWith, WaitFor, Retry, Fail, Cancel, _Finished)
 """What a handler may return besides an output."""
 
 
-def ending(job: ClaimedJob, job_type: JobType[Any, Any], retry: RetryPolicy, outcome: Any) -> Finish:
+def finish(job: ClaimedJob, job_type: JobType[Any, Any], retry: RetryPolicy, outcome: Any) -> Finish:
     """How an attempt whose handler returned ``outcome`` ends.
 
     Raises:
@@ -138,19 +138,19 @@ def timed_out(job: ClaimedJob, retry: RetryPolicy, seconds: float, *, killed: bo
 
 
 def interrupted(job: ClaimedJob) -> Finish:
-    """An attempt that a stopping worker gives back."""
+    """An attempt that a stopping worker releases."""
     return Finish(job, FinishKind.INTERRUPT, error=JobError("worker_stopping", "the worker stopped before it was done"))
 
 
 def late(job: ClaimedJob) -> Finish:
-    """An attempt whose lease was over before it could begin: given back, not counted."""
+    """An attempt whose lease was over before it could begin: released, not counted."""
     return Finish(job, FinishKind.INTERRUPT, error=JobError("late", "its lease was over before it could begin"))
 
 
 def presumed(finish: Finish, result: FinishResult, types: Iterable[str]) -> FinishResult:
-    """The result of an ending that may have stood already when it was asked for once more.
+    """The result of a finish that may have stood already when it was asked for once more.
 
-    Then the store does not tell any more what became due by it, which would wait for somebody's poll without a hint.
+    Then the store does not tell any more what became due by it, which would wait for somebody's poll without a notification.
     When a chain closes that may be a job of any of ``types``, the worker's, that waited for it.
     """
     if not result.written:

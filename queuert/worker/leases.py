@@ -20,9 +20,9 @@ from queuert.worker.heartbeat import Heartbeat
 from queuert.worker.lease_clock import lease_time
 from queuert.worker.supervisor import FAILING_AFTER
 
-_ENDING_LEASES = 3
-ENDING_SECONDS = 60.0
-"""So many times the duration of its lease an ending may take to be written, and so many seconds in any case: twice as
+_FINISH_LEASES = 3
+FINISH_SECONDS = 60.0
+"""So many times the duration of its lease a finish may take to be written, and so many seconds in any case: twice as
 long as an answer of the store may take before it is asked again."""
 
 
@@ -47,10 +47,10 @@ class HeldLease:
         cut: set while a transaction has the row locked: ends its connection. Such a lease is not renewed, only looked
             after: nobody can take the job, unless the server has ended the transaction and we were not told.
         progress: what the attempt told last and is not written yet.
-        ending_since: when its ending was handed on to be written (by the lease clock); None before.
+        ending_since: when its finish was handed on to be written (by the lease clock); None before.
     """
 
-    __slots__ = ("cut", "deadline", "ending_since", "holder", "interval", "job", "progress", "renew_at")
+    __slots__ = ("cut", "deadline", "finish_since", "holder", "interval", "job", "progress", "renew_at")
 
     def __init__(self, job: ClaimedJob, interval: float, sent_at: float, holder: Holder) -> None:
         self.job = job
@@ -60,7 +60,7 @@ class HeldLease:
         self.holder: Holder | None = holder
         self.cut: Callable[[], None] | None = None
         self.progress: str | None = None
-        self.ending_since: float | None = None
+        self.finish_since: float | None = None
 
     @property
     def lease(self) -> Lease:
@@ -73,14 +73,14 @@ class HeldLease:
         return self.progress is not None and self.cut is None
 
     def is_stuck(self, now: float) -> bool:
-        """Whether its handler has ended, and the ending should have been written long ago.
+        """Whether its handler has ended, and the finish should have been written long ago.
 
         What writes it stands still: the event loop is blocked, or has no memory left. A lease that is renewed
         for as long would keep the job from everybody else.
         """
-        if self.ending_since is None:
+        if self.finish_since is None:
             return False
-        return now - self.ending_since > max(_ENDING_LEASES * self.job.lease_seconds, ENDING_SECONDS)
+        return now - self.finish_since > max(_FINISH_LEASES * self.job.lease_seconds, FINISH_SECONDS)
 
     def renewal(self) -> Renewal:
         """What to ask the store."""
@@ -143,7 +143,7 @@ class LeaseRegistry:
             held.progress = progress
         return fresh
 
-    def told(self, held: HeldLease, progress: str | None) -> None:
+    def reported(self, held: HeldLease, progress: str | None) -> None:
         """This progress is written, unless there is news again."""
         with self._lock:
             if held.progress is progress:
@@ -199,7 +199,7 @@ class LeaseRenewer:
         self._worker = worker
         self._observers = observers
         self._tick = shortest_interval / 4
-        self._patience = max(0.5, shortest_lease / 6)
+        self._timeout = max(0.5, shortest_lease / 6)
         self._watch_tick = shortest_lease / 20
         self._wake = threading.Event()
         self._stopped = threading.Event()
@@ -236,7 +236,7 @@ class LeaseRenewer:
                 thread.join(_STOP_TIMEOUT)
 
     def look_at(self, job_ids: Sequence[str] | None) -> None:
-        """Renew these leases now (None: all), because a hint says that some of them are lost. From any thread.
+        """Renew these leases now (None: all), because a notification says that some of them are lost. From any thread.
 
         Without any, there is progress to be written.
         """
@@ -286,24 +286,24 @@ class LeaseRenewer:
         self._observers.emit(LeasesRenewed(worker=self._worker, count=len(free) - len(refused), lost=lost))
 
     def _is_stuck(self, held: HeldLease, now: float) -> bool:
-        """Whether its ending does not get written: it runs out then, and the other thread gives it up."""
+        """Whether its finish does not get written: it runs out then, and the other thread gives it up."""
         if not held.is_stuck(now):
             return False
         held.renew_at = math.inf
-        error = f"the ending of job {held.job.id} does not get written: its lease is not renewed any more"
+        error = f"the finish of job {held.job.id} does not get written: its lease is not renewed any more"
         self._observers.emit(StoreCallFailed(worker=self._worker, operation="finish", error=error))
         return True
 
     def _renew(self, store: Store, due: Sequence[HeldLease], sent_at: float) -> list[HeldLease]:
         """Renew leases; those that were not are returned."""
-        asked = [held.renewal() for held in due]
-        if any(one.progress is not None for one in asked):
+        requested = [held.renewal() for held in due]
+        if any(one.progress is not None for one in requested):
             self._news_at = sent_at + BETWEEN_NEWS
-        renewed = store.renew(asked)
-        for held, one, done in zip(due, asked, renewed, strict=True):
+        renewed = store.renew(requested)
+        for held, one, done in zip(due, requested, renewed, strict=True):
             if done:
                 held.renewed(sent_at)
-                self._book.told(held, one.progress)
+                self._book.reported(held, one.progress)
         return [held for held, done in zip(due, renewed, strict=True) if not done]
 
     def _check_locked(self, store: Store, locked: Sequence[HeldLease], sent_at: float) -> int:
@@ -335,7 +335,7 @@ class LeaseRenewer:
 
     def _opened_store(self) -> Store:
         if self._store is None:
-            store = self._state.sync_store(max_connections=1, answer_timeout=self._patience)
+            store = self._state.sync_store(max_connections=1, answer_timeout=self._timeout)
             store.open()
             self._store = store
         return self._store

@@ -65,24 +65,24 @@ class Maintenance:
         self._worker = worker
         self._observers = observers
         self._cursor: str | None = None
-        self._retiring = False
+        self._pruning = False
         self._tending = False
         self._begun = False
-        self.loop = SupervisedLoop("sweeper", self._step, worker=worker, observers=observers)
+        self.loop = SupervisedLoop("maintenance", self._step, worker=worker, observers=observers)
 
     async def _step(self) -> float:
         if not self._begun:
             self._begun = True
             return random.uniform(0.0, _FIRST)
-        if not self._retiring and not self._tending:
+        if not self._pruning and not self._tending:
             self._cursor = await self._sweep()
-            self._retiring = self._cursor is None
+            self._pruning = self._cursor is None
             return _BETWEEN_PAGES
-        if self._retiring:
+        if self._pruning:
             self._cursor = await self._retire()
             if self._cursor is not None:
                 return _BETWEEN_PAGES
-            self._retiring = False
+            self._pruning = False
         if self._has_events and await self._tend_events():
             # What is left of the log is as much as a day's, or more than comes meanwhile: it is gone on with at once.
             self._tending = True
@@ -129,16 +129,16 @@ class Maintenance:
         except StateUnavailableError:
             raise
         except StateError as error:
-            # A role that may not do it can do all else: chains are swept and retired as ever.
+            # A role that may not do it can do all else: chains are swept and pruned as ever.
             if str(error) != self._log_trouble:
                 self._log_trouble = str(error)
                 self._observers.emit(EventLogMaintenanceFailed(worker=self._worker, error=str(error)))
             return False
         self._log_trouble = None
-        self._tell_tended(done)
+        self._tell_maintained(done)
         return done.more
 
-    def _tell_tended(self, done: EventLogMaintenance) -> None:
+    def _tell_maintained(self, done: EventLogMaintenance) -> None:
         made, dropped, postponed = (tuple(map(str, days)) for days in (done.made, done.dropped, done.postponed))
         if made or dropped or done.deleted:
             self._observers.emit(

@@ -70,7 +70,7 @@ class AttemptMiddleware:
     def around_complete(self, attempt: Attempt[Any, Any], tx: Transaction[Any]) -> AbstractAsyncContextManager[Any]:
         """An asynchronous context manager inside the transaction of ``attempt.complete()``, as ``around_prepare``.
 
-        The ending is written after it is left. Outcomes that a handler returns are written without it.
+        The finish is written after it is left. Outcomes that a handler returns are written without it.
         """
         return nullcontext()
 

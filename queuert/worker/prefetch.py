@@ -24,7 +24,7 @@ MAX_PREFETCH = 2_000
 """Jobs, whatever the pace."""
 
 STALE_SECONDS = 1.0
-"""So long after the last start, what waits here is given back: the pace has changed."""
+"""So long after the last start, what waits here is released: the pace has changed."""
 
 _CLAIM_BELOW, _CLAIM_MANY_BELOW = 0.5, 0.75
 _MANY = 1_000
@@ -63,13 +63,13 @@ SMALL = 1_000
 
 
 class HasInput(Protocol):
-    """An attempt, and what its job's input takes of the memory; 0 once that was given back."""
+    """An attempt, and what its job's input takes of the memory; 0 once that was released."""
 
     input_bytes: int
 
 
 class InputBytes:
-    """The memory that the inputs of a worker's jobs take, from their claim until their endings are written.
+    """The memory that the inputs of a worker's jobs take, from their claim until their finishes are written.
 
     With ``most`` reached nothing is claimed. One claim may exceed it by one input, and with nothing in hand any is
     taken, so that each job is run.

@@ -19,10 +19,10 @@ from queuert.state.types import ClaimRequest, Lease
 from queuert.worker.lease_clock import lease_time
 
 FAILING_AFTER = 1.0
-"""Seconds that a claim waits for what is given back before it: a release that hangs must not keep a worker idle."""
+"""Seconds that a claim waits for what is released before it: a release that hangs must not keep a worker idle."""
 
 AFTER_EXPIRY = 60.0
-"""Seconds after its end in which a lease is still given back, if the store did not answer before: a job that nobody
+"""Seconds after its end in which a lease is still released, if the store did not answer before: a job that nobody
 has reaped by then has lost no attempt."""
 
 _BACKOFF = Backoff(initial_delay=0.05, max_delay=1.0)
@@ -57,7 +57,7 @@ class _UnansweredClaim:
 
 
 class ReleaseQueue:
-    """Keeps what is to be given back. A release whose answer was lost is asked for again, which does no harm.
+    """Keeps what is to be released. A release whose answer was lost is asked for again, which does no harm.
 
     Whatever the store says to it, it is asked again, by a task of its own, until it has answered or the leases are
     over. Claims go on meanwhile.
@@ -127,7 +127,7 @@ class ReleaseQueue:
         return max(0.0, min(pauses), self._again_at - now)
 
     async def settle(self) -> None:
-        """Give back what is to be looked for by now; waits for it, but not for long, and not twice.
+        """Release what is to be looked for by now; waits for it, but not for long, and not twice.
 
         It does not raise: what the store does not take is offered again later.
         """
@@ -153,7 +153,7 @@ class ReleaseQueue:
     async def settle_all(self, hurry: asyncio.Event) -> None:
         """Give everything back, trying again while the store is out of reach and the leases last, unless in a hurry.
 
-        Nothing is given back afterwards, unless this is called again.
+        Nothing is released afterwards, unless this is called again.
         """
         self._stopping = True
         self._woken.set()
@@ -181,7 +181,7 @@ class ReleaseQueue:
                 self._failures += 1
                 self._again_at = time.monotonic() + _BACKOFF.delay(self._failures)
                 self._forget_what_is_over(after=AFTER_EXPIRY)
-                self._observers.emit(StoreCallFailed(worker=self._worker, operation="give back", error=str(error)))
+                self._observers.emit(StoreCallFailed(worker=self._worker, operation="release", error=str(error)))
             else:
                 self._failures = 0
                 self._again_at = 0.0
@@ -204,7 +204,7 @@ class ReleaseQueue:
             leases = [one.lease for one in offered]
             try:
                 count = await self._store.release(leases)
-                self._told(count)
+                self._reported(count)
                 locked = await self._still_held(offered, leases) if count < len(offered) else []
             except Exception:
                 # One of them may be what the store refuses: the others go before it, in smaller parts.
@@ -221,13 +221,13 @@ class ReleaseQueue:
         if doubt.pause(time.monotonic()) > 0:
             return
         count = await self._store.release_claim(doubt.request)
-        self._told(count)
+        self._reported(count)
         if count or doubt.answered or doubt.looked_at is not None:
             self._doubts.remove(doubt)
         else:
             doubt.looked_at = time.monotonic()
 
-    def _told(self, count: int) -> None:
+    def _reported(self, count: int) -> None:
         if count:
             self._observers.emit(JobsReleased(worker=self._worker, count=count))
 

@@ -43,7 +43,7 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 3
     """The store cannot be reached, or has no schema: nothing was begun."""
     ABANDONED = 4
-    """Asked to stop, and some handlers would not end within the grace. Their jobs were given back.
+    """Asked to stop, and some handlers would not end within the grace. Their jobs were released.
 
     Or a handler that ended has left a task, or a call in a thread of the event loop, that would not end.
     """
@@ -85,17 +85,17 @@ def _run(
 
 async def _main(worker: InProcessWorker, health_file: Path | None) -> tuple[ExitCode, bool]:
     """The exit code, and whether the event loop, and the process, can be ended in the ordinary way."""
-    asked = asyncio.Event()
+    requested = asyncio.Event()
     stops: set[asyncio.Task[None]] = set()
     threads = CountedThreads()
     asyncio.get_running_loop().set_default_executor(threads)
 
     def stop() -> None:
-        asked.set()
+        requested.set()
         stops.add(asyncio.ensure_future(worker.stop()))
 
     with heard_signals(stop):
-        code = await _serve(worker, asked, stops, health_file)
+        code = await _serve(worker, requested, stops, health_file)
         if code is ExitCode.ABANDONED or await _nothing_is_left(threads):
             return code, code is not ExitCode.ABANDONED
         return ExitCode.ABANDONED if code is ExitCode.STOPPED else code, False
@@ -152,14 +152,14 @@ def heard_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 async def _serve(
-    worker: InProcessWorker, asked: asyncio.Event, stops: set[asyncio.Task[None]], health_file: Path | None
+    worker: InProcessWorker, requested: asyncio.Event, stops: set[asyncio.Task[None]], health_file: Path | None
 ) -> ExitCode:
-    code = await _start(worker, asked)
+    code = await _start(worker, requested)
     if code is not None:
         return code
     with tuned_gc():
         heart = _heart(worker, health_file)
-        await asked.wait()
+        await requested.wait()
         await asyncio.gather(*stops)
         await _end(heart, health_file)
     return ExitCode.ABANDONED if worker.abandoned else ExitCode.STOPPED
@@ -184,9 +184,9 @@ def tuned_gc() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-async def _start(worker: InProcessWorker, asked: asyncio.Event) -> ExitCode | None:
+async def _start(worker: InProcessWorker, requested: asyncio.Event) -> ExitCode | None:
     """Start the worker; an exit code where that failed, or was called off."""
-    start, stop = asyncio.ensure_future(worker.start()), asyncio.ensure_future(asked.wait())
+    start, stop = asyncio.ensure_future(worker.start()), asyncio.ensure_future(requested.wait())
     await asyncio.wait({start, stop}, return_when=asyncio.FIRST_COMPLETED)
     stop.cancel()
     if not start.done():

@@ -1,4 +1,4 @@
-"""Runs one attempt from its claim to its ending."""
+"""Runs one attempt from its claim to its finish."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from queuert.worker.processors import Processor
 
 
 class AttemptRunner:
-    """One attempt: decode, run the handler inside its middlewares, have the ending written, tell."""
+    """One attempt: decode, run the handler inside its middlewares, have the finish written, tell."""
 
     __slots__ = (
         "_abort", "_cancelled", "_given_up", "_handler", "_in_thread", "_processor", "_refused", "_runtime",
@@ -89,11 +89,11 @@ class AttemptRunner:
     def _out_of_time(self) -> None:
         self.abort(AbortReason.TIMEOUT)
         if self._runtime.ended is not None:
-            # It is not told, since its ending stands; but it need not go on.
+            # It is not told, since its finish stands; but it need not go on.
             self._cancel_handler()
 
     def give_up(self) -> Finish:
-        """Let go of an attempt that does not end, when the worker stops: its ending, to be written over its head."""
+        """Let go of an attempt that does not end, when the worker stops: its finish, to be written from a client."""
         self._runtime.finishing = self._given_up = True
         self.duration = self._runtime.duration
         return self._timed_out() if self._abort.reason is AbortReason.TIMEOUT else finishes.interrupted(self.job)
@@ -103,7 +103,7 @@ class AttemptRunner:
     async def run(self, task: asyncio.Task[None]) -> bool:
         """Run the attempt in this task, until its handler has ended. Whatever happens in it, this does not raise.
 
-        Its ending is written later. Returns whether the task may run another attempt.
+        Its finish is written later. Returns whether the task may run another attempt.
         """
         context.enter(self)
         runtime, services = self._runtime, self._services
@@ -130,10 +130,10 @@ class AttemptRunner:
                 await self._conclude(finish)
             else:
                 runtime.finishing = True
-                self.held.ending_since = ended
+                self.held.finish_since = ended
                 services.submit(finish, self)
         except Exception as error:
-            # Nothing is lost by it: the job is given back, or, once it has begun, its lease expires; it is run again.
+            # Nothing is lost by it: the job is released, or, once it has begun, its lease expires; it is run again.
             if not begun:
                 services.give_back(self)
             self._break(error)
@@ -165,7 +165,7 @@ class AttemptRunner:
         if self._abort.reason is AbortReason.TIMEOUT:
             return self._timed_out()
         try:
-            return finishes.ending(self.job, self._processor.job_type, self._processor.retry, outcome)
+            return finishes.finish(self.job, self._processor.job_type, self._processor.retry, outcome)
         except Exception as error:
             return self._failure(error)
 
@@ -296,21 +296,21 @@ class AttemptRunner:
             self._submit(finish)
 
     def _submit(self, finish: Finish) -> None:
-        """Hand the ending on. Should nobody write it, the lease is not renewed for ever."""
-        self.held.ending_since = lease_time()
+        """Hand the finish on. Should nobody write it, the lease is not renewed for ever."""
+        self.held.finish_since = lease_time()
         self._services.submit(finish, self)
 
     def on_retry(self) -> None:
-        """The store could not decide about the ending, and will be asked again: nothing stands still."""
-        self.held.ending_since = lease_time()
+        """The store could not decide about the finish, and will be asked again: nothing stands still."""
+        self.held.finish_since = lease_time()
 
     def refused(self, finish: Finish, error: Exception) -> None:
-        """The ending was not written: the store does not take what the handler returned. That is a failed attempt."""
+        """The finish was not written: the store does not take what the handler returned. That is a failed attempt."""
         if isinstance(error, StateUnavailableError) or self._refused or self._given_up:
             self._break(error)
         else:
             self._refused = True
-            self.held.ending_since = None
+            self.held.finish_since = None
             self._services.spawn(self._fail_instead(error))
 
     async def _fail_instead(self, error: Exception) -> None:

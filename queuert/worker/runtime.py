@@ -38,13 +38,13 @@ from queuert.worker.telemetry import AttemptReporter, Ended
 from queuert.worker.threads import HandlerThreads
 
 _AFTER_CANCEL = 2.0
-"""Seconds that a cancelled handler has to end before its job is given back over its head."""
+"""Seconds that a cancelled handler has to end before its job is released from a client."""
 
 _CLOSING = 4.0
 """Seconds for the threads of a worker to end: each has limits of its own, of some seconds in all."""
 
 _MOST_CONCLUDING = 1_000
-"""Attempts whose handler has ended and whose ending is not written yet; with more, none begins."""
+"""Attempts whose handler has ended and whose finish is not written yet; with more, none begins."""
 
 _MOST_CHARACTERS = 32 * 1024 * 1024
 """Of the outputs and errors that are not written yet; with more, none begins."""
@@ -78,7 +78,7 @@ class WorkerRuntime:
         self._stopping = False
         self._runners: set[AttemptRunner] = set()
         self._concluding: dict[AttemptRunner, datetime] = {}
-        """When the attempts were claimed whose handlers have ended and whose endings are not written yet."""
+        """When the attempts were claimed whose handlers have ended and whose finishes are not written yet."""
         self._idle = asyncio.Event()
         self._asides: set[asyncio.Task[None]] = set()
         self._subscription: Subscription | None = None
@@ -98,13 +98,13 @@ class WorkerRuntime:
             store, self._written, types=self._client.job_types.names, worker=self.holder, observers=self._observers
         )
         self.registration = self._new_registration(name)
-        self.keeper = self._new_keeper()
+        self.renewer = self._new_renewer()
         self.reaper = self._new_reaper()
         self.claimer = self._new_claimer(poll_interval)
-        self.ticker = ScheduleRunner(
+        self.schedule_runner = ScheduleRunner(
             store, self._notify, tuple(processors), worker=self.holder, observers=self._observers
         )
-        self.sweeper = self._new_sweeper()
+        self.maintenance = self._new_maintenance()
         self.reports = AttemptReporter(
             self.holder, self._observers, self._notify, self.claimer.on_jobs_due, frozenset(self._limits)
         )
@@ -125,7 +125,7 @@ class WorkerRuntime:
         )
         return Heartbeat(subject, observers=self._observers)
 
-    def _new_keeper(self) -> LeaseRenewer:
+    def _new_renewer(self) -> LeaseRenewer:
         return LeaseRenewer(
             self.book,
             self._client.state,
@@ -161,7 +161,7 @@ class WorkerRuntime:
             observers=self._observers,
         )
 
-    def _new_sweeper(self) -> Maintenance:
+    def _new_maintenance(self) -> Maintenance:
         kept = {name: policy for name, one in self._processors.items() if (policy := one.retention) is not None}
         return Maintenance(
             self._store,
@@ -190,7 +190,7 @@ class WorkerRuntime:
             processes=HandlerProcesses(self.holder, self._client.state, self._client.job_types.names),
             thread_connections=min(self._concurrency, 20),
             stopping=lambda: self._stopping,
-            renew_now=self.keeper.look_at,
+            renew_now=self.renewer.look_at,
             handled=self._handled,
             give_back=self._give_back,
             spawn=self._spawn,
@@ -199,24 +199,24 @@ class WorkerRuntime:
 
     @property
     def _loops(self) -> tuple[SupervisedLoop, ...]:
-        return self.claimer.loop, self.reaper.loop, self.ticker.loop, self.sweeper.loop
+        return self.claimer.loop, self.reaper.loop, self.schedule_runner.loop, self.maintenance.loop
 
     def start(self) -> None:
         """Start the loops, the claimer last."""
-        self._subscription = self._notify.subscribe(Topic.LEASES, self._on_lease_hint)
-        self.keeper.start()
+        self._subscription = self._notify.subscribe(Topic.LEASES, self._on_lease_notification)
+        self.renewer.start()
         self.completer.start()
         self.reaper.loop.start()
-        self.sweeper.loop.start()
-        self.ticker.start()
+        self.maintenance.loop.start()
+        self.schedule_runner.start()
         self.claimer.start()
         self._observers.emit(
             WorkerStarted(worker=self.holder, types=tuple(self._processors), concurrency=self._concurrency)
         )
 
-    def _on_lease_hint(self, hint: Notification) -> None:
+    def _on_lease_notification(self, notification: Notification) -> None:
         if len(self.book):
-            self.keeper.look_at(None if hint.keys is None else list(hint.keys))
+            self.renewer.look_at(None if notification.keys is None else list(notification.keys))
 
     # --- attempts -----------------------------------------------------------------------------------------------------
 
@@ -240,9 +240,9 @@ class WorkerRuntime:
         self.returns.put([(runner.held.lease, runner.held.deadline)])
 
     def _may_begin(self, runner: AttemptRunner) -> bool:
-        """With one place, what an attempt may have started, or seen start, begins when its own ending is written.
+        """With one place, what an attempt may have started, or seen start, begins when its own finish is written.
 
-        So a job that starts its successor is over when that one looks for it. Endings are in the order of their claims:
+        So a job that starts its successor is over when that one looks for it. Finishes are in the order of their claims:
         the first is the oldest.
         """
         finishing = self._concluding
@@ -261,7 +261,7 @@ class WorkerRuntime:
         self._concluding[runner] = runner.job.started_at
 
     def _written(self, written: Sequence[Written[AttemptRunner]]) -> None:
-        """The store has decided about these endings."""
+        """The store has decided about these finishes."""
         try:
             self.reports.ended([Ended(finish, result, runner.duration) for runner, finish, result in written])
         finally:
@@ -287,7 +287,7 @@ class WorkerRuntime:
     async def stop(self, shutdown_timeout: float) -> None:
         """Stop the loops: first what begins work, last what guards it."""
         self._stopping = True
-        self.keeper.tell()
+        self.renewer.tell()
         self._services.processes.tell_stopping()
         self._observers.emit(
             WorkerStopping(worker=self.holder, running=self.running, shutdown_timeout=shutdown_timeout)
@@ -302,7 +302,7 @@ class WorkerRuntime:
         self._observers.emit(WorkerStopped(worker=self.holder, abandoned=self.abandoned))
 
     async def _stop_claiming(self, shutdown_timeout: float) -> None:
-        stopping = asyncio.gather(self.ticker.stop(), self.claimer.stop(self._hurry))
+        stopping = asyncio.gather(self.schedule_runner.stop(), self.claimer.stop(self._hurry))
         try:
             await self._wait_for(stopping, max(shutdown_timeout, _AFTER_CANCEL))
             if stopping.done():
@@ -315,20 +315,20 @@ class WorkerRuntime:
         finally:
             left_behind(stopping)
 
-    async def _wait_for(self, ending: asyncio.Future[Any], seconds: float) -> None:
+    async def _wait_for(self, finish: asyncio.Future[Any], seconds: float) -> None:
         """Wait for so long at most, and once somebody hurries for no longer than a cancelled handler gets."""
         hurried = asyncio.ensure_future(self._hurry.wait())
-        await asyncio.wait({ending, hurried}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({finish, hurried}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         hurried.cancel()
         if self._hurry.is_set():
-            await ended_within(_AFTER_CANCEL, [ending])
+            await ended_within(_AFTER_CANCEL, [finish])
 
     def _tell_failure(self, operation: str, error: Exception) -> None:
-        told = str(error) or "no answer in time"
-        self._observers.emit(StoreCallFailed(worker=self.holder, operation=operation, error=told))
+        reported = str(error) or "no answer in time"
+        self._observers.emit(StoreCallFailed(worker=self.holder, operation=operation, error=reported))
 
     async def _drain(self, shutdown_timeout: float) -> None:
-        """Let the running finish; then tell them to stop; then give their jobs back over their heads."""
+        """Let the running finish; then tell them to stop; then give their jobs back from a client."""
         await self._wait_until_idle(shutdown_timeout, self._hurry)
         for runner in list(self._runners):
             runner.abort(AbortReason.WORKER_STOPPING)
@@ -348,7 +348,7 @@ class WorkerRuntime:
             result = await self.completer.finish(finish)
         except BaseException:
             # The store is out of reach, and nobody waits any longer: the lease will expire.
-            late = StateUnavailableError("the worker stopped before the job could be given back")
+            late = StateUnavailableError("the worker stopped before the job could be released")
             self.reports.broken(runner.job, late)
             raise
         self.reports.ended([Ended(finish, result, runner.duration)])
@@ -376,7 +376,7 @@ class WorkerRuntime:
             if not await run_within(_AFTER_CANCEL, self._services.processes.close()):
                 self._tell_failure("end processes", TimeoutError())
             self._services.threads.close()
-            closing = (self.keeper.stop, self._services.close_thread_store, self._notify.close)
+            closing = (self.renewer.stop, self._services.close_thread_store, self._notify.close)
             if not await called_within(_CLOSING, f"queuert-{self.holder}-close", closing):
                 self._tell_failure("close", TimeoutError())
 
@@ -401,12 +401,12 @@ class WorkerRuntime:
 
     @property
     def running(self) -> int:
-        """Attempts that run, or whose ending is yet to be written."""
+        """Attempts that run, or whose finish is yet to be written."""
         return len(self._runners)
 
     def health(self) -> Health:
         """Whether the loops make progress."""
         failing = [loop.name for loop in (*self._loops, *self.completer.loops) if loop.failing]
-        if self.keeper.failing:
+        if self.renewer.failing:
             failing.append("leases")
         return Health(self.holder, self.running, self._stopping, tuple(failing))

@@ -1,4 +1,4 @@
-"""Starts the chains of recurring schedules. Every worker has a ticker, and none of them is the leader."""
+"""Starts the chains of recurring schedules. Every worker has a schedule runner, and none of them is the leader."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from queuert.errors import ConfigurationError, StateUnavailableError
 from queuert.notify.adapter import Notification, NotifyAdapter, Subscription, Topic
 from queuert.observability.adapter import Observers
 from queuert.observability.events import ChainStarted, TickIdTaken
-from queuert.schedules import earlier_tick, hint_key, tick_id, ticks_to_run
+from queuert.schedules import earlier_tick, notification_key, tick_id, ticks_to_run
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import NewJob, ScheduleRecord, StartedJob
 from queuert.worker.supervisor import SupervisedLoop
@@ -21,7 +21,7 @@ PAUSE_WITHOUT_NOTIFY = 5.0
 """Seconds between two looks for schedules that were put meanwhile, with notifications and without."""
 
 CLOCK_CHECK = 60.0
-"""Seconds between two looks for schedules that the store's clock has put off, because it was ahead when they ticked."""
+"""Seconds between two looks for schedules that the store's clock has postponed, because it was ahead when they ticked."""
 
 
 class ScheduleRunner:
@@ -37,7 +37,7 @@ class ScheduleRunner:
         self._store = store
         self._notify = notify
         self._types = tuple(types)
-        self._keys = frozenset(map(hint_key, types))
+        self._keys = frozenset(map(notification_key, types))
         self._worker = worker
         self._observers = observers
         self._pause = 0.0
@@ -45,11 +45,11 @@ class ScheduleRunner:
         self._woken = asyncio.Event()
         self._event_loop = asyncio.get_running_loop()
         self._subscription: Subscription | None = None
-        self.loop = SupervisedLoop("ticker", self._step, worker=worker, observers=observers)
+        self.loop = SupervisedLoop("schedule_runner", self._step, worker=worker, observers=observers)
 
     def start(self) -> None:
         """Begin to look, and to listen for schedules that are put."""
-        self._subscription = self._notify.subscribe(Topic.JOBS, self._on_hint)
+        self._subscription = self._notify.subscribe(Topic.JOBS, self._on_notification)
         self.loop.start()
 
     async def stop(self) -> None:
@@ -58,8 +58,8 @@ class ScheduleRunner:
             self._subscription.close()
         await self.loop.stop()
 
-    def _on_hint(self, hint: Notification) -> None:
-        if hint.keys is None or not self._keys.isdisjoint(hint.keys):
+    def _on_notification(self, notification: Notification) -> None:
+        if notification.keys is None or not self._keys.isdisjoint(notification.keys):
             # The event loop may have closed: the worker has stopped then.
             with suppress(RuntimeError):
                 self._event_loop.call_soon_threadsafe(self._woken.set)
@@ -69,7 +69,7 @@ class ScheduleRunner:
         pause, self._pause = self._pause, 0.0
         await self._sleep(pause)
         self._woken.clear()
-        # Before the clock is read: what somebody puts or fires meanwhile must not look as if it were put off.
+        # Before the clock is read: what somebody puts or fires meanwhile must not look as if it were postponed.
         checks = self._event_loop.time() >= self._check_at
         listed = await self._store.list_schedules() if checks else ()
         found = await self._store.due_schedules(self._types)

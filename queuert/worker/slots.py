@@ -25,7 +25,7 @@ class Slots(Generic[T]):
 
     ``take`` gives what may run next, or None. ``run`` runs it in the task that it is given; it does not raise, and says
     whether that may run another: one that was cancelled meanwhile may not. A place is taken while a handler runs. What
-    is left to do then, the writing of its ending, goes on beside the next attempt. ``drop`` gets what was taken and
+    is left to do then, the writing of its finish, goes on beside the next attempt. ``drop`` gets what was taken and
     could not be begun with, for want of memory: nobody else knows of it.
     """
 

@@ -19,7 +19,7 @@ class SupervisedLoop:
 
     A step that raises is an event and a pause; the pauses double up to the backoff's maximum, and begin anew after a
     step that went well. A step may return seconds to pause before the next: it has gone well by then, so that a long
-    pause does not put off the news. Stopping lets a step that is under way finish, or cancels it.
+    pause does not postponed the news. Stopping lets a step that is under way finish, or cancels it.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Tells what became of an attempt: events for observers, hints for whoever waits. Only after it is durable."""
+"""Tells the result of an attempt: events for observers, notifications for whoever waits. Only after it is durable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHAIN_STATUS = {
     FinishKind.CANCEL: ChainStatus.CANCELLED,
 }
 
-_ENDING_EVENTS: dict[FinishKind, type[events.Event]] = {
+_FINISH_EVENTS: dict[FinishKind, type[events.Event]] = {
     FinishKind.COMPLETE: events.AttemptCompleted,
     FinishKind.CONTINUE: events.AttemptContinued,
     FinishKind.RETRY: events.AttemptRetried,
@@ -33,7 +33,7 @@ _UNKNOWN = JobError("unknown", "no reason was given")
 
 
 class Ended(NamedTuple):
-    """An ending that was written, or refused."""
+    """A finish that was written, or refused."""
 
     finish: Finish
     result: FinishResult
@@ -90,7 +90,7 @@ class AttemptReporter:
         self._observers.emit(events.HandlerKilled(**self._identity(job), reason=reason))
 
     def refused(self, job: ClaimedJob, reason: AbortReason) -> None:
-        """An ending was not written."""
+        """A finish was not written."""
         self._observers.emit(events.FinishRejected(**self._identity(job), reason=reason))
 
     def ignored(self, job: ClaimedJob, error: BaseException) -> None:
@@ -102,27 +102,27 @@ class AttemptReporter:
         self._observers.emit(events.AfterAttemptFailed(**self._identity(job), error=error_of(error)))
 
     def broken(self, job: ClaimedJob, error: Exception) -> None:
-        """The ending could not be written."""
+        """The finish could not be written."""
         self._observers.emit(events.FinishFailed(**self._identity(job), error=error_of(error, "store")))
 
-    def ended(self, endings: Sequence[Ended]) -> None:
-        """Endings were written, or refused: one hint for all, and events for each."""
-        written = [one for one in endings if one.result.lost is None]
-        self._hint(written)
-        told = {kind for kind, event in _ENDING_EVENTS.items() if self._observers.want(event)}
+    def ended(self, finishes: Sequence[Ended]) -> None:
+        """Finishes were written, or refused: one notification for all, and events for each."""
+        written = [one for one in finishes if one.result.lost is None]
+        self._notification(written)
+        reported = {kind for kind, event in _FINISH_EVENTS.items() if self._observers.want(event)}
         chains = self._observers.want(events.ChainClosed)
-        if told or chains:
+        if reported or chains:
             for finish, _, duration in written:
-                if finish.kind in told:
-                    self._observers.emit(self._ending_event(finish, duration))
+                if finish.kind in reported:
+                    self._observers.emit(self._finish_event(finish, duration))
                 if chains and finish.kind.closes_chain:
                     self._observers.emit(self._chain_event(finish))
-        if len(written) < len(endings):
-            for finish, result, _ in endings:
+        if len(written) < len(finishes):
+            for finish, result, _ in finishes:
                 if result.lost is not None:
                     self.refused(finish.job, result.lost)
 
-    def _hint(self, written: Sequence[Ended]) -> None:
+    def _notification(self, written: Sequence[Ended]) -> None:
         due_types: set[str] = set()
         closed: list[str] = []
         for finish, result, _ in written:
@@ -138,7 +138,7 @@ class AttemptReporter:
         if closed:
             self._notify.publish(Topic.CHAINS, closed)
 
-    def _ending_event(self, finish: Finish, duration: float) -> events.Event:
+    def _finish_event(self, finish: Finish, duration: float) -> events.Event:
         job = finish.job
         if finish.kind is FinishKind.COMPLETE:
             return events.AttemptCompleted(

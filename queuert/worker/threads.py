@@ -1,4 +1,4 @@
-"""Threads for plain functions. They are daemons: one that hangs in user code must not keep the process from ending."""
+"""Threads for plain functions. They are daemons: one that hangs in user code must not keep the process from finish."""
 
 from __future__ import annotations
 

@@ -43,12 +43,12 @@ class BlockHost(Protocol):
         """This is how far the attempt is, as stored. From any thread; waits for nothing."""
         ...
 
-    def ending(self, outcome: Any) -> Finish:
+    def finish(self, outcome: Any) -> Finish:
         """How the attempt ends with this outcome."""
         ...
 
     async def apply_after_attempt(self, finish: Finish) -> Finish:
-        """The ending as the hook after the attempt leaves it."""
+        """The finish as the hook after the attempt leaves it."""
         ...
 
     def amended_in_thread(self, finish: Finish) -> Finish:
@@ -72,11 +72,11 @@ class BlockHost(Protocol):
         ...
 
     def committed(self, finish: Finish, result: FinishResult) -> None:
-        """The ending stands."""
+        """The finish stands."""
         ...
 
     def end_block(self, doubtful: Finish | None) -> None:
-        """The transaction is over and the job has no ending: the lease counts again.
+        """The transaction is over and the job has no finish: the lease counts again.
 
         Or it has this one: the answer to its commit was lost, and the store could not be asked.
         """
@@ -116,11 +116,11 @@ class BlockMiddleware(Protocol):
 class BlockTracker:
     """Which blocks of an attempt were asked for, and which one is open: one at a time."""
 
-    __slots__ = ("_abort", "_asked", "_ended", "_open")
+    __slots__ = ("_abort", "_requested", "_ended", "_open")
 
     def __init__(self, abort: AbortSignal) -> None:
         self._abort = abort
-        self._asked: set[str] = set()
+        self._requested: set[str] = set()
         self._open: str | None = None
         self._ended = False
 
@@ -132,18 +132,18 @@ class BlockTracker:
             LeaseLostError: the attempt must stop.
         """
         self._check_not_ended(name)
-        if name == "prepare" and "complete" in self._asked:
+        if name == "prepare" and "complete" in self._requested:
             raise CompletionMisuseError("attempt.prepare() was called after attempt.complete()")
-        if name != "transaction" and name in self._asked:
+        if name != "transaction" and name in self._requested:
             raise CompletionMisuseError(f"attempt.{name}() was called twice")
         self._abort.raise_if_set()
-        self._asked.add(name)
+        self._requested.add(name)
 
     def enter(self, name: str) -> None:
         """A block is about to begin.
 
         Raises:
-            CompletionMisuseError: another one is open, or the job has its ending.
+            CompletionMisuseError: another one is open, or the job has its finish.
         """
         self._check_not_ended(name)
         if self._open is not None:
@@ -154,13 +154,13 @@ class BlockTracker:
         self._open = name
 
     def leave(self, *, ended: bool = False) -> None:
-        """The block is over; perhaps the job has its ending."""
+        """The block is over; perhaps the job has its finish."""
         self._open = None
         self._ended = self._ended or ended
 
     def _check_not_ended(self, name: str) -> None:
         if self._ended and name != "complete":
-            raise CompletionMisuseError(f"attempt.{name}() after attempt.complete(): the job has its ending")
+            raise CompletionMisuseError(f"attempt.{name}() after attempt.complete(): the job has its finish")
 
 
 def _in_event_loop() -> bool:
@@ -204,15 +204,15 @@ class GuardedBlock(Generic[T]):
 
     # --- what the block of complete() adds ----------------------------------------------------------------------------
 
-    def _finish_asked(self) -> Finish | None:
-        """The ending to be written before the commit."""
+    def _finish_requested(self) -> Finish | None:
+        """The finish to be written before the commit."""
         return None
 
     def _missing(self) -> Exception | None:
         """Why the block may not commit although it ended well."""
         return None
 
-    # --- in both colours ----------------------------------------------------------------------------------------------
+    # --- sync and async ----------------------------------------------------------------------------------------------
 
     def _use(self) -> None:
         if self._used:
@@ -279,7 +279,7 @@ class GuardedBlock(Generic[T]):
 
     async def _close(self, error: BaseException | None) -> None:
         assert self._async is not None
-        finish = self._finish_asked() if error is None else None
+        finish = self._finish_requested() if error is None else None
         result: FinishResult | None = None
         try:
             try:
@@ -332,7 +332,7 @@ class GuardedBlock(Generic[T]):
 
     def _close_in_thread(self, error: BaseException | None) -> None:
         assert self._sync is not None
-        finish = self._finish_asked() if error is None else None
+        finish = self._finish_requested() if error is None else None
         result: FinishResult | None = None
         try:
             try:
@@ -358,7 +358,7 @@ class Transaction(GuardedTransaction, Generic[R]):
     def __init__(self, runtime: BlockHost, held: StoreTransaction | AsyncStoreTransaction) -> None:
         super().__init__(held)
         self._runtime = runtime
-        self.finish_asked: Finish | None = None
+        self.finish_requested: Finish | None = None
 
     def finish(self, outcome: Outcome[R]) -> _Finished[R]:
         """Say how the job ends: an output, or any other outcome. It is written when the block ends; return the result.
@@ -367,9 +367,9 @@ class Transaction(GuardedTransaction, Generic[R]):
             CompletionMisuseError: it was called before.
             PayloadError: the output cannot be stored.
         """
-        if self.finish_asked is not None:
+        if self.finish_requested is not None:
             raise CompletionMisuseError("tx.finish was called twice")
-        self.finish_asked = self._runtime.ending(outcome)
+        self.finish_requested = self._runtime.finish(outcome)
         return _Finished(outcome)
 
 
@@ -384,10 +384,10 @@ class Completion(GuardedBlock[Transaction[R]]):
         self._transaction = Transaction(self._runtime, held)
         return self._transaction
 
-    def _finish_asked(self) -> Finish | None:
-        return None if self._transaction is None else self._transaction.finish_asked
+    def _finish_requested(self) -> Finish | None:
+        return None if self._transaction is None else self._transaction.finish_requested
 
     def _missing(self) -> Exception | None:
-        if self._finish_asked() is None:
+        if self._finish_requested() is None:
             return CompletionMissingError("the complete() block ended without tx.finish(...): it was rolled back")
         return None

@@ -16,7 +16,7 @@ from queuert.job_types import JobType
 from queuert.notify.adapter import Topic
 from queuert.observability.adapter import Observers
 from queuert.observability.events import RetentionMissing
-from queuert.schedules import RecurringSchedule, hint_key
+from queuert.schedules import RecurringSchedule, notification_key
 from queuert.state.async_store import AsyncStore
 from queuert.state.risks import emit_store_warnings
 from queuert.worker.executors import check_not_importing_main
@@ -28,7 +28,7 @@ from queuert.worker.runtime import WorkerRuntime
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _BESIDES_HANDLERS = 4
-"""Connections for claims, endings and the reaper."""
+"""Connections for claims, finishes and the reaper."""
 
 
 class InProcessWorker:
@@ -38,7 +38,7 @@ class InProcessWorker:
     when their leases expire. Start as many workers as you like, on as many machines; one per process is the habit.
 
     Args:
-        client: whose state, notify and observability adapters and job types it shares; of either colour.
+        client: whose state, notify and observability adapters and job types it shares; sync or async.
         processors: the handlers, in one group or several.
         name: shown with its jobs and events, 1 to 64 letters, digits and ``. _ -``; by default the host's name. A
             random part is added at each start, so that two workers of one name are two.
@@ -46,9 +46,9 @@ class InProcessWorker:
         grace: seconds that running handlers have to finish when the worker stops.
         poll_interval: seconds between two looks when no notification comes; by default 60, and 1 while notifications
             do not arrive.
-        claim_bytes: memory for the inputs of all jobs that it has claimed, as text, until their endings are written;
+        claim_bytes: memory for the inputs of all jobs that it has claimed, as text, until their finishes are written;
             when that is full it claims no more. By default 64 MB. One input may exceed it.
-        connections: most connections of the pool for claims, endings and ``complete()`` blocks; by default enough for
+        connections: most connections of the pool for claims, finishes and ``complete()`` blocks; by default enough for
             all handlers up to 20.
         schedules: recurring schedules that it puts when it starts, as ``client.put_schedules`` does. Every worker
             starts the chains of all schedules of its job types, whoever put them.
@@ -101,7 +101,7 @@ class InProcessWorker:
         self._connections = max_connections or min(concurrency, 20) + _BESIDES_HANDLERS
         self._parts: WorkerRuntime | None = None
         self._started = False
-        self._stop_asked = False
+        self._stop_requested = False
         self._stopping: asyncio.Task[None] | None = None
         self._hurry: asyncio.Event | None = None
 
@@ -132,7 +132,7 @@ class InProcessWorker:
             self._started = False  # Nothing was begun: it may be tried again.
             await store.aclose()
             raise
-        if self._stop_asked:
+        if self._stop_requested:
             # Stopped while it was connecting: there is nothing to undo but the connection, and that it was announced.
             try:
                 await parts.registration.call_off(store)
@@ -142,7 +142,7 @@ class InProcessWorker:
         emit_store_warnings(self._client.state, store.risks, self.observers)
         self._tell_retention()
         self._client.notify.open(self._client.observers)
-        self._client.notify.publish(Topic.JOBS, {hint_key(schedule.type) for schedule in self._schedules})
+        self._client.notify.publish(Topic.JOBS, {notification_key(schedule.type) for schedule in self._schedules})
         self._parts = parts
         parts.start()
 
@@ -176,7 +176,7 @@ class InProcessWorker:
         Args:
             grace: seconds, instead of the worker's own.
         """
-        self._stop_asked = True
+        self._stop_requested = True
         if self._parts is None:
             return
         if self._stopping is None:
@@ -227,7 +227,7 @@ class InProcessWorker:
 
     def health(self) -> Health:
         """Whether its loops make progress, for a liveness probe."""
-        return Health(self._name, 0, self._stop_asked, ()) if self._parts is None else self._parts.health()
+        return Health(self._name, 0, self._stop_requested, ()) if self._parts is None else self._parts.health()
 
 
 def _check_known(client: AsyncClient | Client, job_types: Iterable[JobType[Any, Any]]) -> None:

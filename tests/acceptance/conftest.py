@@ -43,14 +43,14 @@ STORES = {"postgres": _postgres, "redis": _redis, "sqlite": _sqlite}
 
 @pytest.fixture(autouse=True)
 def _looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits for a chain looks often without hints, and with them never again by himself."""
-    for colour in ("async", "sync"):
-        monkeypatch.setattr(f"queuert.client.{colour}_waiting.POLL_WITHOUT_NOTIFY", 0.05)
-        monkeypatch.setattr(f"queuert.client.{colour}_waiting.POLL_WITH_NOTIFY", 3600.0)
+    """Who waits for a chain looks often without notifications, and with them never again by himself."""
+    for mode in ("async", "sync"):
+        monkeypatch.setattr(f"queuert.client.{mode}_waiting.POLL_WITHOUT_NOTIFY", 0.05)
+        monkeypatch.setattr(f"queuert.client.{mode}_waiting.POLL_WITH_NOTIFY", 3600.0)
 
 
 @pytest.fixture(autouse=True)
-def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def _timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that stops gives up what is slow. Here nothing hangs: all that it does last is done, however long."""
     monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT)
     monkeypatch.setattr("queuert.worker.leases._STOP_TIMEOUT", WAIT)

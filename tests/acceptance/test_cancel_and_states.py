@@ -174,7 +174,7 @@ async def test_what_was_cancelled_never_runs(ground: Ground) -> None:
     assert len(ground.log.of(AttemptStarted)) == 2
 
 
-async def test_a_running_job_is_told_that_it_is_cancelled(ground: Ground) -> None:
+async def test_a_running_job_is_reported_that_it_is_cancelled(ground: Ground) -> None:
     """P59, P60, D18: it is cancelled as well; its handler is told why, and nothing of it is written."""
     gate, reasons = Gate(), []
 
@@ -197,7 +197,7 @@ async def test_a_running_job_is_told_that_it_is_cancelled(ground: Ground) -> Non
     assert (await chain.refresh()).status is ChainStatus.CANCELLED
 
 
-async def test_late_endings_of_what_is_not_there_any_more(ground: Ground) -> None:
+async def test_late_finishes_of_what_is_not_there_any_more(ground: Ground) -> None:
     """G14, D11: of a cancelled and of a deleted job nothing is written, and nothing comes back."""
     await ground.client.start_chain(number, 1, id="cancelled")
     cancelled = await ground.claimed_by_the_dead(number, seconds=60)

@@ -36,8 +36,8 @@ async def test_producer_consumer_or_both(ground: Ground) -> None:
     ground.handles(number, echo)
     async with ground.worker(), ground.worker(client=ground.client):
         producers = [ground.client, ground.new_client()]
-        asked = [client.start_and_wait(number, value) for value in range(4) for client in producers]
-        assert await in_time(asyncio.gather(*asked)) == [0, 0, 1, 1, 2, 2, 3, 3]
+        requested = [client.start_and_wait(number, value) for value in range(4) for client in producers]
+        assert await in_time(asyncio.gather(*requested)) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 async def test_as_many_at_once_as_its_concurrency(ground: Ground) -> None:
@@ -118,7 +118,7 @@ async def test_the_last_failure_is_kept_with_its_error(ground: Ground) -> None:
 
 
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])
-async def test_a_handler_that_takes_too_long_is_told(ground: Ground, kind: str) -> None:
+async def test_a_handler_that_takes_too_long_is_reported(ground: Ground, kind: str) -> None:
     """P44, G32: its time is over; the attempt has failed and is tried again."""
     reasons: list[AbortReason | None] = []
 
@@ -153,18 +153,18 @@ async def test_a_long_job_is_run_once(ground: Ground) -> None:
 
     ground.handles(number, handler, lease=LeasePolicy(seconds=3.0, renew_every=0.6))
     async with ground.worker(), ground.worker():
-        asked = asyncio.create_task(ground.client.start_and_wait(number, 1, id="long"))
+        requested = asyncio.create_task(ground.client.start_and_wait(number, 1, id="long"))
         await gate.next()
         ends = (await ground.client.get_job("long")).lease_expires_at
         assert ends is not None
         await until(lambda: datetime.now(UTC) > ends, "the lease of the claim would be over")
         await ground.log.wait_for(LeasesRenewed, count=1)
         gate.open()
-        assert await in_time(asked) == 1
+        assert await in_time(requested) == 1
     assert len(ground.log.of(AttemptStarted)) == 1
 
 
-async def test_a_last_look_before_the_ending_is_written(ground: Ground) -> None:
+async def test_a_last_look_before_the_finish_is_written(ground: Ground) -> None:
     """P53, P52: it may change the output, the error and how long they are kept, of the last attempt alone."""
     seen: list[tuple[str, int, int, bool]] = []
 

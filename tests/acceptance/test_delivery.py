@@ -118,7 +118,7 @@ async def test_a_worker_in_trouble_tells_the_application(
 ) -> None:
     """B08: what is wrong with it and no job's fault is told too, and it goes on."""
 
-    async def broken(sweeper: Any) -> float:
+    async def broken(maintenance: Any) -> float:
         raise RuntimeError("no sweeping today")
 
     monkeypatch.setattr("queuert.worker.maintenance.Sweeper._step", broken)
@@ -174,7 +174,7 @@ async def test_a_server_that_does_not_answer_in_time_is_tried_again(
     assert waits == [0.03] * 5 + [0.02] * 5
 
 
-async def test_a_server_that_cannot_be_reached_is_asked_through_the_proxy(
+async def test_a_server_that_cannot_be_reached_is_requested_through_the_proxy(
     ground: Ground, app: App, server: str, received: list[tuple[str, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B18: what it answers through it counts, a refusal too."""
@@ -186,7 +186,7 @@ async def test_a_server_that_cannot_be_reached_is_asked_through_the_proxy(
     assert [one[0] for one in received] == [f"{away}/discover", f"{away}/inbox"]
 
 
-async def test_a_server_that_answers_is_not_asked_through_the_proxy(ground: Ground, app: App) -> None:
+async def test_a_server_that_answers_is_not_requested_through_the_proxy(ground: Ground, app: App) -> None:
     """B18: whatever it answers."""
     proxied: list[tuple[str, str, str]] = []
     with peer(discover=[DISCOVERED], inbox=[DOWN, OK_ANSWER]) as server, peer(proxied) as proxy:
@@ -255,7 +255,7 @@ async def test_answers_that_make_no_sense_fail_at_once(ground: Ground, app: App,
 async def test_the_job_type_says_who_handles_the_acknowledgement(ground: Ground, app: App, server: str) -> None:
     """B04, B20: one handler for two types; that of a post has none, and it is ignored."""
     chain, _ = await _delivered(ground, app, server)
-    assert (await chain.result(), _follows(app)) == ("delivered", {"ada-bob": "asked"})
+    assert (await chain.result(), _follows(app)) == ("delivered", {"ada-bob": "requested"})
 
 
 def _signed(**more: Any) -> tuple[int, str]:
@@ -278,7 +278,7 @@ async def test_follows_that_are_acknowledged(ground: Ground, app: App, server: s
     """B21, B22."""
     chain, _ = await _delivered(ground, app, server, job_type=follow)
     assert await chain.result() == outcome
-    assert _follows(app) == {"ada-bob": outcome if outcome != "ignored" else "asked"}
+    assert _follows(app) == {"ada-bob": outcome if outcome != "ignored" else "requested"}
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ async def test_acknowledgements_that_make_no_sense_fail_at_once(
 ) -> None:
     """B21: the row of an invalid one goes; that of a forged one stays."""
     chain, job = await _delivered(ground, app, server, job_type=follow)
-    assert (chain.status, job.attempt, _follows(app)) == (ChainStatus.FAILED, 1, {"ada-bob": "asked"})
+    assert (chain.status, job.attempt, _follows(app)) == (ChainStatus.FAILED, 1, {"ada-bob": "requested"})
     assert _attempts(app) == row
 
 
@@ -304,7 +304,7 @@ async def test_acknowledgements_that_make_no_sense_fail_at_once(
 async def test_without_a_key_no_acknowledgement_is_believed(ground: Ground, app: App, server: str) -> None:
     """B21: and another attempt would not help."""
     chain, job = await _delivered(ground, app, server, job_type=follow)
-    assert (chain.status, job.attempt, _follows(app)) == (ChainStatus.FAILED, 1, {"ada-bob": "asked"})
+    assert (chain.status, job.attempt, _follows(app)) == (ChainStatus.FAILED, 1, {"ada-bob": "requested"})
     with pytest.raises(JobFailedError, match="Unrecoverable: the server has no key"):
         await chain.result()
 
@@ -384,23 +384,23 @@ def test_failed_checks_are_counted_in_the_database(tmp_path: Path) -> None:
         app.close()
 
 
-@pytest.mark.parametrize("ending", ["healthy", "given up", "failed", "cancelled"])
+@pytest.mark.parametrize("finish", ["healthy", "given up", "failed", "cancelled"])
 async def test_a_check_is_gone_afterwards(
-    ground: Ground, app: App, server: str, ending: str, monkeypatch: pytest.MonkeyPatch
+    ground: Ground, app: App, server: str, finish: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B25: however it ended, its id is free again: after a minute, so that who waits for it has its answer."""
     assert federation.KEPT_CHECKS == 60
     monkeypatch.setattr(federation, "KEPT_CHECKS", 0.05)
 
-    def asked(url: str, **_: Any) -> str:
-        if ending == "healthy":
+    def requested(url: str, **_: Any) -> str:
+        if finish == "healthy":
             return "{}"
-        raise OSError("down") if ending == "given up" else ZeroDivisionError
+        raise OSError("down") if finish == "given up" else ZeroDivisionError
 
-    monkeypatch.setattr(federation, "asked", asked)
+    monkeypatch.setattr(federation, "requested", requested)
     _unhealthy(app, server)
     async with ground.worker(federation.processors_of(app)):
-        if ending == "cancelled":
+        if finish == "cancelled":
             app.minute = 60
             chain = await federation.schedule_health_check(ground.client, app, server)
             await ground.client.cancel_chain(chain)
@@ -409,7 +409,7 @@ async def test_a_check_is_gone_afterwards(
         closed = await ground.log.wait_for(ChainClosed, chain_id=chain.id)
         await in_time(_gone(ground, chain.id))
     statuses = {"failed": ChainStatus.FAILED, "cancelled": ChainStatus.CANCELLED}
-    assert closed.status is statuses.get(ending, ChainStatus.COMPLETED)
+    assert closed.status is statuses.get(finish, ChainStatus.COMPLETED)
     again = await federation.schedule_health_check(ground.client, app, server)
     assert (again.id, again.deduplicated) == (federation.health_check_id(server), False)
 

@@ -163,8 +163,8 @@ async def test_a_handler_puts_itself_off(flows: Ground) -> None:
     flows.handles(child, handler, retry=RetryPolicy(max_attempts=2))
     chain = await flows.client.start_chain(child, Part(user=7, name="a"))
     async with flows.worker():
-        told = await flows.log.wait_for(AttemptRetried, job_id=chain.id)
-        assert told.retry_in == 3600
+        reported = await flows.log.wait_for(AttemptRetried, job_id=chain.id)
+        assert reported.retry_in == 3600
         job = await flows.client.get_job(chain.id)
         assert job.status is JobStatus.SCHEDULED
         assert job.last_error is not None

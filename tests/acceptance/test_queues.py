@@ -16,7 +16,7 @@ from tests.acceptance.support import BRIEF, WAIT, Gate, Ground, echo, in_time, n
 
 
 async def test_queues_of_different_places_have_nothing_in_common(ground: Ground) -> None:
-    """P71, D04, P70: ids, keys, results, hints and statuses; each worker runs its own."""
+    """P71, D04, P70: ids, keys, results, notifications and statuses; each worker runs its own."""
     other = ground.other("another")
 
     async def doubled(attempt: Attempt[int, int]) -> int:
@@ -32,8 +32,8 @@ async def test_queues_of_different_places_have_nothing_in_common(ground: Ground)
     assert (await other.client.get_chain("same")).status is ChainStatus.OPEN
     async with ground.worker(), other.worker():
         assert await (await other.client.get_chain("same")).result(WAIT) == 10
-        asked = [place.client.start_and_wait(number, value) for value in range(5) for place in places]
-        assert await in_time(asyncio.gather(*asked)) == [0, 0, 1, 2, 2, 4, 3, 6, 4, 8]
+        requested = [place.client.start_and_wait(number, value) for value in range(5) for place in places]
+        assert await in_time(asyncio.gather(*requested)) == [0, 0, 1, 2, 2, 4, 3, 6, 4, 8]
         assert {event.worker for event in ground.log.of(AttemptStarted)}.isdisjoint(
             event.worker for event in other.log.of(AttemptStarted)
         )
@@ -167,8 +167,8 @@ async def test_retries_are_of_the_type(ground: Ground) -> None:
     assert RetryPolicy().max_attempts == 25
 
 
-async def test_hints_within_one_process(ground: Ground) -> None:
-    """P75: a store may be used with another carrier of hints."""
+async def test_notifications_within_one_process(ground: Ground) -> None:
+    """P75: a store may be used with another carrier of notifications."""
     notify = InProcessNotify()
     ground.handles(number, echo)
     client = ground.new_client(notify=notify)

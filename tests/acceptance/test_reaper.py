@@ -18,8 +18,8 @@ async def test_every_worker_finds_what_the_dead_had(ground: Ground) -> None:
     ground.handles(number, echo, lease=BRIEF)
     async with ground.worker() as worker:
         assert await chain.result(WAIT) == 5
-        told = await ground.log.wait_for(JobReaped, job_id=chain.id)
-    assert (told.worker, told.holder, told.attempt, told.failed) == (worker.name, "gone-1", 1, False)
+        reported = await ground.log.wait_for(JobReaped, job_id=chain.id)
+    assert (reported.worker, reported.holder, reported.attempt, reported.failed) == (worker.name, "gone-1", 1, False)
 
 
 async def test_one_that_is_busy_finds_it_too(ground: Ground) -> None:
@@ -52,7 +52,7 @@ async def test_a_lease_that_holds_is_let_be(ground: Ground) -> None:
 
 
 async def test_what_ended_meanwhile_is_let_be(ground: Ground) -> None:
-    """P64, G19: a lease that nobody has taken over is still good for its ending, however late."""
+    """P64, G19: a lease that nobody has taken over is still good for its finish, however late."""
     await ground.client.start_chain(number, 1, id="a")
     job = await ground.claimed_by_the_dead(number, seconds=0.1)
     held = await ground.client.get_job("a")
@@ -67,7 +67,7 @@ async def test_what_ended_meanwhile_is_let_be(ground: Ground) -> None:
     assert ground.log.of(JobReaped) == []
 
 
-async def test_a_late_ending_does_not_overwrite_another(ground: Ground) -> None:
+async def test_a_late_finish_does_not_overwrite_another(ground: Ground) -> None:
     """D11, G38, P65: whoever lost the job writes nothing, before its successor ends and after."""
     gate = Gate()
 

@@ -36,7 +36,7 @@ async def test_a_start_returns_before_anybody_runs_the_job(ground: Ground) -> No
 
 
 async def test_a_request_gets_what_the_handler_returns(ground: Ground) -> None:
-    """P04, D15: any output in both colours, a large one and null among them."""
+    """P04, D15: any output sync and async, a large one and null among them."""
     ground.handles(anything, echo)
     outputs: list[Any] = [5, {"a": [1, "é"]}, None, "x" * 1_000_000]
     with Client(ground.state, JOB_TYPES, observability=ground.log) as synchronous:
@@ -46,33 +46,33 @@ async def test_a_request_gets_what_the_handler_returns(ground: Ground) -> None:
                 assert await asyncio.to_thread(synchronous.start_and_wait, anything, output) == output
 
 
-async def test_hints_carry_ids_and_no_result(ground: Ground) -> None:
+async def test_notifications_carry_ids_and_no_result(ground: Ground) -> None:
     """P06: who waits hears the id of the chain, and reads its result from the store, however large it is."""
-    hints: list[Notification] = []
+    notifications: list[Notification] = []
     expected = {(Topic.JOBS, "anything"), (Topic.CHAINS, "chain-1"), (Topic.CHAINS, "chain-100000")}
     ground.handles(anything, echo)
 
     def keys() -> set[tuple[Topic, str]]:
-        return {(hint.topic, key) for hint in tuple(hints) for key in hint.keys or ()}
+        return {(notification.topic, key) for notification in tuple(notifications) for key in notification.keys or ()}
 
     async with ground.client as client, ground.worker():
-        subscriptions = [client.notify.subscribe(topic, hints.append) for topic in Topic]
+        subscriptions = [client.notify.subscribe(topic, notifications.append) for topic in Topic]
         for size in (1, 100_000):
             await client.start_and_wait(anything, "secret" * size, id=f"chain-{size}")
-        await until(lambda: keys() >= expected, "all hints were heard")
+        await until(lambda: keys() >= expected, "all notifications were heard")
         for subscription in subscriptions:
             subscription.close()
     assert keys() == expected
 
 
 async def test_no_completion_is_missed(ground: Ground) -> None:
-    """P14: many requests at once, hints alone: nobody looks a second time by himself, and each gets its own."""
+    """P14: many requests at once, notifications alone: nobody looks a second time by himself, and each gets its own."""
     ground.handles(number, echo)
     async with ground.worker(concurrency=4):
         for start in range(0, 60, 20):
             values = range(start, start + 20)
-            asked = (ground.client.start_and_wait(number, value, id=f"n{value}") for value in values)
-            assert await in_time(asyncio.gather(*asked)) == list(values)
+            requested = (ground.client.start_and_wait(number, value, id=f"n{value}") for value in values)
+            assert await in_time(asyncio.gather(*requested)) == list(values)
 
 
 async def test_what_is_kept_is_answered_at_once(ground: Ground) -> None:
@@ -102,13 +102,13 @@ async def test_a_duplicate_attaches_to_what_waits_or_runs(ground: Ground) -> Non
 
     ground.handles(number, handler)
     chain = await ground.client.start_chain(number, 1, id="a")
-    asked = [asyncio.create_task(ground.client.start_and_wait(number, 2, id="a"))]
+    requested = [asyncio.create_task(ground.client.start_and_wait(number, 2, id="a"))]
     async with ground.worker(concurrency=3):
         await gate.next()
-        asked += [asyncio.create_task(ground.new_client().start_and_wait(number, 3, id="a")) for _ in range(2)]
+        requested += [asyncio.create_task(ground.new_client().start_and_wait(number, 3, id="a")) for _ in range(2)]
         again = await ground.new_client().start_chain(number, 4, id="a", attach=True)
         gate.open()
-        assert await in_time(asyncio.gather(*asked)) == [1, 1, 1]
+        assert await in_time(asyncio.gather(*requested)) == [1, 1, 1]
         assert (await again.result(WAIT), await chain.result(WAIT)) == (1, 1)
     assert len(ground.log.of(AttemptCompleted)) == 1
 
@@ -134,17 +134,17 @@ async def test_a_request_that_runs_out_of_time_leaves_the_job(ground: Ground) ->
 
 async def test_the_default_timeout_is_thirty_seconds(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     """P10."""
-    asked: list[float | None] = []
+    requested: list[float | None] = []
 
     class ChainWatcher:
         def __init__(self, *given: Any) -> None:
-            asked.append(given[-1])
+            requested.append(given[-1])
             raise WaitTimeoutError(["a"], 0.0)
 
     monkeypatch.setattr("queuert.client.async_client.AsyncChainWatcher", ChainWatcher)
     with pytest.raises(WaitTimeoutError):
         await ground.client.start_and_wait(number, 1)
-    assert asked == [30.0]
+    assert requested == [30.0]
 
 
 async def test_an_attempt_that_will_be_tried_again_answers_nobody(ground: Ground) -> None:
@@ -164,12 +164,12 @@ async def test_an_attempt_that_will_be_tried_again_answers_nobody(ground: Ground
 
 async def test_who_waits_hears_of_a_job_that_was_taken_over(ground: Ground) -> None:
     """P13: the worker that had it is never heard of again; who waits looks for nothing himself."""
-    asked = asyncio.create_task(ground.client.start_and_wait(number, 5, id="a", timeout=WAIT))
+    requested = asyncio.create_task(ground.client.start_and_wait(number, 5, id="a", timeout=WAIT))
     await ground.log.wait_for(ChainStarted)
     await ground.claimed_by_the_dead(number)
     ground.handles(number, echo)
     async with ground.worker():
-        assert await in_time(asked) == 5
+        assert await in_time(requested) == 5
     assert (await ground.client.get_job("a")).attempt == 2
 
 
@@ -366,7 +366,7 @@ def _about(chain: Any, seconds: float) -> bool:
 # --- how it may end ---------------------------------------------------------------------------------------------------
 
 
-async def test_every_ending_has_an_error_of_its_own(ground: Ground) -> None:
+async def test_every_finish_has_an_error_of_its_own(ground: Ground) -> None:
     """P80: out of time, failed, cancelled, not there; each names its chain, and how it failed is in the chain."""
 
     async def handler(attempt: Attempt[int, int]) -> int:

@@ -25,10 +25,10 @@ def nth(operation: str, when: str, *places: int) -> Strikes:
     """These calls of one operation, counted from 1."""
     counted, lock = Counter[tuple[str, str]](), threading.Lock()
 
-    def strikes(asked: str, moment: str) -> bool:
+    def strikes(requested: str, moment: str) -> bool:
         with lock:
-            counted[asked, moment] += 1
-            return (asked, moment) == (operation, when) and counted[asked, moment] in places
+            counted[requested, moment] += 1
+            return (requested, moment) == (operation, when) and counted[requested, moment] in places
 
     return strikes
 
@@ -37,7 +37,7 @@ def seeded(seed: int, share: float) -> Strikes:
     """A share of all calls, at random, half of them after the work was done."""
     source, lock = random.Random(seed), threading.Lock()
 
-    def strikes(asked: str, moment: str) -> bool:
+    def strikes(requested: str, moment: str) -> bool:
         with lock:
             return source.random() < share / 2
 

@@ -1,4 +1,4 @@
-"""What tests of behaviours share: job types, and a world with a caller of either colour and workers on one database."""
+"""What tests of behaviours share: job types, and a world with a caller sync or async and workers on one database."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from queuert.testing.events import EventLog
 from tests.worker.support import AT_ONCE, WAIT
 
 QUICK = 0.05
-"""Seconds between two polls where a test has no hints."""
+"""Seconds between two polls where a test has no notifications."""
 
 BRIEF = LeasePolicy(seconds=0.5, renew_every=0.1)
 """For a reaper that looks often; none is held, since a machine that stands still for a moment loses it."""
@@ -47,7 +47,7 @@ pair = JobType("pair", input=None, output=str, blockers=(number, text))
 JOB_TYPES = JobTypes(number, text, last, middle, first, total, pair)
 
 
-class NoHints:
+class NoNotifications:
     """A notify adapter that carries nothing, and says so."""
 
     healthy = False
@@ -66,7 +66,7 @@ class NoHints:
 
 
 class Caller:
-    """A client of either colour behind one face: every method is awaited, and so is all that handles do."""
+    """A client sync or async behind one face: every method is awaited, and so is all that handles do."""
 
     def __init__(self, client: AsyncClient | Client, dsn: str) -> None:
         self.client = client
@@ -126,15 +126,15 @@ class Caller:
 class World:
     """A caller and workers on one database, each with a client of its own, as separate processes would have."""
 
-    def __init__(self, dsn: str, *, colour: type[AsyncClient] | type[Client] = AsyncClient, hints: str) -> None:
-        """``hints`` is what carries them: ``postgres``, ``in process`` or ``none``."""
+    def __init__(self, dsn: str, *, mode: type[AsyncClient] | type[Client] = AsyncClient, notifications: str) -> None:
+        """``notifications`` is what carries them: ``postgres``, ``in process`` or ``none``."""
         self.dsn = dsn
-        self.hints = hints
+        self.notifications = notifications
         self.log = EventLog()
         self.state = PostgresState(dsn)
-        carriers: dict[str, NotifyAdapter] = {"in process": InProcessNotify(), "none": NoHints()}
-        self._shared = carriers.get(hints)
-        client = colour(self.state, JOB_TYPES, notify=self._shared, observability=self.log)
+        carriers: dict[str, NotifyAdapter] = {"in process": InProcessNotify(), "none": NoNotifications()}
+        self._shared = carriers.get(notifications)
+        client = mode(self.state, JOB_TYPES, notify=self._shared, observability=self.log)
         self.caller = Caller(client, dsn)
         self.processors = self.group()
         self._workers: list[InProcessWorker] = []
@@ -155,7 +155,7 @@ class World:
     ) -> InProcessWorker:
         """A worker with a client of its own, not started; the world stops it at the end."""
         client = AsyncClient(state or self.state, JOB_TYPES, notify=self._shared, observability=self.log)
-        settings.setdefault("poll_interval", QUICK if self.hints == "none" else None)
+        settings.setdefault("poll_interval", QUICK if self.notifications == "none" else None)
         settings.setdefault("name", f"worker-{len(self._workers)}")
         worker = InProcessWorker(client, processors or self.processors, **settings)
         self._workers.append(worker)

@@ -30,11 +30,11 @@ async def test_while_a_chain_is_open_and_after_it(world: World) -> None:
 async def test_any_scope_gives_the_result_again(world: World) -> None:
     """The cached result: the handle of a closed chain says at once what came of it, and nothing is run."""
     world.handles(number, by=echo)
-    asked = Deduplicate("square of 3", scope="any")
+    requested = Deduplicate("square of 3", scope="any")
     async with world.worker():
-        first = await world.caller.start_chain(number, 9, deduplication=asked)
+        first = await world.caller.start_chain(number, 9, deduplication=requested)
         assert await world.caller.result(first) == 9
-        again = await world.caller.start_chain(number, 0, deduplication=asked)
+        again = await world.caller.start_chain(number, 0, deduplication=requested)
         assert (again.id, again.deduplicated) == (first.id, True)
         assert await world.caller.result(again) == 9
         fresh = await world.caller.start_chain(number, 4, deduplication=Deduplicate("square of 3"))
@@ -44,14 +44,14 @@ async def test_any_scope_gives_the_result_again(world: World) -> None:
 
 @pytest.mark.parametrize("scope", ["open", "any"])
 async def test_a_window(world: World, scope: str) -> None:
-    asked = Deduplicate("hourly", scope=scope, window=timedelta(hours=1))
-    first = await world.caller.start_chain(number, 1, deduplication=asked)
+    requested = Deduplicate("hourly", scope=scope, window=timedelta(hours=1))
+    first = await world.caller.start_chain(number, 1, deduplication=requested)
     world.rows("update queuert.job set created_at = created_at - interval '59 minutes'")
-    assert (await world.caller.start_chain(number, 2, deduplication=asked)).id == first.id
+    assert (await world.caller.start_chain(number, 2, deduplication=requested)).id == first.id
     world.rows("update queuert.job set created_at = created_at - interval '2 minutes'")
-    second = await world.caller.start_chain(number, 3, deduplication=asked)
+    second = await world.caller.start_chain(number, 3, deduplication=requested)
     assert (second.deduplicated, world.count()) == (False, 2)
-    third = await world.caller.start_chain(number, 4, deduplication=asked)
+    third = await world.caller.start_chain(number, 4, deduplication=requested)
     assert third.id == second.id, "the newest stands in"
 
 

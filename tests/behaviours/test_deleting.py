@@ -66,7 +66,7 @@ async def test_in_a_transaction(world: World) -> None:
     assert await left(world) == set()
 
 
-async def test_a_running_handler_is_told(world: World) -> None:
+async def test_a_running_handler_is_reported(world: World) -> None:
     gate = Gate()
 
     async def handler(attempt: Attempt[int, int]) -> int:

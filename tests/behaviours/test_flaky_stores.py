@@ -32,15 +32,15 @@ def _brief_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def world(dsn: str) -> AsyncIterator[World]:
-    """A caller whose own link is sound, and a ledger of all endings that were ever written."""
-    world = World(dsn, hints="in process")
+    """A caller whose own link is sound, and a ledger of all finishes that were ever written."""
+    world = World(dsn, notifications="in process")
     world.processors = world.group(retry=STUBBORN, lease=SHORT)
     world.rows("create table effects (job text, value int)")
-    world.rows("create table endings (job text, status text)")
+    world.rows("create table finishes (job text, status text)")
     world.rows(
         "create function note_ending() returns trigger language plpgsql as $$ begin"
         " if new.status in ('continued', 'completed', 'failed', 'cancelled') then"
-        " insert into public.endings values (new.id, new.status); end if; return null; end $$"
+        " insert into public.finishes values (new.id, new.status); end if; return null; end $$"
     )
     world.rows(
         "create trigger note_ending after insert or update of status on queuert.job"
@@ -51,7 +51,7 @@ async def world(dsn: str) -> AsyncIterator[World]:
 
 
 def handlers(world: World, go_on: asyncio.Event | None = None) -> None:
-    """One of each kind: a returned output, blocks of both colours, a continuation, a join. One job waits to go on."""
+    """One of each kind: a returned output, blocks sync and async, a continuation, a join. One job waits to go on."""
 
     async def returns(attempt: Attempt[int, int]) -> int:
         if go_on and not attempt.input:
@@ -89,7 +89,7 @@ async def all_of_it(world: World, size: int) -> None:
     words = await world.caller.start_chains([NewChain(text, str(value)) for value in range(size)])
     steps = await world.caller.start_chains([NewChain(middle, value) for value in range(size)])
     join = await world.caller.start_chain(total, "x", blockers=numbers)
-    # Without a timeout: the look at its end would hide that a hint is missing.
+    # Without a timeout: the look at its end would hide that a notification is missing.
     closed = await world.caller.wait([*numbers, *words, *steps, join])
     assert [await world.caller.result(chain) for chain in closed] == [
         *(value * 2 for value in range(size)),
@@ -98,7 +98,7 @@ async def all_of_it(world: World, size: int) -> None:
         size * (size - 1),
     ]
     wanted = {"completed": 3 * size + 1, "continued": size}
-    assert Counter(row[0] for row in world.rows("select status from endings")) == wanted
+    assert Counter(row[0] for row in world.rows("select status from finishes")) == wanted
     assert Counter(row[0] for row in world.rows("select status from queuert.job")) == wanted
     effects = Counter(row[0] for row in world.rows("select job from effects"))
     assert effects == Counter(chain.id for chain in [*words, *steps])
@@ -118,7 +118,7 @@ def places() -> Iterator[Any]:
 async def test_one_operation_fails(world: World, operation: str, when: str) -> None:
     """Its first calls, three in a row. No lease is lost by it, not even that of a claim whose answer was.
 
-    Nor is an ending said to be refused that was written: its answer alone was lost.
+    Nor is a finish said to be refused that was written: its answer alone was lost.
     """
     go_on = asyncio.Event()
     world.processors = world.group(retry=STUBBORN, lease=LeasePolicy(seconds=15.0, renew_every=0.2))
@@ -172,18 +172,18 @@ async def test_the_database_ends_the_connections(world: World, slots: int, worke
     try:
         for value in range(10):
             for job_type in (number, middle):
-                await asked_until_it_is_answered(world, job_type, value)
+                await requested_until_it_is_answered(world, job_type, value)
         await until(
             lambda: world.rows("select count(*) from queuert.job where chain_status = 'open'") == [(0,)],
             "every chain is closed",
         )
     finally:
         cutting.cancel()
-    assert Counter(row[0] for row in world.rows("select status from endings")) == {"completed": 20, "continued": 10}
+    assert Counter(row[0] for row in world.rows("select status from finishes")) == {"completed": 20, "continued": 10}
     assert world.rows("select count(distinct job), count(*) from effects") == [(10, 10)]
 
 
-async def asked_until_it_is_answered(world: World, job_type: Any, value: int) -> None:
+async def requested_until_it_is_answered(world: World, job_type: Any, value: int) -> None:
     while True:
         try:
             await world.caller.start_chain(job_type, value, id=f"{job_type.name}-{value}", attach=True)

@@ -93,7 +93,7 @@ async def test_looking_changes_nothing(world: World) -> None:
     assert world.rows("select * from queuert.job order by id") == before
 
 
-async def test_a_running_handler_is_told(world: World) -> None:
+async def test_a_running_handler_is_reported(world: World) -> None:
     gate = Gate()
 
     async def handler(attempt: Attempt[int, int]) -> int:
@@ -212,7 +212,7 @@ async def test_a_chain_that_does_not_exist(world: World) -> None:
 
 
 async def test_who_waits_is_woken(wired: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would not look for itself again where there are hints."""
+    """It would not look for itself again where there are notifications."""
     chain = await wired.caller.start_chain(number, 1)
     client: Any = wired.caller.client
     store, looked = await client._opened(), asyncio.Event()

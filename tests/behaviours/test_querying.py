@@ -17,12 +17,12 @@ def ids(page: Any) -> list[str]:
     return [one.id for one in page]
 
 
-async def pages(read: Callable[..., Awaitable[Any]], *which: Any, **asked: Any) -> list[list[str]]:
+async def pages(read: Callable[..., Awaitable[Any]], *which: Any, **requested: Any) -> list[list[str]]:
     """The ids of each page of two."""
     found: list[list[str]] = []
     cursor: str | None = None
     while True:
-        page = await read(*which, limit=2, cursor=cursor, **asked)
+        page = await read(*which, limit=2, cursor=cursor, **requested)
         found.append(ids(page))
         cursor = page.next_cursor
         if cursor is None:
@@ -89,7 +89,7 @@ async def test_a_job_by_its_id(world: World) -> None:
         await world.caller.get_chain("c2")
 
 
-async def test_several_chains_in_the_order_asked(world: World) -> None:
+async def test_several_chains_in_the_order_requested(world: World) -> None:
     await started(world, "a", "b", "c")
     assert ids(await world.caller.get_chains(["c", "a"])) == ["c", "a"]
     with pytest.raises(ChainNotFoundError):
@@ -151,7 +151,7 @@ async def test_a_span_of_time(world: World, what: str) -> None:
     assert ids(await listed(since=now - 2.5 * hour, before=now - 1.5 * hour)) == ["b"]
 
 
-async def test_fifty_to_a_page_unless_more_are_asked_for(world: World) -> None:
+async def test_fifty_to_a_page_unless_more_are_requested_for(world: World) -> None:
     await world.caller.start_chains([NewChain(number, one) for one in range(51)])
     for listed in (world.caller.list_chains, world.caller.list_jobs):
         page = await listed()

@@ -49,8 +49,8 @@ async def test_without_a_transaction_it_is_durable_at_once_and_with_one_at_its_c
         inside = await world.caller.start_chains([NewChain(number, 2), NewChain(text, "a")], connection=connection)
         assert world.count() == 1
     assert world.count() == 3
-    told = {event.chain_id: event.in_callers_transaction for event in world.log.of(ChainStarted)}
-    assert told == {at_once.id: False, inside[0].id: True, inside[1].id: True}
+    reported = {event.chain_id: event.in_callers_transaction for event in world.log.of(ChainStarted)}
+    assert reported == {at_once.id: False, inside[0].id: True, inside[1].id: True}
 
 
 async def test_a_batch_in_a_transaction_that_rolls_back(world: World) -> None:

@@ -51,25 +51,25 @@ BAD = Letter.model_construct(to=Address.model_construct(street="x", zip="not a z
 class Office:
     """A caller for letters, and one attempt of what a handler makes of them."""
 
-    def __init__(self, world: World, colour: Any) -> None:
+    def __init__(self, world: World, mode: Any) -> None:
         self._world = world
-        self._hints = InProcessNotify()
-        self.caller = Caller(colour(world.state, LETTERS, notify=self._hints, observability=world.log), world.dsn)
+        self._notifications = InProcessNotify()
+        self.caller = Caller(mode(world.state, LETTERS, notify=self._notifications, observability=world.log), world.dsn)
 
     async def after_one_attempt(self, handler: Callable[[Attempt[Any, Any]], Any], start: NewChain[Any]) -> Any:
         """The chain, when its first job has failed or all is done."""
         processors = Processors(LETTERS, retry=RetryPolicy(max_attempts=1))
         processors.handles(weigh)(handler)
         processors.handles(deliver)(lambda attempt: Receipt(number=attempt.input.pages))
-        client = AsyncClient(self._world.state, LETTERS, notify=self._hints, observability=self._world.log)
+        client = AsyncClient(self._world.state, LETTERS, notify=self._notifications, observability=self._world.log)
         [chain] = await self.caller.start_chains([start])
         async with client, InProcessWorker(client, processors):
             return await self.caller.closed(chain)
 
 
 @pytest.fixture
-async def office(world: World, colour: Any) -> Any:
-    office = Office(world, colour)
+async def office(world: World, mode: Any) -> Any:
+    office = Office(world, mode)
     yield office
     await office.caller.close()
 

@@ -54,7 +54,7 @@ async def test_it_says_what_it_runs(world: World) -> None:
     assert {event.type for event in world.log.of(AttemptCompleted)} == {"number", "text"}
 
 
-async def test_an_attempt_is_told_what_it_is(world: World) -> None:
+async def test_an_attempt_is_reported_what_it_is(world: World) -> None:
     """Its job and its chain, its number, and from the second on how the one before ended."""
     seen: list[tuple[int, str, str, str]] = []
 
@@ -95,7 +95,7 @@ async def test_what_a_handler_starts_is_a_chain_of_its_own(world: World) -> None
 
 
 async def test_a_start_with_the_completion(world: World) -> None:
-    """On the connection of ``complete()`` a start stands or falls with the job's ending."""
+    """On the connection of ``complete()`` a start stands or falls with the job's finish."""
 
     async def handler(attempt: Attempt[int, int]) -> Any:
         async with attempt.complete() as tx:

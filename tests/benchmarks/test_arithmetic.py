@@ -100,7 +100,7 @@ def test_entries_are_found_by_their_options() -> None:
     assert not judged.reached
 
 
-def test_what_nobody_asked_for_is_not_judged_and_what_failed_was_not_reached() -> None:
+def test_what_nobody_requested_for_is_not_judged_and_what_failed_was_not_reached() -> None:
     failed = outcome(series(OURS, 100.0), series(PEER, error="it broke"))
     targets = [Target("rival", to_best_peer("drain"), least=1.0), Target("other", to("elsewhere", "bare"), least=1.0)]
     assert verdicts([failed], targets) == [Verdict("rival", None, ">= 1", reached=False)]

@@ -23,6 +23,8 @@ def test_a_flood_is_measured_beside_the_good_jobs_alone(server: PostgresServer) 
     found = {flood: poison.measure(server, flood, 20, OPTIONS) for flood in ("alone", "raise")}
     assert found["alone"]["failed"] == 0 < found["raise"]["failed"]
     # The processor time of a server is known to those who started it.
-    table = poison.report([{flood: {"server_cpu_us": 1.0, **told} for flood, told in found.items()}]).splitlines()
+    table = poison.report(
+        [{flood: {"server_cpu_us": 1.0, **reported} for flood, reported in found.items()}]
+    ).splitlines()
     assert [line.split()[0] for line in table] == ["flood", "alone", "raise"]
     assert "1.000 (1.000-1.000)" in table[1]

@@ -50,8 +50,8 @@ def test_a_quick_run_judges_nothing() -> None:
     page = report_html.page(_run(), unjudged)
     assert "<td>1 (0.5-1.5)</td>" in page
     assert '<td class="">quick: not judged</td>' in page
-    [told] = as_json(_run(), unjudged)["targets"]
-    assert (told["reached"], told["value"]["median"]) == (None, 1.0)
+    [reported] = as_json(_run(), unjudged)["targets"]
+    assert (reported["reached"], reported["value"]["median"]) == (None, 1.0)
 
 
 @pytest.mark.parametrize(("options", "word"), [(["--quick"], "quick: not judged"), ([], "reached")])
@@ -96,6 +96,6 @@ def test_the_charts_are_wellformed_and_to_scale() -> None:
 
 
 def test_the_machine_is_not_named() -> None:
-    told = machine()
-    assert told["cores"] > 0
-    assert socket.gethostname() not in json.dumps(told)
+    reported = machine()
+    assert reported["cores"] > 0
+    assert socket.gethostname() not in json.dumps(reported)

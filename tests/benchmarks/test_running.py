@@ -32,7 +32,7 @@ def databases(postgres_server: str) -> Iterator[PostgresServer]:
     server.close()
 
 
-def test_a_contestant_is_asked_and_answers() -> None:
+def test_a_contestant_is_requested_and_answers() -> None:
     answer = _ask("count", jobs=7, seen=3)
     assert (answer["jobs"], answer["seen"]) == (7, 3)
     assert answer["rate"] == pytest.approx(7 / answer["seconds"])

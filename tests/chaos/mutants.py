@@ -103,7 +103,7 @@ def _start_elsewhere() -> AbstractContextManager[Any]:
     start = AsyncPostgresStarting.start_jobs
 
     async def elsewhere(
-        self: AsyncPostgresStarting, jobs: Sequence[NewJob], *, connection: Any = None, announcement: Any = None
+        self: AsyncPostgresStarting, jobs: Sequence[NewJob], *, connection: Any = None, notification: Any = None
     ) -> list[StartedJob]:
         return await start(self, jobs)
 
@@ -138,11 +138,11 @@ def _give_up_renewing() -> AbstractContextManager[Any]:
     return mock.patch.object(LeaseRenewer, "_failed", for_good)
 
 
-def _keeper_stops_first() -> AbstractContextManager[Any]:
+def _renewer_stops_first() -> AbstractContextManager[Any]:
     stop = WorkerRuntime.stop
 
     async def hastily(self: WorkerRuntime, shutdown_timeout: float) -> None:
-        await asyncio.to_thread(self.keeper.stop)
+        await asyncio.to_thread(self.renewer.stop)
         await stop(self, shutdown_timeout)
 
     return mock.patch.object(WorkerRuntime, "stop", hastily)
@@ -170,8 +170,8 @@ def broken_script(*edits: Edit) -> AbstractContextManager[Any]:
     broken = scripts.Script(whole.name, text.encode(), sha1(text.encode(), usedforsecurity=False).hexdigest())
     original = scripts.script
 
-    def script(asked: str) -> scripts.Script:
-        return broken if asked == name else original(asked)
+    def script(requested: str) -> scripts.Script:
+        return broken if requested == name else original(requested)
 
     return _everywhere("script", script)
 
@@ -207,7 +207,7 @@ _TOKENS = (
 )
 _HOLDS_PLAINLY = r"AND lease_token = \(%\(asked\)s::jsonb -> id ->> 0\)::uuid AND lease_expires_at IS NOT NULL"
 _RETURNED = r"RETURNING job\.id, job\.lease_token,"
-_AS_ASKED = "RETURNING job.id, asked.token AS lease_token,"
+_AS_REQUESTED = "RETURNING job.id, asked.token AS lease_token,"
 _BY_ID = """job.id = ANY (ARRAY(SELECT id FROM "queuert".job AS chosen WHERE chosen.ctid = ANY (
     ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare))))"""
 _RECHECK = """
@@ -229,7 +229,7 @@ MUTANTS = (
         (
             Edit("finish", _HOLDS, ""),
             Edit("finish", _TOKENS, ""),
-            Edit("finish", _RETURNED, _AS_ASKED),
+            Edit("finish", _RETURNED, _AS_REQUESTED),
             Edit("complete", _HOLDS_PLAINLY, ""),
         ),
     ),
@@ -241,7 +241,7 @@ MUTANTS = (
         (
             Edit("finish", _HOLDS, "AND job.lease_expires_at IS NOT NULL"),
             Edit("finish", _TOKENS, "AND (id = ANY (%(roots)s::text[]) OR lease_expires_at IS NOT NULL)"),
-            Edit("finish", _RETURNED, _AS_ASKED),
+            Edit("finish", _RETURNED, _AS_REQUESTED),
             Edit("complete", _HOLDS_PLAINLY, "AND lease_expires_at IS NOT NULL"),
         ),
     ),
@@ -305,7 +305,7 @@ MUTANTS = (
     Mutant(11, "no poll", "scenario jobs_are_found_without_hints", patch=_never_poll),
     Mutant(12, "no second LISTEN", "scenario hints_come_back", patch=_listen_once),
     Mutant(13, "renewals end at the first error", "scenario a_lease_outlives_a_blip", patch=_give_up_renewing),
-    Mutant(14, "renewals end before the drain", "scenario leases_are_kept_while_stopping", patch=_keeper_stops_first),
+    Mutant(14, "renewals end before the drain", "scenario leases_are_kept_while_stopping", patch=_renewer_stops_first),
     Mutant(
         15,
         "no cap for the reaper",

@@ -35,7 +35,7 @@ from queuert.testing.conformance.builders import claim_one, complete, job, read,
 from queuert.testing.events import EventLog
 from queuert.testing.fault_proxy import FaultProxy
 
-PATIENCE: ContextVar[float] = ContextVar("patience", default=20.0)
+TIMEOUT: ContextVar[float] = ContextVar("timeout", default=20.0)
 """Seconds: an upper bound for what takes a lease or two. Where it will not come, less of it is enough."""
 
 SHORT = LeasePolicy(seconds=1.0, renew_every=0.3)
@@ -116,11 +116,11 @@ class Stage:
 async def until(condition: Callable[[], Awaitable[Any]], what: str, gate: asyncio.Event | None = None) -> None:
     """Wait for what only a look can tell. Then, also if it does not come, whoever waits at the gate goes on."""
     try:
-        async with asyncio.timeout(PATIENCE.get()):
+        async with asyncio.timeout(TIMEOUT.get()):
             while not await condition():  # noqa: ASYNC110  (nobody tells)
                 await asyncio.sleep(0.01)
     except TimeoutError:
-        raise AssertionError(f"not so within {PATIENCE.get():g} s: {what}") from None
+        raise AssertionError(f"not so within {TIMEOUT.get():g} s: {what}") from None
     finally:
         if gate is not None:
             gate.set()
@@ -129,10 +129,10 @@ async def until(condition: Callable[[], Awaitable[Any]], what: str, gate: asynci
 async def within(awaitable: Awaitable[Any], what: str) -> Any:
     """Wait for it."""
     try:
-        async with asyncio.timeout(PATIENCE.get()):
+        async with asyncio.timeout(TIMEOUT.get()):
             return await awaitable
     except TimeoutError:
-        raise AssertionError(f"not within {PATIENCE.get():g} s: {what}") from None
+        raise AssertionError(f"not within {TIMEOUT.get():g} s: {what}") from None
 
 
 async def reaped(store: AsyncStore, policy: RetryPolicy | None = None) -> ReapedJob:
@@ -243,13 +243,13 @@ async def blockers_that_close_in_overlap(stage: Stage) -> None:
         async with store.transaction(second) as late:
             async with store.transaction(first) as early:
                 await early.finish(complete(first))
-                ending = asyncio.create_task(late.finish(complete(second)))
+                finish = asyncio.create_task(late.finish(complete(second)))
 
                 async def settled() -> bool:
-                    return ending.done() or await stage.waits_for_a_lock()
+                    return finish.done() or await stage.waits_for_a_lock()
 
-                await until(settled, "the second ending is written, or waits")
-            await within(ending, "the second ending")
+                await until(settled, "the second finish is written, or waits")
+            await within(finish, "the second finish")
         assert (await read(store, waiting)).status is JobStatus.READY, "a job waits for chains that have closed"
 
 
@@ -329,7 +329,7 @@ async def who_follows_the_log_misses_nothing(stage: Stage) -> None:
 
 
 @scenario
-async def jobs_are_found_without_hints(stage: Stage) -> None:
+async def jobs_are_found_without_notifications(stage: Stage) -> None:
     """A worker that hears nothing, and has looked for jobs when it had a place left, finds the next when it polls."""
     deaf = stage.client(notify=InProcessNotify())
     settings: dict[str, Any] = {"poll_interval": 0.2, "concurrency": 8}
@@ -337,17 +337,17 @@ async def jobs_are_found_without_hints(stage: Stage) -> None:
         for _ in range(3):
             chain = await other.start_chain(work, 0)
             # Told by the worker: whoever waits for the result hears nothing either.
-            await stage.log.wait_for(AttemptCompleted, job_id=chain.id, timeout=PATIENCE.get())
+            await stage.log.wait_for(AttemptCompleted, job_id=chain.id, timeout=TIMEOUT.get())
 
 
 @scenario
-async def hints_come_back(stage: Stage) -> None:
+async def notifications_come_back(stage: Stage) -> None:
     """A listener that lost its connection hears of jobs again; nobody polls."""
     with FaultProxy.before(stage.dsn) as proxy:
         listening = stage.client(stage.state(listen_dsn=proxy.address_in(stage.dsn)))
         async with listening, stage.client() as other, stage.worker(listening, poll_interval=3600.0):
             early = await other.start_chain(work, 0)
-            assert await early.result(PATIENCE.get()) == 1
+            assert await early.result(TIMEOUT.get()) == 1
 
             async def listens() -> bool:
                 return listening.notify.healthy
@@ -358,7 +358,7 @@ async def hints_come_back(stage: Stage) -> None:
             await stage.log.wait_for(ListenerRestored)
             for _ in range(2):
                 later = await other.start_chain(work, 0)
-                assert await later.result(PATIENCE.get()) == 1
+                assert await later.result(TIMEOUT.get()) == 1
 
 
 @scenario
@@ -382,7 +382,7 @@ async def a_lease_outlives_a_blip(stage: Stage) -> None:
                 return len(seen) > 2 or stage.begun != [1]
 
             await until(renewed, "the lease is renewed after the blip", stage.gate)
-            assert await chain.result(PATIENCE.get()) == 1, "the lease was lost"
+            assert await chain.result(TIMEOUT.get()) == 1, "the lease was lost"
 
 
 @scenario
@@ -403,7 +403,7 @@ async def leases_are_kept_while_stopping(stage: Stage) -> None:
                 return len(seen) > 5 or stage.begun != [1]
 
             await until(renewed, "the lease is renewed some times while the worker stops", stage.gate)
-            assert await chain.result(PATIENCE.get()) == 1, "another worker took the job of one that was stopping"
+            assert await chain.result(TIMEOUT.get()) == 1, "another worker took the job of one that was stopping"
             await stopping
 
 
@@ -425,8 +425,8 @@ async def a_commit_that_never_arrived(stage: Stage) -> None:
             proxy.lose_request(b"COMMIT")
             stage.gate.set()
             # Of the first attempt, unless that lost its lease to a slow machine before it came so far.
-            last = await chain.result(PATIENCE.get())
+            last = await chain.result(TIMEOUT.get())
             assert proxy.fired.is_set()
             await stage.log.wait_for(AttemptCompleted, job_id=chain.id, attempt=last)
-            told = [event.attempt for event in stage.log.of(AttemptCompleted, job_id=chain.id)]
-            assert told == [last], f"attempts {told} were told to have completed the job, and {last} did"
+            reported = [event.attempt for event in stage.log.of(AttemptCompleted, job_id=chain.id)]
+            assert reported == [last], f"attempts {reported} were told to have completed the job, and {last} did"

@@ -40,7 +40,7 @@ class Planted:
         }  # fmt: skip
         self.history.add("s", [row | more])
 
-    def asked(self, id: str, how: str = "start", op: str = "1", outcome: str = "ack", **more: Any) -> None:
+    def requested(self, id: str, how: str = "start", op: str = "1", outcome: str = "ack", **more: Any) -> None:
         """A call of a client."""
         row = {"client": "0", "op": op, "how": how, "id": id, "outcome": outcome, "result_id": id, "key": ""}
         self.history.add("a", [row | more])
@@ -51,7 +51,7 @@ class Planted:
 
     def lived(self, id: str, *, output: str | None = None, **more: Any) -> None:
         """A job that was started, claimed, and completed with its effect."""
-        self.asked(id)
+        self.requested(id)
         self.change(id, None, "ready", **more)
         self.claimed(id, 1, "t1", **more)
         held = {"old_attempt": 1, "new_attempt": 1, "old_token": "t1", "new_token": "t1"}
@@ -80,7 +80,7 @@ def healthy(store: str = "postgres") -> Planted:
     """Two chains: one that went through, and one whose first attempt was reaped."""
     planted = Planted(store)
     planted.lived("good")
-    planted.asked("again")
+    planted.requested("again")
     planted.change("again", None, "ready")
     planted.claimed("again", 1, "t1")
     planted.reaped("again", 1, "t1")

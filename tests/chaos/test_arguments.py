@@ -26,7 +26,7 @@ from queuert.testing.chaos.plan import make_plan
 from queuert.testing.chaos.processes import ChaosError, Nursery
 from queuert.testing.chaos.profiles import STORES
 from queuert.testing.chaos.report import OF_FIGURES, measured
-from queuert.testing.chaos.thresholds import STARTS, asked_of
+from queuert.testing.chaos.thresholds import STARTS, requested_of
 from queuert.testing.chaos.workload import load
 from tests.chaos import workload as users
 
@@ -124,7 +124,7 @@ def test_a_workload_that_cannot_take_part(
 def test_a_workload_that_can() -> None:
     plan = make_plan(ChaosSettings(SMOKE, jobs=60, workload="tests.chaos.workload:workload"))
     found = rehearse(users.workload, plan)
-    assert (found.patience, found.repeats) == (301.0, 0)  # A lease, and the longest pause of the policy of retries.
+    assert (found.timeout, found.repeats) == (301.0, 0)  # A lease, and the longest pause of the policy of retries.
 
 
 def test_the_workload_in_the_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,15 +134,15 @@ def test_the_workload_in_the_documents(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.syspath_prepend(tmp_path)
     settings = ChaosSettings(SMOKE, jobs=60, workload="documented_workload:workload")
     assert settings.workload is not None
-    assert rehearse(load(settings.workload), make_plan(settings)).patience == 2.0
+    assert rehearse(load(settings.workload), make_plan(settings)).timeout == 2.0
 
 
-@pytest.mark.parametrize(("target", "patience"), [("with_patience", 360.0), ("without_end", 600.0)])
-def test_what_ends_late_by_its_policies_is_waited_for(target: str, patience: float) -> None:
+@pytest.mark.parametrize(("target", "timeout"), [("with_timeout", 360.0), ("without_end", 600.0)])
+def test_what_ends_late_by_its_policies_is_waited_for(target: str, timeout: float) -> None:
     """For a lease and the longest pause of the policies, or ten minutes."""
     target = f"tests.chaos.workloads:{target}"
     plan = make_plan(ChaosSettings(SMOKE, jobs=60, workload=target))
-    assert rehearse(load(target), plan).patience == patience
+    assert rehearse(load(target), plan).timeout == timeout
 
 
 def test_a_drain_waits_for_what_ends_late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,8 +169,8 @@ def test_of_starts_of_one_key_the_first_counts() -> None:
     custom = sum(op.how == "custom" for ops in plan.ops for op in ops)
     repeats = rehearse(load(target), plan).repeats
     assert repeats == custom - 3
-    assert asked_of(settings, plan)[STARTS] == settings.gates[STARTS] == 181
-    assert asked_of(settings, plan, repeats)[STARTS] == 2_000 * (200 - repeats) // 2_200 < 166
+    assert requested_of(settings, plan)[STARTS] == settings.gates[STARTS] == 181
+    assert requested_of(settings, plan, repeats)[STARTS] == 2_000 * (200 - repeats) // 2_200 < 166
 
 
 # --- processes --------------------------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ def test_a_run_that_does_not_come_about_ends_its_processes(monkeypatch: pytest.M
         raise ChaosError("no")
 
     monkeypatch.setattr(Fleet, "close", note)
-    monkeypatch.setattr(run, "Outsider", refuse)
+    monkeypatch.setattr(run, "Operator", refuse)
     with pytest.raises(ChaosError):
         run_chaos(ChaosSettings(SMOKE, store="sqlite", jobs=0, faults=0, seconds=1.0))
     assert len(closed) == 1
@@ -252,18 +252,18 @@ def test_an_interrupted_run_says_so_at_once() -> None:
     said = process.stderr.read().splitlines()
     process.stderr.close()
     assert process.wait() == Exit.INTERRUPTED
-    assert said[-2:] == ["interrupted: ending everything", "queuert: interrupted"]
+    assert said[-2:] == ["interrupted: finish everything", "queuert: interrupted"]
 
 
 # --- what is asked, and what is told ----------------------------------------------------------------------------------
 
 
-def test_a_small_run_is_asked_for_what_its_plan_holds() -> None:
+def test_a_small_run_is_requested_for_what_its_plan_holds() -> None:
     """Seven kinds were planned there, and eight asked for."""
     settings = ChaosSettings(SMOKE, seed=3, store="sqlite", jobs=300, faults=14, seconds=6.0)
     plan = make_plan(settings)
     assert len({fault.kind for fault in plan.faults}) == 7
-    gates = asked_of(settings, plan)
+    gates = requested_of(settings, plan)
     assert (gates["faults"], gates["kinds of fault"], gates["kinds of poison buried"]) == (11, 4, 4)
 
 
@@ -274,7 +274,7 @@ def test_every_small_run_can_pass(store: str, name: str) -> None:
     for faults in (0, 1, 4, 8, 14, 16, 17, 24, 40):
         settings = ChaosSettings(profile, seed=faults, store=store, jobs=5 * faults, faults=faults, seconds=5.0)
         plan = make_plan(settings)
-        gates = asked_of(settings, plan)
+        gates = requested_of(settings, plan)
         kinds = Counter(fault.kind for fault in plan.faults)
         how = Counter(op.how for ops in plan.ops for op in ops)
         assert gates["faults"] <= faults
@@ -287,10 +287,10 @@ def test_every_small_run_can_pass(store: str, name: str) -> None:
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("name", ["smoke", "full"])
-def test_a_run_of_the_whole_size_is_asked_for_all(store: str, name: str) -> None:
+def test_a_run_of_the_whole_size_is_requested_for_all(store: str, name: str) -> None:
     for seed in range(3):
         settings = ChaosSettings(PROFILES[name], store=store, seed=seed)
-        assert asked_of(settings, make_plan(settings)) == settings.gates
+        assert requested_of(settings, make_plan(settings)) == settings.gates
 
 
 def test_what_nothing_was_measured_of() -> None:

@@ -219,7 +219,7 @@ def test_a_witness_that_died_is_missed() -> None:
         assert ChaosSettings(PROFILES[name], faults=1).gates[memory_growth.WITNESSES] == 2
 
 
-def test_where_nothing_can_be_measured_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_where_nothing_can_be_measured_nothing_is_requested(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(resources, "_PROCESSES", tmp_path)
     assert not can_be_measured()
     settings = ChaosSettings(PROFILES["full"])
@@ -227,7 +227,7 @@ def test_where_nothing_can_be_measured_nothing_is_asked(monkeypatch: pytest.Monk
     assert settings.limits.keys().isdisjoint(memory_growth.OF_PROCESSES)
     assert memory_growth.SESSIONS in settings.limits
     assert not any(memory_growth.growth(History()).values())
-    assert memory_growth.told(History())["open files of the workers at rest"] == "not measured"
+    assert memory_growth.reported(History())["open files of the workers at rest"] == "not measured"
 
 
 def test_sessions_are_those_of_a_server() -> None:

@@ -25,23 +25,23 @@ def plants(id: str) -> Callable[[Plant], Plant]:
 
 @plants("I1")
 def lost(planted: Planted) -> None:
-    planted.asked("lost")
+    planted.requested("lost")
 
 
 @plants("I2 row alone")
 def row_without_chain(planted: Planted) -> None:
-    planted.asked("alone", how="transaction", outcome="unknown")
+    planted.requested("alone", how="transaction", outcome="unknown")
     planted.history.add("business", [{"id": "alone"}])
 
 
 @plants("I2 chain alone")
 def chain_without_row(planted: Planted) -> None:
-    planted.asked("good", how="transaction")
+    planted.requested("good", how="transaction")
 
 
 @plants("I2 rolled back")
 def rolled_back(planted: Planted) -> None:
-    planted.asked("good", how="rollback")
+    planted.requested("good", how="rollback")
 
 
 @plants("I3")
@@ -54,13 +54,13 @@ def invented(planted: Planted) -> None:
 
 @plants("I4 open")
 def stuck(planted: Planted) -> None:
-    planted.asked("stuck")
+    planted.requested("stuck")
     planted.job("stuck", "ready", attempt=0)
 
 
 @plants("I4 failed")
 def failed(planted: Planted) -> None:
-    planted.asked("failed")
+    planted.requested("failed")
     planted.job("failed", "failed", attempt=0)
 
 
@@ -87,14 +87,14 @@ def two_effects(planted: Planted) -> None:
 
 @plants("I7 for nothing")
 def effect_without_completion(planted: Planted) -> None:
-    planted.asked("z")
+    planted.requested("z")
     planted.job("z", "cancelled", attempt=0)
     planted.effect("z")
 
 
 @plants("I7 missing")
 def completion_without_effect(planted: Planted) -> None:
-    planted.asked("bare")
+    planted.requested("bare")
     planted.job("bare", attempt=0)
 
 
@@ -117,7 +117,7 @@ def skipped(planted: Planted) -> None:
 
 @plants("I9 uncounted")
 def not_counted(planted: Planted) -> None:
-    planted.asked("few")
+    planted.requested("few")
     planted.change("few", None, "ready")
     planted.claimed("few", 1, "t1")
     planted.job("few", attempt=0)
@@ -125,13 +125,13 @@ def not_counted(planted: Planted) -> None:
 
 @plants("I9 too many")
 def beyond_the_cap(planted: Planted) -> None:
-    planted.asked("many", type="chaos.poison")
+    planted.requested("many", type="chaos.poison")
     planted.job("many", "failed", attempt=3, type="chaos.poison")
 
 
 @plants("I10")
 def death_not_counted(planted: Planted) -> None:
-    planted.asked("dead")
+    planted.requested("dead")
     planted.job("dead", "failed", attempt=1, type="chaos.poison")
 
 
@@ -147,7 +147,7 @@ def unlinked(planted: Planted) -> None:
 
 @plants("I11 apart")
 def continued_apart(planted: Planted) -> None:
-    planted.asked("head")
+    planted.requested("head")
     planted.job("head", "continued", chain_status="completed", continued_by="tail", attempt=0)
     planted.job("tail", chain_id="head", chain_index=1, chain_status=None, attempt=0)
     planted.change("head", "running", "continued", old_token="t", new_token="t", tx="one")
@@ -162,14 +162,14 @@ def two_successors(planted: Planted) -> None:
 
 @plants("I13 stuck")
 def blocked_by_nothing(planted: Planted) -> None:
-    planted.asked("waits")
+    planted.requested("waits")
     planted.job("waits", "blocked", chain_status="open", attempt=0)
     planted.history.add("b", [{"job_id": "waits", "chain_id": "good"}])
 
 
 @plants("I13 counter")
 def wrong_counter(planted: Planted) -> None:
-    planted.asked("counts")
+    planted.requested("counts")
     planted.job("counts", open_blockers=1, attempt=0)
 
 
@@ -183,13 +183,13 @@ def claimed_before_its_blocker(planted: Planted) -> None:
 @plants("I14")
 def two_of_a_key(planted: Planted) -> None:
     for id in ("one", "two"):
-        planted.asked(id)
+        planted.requested(id)
         planted.job(id, key="k", attempt=0)
 
 
 @plants("I15")
 def stand_in_that_is_gone(planted: Planted) -> None:
-    planted.asked("gone", deduplicated=1, key="k")
+    planted.requested("gone", deduplicated=1, key="k")
 
 
 @plants("I16")
@@ -205,7 +205,7 @@ def claimed_after_cancel(planted: Planted) -> None:
 
 @plants("I17 effect")
 def effect_of_the_cancelled(planted: Planted) -> None:
-    planted.asked("c")
+    planted.requested("c")
     planted.job("c", "cancelled", attempt=0)
     planted.effect("c")
 
@@ -236,7 +236,7 @@ def no_pause(planted: Planted) -> None:
 
 @plants("I20")
 def touched_without_a_handler(planted: Planted) -> None:
-    planted.asked("n")
+    planted.requested("n")
     planted.job("n", "ready", type="chaos.nobody", attempt=1)
 
 
@@ -246,7 +246,7 @@ def deaf_and_idle(planted: Planted) -> None:
 
 
 @plants("I24")
-def told_and_not_so(planted: Planted) -> None:
+def reported_and_not_so(planted: Planted) -> None:
     planted.history.add("p", [{"name": "AttemptCompleted", "job_id": "again", "attempt": 1, "at": 1.0}])
 
 
@@ -267,7 +267,7 @@ def did_not_stop(planted: Planted) -> None:
 def stopped_with_a_lease(planted: Planted) -> None:
     planted.history.add("stops", [{"pid": 7, "code": 0, "leases": 1}])
     planted.history.add("leftover", [{"pid": 7, "job_id": "good", "attempt": 1}])
-    # It gave up another one, and could not give back what another worker did.
+    # It gave up another one, and could not release what another worker did.
     lost = {"name": "AttemptAborted", "detail": "error", "attempt": 1}
     planted.history.add("p", [lost | {"pid": 7, "job_id": "again"}, lost | {"pid": 8, "job_id": "good"}])
 
@@ -354,12 +354,12 @@ def starved(planted: Planted) -> None:
     planted.history.add("f", [{"number": 1, "kind": kind, "happened": 1, "detail": "job x starved for 8 s"}])
 
 
-def test_nothing_is_told_of_a_healthy_history() -> None:
+def test_nothing_is_reported_of_a_healthy_history() -> None:
     assert {id: found for id, found in check_all(healthy().history).items() if found} == {}
 
 
 @pytest.mark.parametrize("name", PLANTS)
-def test_a_planted_violation_is_told(name: str) -> None:
+def test_a_planted_violation_is_reported(name: str) -> None:
     planted = healthy()
     PLANTS[name](planted)
     assert INVARIANTS[name.split()[0]](planted.history)
@@ -373,15 +373,15 @@ def test_all_are_accounted_for() -> None:
     assert {f"I{number}" for number in range(1, 34)} == INVARIANTS.keys() | NOT_APPLICABLE.keys()
 
 
-def test_what_a_client_asked_for_is_no_violation() -> None:
+def test_what_a_client_requested_for_is_no_violation() -> None:
     """Deleting, retrying and completing from outside explain what would be violations otherwise."""
     planted = healthy()
     planted.lived("deleted")
-    planted.asked("deleted", how="outside", op="delete")
+    planted.requested("deleted", how="outside", op="delete")
     planted.history.rows("DELETE FROM s WHERE id = 'deleted'")
     planted.change("deleted", "completed", None)
-    planted.asked("back")
-    planted.asked("back", how="outside", op="retry")
+    planted.requested("back")
+    planted.requested("back", how="outside", op="retry")
     planted.change("back", None, "ready")
     planted.change("back", "ready", "cancelled")
     planted.change("back", "cancelled", "ready")

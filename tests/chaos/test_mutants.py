@@ -15,11 +15,11 @@ from queuert.ids import new_id
 from queuert.state import StateAdapter
 from queuert.state.redis import RedisState
 from queuert.state.sqlite import SQLiteState
-from queuert.testing.conformance import Colour
+from queuert.testing.conformance import Mode
 from queuert.testing.conformance.registry import Case, all_cases, run_case
 from tests.chaos.mutants import MUTANTS, Edit, Mutant, MutantIsGoneError
 from tests.chaos.mutants_elsewhere import ELSEWHERE
-from tests.chaos.scenarios import PATIENCE, SCENARIOS, Stage
+from tests.chaos.scenarios import SCENARIOS, TIMEOUT, Stage
 
 _SECONDS = 60.0
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(2 * _SECONDS)]
@@ -35,16 +35,16 @@ def _cases() -> dict[str, Case]:
     return {str(case): case for case in all_cases()}
 
 
-async def _play(found_by: str, make: Callable[..., Any], dsn: str, *, patience: float | None = None) -> None:
+async def _play(found_by: str, make: Callable[..., Any], dsn: str, *, timeout: float | None = None) -> None:
     kind, name = found_by.split()
-    if patience is not None:
-        PATIENCE.set(patience)
+    if timeout is not None:
+        TIMEOUT.set(timeout)
     async with asyncio.timeout(_SECONDS):
         if kind == "scenario":
             await SCENARIOS[name](Stage(make, dsn))
         else:
             state: StateAdapter = make(dsn)
-            await run_case(_cases()[name], state, Colour.ASYNC)
+            await run_case(_cases()[name], state, Mode.ASYNC)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ _STORES: dict[str, Callable[..., Any]] = {"postgres": PostgresState, "redis": _r
 async def test_is_found(mutant: Mutant, address: str) -> None:
     make = mutant.state if mutant.store == "postgres" else _STORES[mutant.store]
     with mutant.applied(), pytest.raises((AssertionError, ValueError, TimeoutError, StateError)) as found:
-        await _play(mutant.found_by, make, address, patience=_SHORT)
+        await _play(mutant.found_by, make, address, timeout=_SHORT)
     # A constraint of the tables may be what finds it; a statement that is no SQL any more is no mutant.
     assert not isinstance(found.value, StateError) or "constraint" in str(found.value)
 

@@ -92,7 +92,7 @@ def patient_client(directory: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_children_are_told_of_and_end_with_their_nursery(tmp_path: Path) -> None:
+def test_children_are_reported_of_and_end_with_their_nursery(tmp_path: Path) -> None:
     """One is killed, another lives until the nursery closes."""
     settings = patient_client(tmp_path)
     nursery = Nursery()

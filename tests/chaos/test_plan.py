@@ -50,7 +50,7 @@ def test_a_plan_is_the_same_in_every_process() -> None:
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_a_plan_has_what_is_asked_for(store: str) -> None:
+def test_a_plan_has_what_is_requested_for(store: str) -> None:
     settings = ChaosSettings(PROFILES["full"], store=store)
     plan = make_plan(settings)
     kinds = Counter(fault.kind for fault in plan.faults)

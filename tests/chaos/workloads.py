@@ -1,4 +1,4 @@
-"""Workloads that cannot take part in a run, and one whose starts stand in for each other."""
+"""Workloads that cannot take part in a run, and one whose starts are duplicates of each other."""
 
 from __future__ import annotations
 
@@ -48,5 +48,5 @@ gives_a_wrong_input = Workload(processors, lambda random, number: NewChain(doubl
 gives_what_nobody_handles = Workload(_with_one_unhandled, lambda random, number: NewChain(_unhandled, 1))
 has_no_processors = Workload(_no_processors, lambda random, number: NewChain(double, 1))
 of_three_customers = Workload(processors, _one_of_three)
-with_patience = Workload(_with_one_unhandled, lambda random, number: NewChain(double, 1))
+with_timeout = Workload(_with_one_unhandled, lambda random, number: NewChain(double, 1))
 without_end = Workload(_with_long_pauses, lambda random, number: NewChain(double, 1))

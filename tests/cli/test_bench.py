@@ -44,11 +44,11 @@ def test_it_prints_both_and_their_ratio_and_drops_its_schema(bare_dsn: str, caps
 
 def test_as_json_it_has_medians_and_spreads(bare_dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert _bench(bare_dsn, "--rounds", "1", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["settings"] == {"jobs": 100, "rounds": 1, "concurrency": 10}
-    assert set(told["server_settings"]) == {"fsync", "synchronous_commit", "full_page_writes", "shared_buffers"}
-    assert [row["name"] for row in told["results"]] == _NAMES
-    for row in told["results"]:
+    reported = json.loads(capsys.readouterr().out)
+    assert reported["settings"] == {"jobs": 100, "rounds": 1, "concurrency": 10}
+    assert set(reported["server_settings"]) == {"fsync", "synchronous_commit", "full_page_writes", "shared_buffers"}
+    assert [row["name"] for row in reported["results"]] == _NAMES
+    for row in reported["results"]:
         for one in ("ours", "bare", "ours_to_bare"):
             assert set(row[one]) == {"median", "low", "high"}
             assert row[one]["median"] > 0

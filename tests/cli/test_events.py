@@ -85,9 +85,9 @@ def test_levels_and_days(client: Client, run: Run) -> None:
     run("keep", "3")
     log = client.get_event_log()
     assert (log.level, log.levels, log.keep_days) == ("terminal", {"number": "off"}, 3)
-    told = document(run, "status")
-    assert (told["level"], told["levels"], told["keep_days"]) == ("terminal", {"number": "off"}, 3)
-    assert told["partitions"][-1]["name"] == "job_event_default"
+    reported = document(run, "status")
+    assert (reported["level"], reported["levels"], reported["keep_days"]) == ("terminal", {"number": "off"}, 3)
+    assert reported["partitions"][-1]["name"] == "job_event_default"
     assert "job_event_default" in run("status")
     run("level", "default", "--type", "number")
     assert client.get_event_log().levels == {}
@@ -95,11 +95,11 @@ def test_levels_and_days(client: Client, run: Run) -> None:
     assert "days is 0" in run("keep", "0", code=2)
 
 
-def test_upkeep(run: Run) -> None:
-    assert document(run, "upkeep") == {"made": [], "dropped": [], "postponed": [], "deleted": 0}
+def test_maintenance(run: Run) -> None:
+    assert document(run, "maintenance") == {"made": [], "dropped": [], "postponed": [], "deleted": 0}
 
 
-def test_upkeep_deletes_all_old_events_however_many(
+def test_maintenance_deletes_all_old_events_however_many(
     run: Run, dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One call of the store deletes so many; what runs once a day must not fall behind what a day brings."""
@@ -111,7 +111,7 @@ def test_upkeep_deletes_all_old_events_however_many(
             "(happened_at, kind, status, job_id, chain_id, chain_index, type, chain_type, attempt) "
             "SELECT '1999-01-01', 'created', 'ready', 'a', 'a', 0, 'work', 'work', 0 FROM generate_series(1, 20)"
         )
-    assert main(["events", "upkeep", "--json"]) == 0
+    assert main(["events", "maintenance", "--json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["deleted"] == 20
     assert [line.rpartition(", ")[2] for line in said.err.splitlines()] == [

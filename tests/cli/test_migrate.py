@@ -34,7 +34,7 @@ def test_there_and_back_again(bare_dsn: str, capsys: pytest.CaptureFixture[str])
     assert main(["migrate", "status", "--url", bare_dsn]) == 1
 
 
-def test_down_wants_to_be_asked_twice(dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_down_wants_to_be_requested_twice(dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["migrate", "down", "--url", dsn, "--revision", "base"]) == 2
     assert "--yes" in capsys.readouterr().err
     assert "job" in tables(dsn, "queuert")

@@ -1,4 +1,4 @@
-"""``queuert worker``: finding the application, running it, and ending."""
+"""``queuert worker``: finding the application, running it, and finish."""
 
 import json
 import logging
@@ -48,7 +48,9 @@ def worker_process(dsn: str, *arguments: str) -> Iterator[subprocess.Popen[str]]
 
 
 @pytest.mark.timeout(240)
-def test_it_runs_jobs_keeps_its_health_file_and_stops_when_asked(dsn: str, application: str, tmp_path: Path) -> None:
+def test_it_runs_jobs_keeps_its_health_file_and_stops_when_requested(
+    dsn: str, application: str, tmp_path: Path
+) -> None:
     health = tmp_path / "health.json"
     arguments = [
         "--name",
@@ -93,7 +95,7 @@ def test_control_c_stops_it_as_well(dsn: str, application: str) -> None:
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(("name", "modules"), [("asyncio", "asyncio."), ("uvloop", "uvloop")])
-def test_the_event_loop_that_is_asked_for(name: str, modules: str, dsn: str, application: str) -> None:
+def test_the_event_loop_that_is_requested_for(name: str, modules: str, dsn: str, application: str) -> None:
     arguments = [f"{application}:both", "--log-level", "warning", "--event-loop", name]
     with worker_process(dsn, *arguments) as process, Client(PostgresState(dsn), JOB_TYPES) as client:
         assert client.start_chain(probe, "event loop").result(timeout=WAIT).startswith(modules)

@@ -121,7 +121,7 @@ def test_shown_by_the_handle(client: Client) -> None:
     assert [one.attributes for one in client.get_chains([chain.id])] == [kept]
 
 
-def test_what_is_asked_for_is_checked(client: Client) -> None:
+def test_what_is_requested_for_is_checked(client: Client) -> None:
     with pytest.raises(ConfigurationError, match="no value of the attribute 'tags'"):
         client.list_chains(attributes={"tags": []})
     with pytest.raises(InvalidIdentifierError):

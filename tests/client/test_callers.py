@@ -267,7 +267,7 @@ def test_on_commit_of_django_sees_the_chain(client: Client, database: Database) 
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-def test_the_other_colour(client: Client, database: Database) -> None:
+def test_the_other_mode(client: Client, database: Database) -> None:
     """The error says which client to take."""
     made = async_engine(callers.sqlalchemy_url(database.dsn))
     for given in (AsyncSession(made), made.connect(), AsyncConnectionPool(database.dsn, open=False)):
@@ -275,7 +275,7 @@ def test_the_other_colour(client: Client, database: Database) -> None:
             client.start_chain(work, 1, connection=given)
 
 
-async def test_the_other_async_colour(async_client: AsyncClient, database: Database) -> None:
+async def test_the_other_async_mode(async_client: AsyncClient, database: Database) -> None:
     pool = ConnectionPool(database.dsn, open=False)
     with (
         callers.engine(database.dsn) as engine,

@@ -82,7 +82,9 @@ def test_threads_that_open_it_at_the_same_time_open_it_once(dsn: str, monkeypatc
             store.get_jobs(["any"])
 
 
-async def test_a_close_that_is_cancelled_closes_the_hints_as_well(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_close_that_is_cancelled_closes_the_notifications_as_well(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     close, closing = AsyncPostgresStore.aclose, asyncio.Event()
 
     async def slowly(store: AsyncPostgresStore) -> None:
@@ -94,11 +96,11 @@ async def test_a_close_that_is_cancelled_closes_the_hints_as_well(dsn: str, monk
     notify = InProcessNotify()
     client = AsyncClient(PostgresState(dsn), JobTypes(), notify=notify)
     await client.open()
-    ending = asyncio.create_task(client.aclose())
+    finish = asyncio.create_task(client.aclose())
     await closing.wait()
-    ending.cancel()
+    finish.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await ending
+        await finish
     assert not notify.healthy
 
 
@@ -115,7 +117,7 @@ async def test_workers_hear_of_starts_whose_outcome_is_unknown(
     monkeypatch.setattr(AsyncPostgresStore, "start_jobs", unanswered)
     resize, notify, loop = JobType("resize", input=int, output=int), InProcessNotify(), asyncio.get_running_loop()
 
-    def hear(hint: Notification) -> None:
+    def hear(notification: Notification) -> None:
         loop.call_soon_threadsafe(heard.set)
 
     notify.subscribe(Topic.JOBS, hear)

@@ -31,7 +31,7 @@ TELL_OF_COMMITS = {"sqlalchemy_session", "sqlalchemy_scoped_session", "async_sql
 }  # fmt: skip
 
 
-class Told:
+class Reported:
     """What a client told of starts: the log, and the metrics."""
 
     def __init__(self) -> None:
@@ -53,21 +53,21 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def reported() -> Reported:
+    return Reported()
 
 
 @pytest.fixture
-def client(dsn: str, told: Told) -> Iterator[Client]:
+def client(dsn: str, reported: Reported) -> Iterator[Client]:
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("create table mine (name text)")
-    with Client(PostgresState(dsn), JOB_TYPES, observability=told.observers) as client:
+    with Client(PostgresState(dsn), JOB_TYPES, observability=reported.observers) as client:
         yield client
 
 
 @pytest.fixture
-async def async_client(dsn: str, told: Told) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(PostgresState(dsn), JOB_TYPES, observability=told.observers) as client:
+async def async_client(dsn: str, reported: Reported) -> AsyncIterator[AsyncClient]:
+    async with AsyncClient(PostgresState(dsn), JOB_TYPES, observability=reported.observers) as client:
         yield client
 
 
@@ -86,24 +86,24 @@ async def async_made(request: pytest.FixtureRequest, dsn: str) -> AsyncIterator[
 
 
 def test_a_start_that_is_rolled_back_is_not_counted_as_started(
-    client: Client, made: tuple[str, Caller], told: Told
+    client: Client, made: tuple[str, Caller], reported: Reported
 ) -> None:
     """Who knows when a transaction commits is told then, anybody else at once that it has not."""
     name, caller = made
     client.start_chain(work, 1, id="undone", connection=caller.given)
     at_once = [] if name in TELL_OF_COMMITS else [("undone", False)]
-    assert told.starts() == at_once
+    assert reported.starts() == at_once
     caller.rollback()
-    assert (told.starts(), told.counted()) == (at_once, 0)
+    assert (reported.starts(), reported.counted()) == (at_once, 0)
     client.start_chain(work, 1, id="done", connection=caller.given)
     caller.commit()
     committed = name in TELL_OF_COMMITS
-    assert told.starts() == [*at_once, ("done", committed)]
-    assert (told.counted(), told.counted("queuert.chain.start_pending")) == ((1, 0) if committed else (0, 2))
+    assert reported.starts() == [*at_once, ("done", committed)]
+    assert (reported.counted(), reported.counted("queuert.chain.start_pending")) == ((1, 0) if committed else (0, 2))
 
 
-def test_a_start_in_a_savepoint_that_is_rolled_back_is_not_told_of(
-    client: Client, made: tuple[str, Caller], told: Told
+def test_a_start_in_a_savepoint_that_is_rolled_back_is_not_reported_of(
+    client: Client, made: tuple[str, Caller], reported: Reported
 ) -> None:
     """Though the transaction around it commits."""
     name, caller = made
@@ -113,25 +113,25 @@ def test_a_start_in_a_savepoint_that_is_rolled_back_is_not_told_of(
     client.start_chain(work, 1, id="after", connection=caller.given)
     caller.commit()
     ids = ["before", "after"] if name in TELL_OF_COMMITS else []
-    assert [id for id, committed in told.starts() if committed] == ids
+    assert [id for id, committed in reported.starts() if committed] == ids
 
 
 async def test_an_asynchronous_start_that_is_rolled_back_is_not_counted_as_started(
-    async_client: AsyncClient, async_made: tuple[str, AsyncCaller], told: Told
+    async_client: AsyncClient, async_made: tuple[str, AsyncCaller], reported: Reported
 ) -> None:
-    """Both colours tell the same."""
+    """Both modes tell the same."""
     name, caller = async_made
     await async_client.start_chain(work, 1, id="undone", connection=caller.given)
     await caller.rollback()
-    assert told.counted() == 0
+    assert reported.counted() == 0
     await async_client.start_chain(work, 1, id="done", connection=caller.given)
     await caller.commit()
     committed = name in TELL_OF_COMMITS
-    assert [id for id, known in told.starts() if known] == (["done"] if committed else [])
-    assert told.counted() == committed
+    assert [id for id, known in reported.starts() if known] == (["done"] if committed else [])
+    assert reported.counted() == committed
 
 
-def test_what_commits_by_itself_is_told_at_once(client: Client, told: Told, dsn: str) -> None:
+def test_what_commits_by_itself_is_reported_at_once(client: Client, reported: Reported, dsn: str) -> None:
     """A connection of the client's own, one in autocommit, a pool's, Django's outside of ``atomic``."""
     client.start_chain(work, 1, id="a")
     with psycopg.connect(dsn, autocommit=True) as connection:
@@ -143,11 +143,11 @@ def test_what_commits_by_itself_is_told_at_once(client: Client, told: Told, dsn:
         client.start_chain(work, 1, id="e", connection=core)
     with callers.django_database(dsn) as django:
         client.start_chain(work, 1, id="f", connection=django)
-    assert told.starts() == [(id, True) for id in "abcdef"]
-    assert told.counted() == 6
+    assert reported.starts() == [(id, True) for id in "abcdef"]
+    assert reported.counted() == 6
 
 
-def test_a_session_that_is_closed_without_a_commit_tells_nothing(client: Client, told: Told, dsn: str) -> None:
+def test_a_session_that_is_closed_without_a_commit_tells_nothing(client: Client, reported: Reported, dsn: str) -> None:
     """Neither then, nor at the commit of its next transaction."""
     with callers.engine(dsn) as engine, Session(engine) as session:
         client.start_chain(work, 1, id="undone", connection=session)
@@ -155,10 +155,10 @@ def test_a_session_that_is_closed_without_a_commit_tells_nothing(client: Client,
         client.start_chain(work, 1, id="done", connection=session)
         session.commit()
         session.commit()
-    assert told.starts() == [("done", True)]
+    assert reported.starts() == [("done", True)]
 
 
-def test_a_start_in_a_savepoint_within_one_that_is_rolled_back(client: Client, told: Told, dsn: str) -> None:
+def test_a_start_in_a_savepoint_within_one_that_is_rolled_back(client: Client, reported: Reported, dsn: str) -> None:
     """It was released, but what is around it was undone."""
     with callers.engine(dsn) as engine, Session(engine) as session:
         outer = session.begin_nested()
@@ -166,32 +166,34 @@ def test_a_start_in_a_savepoint_within_one_that_is_rolled_back(client: Client, t
             client.start_chain(work, 1, id="undone", connection=session)
         outer.rollback()
         session.commit()
-    assert told.starts() == []
+    assert reported.starts() == []
 
 
-def test_what_clients_do_to_chains_is_told_after_the_commit_too(client: Client, told: Told, dsn: str) -> None:
+def test_what_clients_do_to_chains_is_reported_after_the_commit_too(
+    client: Client, reported: Reported, dsn: str
+) -> None:
     """Cancelled and deleted ones as well."""
     client.start_chain(work, 1, id="a")
     with callers.engine(dsn) as engine, Session(engine) as session:
         client.cancel_chain("a", connection=session)
         session.rollback()
-        assert (told.log.of(ChainClosed), told.counted("queuert.chain.closed")) == ([], 0)
+        assert (reported.log.of(ChainClosed), reported.counted("queuert.chain.closed")) == ([], 0)
         client.cancel_chain("a", connection=session)
         client.delete_chain("a", connection=session)
         session.commit()
-    assert [event.committed for event in told.log.of(ChainClosed)] == [True]
-    assert [event.committed for event in told.log.of(ChainsDeleted)] == [True]
-    assert told.counted("queuert.chain.closed") == 1
+    assert [event.committed for event in reported.log.of(ChainClosed)] == [True]
+    assert [event.committed for event in reported.log.of(ChainsDeleted)] == [True]
+    assert reported.counted("queuert.chain.closed") == 1
 
 
-def test_a_start_on_sqlite_within_a_transaction_is_not_counted_as_started(told: Told, tmp_path: Path) -> None:
+def test_a_start_on_sqlite_within_a_transaction_is_not_counted_as_started(reported: Reported, tmp_path: Path) -> None:
     """``sqlite3`` says nothing of a commit; in autocommit there is nothing to wait for."""
     path = tmp_path / "queue.db"
-    with Client(SQLiteState(path), JOB_TYPES, observability=told.observers) as client:
+    with Client(SQLiteState(path), JOB_TYPES, observability=reported.observers) as client:
         client.open()
         with closing(sqlite3.connect(path)) as connection:
             client.start_chain(work, 1, id="undone", connection=connection)
             connection.rollback()
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             client.start_chain(work, 1, id="done", connection=connection.cursor())
-    assert told.starts() == [("undone", False), ("done", True)]
+    assert reported.starts() == [("undone", False), ("done", True)]

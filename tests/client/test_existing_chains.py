@@ -75,7 +75,7 @@ async def test_the_result_of_a_chain_that_was_there_is_read(state: StateAdapter)
 
 
 def test_the_synchronous_client_says_it_too(dsn: str) -> None:
-    """Both colours have the same handles."""
+    """Both modes have the same handles."""
     with Client(PostgresState(dsn), JOB_TYPES) as client:
         client.start_chain(number, 1, id="mine")
         client.complete_chain("mine", 7)

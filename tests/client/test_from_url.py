@@ -222,7 +222,7 @@ def refusal(make: Callable[[], object]) -> str:
 @pytest.mark.parametrize(
     "url", ["", "queue.db", f"me:{SECRET}@host/db", f"://{SECRET}", f"mysql://me:{SECRET}@host/db", "file:///queue.db"]
 )
-def test_an_unknown_scheme_is_told_what_is_known(url: str) -> None:
+def test_an_unknown_scheme_is_reported_what_is_known(url: str) -> None:
     message = refusal(lambda: state_from_url(url))
     for scheme in ("postgresql://", "redis://", "sqlite://", "embedded://"):
         assert scheme in message
@@ -242,7 +242,7 @@ def test_a_driver_in_the_scheme_is_left_out() -> None:
         ("embedded://?namespace=n", "schema"),
     ],
 )
-def test_an_unknown_option_is_told_what_is_known(url: str, named: str) -> None:
+def test_an_unknown_option_is_reported_what_is_known(url: str, named: str) -> None:
     assert named in refusal(lambda: state_from_url(url))
 
 
@@ -283,7 +283,7 @@ def test_a_package_that_is_missing_names_its_extra(monkeypatch: pytest.MonkeyPat
     assert "pip install 'queuert[redis]'" in refusal(lambda: state_from_url("redis://localhost"))
 
 
-def test_no_adapter_is_imported_before_it_is_asked_for() -> None:
+def test_no_adapter_is_imported_before_it_is_requested_for() -> None:
     program = (
         "import sys, queuert, queuert.urls; queuert.Client.from_url('sqlite://', queuert.JobTypes());"
         "print([name for name in ('redis', 'alembic', 'queuert.embedded') if name in sys.modules])"

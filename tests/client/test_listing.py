@@ -63,12 +63,12 @@ def execute(dsn: str, statement: str, *values: Any) -> None:
         connection.execute(statement.encode(), values)
 
 
-def walk(read: Callable[..., Page[Any]], limit: int, **asked: Any) -> list[str]:
+def walk(read: Callable[..., Page[Any]], limit: int, **requested: Any) -> list[str]:
     """The ids of all pages."""
     found: list[str] = []
     cursor: str | None = None
     while not found or cursor is not None:
-        page = read(limit=limit, cursor=cursor, **asked)
+        page = read(limit=limit, cursor=cursor, **requested)
         assert len(page) == limit or page.next_cursor is None
         found += [one.id for one in page]
         cursor = page.next_cursor
@@ -180,7 +180,7 @@ def test_jobs_of_a_chain(client: Client) -> None:
     chain = client.start_chain(order, "tea")
     step = client.continue_chain(chain, pair, "x")
     assert [one.id for one in client.list_chain_jobs(chain)] == [chain.id, step]
-    assert walk(lambda **asked: client.list_chain_jobs(chain.id, **asked), 1) == [chain.id, step]
+    assert walk(lambda **requested: client.list_chain_jobs(chain.id, **requested), 1) == [chain.id, step]
     assert [one.id for one in client.list_chain_jobs(chain.id, oldest_first=False)] == [step, chain.id]
     assert client.list_chain_jobs("unknown").items == ()
 
@@ -189,8 +189,8 @@ def test_jobs_that_wait_and_what_for(client: Client, stranger: Client) -> None:
     first, second = client.start_chains([NewChain(order, "tea"), NewChain(number, 1)])
     ids = sorted(client.start_chain(word, "x", blockers=[second, first]).id for _ in range(3))
     assert [one.id for one in client.list_dependents(first)] == ids
-    assert walk(lambda **asked: client.list_dependents(first.id, **asked), 2) == ids
-    assert walk(lambda **asked: client.list_dependents(first.id, oldest_first=False, **asked), 1) == ids[::-1]
+    assert walk(lambda **requested: client.list_dependents(first.id, **requested), 2) == ids
+    assert walk(lambda **requested: client.list_dependents(first.id, oldest_first=False, **requested), 1) == ids[::-1]
     client.continue_chain(first, pair, "x")
     client.complete_chain(first, (1, 2))
     client.cancel_chain(second, reason="no more")
@@ -334,10 +334,10 @@ def test_times_without_a_zone_and_other_mistakes(client: Client) -> None:
         {"statuses": JobStatus.FAILED},
         {"statuses": [None]},
     ]
-    for asked in mistakes:
+    for requested in mistakes:
         for read in (client.list_chains, client.list_jobs):
             with pytest.raises(ConfigurationError):
-                read(**asked)
+                read(**requested)
     with pytest.raises(ConfigurationError, match="use open, completed, failed, cancelled"):
         client.list_chains(statuses=["ready"])
     for types in ("number", [""], ["\0"], [5]):
@@ -351,7 +351,7 @@ def test_times_without_a_zone_and_other_mistakes(client: Client) -> None:
                 call(id)
 
 
-# --- the other colour -------------------------------------------------------------------------------------------------
+# --- the other mode -------------------------------------------------------------------------------------------------
 
 
 async def test_all_of_it_asynchronously(async_client: AsyncClient) -> None:

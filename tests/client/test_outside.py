@@ -278,7 +278,7 @@ def test_in_the_callers_transaction(client: Client, dsn: str, log: EventLog) -> 
     assert {event.in_callers_transaction for event in log.of(ChainContinued)} == {True}
 
 
-async def test_both_colours(async_client: AsyncClient) -> None:
+async def test_both_modes(async_client: AsyncClient) -> None:
     chain = await async_client.start_chain(order, "tea", run_at=after(hours=1))
     await async_client.trigger_job(chain.id)
     await async_client.continue_chain(chain, approve, "tea?")

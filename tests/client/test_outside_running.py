@@ -55,23 +55,23 @@ async def stage(dsn: str) -> AsyncIterator[Stage]:
 
 
 @each_way
-async def test_a_coroutine_is_cancelled_by_a_hint(stage: Stage, reason: AbortReason) -> None:
-    """With leases of a minute: only the hint can tell it so soon."""
-    gate, told = Gate(), asyncio.Queue[AbortReason | None]()
+async def test_a_coroutine_is_cancelled_by_a_notification(stage: Stage, reason: AbortReason) -> None:
+    """With leases of a minute: only the notification can tell it so soon."""
+    gate, reported = Gate(), asyncio.Queue[AbortReason | None]()
 
     @stage.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         try:
             await gate.pass_through(attempt)
         finally:
-            told.put_nowait(attempt.abort.reason)
+            reported.put_nowait(attempt.abort.reason)
         return attempt.input
 
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
         await gate.next()
         await TAKES_AWAY[reason](stage.client, chain.id)
-        assert await in_time(told.get()) is reason
+        assert await in_time(reported.get()) is reason
         assert (await stage.log.wait_for(AttemptAborted, job_id=chain.id)).reason is reason
         gate.open()
         assert await (await stage.client.start_chain(number, 2)).result(WAIT) == 2
@@ -90,20 +90,20 @@ async def _check_left(stage: Stage, id: str, reason: AbortReason) -> None:
 
 
 @each_way
-async def test_at_the_next_renewal_without_hints(dsn: str, reason: AbortReason) -> None:
+async def test_at_the_next_renewal_without_notifications(dsn: str, reason: AbortReason) -> None:
     stage = Stage(dsn, notify=Silence())
-    told = asyncio.Queue[AbortReason | None]()
+    reported = asyncio.Queue[AbortReason | None]()
 
     @stage.processors.handles(number, lease=WATCHED)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
-        told.put_nowait(None)
-        told.put_nowait(await attempt.abort.wait_async(WAIT))
+        reported.put_nowait(None)
+        reported.put_nowait(await attempt.abort.wait_async(WAIT))
         return attempt.input
 
     try:
         async with stage.worker(poll_interval=0.05):
             chain = await stage.client.start_chain(number, 1)
-            assert await in_time(told.get()) is None
+            assert await in_time(reported.get()) is None
             await TAKES_AWAY[reason](stage.client, chain.id)
             await stage.log.wait_for(AttemptAborted, job_id=chain.id, reason=reason)
         await _check_left(stage, chain.id, reason)
@@ -136,7 +136,7 @@ async def test_a_returned_outcome_is_refused(stage: Stage, reason: AbortReason) 
 async def test_a_complete_block_is_refused(stage: Stage, reason: AbortReason) -> None:
     """Nothing of the handler's own writes stands."""
     stage.rows("create table effect (job text)")
-    gate, told = Gate(), asyncio.Queue[str]()
+    gate, reported = Gate(), asyncio.Queue[str]()
     loop = asyncio.get_running_loop()
 
     @stage.processors.handles(number)
@@ -147,7 +147,7 @@ async def test_a_complete_block_is_refused(stage: Stage, reason: AbortReason) ->
                 tx.connection.execute("insert into effect values (%s)", [attempt.job_id])
                 return tx.finish(attempt.input)
         except LeaseLostError as error:
-            loop.call_soon_threadsafe(told.put_nowait, error.reason)
+            loop.call_soon_threadsafe(reported.put_nowait, error.reason)
             raise
 
     async with stage.worker():
@@ -155,13 +155,13 @@ async def test_a_complete_block_is_refused(stage: Stage, reason: AbortReason) ->
         await gate.next()
         await TAKES_AWAY[reason](stage.client, chain.id)
         gate.open()
-        assert await in_time(told.get()) == reason
+        assert await in_time(reported.get()) == reason
     assert stage.rows("select job from effect") == []
     await _check_left(stage, chain.id, reason)
 
 
 async def test_a_complete_block_that_has_begun_is_waited_for(stage: Stage) -> None:
-    """Its writes and its ending stand; the cancel finds the chain closed."""
+    """Its writes and its finish stand; the cancel finds the chain closed."""
     stage.rows("create table effect (job text)")
     gate = Gate()
 
@@ -184,7 +184,7 @@ async def test_a_complete_block_that_has_begun_is_waited_for(stage: Stage) -> No
     assert stage.rows("select job from effect") == [(chain.id,)]
 
 
-async def test_hints_of_the_callers_transaction(stage: Stage) -> None:
+async def test_notifications_of_the_callers_transaction(stage: Stage) -> None:
     """A running job that is cancelled in the caller's transaction goes on until the commit, and is told then."""
     gate = Gate()
     stage.handles(number, lambda attempt: _wait_at(gate, attempt))

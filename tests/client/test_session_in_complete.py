@@ -1,4 +1,4 @@
-"""A session of SQLAlchemy's in the transaction of ``attempt.complete()``, in both colours."""
+"""A session of SQLAlchemy's in the transaction of ``attempt.complete()``, sync and async."""
 
 from __future__ import annotations
 

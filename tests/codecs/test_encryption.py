@@ -34,11 +34,11 @@ def letter(*keys: EncryptionKey, name: str = "letter", **more: Any) -> JobType[s
 def unreadable(work: Callable[[str], object], text: str) -> PayloadDecodeError:
     with pytest.raises(PayloadDecodeError) as raised:
         work(text)
-    told = "".join(traceback.format_exception(raised.value))
-    assert WORD not in told
+    reported = "".join(traceback.format_exception(raised.value))
+    assert WORD not in reported
     for key in (NEW_KEY, OLD_KEY, OTHER_KEY):
-        assert key.secret.decode() not in told
-        assert base64.b64encode(key.secret).decode() not in told
+        assert key.secret.decode() not in reported
+        assert base64.b64encode(key.secret).decode() not in reported
     return raised.value
 
 

@@ -349,7 +349,7 @@ async def test_a_payload_that_was_changed_or_put_elsewhere(programs: Any, databa
                 await program.result(id)
 
 
-async def test_an_output_that_does_not_fit_is_not_told(programs: Any, database: Database) -> None:
+async def test_an_output_that_does_not_fit_is_not_reported(programs: Any, database: Database) -> None:
     program = programs(NEW_KEY)
     program.processors = Processors(program.client.job_types, retry=AT_ONCE)
 
@@ -387,7 +387,7 @@ async def test_a_schedule_that_is_put_again_keeps_its_ticks(programs: Any) -> No
 
 
 async def test_many_at_once(programs: Any, database: Database) -> None:
-    """Starts and endings that share a statement."""
+    """Starts and finishes that share a statement."""
     program = programs(NEW_KEY)
     chains = await program.client.start_chains([NewChain(program.letter, f"{WORD}-{n}") for n in range(50)])
     async with InProcessWorker(program.client, program.processors, concurrency=10):

@@ -59,9 +59,9 @@ async def test_bytes_and_secrets(state: StateAdapter) -> None:
 
     async with AsyncClient(state, job_types, notify=InProcessNotify(), observability=EventLog()) as client:
         chain = await client.start_chain(examine, Patient(name=WORD, scan=SCAN))
-        told = await client.start_chain(whisper, WORD)
-        gathered = await client.start_chain(gather, "é", blockers=[told])
-        await client.complete_chain(told, WORD * 2)
+        reported = await client.start_chain(whisper, WORD)
+        gathered = await client.start_chain(gather, "é", blockers=[reported])
+        await client.complete_chain(reported, WORD * 2)
         async with InProcessWorker(client, processors):
             assert await chain.result(WAIT) == Patient(name=WORD, scan=SCAN[::-1])
             assert await gathered.result(WAIT) == ["é", WORD * 2]

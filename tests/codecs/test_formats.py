@@ -137,7 +137,7 @@ def test_plain_json_has_no_bytes_as_ever() -> None:
     assert anything(None).encode_input({"a": [1]}) == anything(PLAIN).encode_input({"a": [1]}) == '{"a":[1]}'
 
 
-class Colour(StrEnum):
+class Mode(StrEnum):
     RED = "red"
 
 
@@ -154,13 +154,13 @@ class Strict(BaseModel):
 
     at: datetime
     ids: set[UUID]
-    colours: dict[Colour, tuple[int, ...]]
+    modes: dict[Mode, tuple[int, ...]]
     fee: Decimal
 
 
 def test_a_strict_model_is_read_by_the_rules_for_json() -> None:
     value = Strict(
-        at=datetime(2030, 1, 2, tzinfo=UTC), ids={UUID(int=5)}, colours={Colour.RED: (1, 2)}, fee=Decimal("1.50")
+        at=datetime(2030, 1, 2, tzinfo=UTC), ids={UUID(int=5)}, modes={Mode.RED: (1, 2)}, fee=Decimal("1.50")
     )
     job_type = JobType("strict", input=Strict, output=None, format=BINARY)
     assert job_type.decode_input(job_type.encode_input(value)) == value
@@ -179,7 +179,7 @@ def test_a_serde_is_given_json_types_and_bytes() -> None:
         {
             "s": [Text("a"), Number(1)],
             1: bytearray(b"\xff"),
-            "t": (Colour.RED, {b"x"}),
+            "t": (Mode.RED, {b"x"}),
             "m": Patient(name="a", born=datetime(2030, 1, 2, tzinfo=UTC)),
         }
     )

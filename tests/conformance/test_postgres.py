@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from queuert.state.postgres import PostgresState
-from queuert.testing.conformance import Colour
+from queuert.testing.conformance import Mode
 from queuert.testing.conformance.pytest_plugin import conformance_tests
 
 
@@ -33,8 +33,8 @@ class Rows:
             return {row[0] for row in await cursor.fetchall()}
 
     @asynccontextmanager
-    async def transaction(self, colour: Colour) -> AsyncIterator[Any]:
-        if colour is Colour.ASYNC:
+    async def transaction(self, mode: Mode) -> AsyncIterator[Any]:
+        if mode is Mode.ASYNC:
             async with await psycopg.AsyncConnection.connect(self._dsn) as connection:
                 yield connection
         else:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from queuert.state.sqlite import SQLiteState
-from queuert.testing.conformance import Colour
+from queuert.testing.conformance import Mode
 from queuert.testing.conformance.pytest_plugin import conformance_tests
 
 
@@ -34,7 +34,7 @@ class Rows:
             connection.close()
 
     @asynccontextmanager
-    async def transaction(self, colour: Colour) -> AsyncIterator[Any]:
+    async def transaction(self, mode: Mode) -> AsyncIterator[Any]:
         connection = sqlite3.connect(self._path, check_same_thread=False)
         try:
             with connection:

@@ -14,7 +14,7 @@ from queuert.errors import QueuertError
 from queuert.state import Capability
 from queuert.state.postgres import PostgresState
 from queuert.state.postgres.statements import Statements
-from queuert.testing.conformance import Case, Colour, all_cases, run_case
+from queuert.testing.conformance import Case, Mode, all_cases, run_case
 from queuert.testing.conformance.pytest_plugin import conformance_tests
 from tests.conformance.test_postgres import Rows
 
@@ -272,7 +272,7 @@ def mutant(dsn: str, name: str, old: str, new: str) -> PostgresState:
 def test_mutants_are_caught(dsn: str, name: str, old: str, new: str, case: str) -> None:
     state = mutant(dsn, name, old, new)
     with pytest.raises((AssertionError, ValueError, QueuertError)):
-        asyncio.run(run_case(CASES[case], state, Colour.SYNC, Rows(dsn)))
+        asyncio.run(run_case(CASES[case], state, Mode.SYNC, Rows(dsn)))
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_the_order_of_claims_is_kept_where_no_index_gives_it(dsn: str, case: str
                     sql.Identifier(connection.info.dbname), sql.Identifier(setting)
                 )
             )
-    asyncio.run(run_case(CASES[case], PostgresState(dsn), Colour.SYNC, Rows(dsn)))
+    asyncio.run(run_case(CASES[case], PostgresState(dsn), Mode.SYNC, Rows(dsn)))
 
 
 def test_cases_are_named_once_and_say_what_they_show() -> None:
@@ -317,11 +317,11 @@ def test_what_an_adapter_cannot_is_skipped_by_name(dsn: str) -> None:
     case = CASES["transactions-commits_together"]
     assert case.needs == (Capability.USER_TRANSACTIONS,)
     with pytest.raises(pytest.skip.Exception, match="user_transactions"):
-        run(Request(), case, Colour.SYNC)
-    run(Request(), CASES["lookup-nothing_is_due"], Colour.SYNC)
+        run(Request(), case, Mode.SYNC)
+    run(Request(), CASES["lookup-nothing_is_due"], Mode.SYNC)
 
 
 def test_user_transactions_need_user_data(dsn: str) -> None:
     case: Case = CASES["transactions-commits_together"]
     with pytest.raises(LookupError, match="user_data"):
-        asyncio.run(run_case(case, PostgresState(dsn), Colour.ASYNC))
+        asyncio.run(run_case(case, PostgresState(dsn), Mode.ASYNC))

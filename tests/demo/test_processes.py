@@ -54,17 +54,17 @@ def test_stop_gives_the_exit_code(start_python: StartPython, tmp_path: Path) -> 
 
 
 def test_a_kill_reaches_the_childs_children(start_python: StartPython, tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    os.mkfifo(told)
+    reported = tmp_path / "reported"
+    os.mkfifo(reported)
     # The grandchild holds the pipe open for as long as it lives: its end is the end of the file.
     process = start_python(
         "import signal, subprocess, sys\n"
-        f"pipe = open({str(told)!r}, 'w')\n"
+        f"pipe = open({str(reported)!r}, 'w')\n"
         "pipe.write('ready\\n'); pipe.flush()\n"
         f"subprocess.Popen([{sys.executable!r}, '-c', 'import signal; signal.pause()'], pass_fds=[pipe.fileno()])\n"
         "signal.pause()"
     )
-    with told.open() as pipe:
+    with reported.open() as pipe:
         assert pipe.readline() == "ready\n"
         process.kill()
         assert pipe.read() == ""

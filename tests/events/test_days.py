@@ -113,7 +113,9 @@ def test_old_events_without_a_day_go(scene: Scene, today: date, monkeypatch: pyt
     assert scene.store.maintain_event_log() == EventLogMaintenance()
 
 
-def test_upkeep_says_whether_old_events_without_a_day_are_left(scene: Scene, today: date, monkeypatch: Patch) -> None:
+def test_maintenance_says_whether_old_events_without_a_day_are_left(
+    scene: Scene, today: date, monkeypatch: Patch
+) -> None:
     """What one call does is bounded; whoever wants all of it done calls again."""
     monkeypatch.setattr(event_log, "CHUNK", 2)
     monkeypatch.setattr(event_log, "STEPS", 4)
@@ -125,7 +127,7 @@ def test_upkeep_says_whether_old_events_without_a_day_are_left(scene: Scene, tod
     assert (done.deleted, done.more) == (1, False)
 
 
-def test_upkeep_says_whether_old_days_are_left(scene: Scene, today: date, monkeypatch: Patch) -> None:
+def test_maintenance_says_whether_old_days_are_left(scene: Scene, today: date, monkeypatch: Patch) -> None:
     """Each old day is emptied, and then dropped."""
     scene.store.maintain_event_log()
     monkeypatch.setattr(event_log, "STEPS", 2)
@@ -192,7 +194,7 @@ def test_who_comes_second_does_nothing(scene: Scene) -> None:
 
 
 def test_a_day_that_began_without_a_table(scene: Scene, today: date) -> None:
-    """It cannot be made any more: it is put off, and the others are made."""
+    """It cannot be made any more: it is postponed, and the others are made."""
     drop(scene, *days(scene))
     scene.write_event(f"{today + 2 * DAY} 12:00:00+00")
     done = scene.store.maintain_event_log()

@@ -49,7 +49,7 @@ ENDS = [
 ]
 
 
-def told(scene: Scene, type: str) -> list[tuple[str, str, str]]:
+def reported(scene: Scene, type: str) -> list[tuple[str, str, str]]:
     return [(job.removeprefix(f"{type} "), kind, status) for job, kind, status, *_ in scene.new()]
 
 
@@ -57,11 +57,11 @@ def test_each_type_has_its_own(scene: Scene) -> None:
     scene.store.set_event_level(EventLevel.TERMINAL, ["ends"])
     scene.store.set_event_level(EventLevel.OFF, ["nothing"])
     everything(scene, "ends")
-    assert told(scene, "ends") == ENDS
+    assert reported(scene, "ends") == ENDS
     everything(scene, "nothing")
-    assert told(scene, "nothing") == []
+    assert reported(scene, "nothing") == []
     everything(scene, "work")
-    all_of_it = told(scene, "work")
+    all_of_it = reported(scene, "work")
     assert [one for one in all_of_it if one in ENDS] == ENDS
     assert len(all_of_it) == 23
 

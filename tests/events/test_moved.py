@@ -49,7 +49,9 @@ def in_new(there: Moved) -> Scene:
     return Scene(there.dsn, there.store, there.sql)
 
 
-def test_a_moved_database_is_told_of_and_its_log_is_not_read(there: Moved, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_moved_database_is_reported_of_and_its_log_is_not_read(
+    there: Moved, capsys: pytest.CaptureFixture[str]
+) -> None:
     in_new(there).start("goes-on")  # jobs do
     for oldest_first in (True, False):
         with pytest.raises(DatabaseMovedError, match="queuert migrate adopt"):

@@ -110,10 +110,10 @@ def test_kinds_and_errors_are_not_mixed(scene: Scene) -> None:
     scene.start(*IDS[:60])
     jobs = scene.claim(60)
     errors = {job.id: JobError("handler", f"no {number % 2}", "ValueError", None) for number, job in enumerate(jobs)}
-    endings = [Finish(job, FinishKind.COMPLETE, output="1") for job in jobs[:20]]
-    endings += [Finish(job, FinishKind.FAIL, error=errors[job.id]) for job in jobs[20:40]]
-    endings += [Finish(job, FinishKind.RETRY, delay=60.0, error=errors[job.id]) for job in jobs[40:]]
-    scene.store.finish(endings)
+    finishes = [Finish(job, FinishKind.COMPLETE, output="1") for job in jobs[:20]]
+    finishes += [Finish(job, FinishKind.FAIL, error=errors[job.id]) for job in jobs[20:40]]
+    finishes += [Finish(job, FinishKind.RETRY, delay=60.0, error=errors[job.id]) for job in jobs[40:]]
+    scene.store.finish(finishes)
     ended = {event.job_id: event for event in read(scene) if event.kind not in (EventKind.CREATED, EventKind.STARTED)}
     assert [ended[job.id].kind for job in jobs] == 20 * ["completed"] + 20 * ["failed"] + 20 * ["retried"]
     assert all((ended[job.id].error == errors[job.id]) for job in jobs[20:])

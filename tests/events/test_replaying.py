@@ -82,7 +82,7 @@ class LoggedPlace(PostgresPlace):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_any_sequence_is_told_by_the_log(dsn: str) -> None:
+def test_any_sequence_is_reported_by_the_log(dsn: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as sql:
         store = opened(dsn)
         machine: Any = type("Machine", (LoggedMachine,), {"place": LoggedPlace(sql, store), "sql": sql})

@@ -108,23 +108,23 @@ def test_rolled_back_starts_leave_none(scene: Scene) -> None:
     ],
 )
 @pytest.mark.parametrize("beside", [False, True])
-def test_endings(scene: Scene, kind: FinishKind, more: dict[str, Any], event: tuple[str, str], beside: bool) -> None:
+def test_finishes(scene: Scene, kind: FinishKind, more: dict[str, Any], event: tuple[str, str], beside: bool) -> None:
     """Alone, and in a batch with another kind."""
     scene.start("a")
     [lease] = scene.claim()
     scene.new()
-    endings = [Finish(lease, kind, **more)]
+    finishes = [Finish(lease, kind, **more)]
     if beside:
         scene.start("z")
-        endings += [Finish(one, FinishKind.INTERRUPT) for one in scene.claim()]
+        finishes += [Finish(one, FinishKind.INTERRUPT) for one in scene.claim()]
         scene.new()
-    scene.store.finish(endings)
+    scene.store.finish(finishes)
     assert [one for one in scene.new() if one[0] == "a"] == [("a", *event, 1, "me")]
     stored = scene.value("SELECT error FROM queuert.event WHERE job_id = 'a' ORDER BY seq DESC LIMIT 1")
     assert (stored is None) == ("error" not in more)
     if stored is not None:
         assert stored == scene.value("SELECT error FROM queuert.job WHERE id = 'a'")
-    assert all(result.lost is None for result in scene.store.finish(endings))
+    assert all(result.lost is None for result in scene.store.finish(finishes))
     assert [one for one in scene.new() if one[0] == "a"] == []
 
 

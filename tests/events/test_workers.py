@@ -56,12 +56,12 @@ async def test_workers_make_the_days_to_come(stage: Stage, dsn: str, processors:
         for day in days(stage):
             connection.execute(f"DROP TABLE {day}".encode())
     async with stage.worker(processors) as worker:
-        told = await stage.log.wait_for(EventLogMaintained)
-    assert (told.worker, len(told.made), told.dropped, told.deleted) == (worker.name, 3, (), 0)
-    assert [day[-8:] for day in sorted(days(stage))] == [day.replace("-", "") for day in told.made]
+        reported = await stage.log.wait_for(EventLogMaintained)
+    assert (reported.worker, len(reported.made), reported.dropped, reported.deleted) == (worker.name, 3, (), 0)
+    assert [day[-8:] for day in sorted(days(stage))] == [day.replace("-", "") for day in reported.made]
 
 
-async def test_what_cannot_be_done_is_told_once(
+async def test_what_cannot_be_done_is_reported_once(
     stage: Stage, processors: Processors, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loop has not failed: it does all else. It is told again when something else is the matter."""

@@ -121,7 +121,7 @@ async def perform(attempt: Attempt[Plan, int], address: str) -> Outcome[int]:
             if attempt.number in attempt.input.before:
                 await _passed(notes, f"before:{attempt.number}")
         except asyncio.CancelledError:
-            notes.step("told", attempt.abort.reason)
+            notes.step("reported", attempt.abort.reason)
             if attempt.input.deaf:
                 await _passed_whatever_comes(notes, "end")
             if not attempt.input.stubborn:
@@ -197,11 +197,11 @@ def _end_in_thread(attempt: Attempt[Plan, int], notes: Records) -> Outcome[int]:
 
 
 def _pass(attempt: Attempt[Plan, int], notes: Records, gate: str) -> None:
-    told = False
+    reported = False
     while not notes.is_open(gate):
-        if attempt.abort and not told:
-            told = True
-            notes.step("told", attempt.abort.reason)
+        if attempt.abort and not reported:
+            reported = True
+            notes.step("reported", attempt.abort.reason)
             if not attempt.input.stubborn:
                 return
         time.sleep(_POLL)

@@ -31,7 +31,7 @@ class EventPipe:
 def main() -> int:
     """Run a worker until it is told to stop."""
     # A minute would be long for a test.
-    leases.ENDING_SECONDS = 0.0
+    leases.FINISH_SECONDS = 0.0
     # What follows upon a handler that never waits does so in the same turn of the event loop, on a slow machine too.
     slots._TURN_SECONDS = 3600.0
     settings = json.loads(sys.argv[1])

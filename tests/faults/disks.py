@@ -21,7 +21,7 @@ _PIECE = bytes(64 * 1024)
 
 
 class SmallDisk(ABC):
-    """A server, and room that can be taken from it and given back."""
+    """A server, and room that can be taken from it and released."""
 
     server: EmbeddedPostgres
 

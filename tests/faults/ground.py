@@ -29,7 +29,7 @@ WAIT = 20.0
 START = 40.0
 """Seconds: an upper bound for what begins with the start of a process, an interpreter with all that it imports."""
 
-COLOURS = pytest.mark.parametrize("job_type", [patient, threaded], ids=lambda job_type: str(job_type.name))
+MODES = pytest.mark.parametrize("job_type", [patient, threaded], ids=lambda job_type: str(job_type.name))
 """Handlers that are coroutines, and plain functions in threads."""
 
 _ROOT = Path(__file__).parents[2]

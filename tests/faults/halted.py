@@ -35,7 +35,7 @@ from queuert.state.types import (
     WorkerlessCompletion,
 )
 
-PATIENCE = 3.0
+TIMEOUT = 3.0
 """What the process's store waits for an answer, in seconds; the server ends its transaction after a third of it."""
 
 
@@ -188,7 +188,7 @@ CASES = {
         lambda store: store.delete_schedules(["s"]),
         prepare=_scheduled,
     ),
-    "upkeep of the event log": Case(
+    "maintenance of the event log": Case(
         lambda store, _: store.maintain_event_log(),
         lambda store: store.start_jobs([job("a")]),
         prepare=_old_day,
@@ -241,7 +241,7 @@ def _stops_before(statement: int) -> None:
 def main() -> int:
     """Do it, again for as long as the store says that it was out of reach."""
     case = CASES[sys.argv[1]]
-    store = PostgresState(os.environ["QUEUERT_URL"], answer_timeout=PATIENCE).sync_store()
+    store = PostgresState(os.environ["QUEUERT_URL"], answer_timeout=TIMEOUT).sync_store()
     store.open()
     given = case.prepare(store)
     if sys.argv[1] != "start in parts":

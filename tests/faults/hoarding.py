@@ -34,7 +34,7 @@ def _limit() -> None:
 
 
 def take_all(how: str) -> int:
-    """Allocate until there is no more: ``given back`` when the handler ends, ``kept`` for good, or ``fatal``.
+    """Allocate until there is no more: ``released`` when the handler ends, ``kept`` for good, or ``fatal``.
 
     The last is what a library in C does whose allocation fails.
     """
@@ -80,7 +80,7 @@ def processors(*, elsewhere: bool) -> Processors:
 def main() -> int:
     """Run a worker until it is told to stop."""
     # A minute would be long for a test.
-    leases.ENDING_SECONDS = 0.0
+    leases.FINISH_SECONDS = 0.0
     client = AsyncClient(PostgresState(os.environ["QUEUERT_URL"]), JOB_TYPES, observability=EventPipe())
     return InProcessWorker(client, processors(elsewhere=False), name="hoarder", concurrency=2).run()
 

@@ -29,7 +29,7 @@ BINARY = "QUEUERT_PGBOUNCER_BIN"
 """The environment variable that names the program."""
 
 WHERE = f"no PgBouncer: install it with the system's package manager, or name its program in {BINARY}"
-_PATIENCE = 20.0
+_TIMEOUT = 20.0
 _IDENTITIES: tuple[Identity, ...] = ("namespace", "nobody")
 
 _SETTINGS = """
@@ -89,7 +89,7 @@ class PgBouncer:
         place.chmod(0o755)
         command, log = [self._binary, str(self._configure(place))], place / "log"
         self._process = spawn(command, log=log, death_signal=signal.SIGTERM, identity=self._runs_as)
-        assert wait_until(self._answers, _PATIENCE), f"PgBouncer does not answer: {log.read_text()}"
+        assert wait_until(self._answers, _TIMEOUT), f"PgBouncer does not answer: {log.read_text()}"
 
     def kill(self) -> None:
         """End it as a crash would."""

@@ -15,7 +15,7 @@ from queuert.embedded.server import wait_until
 from queuert.embedded.spawn import wrap
 from queuert.testing.fault_proxy import FaultProxy
 
-_PATIENCE = 20.0
+_TIMEOUT = 20.0
 
 
 class Standby(EmbeddedPostgres):
@@ -88,7 +88,7 @@ class Pair:
                 row = standby.execute("select pg_last_wal_replay_lsn() >= %s::pg_lsn", [position]).fetchone()
                 return row is not None and bool(row[0])
 
-            assert wait_until(has_it, _PATIENCE), "the standby does not follow"
+            assert wait_until(has_it, _TIMEOUT), "the standby does not follow"
 
     def wait_for_standby(self) -> None:
         """From now on the primary acknowledges nothing that the standby has not written down."""
@@ -100,7 +100,7 @@ class Pair:
                 row = primary.execute("select count(*) from pg_stat_replication where sync_state = 'sync'").fetchone()
                 return row is not None and row[0] == 1
 
-            assert wait_until(is_synchronous, _PATIENCE), "the standby is not synchronous"
+            assert wait_until(is_synchronous, _TIMEOUT), "the standby is not synchronous"
 
     def fail_over(self) -> None:
         """The primary dies, and the standby takes its place with what it got."""

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.fault
 COMMIT = b"COMMIT"
 CLAIM = b"Lease the best due jobs"
 FINISH = b"End attempts of many kinds"
-RELEASE = b"Give back all that one claim took"
+RELEASE = b"Release all that one claim took"
 
 
 def make_effects(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""A server that has no room left: starts are refused, endings wait, and all ends when there is room again."""
+"""A server that has no room left: starts are refused, finishes wait, and all ends when there is room again."""
 
 from __future__ import annotations
 

@@ -10,12 +10,12 @@ from queuert import InProcessWorker, JobType, PostgresState
 from queuert.observability.events import AttemptCompleted, AttemptStarted, JobReaped, JobsReleased, LoopFailed
 from queuert.testing.fault_proxy import FaultProxy
 from tests.faults.application import Plan, patient
-from tests.faults.ground import COLOURS, WAIT, Ground, until
+from tests.faults.ground import MODES, WAIT, Ground, until
 
 pytestmark = pytest.mark.fault
 
 LAST = b"sent together with COMMIT"
-ENDING = b"jsonb_object_keys"
+FINISH = b"jsonb_object_keys"
 CLAIM = b"shares AS"
 """In the text of one statement only."""
 
@@ -50,7 +50,7 @@ async def completed_by(ground: Ground, chain_id: str, attempt: int) -> None:
     assert job.last_error is None
 
 
-@COLOURS
+@MODES
 @pytest.mark.usefixtures("worker")
 async def test_answer_to_the_commit_of_complete_is_lost(
     ground: Ground, proxy: FaultProxy, job_type: JobType[Plan, int]
@@ -64,7 +64,7 @@ async def test_answer_to_the_commit_of_complete_is_lost(
     assert ground.log.of(JobReaped) == []
 
 
-@COLOURS
+@MODES
 @pytest.mark.usefixtures("worker")
 async def test_commit_of_complete_never_arrives(
     ground: Ground, proxy: FaultProxy, job_type: JobType[Plan, int]
@@ -79,7 +79,7 @@ async def test_commit_of_complete_never_arrives(
     assert ground.log.of(JobReaped) == []
 
 
-@COLOURS
+@MODES
 @pytest.mark.parametrize("arrives", [True, False], ids=["answer is lost", "request is lost"])
 @pytest.mark.usefixtures("worker")
 async def test_the_completers_statement(
@@ -87,7 +87,7 @@ async def test_the_completers_statement(
 ) -> None:
     """The completer asks again: one attempt in either case, and no failure."""
     chain_id = await begun(ground, job_type, "began", Plan(before=[1]))
-    (proxy.lose_answer if arrives else proxy.lose_request)(ENDING)
+    (proxy.lose_answer if arrives else proxy.lose_request)(FINISH)
     ground.witness.open("before:1")
     await until(proxy.fired.is_set, "the connection is cut")
     await completed_by(ground, chain_id, 1)
@@ -96,7 +96,7 @@ async def test_the_completers_statement(
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["answer is lost", "request is lost"])
 async def test_a_claim(ground: Ground, proxy: FaultProxy, arrives: bool) -> None:
-    """Jobs that nobody knows to be claimed are given back at once, uncounted, and then run."""
+    """Jobs that nobody knows to be claimed are released at once, uncounted, and then run."""
     chain = await ground.client.start_chain(patient, Plan())
     (proxy.lose_answer if arrives else proxy.lose_request)(CLAIM)
     async with ground.worker(state=through(proxy, ground)):
@@ -111,7 +111,7 @@ async def test_a_claim(ground: Ground, proxy: FaultProxy, arrives: bool) -> None
 
 
 async def test_a_claim_before_a_stop(ground: Ground, proxy: FaultProxy) -> None:
-    """Jobs of a lost claim are given back by a worker that stops as well."""
+    """Jobs of a lost claim are released by a worker that stops as well."""
     chain = await ground.client.start_chain(patient, Plan())
     proxy.lose_answer(CLAIM)
     async with ground.worker(state=through(proxy, ground), shutdown_timeout=WAIT):

@@ -176,7 +176,7 @@ async def test_asynchronous(pair: Pair, ground: Ground, before: Side, after: Sid
         with pytest.raises(ChainNotFoundError):
             await ground.client.get_chain(chain.id)
 
-    # Whoever was there before goes on with the new server, hints included.
+    # Whoever was there before goes on with the new server, notifications included.
     await after.worker.stop()
     await before.log.wait_for(ListenerRestored)
     assert await (await ground.client.start_chain(quick, 20)).result(WAIT) == 20

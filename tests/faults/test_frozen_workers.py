@@ -13,7 +13,7 @@ from queuert.observability.events import (
     FinishRejected,
 )
 from tests.faults.application import KEPT, Plan, blocking, patient
-from tests.faults.ground import COLOURS, WAIT, Ground, WorkerProcess
+from tests.faults.ground import MODES, WAIT, Ground, WorkerProcess
 
 pytestmark = pytest.mark.fault
 
@@ -21,28 +21,28 @@ LOST = {"error", "taken_by_another_worker", "already_completed"}
 """What the handler is told: whichever thread wakes first knows only that the time is over, or also by what."""
 
 
-def endings(process: WorkerProcess) -> set[tuple[str, int]]:
-    """The attempts of which a worker said that their ending stands."""
+def finishes(process: WorkerProcess) -> set[tuple[str, int]]:
+    """The attempts of which a worker said that their finish stands."""
     kinds = (AttemptCompleted, AttemptRetried, AttemptFailed)
     return {(event.job_id, event.attempt) for kind in kinds for event in process.log.of(kind)}
 
 
 async def takes_part(ground: Ground, frozen: WorkerProcess, job_type: JobType[Plan, int]) -> None:
-    """The worker that stood still runs another job. It has had no other ending: all of what it held was lost."""
+    """The worker that stood still runs another job. It has had no other finish: all of what it held was lost."""
     other = await ground.client.start_chain(job_type, Plan(completes=True))
     # Its leases are short: where the whole machine stands still for as long, that is not the first attempt.
     attempt = await other.result(WAIT)
     await frozen.log.wait_for(AttemptCompleted, job_id=other.id)
-    assert endings(frozen) == {(other.id, attempt)}
+    assert finishes(frozen) == {(other.id, attempt)}
 
 
-@COLOURS
+@MODES
 @pytest.mark.parametrize("completes", [False, True], ids=["returns", "completes"])
 @pytest.mark.parametrize("second_is", ["running", "finished"])
 async def test_frozen_past_its_lease(
     ground: Ground, job_type: JobType[Plan, int], completes: bool, second_is: str
 ) -> None:
-    """Attempt one insists on its ending, and is refused, while attempt two runs and after it has finished."""
+    """Attempt one insists on its finish, and is refused, while attempt two runs and after it has finished."""
     waiting = [1, 2] if second_is == "running" else [1]
     plan = Plan(before=waiting, completes=completes, stubborn=True)
     chain = await ground.client.start_chain(job_type, plan)
@@ -56,8 +56,8 @@ async def test_frozen_past_its_lease(
             assert await chain.result(WAIT) == 2
         frozen.resume()
         await frozen.log.wait_for(AttemptAborted, job_id=chain.id)
-        await ground.step(chain.id, "told")
-        assert ground.witness.detail(chain.id, "told", 1) in LOST
+        await ground.step(chain.id, "reported")
+        assert ground.witness.detail(chain.id, "reported", 1) in LOST
         ground.witness.open("before:1")
         if completes:
             await ground.step(chain.id, "refused")
@@ -73,7 +73,7 @@ async def test_frozen_past_its_lease(
     assert ground.witness.job(chain.id) == ("completed", 2, 1, 0)
 
 
-@COLOURS
+@MODES
 async def test_frozen_inside_complete(ground: Ground, job_type: JobType[Plan, int]) -> None:
     """The server ends the transaction of a worker that stands still: its effect is gone, and its commit fails."""
     chain = await ground.client.start_chain(job_type, Plan(completes=True, inside=[1], stubborn=True))
@@ -109,10 +109,10 @@ async def test_a_handler_blocks_the_event_loop(ground: Ground) -> None:
     assert ground.witness.job(chain.id) == ("completed", 1, 0, 0)
 
 
-async def test_an_ending_that_nobody_can_write(ground: Ground) -> None:
+async def test_an_finish_that_nobody_can_write(ground: Ground) -> None:
     """A handler has ended, and the next one blocks the event loop before that is written: another worker takes it."""
     stuck, awake = await ground.client.start_chains([NewChain(patient, Plan()), NewChain(blocking, 0.0)])
-    # The ending has three leases' time to be written, and then the lease of its job runs out.
+    # The finish has three leases' time to be written, and then the lease of its job runs out.
     blocked = ground.spawn(concurrency=2, lease=LeasePolicy(seconds=2.5, renew_every=0.5))
     await ground.step(awake.id, "began")
     async with ground.worker():

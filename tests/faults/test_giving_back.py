@@ -26,8 +26,8 @@ from tests.faults.ground import WAIT, Ground, until
 
 pytestmark = pytest.mark.fault
 
-RELEASE = b"Give back jobs"
-RELEASE_CLAIM = b"Give back all that one claim took"
+RELEASE = b"Release jobs"
+RELEASE_CLAIM = b"Release all that one claim took"
 LONG = LeasePolicy(seconds=120.0, renew_every=30.0)
 """Nothing that is left behind is reaped before a test has looked."""
 
@@ -58,7 +58,7 @@ async def test_a_claim_that_was_under_way(ground: Ground, proxy: FaultProxy, arr
     assert proxy.fired.is_set()
     assert running(ground) == 0
     assert ground.witness.job(chain.id) == ("ready", 0, 0, 0)
-    assert [event.operation for event in ground.log.of(StoreCallFailed)] == ["give back"]
+    assert [event.operation for event in ground.log.of(StoreCallFailed)] == ["release"]
 
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["answer is lost", "request is lost"])
@@ -111,7 +111,7 @@ async def test_a_claim_that_goes_on_without_its_client(
         stranger.execute("select pg_advisory_unlock(7)")
         await until(lambda: running(ground) == 1, "the claim has committed")
         looks.late()
-        # A hint wakes the claimer for its second look.
+        # A notification wakes the claimer for its second look.
         await ground.client.start_chain(quick, 1)
         await until(lambda: ground.witness.has_step(chain.id, "began", 1), "the job begins")
     assert ground.log.of(JobReaped) == []
@@ -151,11 +151,11 @@ class Away:
     """A store that does not answer any more."""
 
     def __init__(self) -> None:
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
 
     async def release(self, leases: Sequence[Lease]) -> int:
         """It does not."""
-        self.asked.set()
+        self.requested.set()
         raise StateUnavailableError("away")
 
 
@@ -166,8 +166,8 @@ async def test_a_hurry_ends_it() -> None:
     returns.put([(Lease("a", new_token()), time.monotonic() + 3_600.0)])
     settling = asyncio.create_task(returns.settle_all(hurry))
     for _ in range(2):
-        await store.asked.wait()
-        store.asked.clear()
+        await store.requested.wait()
+        store.requested.clear()
     hurry.set()
     await settling
 

@@ -14,7 +14,7 @@ from queuert.errors import StateUnavailableError
 from queuert.observability.events import AttemptCompleted, LoopFailed, LoopRecovered, WorkerStarted
 from queuert.testing.events import EventLog
 from tests.faults.application import JOB_TYPES, LEASE, Plan, quick
-from tests.faults.ground import COLOURS, WAIT, Ground
+from tests.faults.ground import MODES, WAIT, Ground
 from tests.faults.roles import Role
 
 pytestmark = pytest.mark.fault
@@ -62,11 +62,11 @@ async def test_the_table_is_locked(
 
 
 @SETTINGS
-@COLOURS
+@MODES
 async def test_the_row_of_an_attempt_is_locked(
     ground: Ground, role: Role, setting: LiteralString, milliseconds: LiteralString, job_type: JobType[Plan, int]
 ) -> None:
-    """Its ending is put off until the row is free, and holds up nobody's."""
+    """Its finish is postponed until the row is free, and holds up nobody's."""
     role.set(setting, milliseconds)
     log = EventLog()
     async with ground.worker(state=PostgresState(role.address), log=log, concurrency=2):
@@ -79,7 +79,7 @@ async def test_the_row_of_an_attempt_is_locked(
     assert len(log.of(AttemptCompleted)) == 2
 
 
-@COLOURS
+@MODES
 async def test_complete_meets_a_locked_row(ground: Ground, role: Role, job_type: JobType[Plan, int]) -> None:
     """The block is refused with a typed error, the attempt is made again, and its effect stands once."""
     role.set("lock_timeout", "100")

@@ -92,7 +92,7 @@ def test_two_that_read_what_the_other_writes(dsn: str) -> None:
 
 @pytest.mark.parametrize("level", ["'repeatable read'", "serializable"])
 async def test_a_role_that_is_so_by_default(ground: Ground, role: Role, level: Any) -> None:
-    """Claims and endings of several workers conflict then, and are repeated: slower, and as right as ever."""
+    """Claims and finishes of several workers conflict then, and are repeated: slower, and as right as ever."""
     role.set("default_transaction_isolation", level)
     state, logs = PostgresState(role.address), [EventLog() for _ in range(2)]
     lease = LeasePolicy(seconds=10.0)  # Renewals conflict as well.

@@ -7,7 +7,7 @@ import pytest
 from queuert import AsyncChain, JobType
 from queuert.observability.events import JobReaped
 from tests.faults.application import LASTING, Plan, patient
-from tests.faults.ground import COLOURS, WAIT, Ground
+from tests.faults.ground import MODES, WAIT, Ground
 
 pytestmark = pytest.mark.fault
 
@@ -22,7 +22,7 @@ async def killed_at(ground: Ground, chain: AsyncChain[int], step: str) -> str:
     return holder
 
 
-@COLOURS
+@MODES
 async def test_killed_in_the_handler(ground: Ground, job_type: JobType[Plan, int]) -> None:
     chain = await ground.client.start_chain(job_type, Plan(before=[1, 2]))
     holder = await killed_at(ground, chain, "began")
@@ -42,7 +42,7 @@ async def test_killed_in_the_handler(ground: Ground, job_type: JobType[Plan, int
     assert ground.witness.job(chain.id) == ("completed", 2, 1, 0)
 
 
-@COLOURS
+@MODES
 async def test_killed_between_the_handler_and_the_commit(ground: Ground, job_type: JobType[Plan, int]) -> None:
     chain = await ground.client.start_chain(job_type, Plan(completes=True, inside=[1]))
     await killed_at(ground, chain, "inside")

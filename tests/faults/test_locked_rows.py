@@ -20,7 +20,7 @@ from queuert.observability.events import (
     LeasesRenewed,
 )
 from tests.faults.application import KEPT, LASTING, Plan, before_poison, patient, quick, threaded
-from tests.faults.ground import COLOURS, WAIT, Ground, until
+from tests.faults.ground import MODES, WAIT, Ground, until
 
 pytestmark = pytest.mark.fault
 
@@ -43,7 +43,7 @@ IN_COMPLETE = Plan(completes=True, inside=[1], busy=True)
 
 
 async def test_all_connections_are_held_by_handlers(ground: Ground) -> None:
-    """Claims and endings wait; leases are renewed on a connection of their own; nothing deadlocks."""
+    """Claims and finishes wait; leases are renewed on a connection of their own; nothing deadlocks."""
     async with ground.worker(concurrency=4, max_connections=2, lease=KEPT):
         others = await ground.client.start_chains([NewChain(patient, Plan(before=[1])) for _ in range(2)])
         for chain in others:
@@ -72,12 +72,12 @@ async def test_more_handlers_than_connections(ground: Ground) -> None:
     undisturbed(ground)
 
 
-@COLOURS
+@MODES
 @pytest.mark.parametrize("count", [1, 3])
 async def test_chains_that_are_held_do_not_hold_up_others(
     ground: Ground, job_type: JobType[Plan, int], count: int
 ) -> None:
-    """Endings of held chains wait for the caller's commit; all others are written meanwhile."""
+    """Finishes of held chains wait for the caller's commit; all others are written meanwhile."""
     # Renewals pass over held rows too: the lease must outlast the caller.
     async with ground.worker(concurrency=count + 2, lease=LASTING):
         waiting = await ground.client.start_chains([NewChain(job_type, Plan(before=[1])) for _ in range(count)])
@@ -96,7 +96,7 @@ async def test_chains_that_are_held_do_not_hold_up_others(
     assert len(ground.log.of(AttemptCompleted, type=job_type.name)) == count + 20
 
 
-@COLOURS
+@MODES
 async def test_chains_with_dependents_end_beside_one_that_is_held(ground: Ground, job_type: JobType[Plan, int]) -> None:
     """They end together with it, and lock as many rows as it does."""
     async with ground.worker(concurrency=12, lease=LASTING):
@@ -129,7 +129,7 @@ async def test_renewals_pass_over_a_held_row(ground: Ground) -> None:
     undisturbed(ground)
 
 
-@COLOURS
+@MODES
 @pytest.mark.parametrize("completes", [False, True], ids=["returns", "completes"])
 @pytest.mark.parametrize("ends", ["later", "meanwhile"])
 async def test_a_held_chain_keeps_its_lease(

@@ -17,7 +17,7 @@ from tests.faults.hoarding import JOB_TYPES, frugal, hoard, processors
 
 pytestmark = pytest.mark.fault
 
-WAYS = pytest.mark.parametrize("how", ["given back", "kept", "fatal"])
+WAYS = pytest.mark.parametrize("how", ["released", "kept", "fatal"])
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +79,7 @@ async def workers(dsn: str, count: int) -> AsyncIterator[None]:
             process.close()
 
 
-@pytest.mark.parametrize("how", ["given back", "fatal"])
+@pytest.mark.parametrize("how", ["released", "fatal"])
 async def test_in_the_worker_itself(client: AsyncClient, dsn: str, how: str) -> None:
     """It fails the attempt, or takes the worker along, which counts as well."""
     async with workers(dsn, 1):

@@ -24,7 +24,7 @@ from queuert.observability.events import (
 )
 from queuert.testing.events import EventLog
 from tests.faults.application import JOB_TYPES, KEPT, LEASE, Plan, patient, processors_for, quick, threaded
-from tests.faults.ground import COLOURS, WAIT, Ground
+from tests.faults.ground import MODES, WAIT, Ground
 from tests.faults.pgbouncer import PgBouncer, pgbouncer_before
 
 pytestmark = pytest.mark.fault
@@ -111,7 +111,7 @@ async def test_nothing_stays_of_clients_that_prepare(ground: Ground, through: Th
     assert leftovers(address) == set()
 
 
-@COLOURS
+@MODES
 async def test_leases_are_renewed_and_chains_cancelled(
     ground: Ground, through: Through, job_type: JobType[Plan, int]
 ) -> None:
@@ -132,13 +132,13 @@ async def test_leases_are_renewed_and_chains_cancelled(
             await other.result(WAIT)
         aborted = await ground.log.wait_for(AttemptAborted, job_id=other.id)
         assert aborted.reason is AbortReason.CANCELLED
-        await ground.step(other.id, "told")
+        await ground.step(other.id, "reported")
         ground.witness.open("before:1")
     assert ground.log.of(JobReaped) == []
 
 
-async def test_hints_come_by_a_direct_way(ground: Ground, through: Through) -> None:
-    """Nobody polls, so a job is found by its hint alone."""
+async def test_notifications_come_by_a_direct_way(ground: Ground, through: Through) -> None:
+    """Nobody polls, so a job is found by its notification alone."""
     async with ground.worker(state=through(), poll_interval=NEVER):
         for number in range(3):
             chain = await ground.client.start_chain(quick, number)
@@ -152,8 +152,8 @@ async def test_without_a_direct_way_everybody_polls(ground: Ground, through: Thr
     notify = PostgresNotify(address, times=ListenerTimeouts(self_test=0.2))
     client = AsyncClient(through(listen_dsn=None), JOB_TYPES, notify=notify, observability=log)
     async with client, InProcessWorker(client, processors_for(ground.dsn), poll_interval=0.1):
-        told = await log.wait_for(ListenerLost)
-        assert "listen_dsn" in told.error
+        reported = await log.wait_for(ListenerLost)
+        assert "listen_dsn" in reported.error
         chain = await ground.client.start_chain(quick, 1)
         assert await chain.result(WAIT) == 1
     assert len(log.of(ListenerLost)) == 1

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from queuert import PostgresState
-from queuert.testing.conformance import Case, Colour, all_cases, run_case
+from queuert.testing.conformance import Case, Mode, all_cases, run_case
 from tests.conformance.test_postgres import Rows
 from tests.faults.pgbouncer import PgBouncer, pgbouncer_before
 
@@ -31,7 +31,7 @@ PARTS = {"parts_are_one_start", "a_part_that_cannot_be_made_takes_all_back"}
 """They are sent one upon the other, in one transaction."""
 
 CASES = [
-    pytest.param(case, list(Colour)[number % 2], id=f"{case}-{list(Colour)[number % 2]}")
+    pytest.param(case, list(Mode)[number % 2], id=f"{case}-{list(Mode)[number % 2]}")
     for number, case in enumerate(
         case for case in all_cases() if case.group in GROUPS or case.name in RACES or case.name in PARTS
     )
@@ -51,8 +51,8 @@ class RowsByPooler(Rows):
         self._address = address
 
     @asynccontextmanager
-    async def transaction(self, colour: Colour) -> AsyncIterator[Any]:
-        if colour is Colour.ASYNC:
+    async def transaction(self, mode: Mode) -> AsyncIterator[Any]:
+        if mode is Mode.ASYNC:
             async with await psycopg.AsyncConnection.connect(self._address, prepare_threshold=None) as connection:
                 yield connection
         else:
@@ -66,11 +66,11 @@ def pooler(postgres_server: str) -> Iterator[PgBouncer]:
         yield pooler
 
 
-@pytest.mark.parametrize(("case", "colour"), CASES)
-def test_contract(pooler: PgBouncer, dsn: str, case: Case, colour: Colour) -> None:
+@pytest.mark.parametrize(("case", "mode"), CASES)
+def test_contract(pooler: PgBouncer, dsn: str, case: Case, mode: Mode) -> None:
     address = pooler.address_in(dsn)
     state = PostgresState(address, prepare_threshold=None, listen_dsn=dsn)
     try:
-        asyncio.run(run_case(case, state, colour, RowsByPooler(dsn, address)))
+        asyncio.run(run_case(case, state, mode, RowsByPooler(dsn, address)))
     finally:
         pooler.let_go(dsn)

@@ -1,4 +1,4 @@
-"""A claim that raises after it was committed gives back what it took, whatever it raised and on every store."""
+"""A claim that raises after it was committed releases what it took, whatever it raised and on every store."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.fault
 
 JOBS = 40
 LONG = LeasePolicy(seconds=600.0, renew_every=100.0)
-"""What is not given back stays with the worker for as long as a test lasts."""
+"""What is not released stays with the worker for as long as a test lasts."""
 
 work = JobType("work", input=int, output=int)
 JOB_TYPES = JobTypes(work)
@@ -80,7 +80,7 @@ class Around:
 
 
 class Trouble:
-    """How often claims raise, and what; how often they cannot be given back then; what was asked for."""
+    """How often claims raise, and what; how often they cannot be released then; what was asked for."""
 
     def __init__(self) -> None:
         self.claims = 0
@@ -158,7 +158,7 @@ async def test_a_claim_that_raises_is_given_back_though_that_fails_at_first(grou
     chains = await ground.start()
     async with ground.worker():
         await ground.all_done(chains)
-    assert [event.operation for event in ground.log.of(StoreCallFailed)] == ["give back"] * 3
+    assert [event.operation for event in ground.log.of(StoreCallFailed)] == ["release"] * 3
 
 
 async def test_the_next_claim_after_one_that_raised_asks_for_half_and_grows_again(ground: Ground) -> None:
@@ -194,12 +194,12 @@ class Refusing:
 
     def __init__(self, *, hangs: bool = False) -> None:
         self.released: list[str] = []
-        self.asked = 0
+        self.requested = 0
         self._hangs = hangs
 
     async def release(self, leases: Sequence[Lease]) -> int:
         """Refuse all of them if the bad one is there."""
-        self.asked += 1
+        self.requested += 1
         if self._hangs:
             await asyncio.Event().wait()
         if any(one.job_id == "bad" for one in leases):
@@ -209,7 +209,7 @@ class Refusing:
 
 
 def returns_of(store: Refusing, *names: str) -> ReleaseQueue:
-    """What is to be given back, for an hour."""
+    """What is to be released, for an hour."""
     returns = ReleaseQueue(cast(AsyncStore, store), worker="w", observers=Observers([EventLog()]))
     returns.put([(Lease(name, new_token()), time.monotonic() + 3_600.0) for name in names])
     return returns
@@ -231,7 +231,7 @@ async def test_a_release_that_hangs_holds_up_a_claim_once_and_briefly(monkeypatc
     returns = returns_of(store, "a")
     for _ in range(3):
         await returns.settle()
-    assert store.asked == 1
+    assert store.requested == 1
     await returns.aclose()
 
 

@@ -22,7 +22,7 @@ from queuert.observability.events import (
 from queuert.testing.events import EventLog
 from tests.conftest import StartPostgres
 from tests.faults.application import JOB_TYPES, KEPT, Plan, processors_for, quick
-from tests.faults.ground import COLOURS, WAIT, Ground, until
+from tests.faults.ground import MODES, WAIT, Ground, until
 from tests.faults.roles import Role
 from tests.faults.witness import Witness
 
@@ -41,13 +41,13 @@ async def refused(address: str) -> None:
         await asyncio.to_thread(sync_client.start_chain, quick, 1)
 
 
-async def told(log: EventLog) -> None:
+async def reported(log: EventLog) -> None:
     """The worker says that it cannot claim, and why."""
 
-    def has_told() -> bool:
+    def has_reported() -> bool:
         return any("read-only transaction" in one.error for one in log.of(LoopFailed, loop="claimer"))
 
-    await until(has_told, "the worker tells that it cannot claim")
+    await until(has_reported, "the worker tells that it cannot claim")
 
 
 async def recovered(log: EventLog) -> None:
@@ -56,17 +56,17 @@ async def recovered(log: EventLog) -> None:
         await log.wait_for(LoopRecovered, loop=failed)
 
 
-@COLOURS
+@MODES
 @pytest.mark.parametrize("completes", [False, True], ids=["returns", "completes"])
 async def test_set_so_and_set_back(ground: Ground, role: Role, job_type: JobType[Plan, int], completes: bool) -> None:
-    """With an attempt under way: its ending is written afterwards, or it is made again."""
+    """With an attempt under way: its finish is written afterwards, or it is made again."""
     log = EventLog()
     state = PostgresState(role.address)
     async with ground.worker(state=state, log=log, lease=KEPT, poll_interval=0.1, concurrency=2):
         chain = await ground.client.start_chain(job_type, Plan(before=[1], completes=completes))
         await ground.step(chain.id, "began")
         await asyncio.to_thread(role.set, "default_transaction_read_only", "on")
-        await told(log)
+        await reported(log)
         await refused(role.address)
         ground.witness.open("before:1")
         await log.wait_for(StoreCallFailed)
@@ -89,7 +89,7 @@ async def test_a_worker_that_starts_on_it(ground: Ground, role: Role) -> None:
     log = EventLog()
     chain = await ground.client.start_chain(quick, 1)
     async with ground.worker(state=PostgresState(role.address), log=log, poll_interval=0.1):
-        await told(log)
+        await reported(log)
         role.reset()
         assert await chain.result(2 * WAIT) == 1
         await recovered(log)

@@ -66,7 +66,7 @@ def followed(dsn: str, cursor: str | None = None) -> tuple[list[str], str | None
         store.close()
 
 
-def test_a_reader_is_told_when_its_last_event_was_lost_in_a_failover(pair: Pair) -> None:
+def test_a_reader_is_reported_when_its_last_event_was_lost_in_a_failover(pair: Pair) -> None:
     """The numbers of the lost transactions are given again: what gets them lies before the cursor."""
     start(pair.primary.dsn(), "kept", 10)
     pair.caught_up()
@@ -124,7 +124,7 @@ def test_the_timeline_is_known_from_the_first_write_of_a_promoted_standby(pair: 
     assert EventCursor.decode(cursor).timeline == 2
 
 
-def test_a_stream_is_told_when_its_last_event_was_lost_in_a_failover(pair: Pair) -> None:
+def test_a_stream_is_reported_when_its_last_event_was_lost_in_a_failover(pair: Pair) -> None:
     pytest.importorskip("pyspark")
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 

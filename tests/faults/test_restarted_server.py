@@ -75,7 +75,7 @@ class Producer:
 
 
 async def troubled(process: WorkerProcess) -> None:
-    """Wait until it has met the outage: with all slots taken it has endings to write, otherwise it looks for more."""
+    """Wait until it has met the outage: with all slots taken it has finishes to write, otherwise it looks for more."""
     await until(lambda: process.log.of(LoopFailed) or process.log.of(StoreCallFailed), "the worker has met the outage")
 
 

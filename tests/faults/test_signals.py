@@ -11,7 +11,7 @@ from queuert.observability.events import WorkerStopped, WorkerStopping
 from queuert.testing.fault_proxy import FaultProxy
 from queuert.worker.run import ExitCode
 from tests.faults.application import LASTING, Plan, blocking, patient, quick, threaded
-from tests.faults.ground import COLOURS, START, WAIT, Ground, until
+from tests.faults.ground import MODES, START, WAIT, Ground, until
 
 pytestmark = pytest.mark.fault
 
@@ -51,7 +51,7 @@ async def test_while_it_connects(ground: Ground, proxy: FaultProxy, answers: boo
     assert ground.witness.job(chain.id) == ("ready", 0, 0, 0)
 
 
-@COLOURS
+@MODES
 @pytest.mark.parametrize("completes", [False, True], ids=["returns", "completes"])
 async def test_within_the_grace(ground: Ground, job_type: JobType[Plan, int], completes: bool) -> None:
     """What runs may end; what waits is not begun any more."""
@@ -82,7 +82,7 @@ async def test_a_coroutine_that_would_go_on(ground: Ground, inside: bool, how: s
         process.send(signal.SIGTERM)
     assert await process.ended() == ExitCode.STOPPED
     if not inside:
-        assert ground.witness.detail(chain.id, "told", 1) == "worker_stopping"
+        assert ground.witness.detail(chain.id, "reported", 1) == "worker_stopping"
     assert ground.witness.job(chain.id) == GIVEN_BACK
     assert ground.witness.effects(chain.id) == []
     async with ground.worker():
@@ -90,7 +90,7 @@ async def test_a_coroutine_that_would_go_on(ground: Ground, inside: bool, how: s
 
 
 async def test_a_coroutine_that_does_not_listen(ground: Ground) -> None:
-    """It swallows its cancellations: its job is given back over its head, and the process ends all the same."""
+    """It swallows its cancellations: its job is released from a client, and the process ends all the same."""
     chain = await ground.client.start_chain(patient, Plan(before=[1], deaf=True))
     process = ground.spawn(shutdown_timeout=0, lease=LASTING)
     await ground.step(chain.id, "began")
@@ -117,12 +117,12 @@ async def test_a_thread_that_listens(ground: Ground) -> None:
     await ground.step(chain.id, "began")
     process.send(signal.SIGTERM)
     assert await process.ended() == ExitCode.STOPPED
-    assert ground.witness.detail(chain.id, "told", 1) == "worker_stopping"
+    assert ground.witness.detail(chain.id, "reported", 1) == "worker_stopping"
     assert ground.witness.job(chain.id) in {GIVEN_BACK, ("completed", 1, 0, 0)}
 
 
 async def test_under_load(ground: Ground) -> None:
-    """Each job is done, or it was not touched: what was claimed and not started is given back uncounted."""
+    """Each job is done, or it was not touched: what was claimed and not started is released uncounted."""
     chains = await ground.client.start_chains([NewChain(quick, number) for number in range(1000)])
     # However late the signal comes, there is something left that was not touched.
     await ground.client.start_chains([NewChain(patient, Plan(before=[1])) for _ in range(10)])

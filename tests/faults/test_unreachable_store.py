@@ -20,14 +20,14 @@ from queuert.observability.events import (
 from queuert.testing.events import EventLog
 from queuert.testing.fault_proxy import FaultProxy
 from tests.faults.application import KEPT, Plan, patient
-from tests.faults.ground import COLOURS, WAIT, Ground, until
+from tests.faults.ground import MODES, WAIT, Ground, until
 
 pytestmark = pytest.mark.fault
 
 NEVER = 3600.0
 
 
-@COLOURS
+@MODES
 @pytest.mark.parametrize("completes", [False, True], ids=["returns", "completes"])
 async def test_a_black_hole_for_longer_than_the_lease(
     ground: Ground, proxy: FaultProxy, job_type: JobType[Plan, int], completes: bool
@@ -44,11 +44,11 @@ async def test_a_black_hole_for_longer_than_the_lease(
         proxy.black_hole()
         aborted = await cut_off.wait_for(AttemptAborted, job_id=chain.id)
         assert aborted.reason is AbortReason.LEASE_NOT_RENEWED
-        await ground.step(chain.id, "told")
+        await ground.step(chain.id, "reported")
         # By the database's clock: told before anybody else could start.
         ended = ground.witness.one("select lease_expires_at from queuert.job where id = %s", chain.id)
-        told = ground.witness.one("select at from step where name = 'told' and job_id = %s", chain.id)
-        assert told < ended
+        reported = ground.witness.one("select at from step where name = 'told' and job_id = %s", chain.id)
+        assert reported < ended
 
         async with ground.worker(name="other"):
             assert await chain.result(WAIT) == 2
@@ -63,13 +63,13 @@ async def test_a_black_hole_for_longer_than_the_lease(
     assert ground.witness.job(chain.id) == ("completed", 2, 1, 0)
 
 
-@COLOURS
+@MODES
 @pytest.mark.parametrize("queries", [False, True], ids=["in the commit", "in a statement of the handler's"])
 async def test_a_black_hole_inside_complete(
     ground: Ground, proxy: FaultProxy, job_type: JobType[Plan, int], queries: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server ends the transaction; the handler does not wait for ever for an answer on its connection."""
-    # What became of the commit is asked twice: each time costs as long as an answer may take.
+    # The result of the commit is asked twice: each time costs as long as an answer may take.
     monkeypatch.setattr("queuert.state._asyncio._PAUSES", (0.0, 0.1))
     cut_off = EventLog()
     state = PostgresState(proxy.address_in(ground.dsn), answer_timeout=3.0)
@@ -128,7 +128,7 @@ async def test_a_long_outage_is_over_when_it_is_over(
 
 
 async def test_the_listener_is_ended(ground: Ground, proxy: FaultProxy) -> None:
-    """A hint that was lost with the connection is made up for by a look; then hints arrive again. Nobody polls."""
+    """A notification that was lost with the connection is made up for by a look; then notifications arrive again. Nobody polls."""
     state = PostgresState(ground.dsn, listen_dsn=proxy.address_in(ground.dsn))
     log = EventLog()
     async with ground.worker(state=state, log=log, poll_interval=NEVER):

@@ -1,4 +1,4 @@
-"""An observer inside the database: every claim and every ending of a job, and what they must never look like."""
+"""An observer inside the database: every claim and every finish of a job, and what they must never look like."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ create trigger note_change after update on queuert.job for each row
 _NEVER: dict[str, LiteralString] = {
     "a live lease was claimed": "select * from history where new_status = 'running' and old_status = 'running'",
     "a lease was reaped before its end": (
-        # The ending of an attempt leaves the token in the row, a release takes the attempt back, a cancel may come.
+        # The finish of an attempt leaves the token in the row, a release takes the attempt back, a cancel may come.
         "select * from history where old_status = 'running' and new_token is null and new_attempt = old_attempt"
         " and new_status <> 'cancelled' and old_end > at"
     ),

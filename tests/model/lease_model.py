@@ -202,7 +202,7 @@ class Model:
     def _without_answer(self, state: State, worker: Worker, message: Message) -> Worker:
         """What was asked is in doubt."""
         if message.kind == "claim":
-            # Whatever carries the token is given back.
+            # Whatever carries the token is released.
             return Worker(message=Message("release", message.token, state.clock))
         return worker._replace(message=None) if message.kind != "release" else Worker()
 

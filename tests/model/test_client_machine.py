@@ -83,7 +83,7 @@ class ClientMachine(RuleBasedStateMachine):
 
     @rule(value=st.integers(0, 9), later=st.booleans(), key=st.sampled_from([None, None, "a", "b"]), data=st.data())
     def start(self, value: int, later: bool, key: str | None, data: st.DataObject) -> None:
-        """A chain with blockers, a time or a key; one of the same key stands in for it while it is open."""
+        """A chain with blockers, a time or a key; one of the same key is a duplicate of it while it is open."""
         known = st.sampled_from(list(self.chains)) if self.chains else st.nothing()
         blockers = tuple(data.draw(st.lists(known, unique=True, max_size=2)) if self.chains else ())
         stands_in = self._open_of(key)

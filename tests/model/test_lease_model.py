@@ -1,4 +1,4 @@
-"""Every state that one job, two workers and a reaper can reach: no lease, no attempt and no ending goes wrong."""
+"""Every state that one job, two workers and a reaper can reach: no lease, no attempt and no finish goes wrong."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_each_rule_is_needed(rule: str) -> None:
     assert found.way
 
 
-def test_the_shortest_way_is_told() -> None:
+def test_the_shortest_way_is_reported() -> None:
     """A lease that counts from its answer outlives the server's by one tick."""
     found = explore(Model("a lease counts from before it was asked for"))
     assert found.broken == "a worker believes in its lease for longer than the server does"

@@ -70,8 +70,8 @@ def test_a_broken_worker_is_found(breakage: Callable[[], AbstractContextManager[
 def test_what_it_is_for_happens() -> None:
     """A run that finds nothing wrong counts only if things did go wrong in it."""
     expected = {
-        "freeze", "cut_off", "kill", "stop", "hurry", "carried out, and not answered", "endings refused",
-        "endings put off", "reap", "release", "outside cancelled", "stopped", "FinishRejected", "AttemptAborted",
+        "freeze", "cut_off", "kill", "stop", "hurry", "carried out, and not answered", "finishes refused",
+        "finishes postponed", "reap", "release", "outside cancelled", "stopped", "FinishRejected", "AttemptAborted",
         "JobsReleased", "LoopRecovered", "StoreCallFailed", "AttemptReleased", "AttemptWaiting", "AttemptContinued",
     }  # fmt: skip
     seen: Counter[str] = Counter()
@@ -80,7 +80,7 @@ def test_what_it_is_for_happens() -> None:
         one = run(seed)
         seen.update(one.server.probes)
         seen.update(entry.what for entry in one.server.store.record)
-        seen.update(type(event).__name__ for machine in one.machines for _, event in machine.told.events)
+        seen.update(type(event).__name__ for machine in one.machines for _, event in machine.reported.events)
         seen["stopped"] += sum(machine.kept is not None for machine in one.machines)
         if all(seen[what] for what in expected):
             break

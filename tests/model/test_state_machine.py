@@ -132,7 +132,7 @@ class Model:
         self.jobs = {id: job for id, job in self.jobs.items() if job.chain != chain}
 
 
-ENDINGS = {
+FINISHES = {
     FinishKind.COMPLETE: (JobStatus.COMPLETED, ChainStatus.COMPLETED),
     FinishKind.FAIL: (JobStatus.FAILED, ChainStatus.FAILED),
     FinishKind.CANCEL: (JobStatus.CANCELLED, ChainStatus.CANCELLED),
@@ -219,14 +219,14 @@ class StoreMachine(RuleBasedStateMachine):
     )
     def finish(self, lease: ClaimedJob, kind: FinishKind, blockers_of_own: bool) -> ClaimedJob:
         job = self._holds(lease)
-        ending = self._ending(lease, kind, blockers_of_own)
-        [result] = self.store.finish([ending])
+        finish = self._finish(lease, kind, blockers_of_own)
+        [result] = self.store.finish([finish])
         assert result.written is (job is not None), (result, kind)
         if job is not None:
-            self._ended(job, ending)
+            self._ended(job, finish)
         return lease
 
-    def _ending(self, lease: ClaimedJob, kind: FinishKind, blocked: bool) -> Finish:
+    def _finish(self, lease: ClaimedJob, kind: FinishKind, blocked: bool) -> Finish:
         if kind is FinishKind.COMPLETE:
             return Finish(lease, kind, output='"done"')
         if kind is FinishKind.CONTINUE:
@@ -238,23 +238,23 @@ class StoreMachine(RuleBasedStateMachine):
             return Finish(lease, kind, starts=(child,), blockers=(child.id,))
         return Finish(lease, kind)
 
-    def _ended(self, job: ModelJob, ending: Finish) -> None:
-        kind = ending.kind
-        if kind in ENDINGS:
-            job.status, closed = ENDINGS[kind]
+    def _ended(self, job: ModelJob, finish: Finish) -> None:
+        kind = finish.kind
+        if kind in FINISHES:
+            job.status, closed = FINISHES[kind]
             self.model.close(job.chain, closed)
         elif kind is FinishKind.CONTINUE:
-            following = ending.continuation
+            following = finish.continuation
             assert following is not None
             job.status = JobStatus.CONTINUED
             self.model.add(
                 ModelJob(following.id, following.type, job.chain, job.index + 1, READY, list(following.blockers))
             )
         elif kind is FinishKind.WAIT:
-            for child in ending.starts:
+            for child in finish.starts:
                 self.model.add(ModelJob(child.id, child.type, child.id, 0, READY))
-            job.blockers += ending.blockers
-            job.waits_for = self.model.open_among(ending.blockers)
+            job.blockers += finish.blockers
+            job.waits_for = self.model.open_among(finish.blockers)
             job.uncounted += 1
             job.status, job.later = BLOCKED, False
         else:
@@ -263,7 +263,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(lease=stale, kind=st.sampled_from([FinishKind.FAIL, FinishKind.INTERRUPT]))
     def finish_again(self, lease: ClaimedJob, kind: FinishKind) -> None:
-        """An ending of an attempt that has ended changes nothing, whatever it says."""
+        """A finish of an attempt that has ended changes nothing, whatever it says."""
         self.store.finish([Finish(lease, kind)])
 
     @rule(lease=consumes(leases), target=stale)

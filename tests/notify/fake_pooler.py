@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 _HOST = "127.0.0.1"
 _KEY_DATA, _NOTIFICATION, _READY = b"K", b"A", b"Z"
-_PATIENCE = 20.0
+_TIMEOUT = 20.0
 
 
 class FakePooler:
@@ -44,7 +44,7 @@ class FakePooler:
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         # Somebody may have been accepted at this very moment: an adapter that is open yet connects when it has to.
-        self._accepting.join(_PATIENCE)
+        self._accepting.join(_TIMEOUT)
         self._sockets.close()
 
     def _accept(self) -> None:

@@ -32,7 +32,7 @@ IMPATIENT = replace(QUICK, answer=3.0)
 """For tests of servers that do not answer."""
 
 DOUBTFUL = replace(QUICK, self_test=0.5, probe=3_600.0)
-"""For tests of hints that do not arrive. Nothing is asked meanwhile: poolers pass on what comes beside an answer."""
+"""For tests of notifications that do not arrive. Nothing is asked meanwhile: poolers pass on what comes beside an answer."""
 
 STRANGE_KEYS = [
     *("", " ", "\n", "\t", "\x00", "a\x00b", MARK, f"{MARK}[]", f'{MARK}["a"]', "\x7f", "\ud800", "\udfff!"),
@@ -44,36 +44,36 @@ E = TypeVar("E", bound=Event)
 
 
 class Heard:
-    """A callback that remembers its hints."""
+    """A callback that remembers its notifications."""
 
     def __init__(self) -> None:
-        self.hints: list[Notification] = []
+        self.notifications: list[Notification] = []
         self._changed = threading.Condition()
 
-    def __call__(self, hint: Notification) -> None:
+    def __call__(self, notification: Notification) -> None:
         with self._changed:
-            self.hints.append(hint)
+            self.notifications.append(notification)
             self._changed.notify_all()
 
     @property
     def keys(self) -> set[str]:
         """All keys that were named."""
         with self._changed:
-            return {key for hint in self.hints for key in hint.keys or ()}
+            return {key for notification in self.notifications for key in notification.keys or ()}
 
     @property
     def wildcards(self) -> int:
-        """How many hints named no keys."""
+        """How many notifications named no keys."""
         with self._changed:
-            return sum(hint.keys is None for hint in self.hints)
+            return sum(notification.keys is None for notification in self.notifications)
 
     def wait_for(self, *keys: str) -> None:
         """Wait until all these keys were named."""
-        self.wait_until(lambda: self.keys >= set(keys), f"{keys} of {self.hints}")
+        self.wait_until(lambda: self.keys >= set(keys), f"{keys} of {self.notifications}")
 
     def wait_for_wildcard(self, count: int = 1) -> None:
-        """Wait until so many hints named no keys."""
-        self.wait_until(lambda: self.wildcards >= count, f"{count} wildcards in {self.hints}")
+        """Wait until so many notifications named no keys."""
+        self.wait_until(lambda: self.wildcards >= count, f"{count} wildcards in {self.notifications}")
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         with self._changed:
@@ -81,7 +81,7 @@ class Heard:
 
     def forget(self) -> None:
         with self._changed:
-            self.hints.clear()
+            self.notifications.clear()
 
 
 class Recorder:
@@ -117,8 +117,8 @@ class Recorder:
         """Wait until no loss was told after which nothing was restored."""
 
         def restored() -> bool:
-            told = [event for event in self.events if isinstance(event, ListenerLost | ListenerRestored)]
-            return bool(told) and isinstance(told[-1], ListenerRestored)
+            reported = [event for event in self.events if isinstance(event, ListenerLost | ListenerRestored)]
+            return bool(reported) and isinstance(reported[-1], ListenerRestored)
 
         with self._changed:
             assert self._changed.wait_for(restored, WAIT), f"not restored in {self.events}"
@@ -154,8 +154,8 @@ class Gate:
         self.entered = threading.Event()
         self._open = threading.Event()
 
-    def __call__(self, hint: Notification) -> None:
-        if hint.keys is not None:
+    def __call__(self, notification: Notification) -> None:
+        if notification.keys is not None:
             self.entered.set()
             assert self._open.wait(WAIT)
 
@@ -174,7 +174,7 @@ def held(party: Party) -> Gate:
 
 
 def recovers(party: Party, heard: Heard) -> None:
-    """The party's connection was lost: it says so, and is back with a hint to look at everything."""
+    """The party's connection was lost: it says so, and is back with a notification to look at everything."""
     lost = party.recorder.wait_for(ListenerLost)
     assert lost.error
     assert lost.retry_in > 0

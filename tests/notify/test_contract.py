@@ -1,4 +1,4 @@
-"""What every notify adapter does, whatever carries its hints."""
+"""What every notify adapter does, whatever carries its notifications."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ every_topic = pytest.mark.parametrize("topic", list(Topic))
 
 
 @every_topic
-def test_a_hint_reaches_a_subscriber_of_its_topic(new_party: NewParty, topic: Topic) -> None:
+def test_a_notification_reaches_a_subscriber_of_its_topic(new_party: NewParty, topic: Topic) -> None:
     heard, _ = new_party().listen(topic)
     new_party().publish(topic, "one")
     heard.wait_for("one")
-    assert heard.hints == [Notification(topic, frozenset({"one"}))]
+    assert heard.notifications == [Notification(topic, frozenset({"one"}))]
 
 
 @every_topic
@@ -32,7 +32,7 @@ def test_one_party_hears_itself(new_party: NewParty, topic: Topic) -> None:
     heard.wait_for("one")
 
 
-def test_a_hint_reaches_no_other_topic(new_party: NewParty) -> None:
+def test_a_notification_reaches_no_other_topic(new_party: NewParty) -> None:
     listener, publisher = new_party(), new_party()
     chains, _ = listener.listen(Topic.CHAINS)
     jobs, _ = listener.listen(Topic.JOBS)
@@ -44,7 +44,7 @@ def test_a_hint_reaches_no_other_topic(new_party: NewParty) -> None:
     assert jobs.keys == {"one"}
 
 
-def test_several_hints_arrive_all(new_party: NewParty) -> None:
+def test_several_notifications_arrive_all(new_party: NewParty) -> None:
     heard, _ = new_party().listen(Topic.JOBS)
     publisher = new_party()
     names = [f"type-{number}" for number in range(50)]
@@ -54,23 +54,23 @@ def test_several_hints_arrive_all(new_party: NewParty) -> None:
     assert heard.wildcards == 0
 
 
-def test_one_hint_names_many_keys(new_party: NewParty) -> None:
+def test_one_notification_names_many_keys(new_party: NewParty) -> None:
     heard, _ = new_party().listen(Topic.CHAINS)
     new_party().publish(Topic.CHAINS, "a", "b", "c", "a")
     heard.wait_for("a", "b", "c")
-    assert heard.hints == [Notification(Topic.CHAINS, frozenset("abc"))]
+    assert heard.notifications == [Notification(Topic.CHAINS, frozenset("abc"))]
 
 
-def test_no_keys_are_no_hint(new_party: NewParty) -> None:
+def test_no_keys_are_no_notification(new_party: NewParty) -> None:
     heard, _ = new_party().listen(Topic.JOBS)
     publisher = new_party()
     publisher.publish(Topic.JOBS)
     publisher.publish(Topic.JOBS, "one")
     heard.wait_for("one")
-    assert heard.hints == [Notification(Topic.JOBS, frozenset({"one"}))]
+    assert heard.notifications == [Notification(Topic.JOBS, frozenset({"one"}))]
 
 
-def test_hints_without_listeners_are_harmless(new_party: NewParty) -> None:
+def test_notifications_without_listeners_are_harmless(new_party: NewParty) -> None:
     publisher = new_party()
     publisher.publish(Topic.JOBS, "nobody")
     publisher.publish(Topic.LEASES, "nobody")
@@ -79,7 +79,7 @@ def test_hints_without_listeners_are_harmless(new_party: NewParty) -> None:
     heard.wait_for("somebody")
 
 
-def test_hints_arrive_while_publishing_goes_on(new_party: NewParty) -> None:
+def test_notifications_arrive_while_publishing_goes_on(new_party: NewParty) -> None:
     heard, _ = new_party().listen(Topic.JOBS)
     publisher = new_party()
     deadline = time.monotonic() + WAIT
@@ -109,7 +109,7 @@ def test_who_left_hears_no_more_and_the_others_do(new_party: NewParty, topic: To
     publisher.publish(topic, "one")
     stays.wait_for("one")
     # Those who came first are called first: had it been called, it would have been by now.
-    assert left.hints == []
+    assert left.notifications == []
 
 
 def test_who_comes_back_hears_again(new_party: NewParty) -> None:
@@ -119,7 +119,7 @@ def test_who_comes_back_hears_again(new_party: NewParty) -> None:
     after, _ = listener.listen(Topic.CHAINS)
     publisher.publish(Topic.CHAINS, "one")
     after.wait_for("one")
-    assert before.hints == []
+    assert before.notifications == []
 
 
 def test_one_callback_may_be_subscribed_twice(new_party: NewParty) -> None:
@@ -127,21 +127,21 @@ def test_one_callback_may_be_subscribed_twice(new_party: NewParty) -> None:
     heard, _ = listener.listen(Topic.JOBS)
     again = listener.adapter.subscribe(Topic.JOBS, heard)
     publisher.publish(Topic.JOBS, "one")
-    heard.wait_until(lambda: len(heard.hints) == 2, "both")
+    heard.wait_until(lambda: len(heard.notifications) == 2, "both")
     again.close()
     last, _ = listener.listen(Topic.JOBS)
     publisher.publish(Topic.JOBS, "two")
     last.wait_for("two")
-    assert [sorted(hint.keys or ()) for hint in heard.hints] == [["one"], ["one"], ["two"]]
+    assert [sorted(notification.keys or ()) for notification in heard.notifications] == [["one"], ["one"], ["two"]]
 
 
 def test_a_callback_may_leave_and_subscribe(new_party: NewParty) -> None:
     listener, publisher = new_party(), new_party()
     late, calls = Heard(), []
 
-    def once(hint: Notification) -> None:
-        if hint.keys is not None:
-            calls.append(hint)
+    def once(notification: Notification) -> None:
+        if notification.keys is not None:
+            calls.append(notification)
             places[0].close()
             listener.adapter.subscribe(Topic.JOBS, late)
 
@@ -154,12 +154,12 @@ def test_a_callback_may_leave_and_subscribe(new_party: NewParty) -> None:
     assert len(calls) == 1
 
 
-def test_who_is_removed_while_a_hint_is_told_does_not_hear_it(new_party: NewParty) -> None:
+def test_who_is_removed_while_a_notification_is_reported_does_not_hear_it(new_party: NewParty) -> None:
     listener, publisher = new_party(), new_party()
     places: list[Subscription] = []
 
-    def removes_the_next(hint: Notification) -> None:
-        if hint.keys is not None:
+    def removes_the_next(notification: Notification) -> None:
+        if notification.keys is not None:
             places[0].close()
 
     listener.adapter.subscribe(Topic.JOBS, removes_the_next)
@@ -174,9 +174,9 @@ def test_who_is_removed_while_a_hint_is_told_does_not_hear_it(new_party: NewPart
 def test_a_callback_may_publish(new_party: NewParty) -> None:
     party = new_party()
 
-    def passes_on(hint: Notification) -> None:
-        if hint.keys is not None:
-            party.publish(Topic.CHAINS, *hint.keys)
+    def passes_on(notification: Notification) -> None:
+        if notification.keys is not None:
+            party.publish(Topic.CHAINS, *notification.keys)
 
     chains, _ = party.listen(Topic.CHAINS)
     party.listen(Topic.JOBS)
@@ -186,7 +186,7 @@ def test_a_callback_may_publish(new_party: NewParty) -> None:
 
 
 def test_a_callback_that_raises_disturbs_nobody(new_party: NewParty, caplog: pytest.LogCaptureFixture) -> None:
-    def raises(hint: Notification) -> None:
+    def raises(notification: Notification) -> None:
         raise RuntimeError("the subscriber is broken")
 
     listener, publisher = new_party(), new_party()
@@ -211,7 +211,7 @@ def test_after_close_everything_is_harmless(new_party: NewParty) -> None:
     party.adapter.subscribe(Topic.CHAINS, heard).close()
     subscription.close()
     subscription.close()
-    assert heard.hints == []
+    assert heard.notifications == []
 
 
 def test_an_adapter_opens_again(new_party: NewParty) -> None:
@@ -259,6 +259,6 @@ def test_many_threads_may_publish_and_come_and_go(new_party: NewParty) -> None:
 
 def _busy(adapter: NotifyAdapter, prefix: str) -> None:
     for number in range(50):
-        subscription = adapter.subscribe(Topic.LEASES, lambda hint: None)
+        subscription = adapter.subscribe(Topic.LEASES, lambda notification: None)
         adapter.publish(Topic.CHAINS, [f"{prefix}{number}"])
         subscription.close()

@@ -1,4 +1,4 @@
-"""When hints go out."""
+"""When notifications go out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_longer_while_each_sending_tells_of_many() -> None:
     assert waits == pytest.approx([*grown, LONGEST_OF_MANY, LONGEST])
 
 
-def test_a_hint_now_and_then_never_waits() -> None:
+def test_a_notification_now_and_then_never_waits() -> None:
     gathering = NotifyThrottle()
     for now in (1.0, 1.005, 1.01, 1.015):
         assert gathering.depart(now)

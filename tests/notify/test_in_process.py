@@ -1,4 +1,4 @@
-"""What is particular to hints within one process."""
+"""What is particular to notifications within one process."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from queuert.notify import InProcessNotify, Notification, Topic
 from queuert.observability import Observers
 
 
-def test_hints_were_told_when_publish_returns() -> None:
+def test_notifications_were_reported_when_publish_returns() -> None:
     notify = InProcessNotify()
     notify.open(Observers())
-    told: list[Notification] = []
-    notify.subscribe(Topic.JOBS, told.append)
+    reported: list[Notification] = []
+    notify.subscribe(Topic.JOBS, reported.append)
     notify.publish(Topic.JOBS, ["one"])
-    assert told == [Notification(Topic.JOBS, frozenset({"one"}))]
+    assert reported == [Notification(Topic.JOBS, frozenset({"one"}))]
 
 
-def test_hints_from_within_a_callback_are_told_in_turn_and_not_nested() -> None:
+def test_notifications_from_within_a_callback_are_reported_in_turn_and_not_nested() -> None:
     notify = InProcessNotify()
     notify.open(Observers())
     order: list[str] = []
 
-    def passes_on(hint: Notification) -> None:
-        order.append(f"begin {sorted(hint.keys or ())}")
-        if hint.keys == frozenset({"0"}):
+    def passes_on(notification: Notification) -> None:
+        order.append(f"begin {sorted(notification.keys or ())}")
+        if notification.keys == frozenset({"0"}):
             for number in range(1, 4):
                 notify.publish(Topic.JOBS, [str(number)])
         order.append("end")
@@ -37,8 +37,8 @@ def test_a_long_exchange_does_not_exhaust_the_stack() -> None:
     notify.open(Observers())
     counted: list[int] = []
 
-    def counts(hint: Notification) -> None:
-        (number,) = map(int, hint.keys or ())
+    def counts(notification: Notification) -> None:
+        (number,) = map(int, notification.keys or ())
         counted.append(number)
         if number < 5_000:
             notify.publish(Topic.JOBS, [str(number + 1)])

@@ -1,4 +1,4 @@
-"""The bounded set of hints that wait to be sent."""
+"""The bounded set of notifications that wait to be sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hints by LISTEN and NOTIFY: what others see of them, and what they may send."""
+"""Notifications by LISTEN and NOTIFY: what others see of them, and what they may send."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.notify.conftest import NewPostgresParty
 from tests.notify.support import QUICK, START, STRANGE_KEYS, WAIT, Heard, Party, held, wiretap
 
 
-def test_hints_of_a_moment_go_out_together(bare_dsn: str, new_postgres_party: NewPostgresParty) -> None:
+def test_notifications_of_a_moment_go_out_together(bare_dsn: str, new_postgres_party: NewPostgresParty) -> None:
     party = new_postgres_party(bare_dsn)
     heard, _ = party.listen(Topic.JOBS)
     names = [f"type-{number}" for number in range(10)]
@@ -100,7 +100,7 @@ def test_keys_arrive_whatever_the_encoding_of_the_database(
             admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
-def test_a_job_type_as_plain_text_is_a_hint_when_its_transaction_commits(
+def test_a_job_type_as_plain_text_is_a_notification_when_its_transaction_commits(
     bare_dsn: str, new_postgres_party: NewPostgresParty
 ) -> None:
     heard, _ = new_postgres_party(bare_dsn).listen(Topic.JOBS)
@@ -121,7 +121,7 @@ def test_foreign_payloads_do_no_harm(bare_dsn: str, new_postgres_party: NewPostg
         tap.notify("queuert_unknown", "not ours")
         tap.notify("queuert_chains", "fence")
         fence.wait_for("fence")
-        # What arrived together was told together, so how many hints there were is chance.
+        # What arrived together was told together, so how many notifications there were is chance.
         assert heard.wildcards >= 1
         assert heard.keys <= {"\u202e" * 2_000}
         tap.notify("queuert_jobs", "sensible")
@@ -165,7 +165,7 @@ def wildcard_on_coming_back(party: Party) -> bool:
     heard = Heard()
     subscription = party.adapter.subscribe(Topic.JOBS, heard)
     party.publish(Topic.JOBS, "one")
-    heard.wait_until(lambda: bool(heard.hints), "anything")
+    heard.wait_until(lambda: bool(heard.notifications), "anything")
     subscription.close()
     return heard.wildcards > 0
 
@@ -199,7 +199,7 @@ def test_a_callback_may_close_the_adapter(bare_dsn: str, new_postgres_party: New
     party = new_postgres_party(bare_dsn)
     closed = threading.Event()
 
-    def closes(hint: Notification) -> None:
+    def closes(notification: Notification) -> None:
         party.adapter.close()
         closed.set()
 
@@ -221,7 +221,7 @@ def test_closing_does_not_wait_for_a_server_that_never_answers() -> None:
     assert "closed" in dropped.error
 
 
-def test_observers_of_all_openers_are_told(bare_dsn: str, new_postgres_party: NewPostgresParty) -> None:
+def test_observers_of_all_openers_are_reported(bare_dsn: str, new_postgres_party: NewPostgresParty) -> None:
     party = new_postgres_party(bare_dsn)
     heard, _ = party.listen(Topic.JOBS)
     second = Party(party.adapter)

@@ -1,4 +1,4 @@
-"""What happens to hints when connections break, servers stop, and poolers are in the way."""
+"""What happens to notifications when connections break, servers stop, and poolers are in the way."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_it_comes_back_every_time(bare_dsn: str, new_postgres_party: NewPostgres
             heard.wait_for(f"round {round_}")
 
 
-def test_hints_of_an_outage_are_sent_after_it(
+def test_notifications_of_an_outage_are_sent_after_it(
     private_postgres: StartPostgres, new_postgres_party: NewPostgresParty
 ) -> None:
     server = private_postgres(durable=False)
@@ -72,7 +72,9 @@ def test_hints_of_an_outage_are_sent_after_it(
     assert publisher.recorder.of(NotificationDropped) == []
 
 
-def test_a_hint_that_meets_a_dead_connection_is_sent_again(bare_dsn: str, new_postgres_party: NewPostgresParty) -> None:
+def test_a_notification_that_meets_a_dead_connection_is_sent_again(
+    bare_dsn: str, new_postgres_party: NewPostgresParty
+) -> None:
     with FaultProxy.before(bare_dsn) as proxy, wiretap(bare_dsn, "queuert_jobs") as tap:
         publisher = new_postgres_party(proxy.address_in(bare_dsn), times=QUICK)
         publisher.listen(Topic.CHAINS)
@@ -207,7 +209,7 @@ def test_behind_a_pooler_in_session_mode_all_is_well(bare_dsn: str, new_postgres
         assert party.recorder.events == []
 
 
-def test_a_standby_is_no_place_for_hints_until_it_is_promoted(
+def test_a_standby_is_no_place_for_notifications_until_it_is_promoted(
     private_postgres: StartPostgres, new_postgres_party: NewPostgresParty
 ) -> None:
     server = private_postgres(durable=False)

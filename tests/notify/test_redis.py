@@ -1,4 +1,4 @@
-"""Hints by publish and subscribe: what others see of them, and what they may send."""
+"""Notifications by publish and subscribe: what others see of them, and what they may send."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def channel(namespace: str, topic: Topic) -> str:
     return f"{{queuert:{namespace}}}:notify:{topic.value}"
 
 
-def test_hints_of_a_moment_go_out_together(redis_url: str, new_redis_party: NewRedisParty, namespace: str) -> None:
+def test_notifications_of_a_moment_go_out_together(
+    redis_url: str, new_redis_party: NewRedisParty, namespace: str
+) -> None:
     party = new_redis_party(redis_url)
     heard, _ = party.listen(Topic.JOBS)
     names = [f"type-{number}" for number in range(10)]
@@ -86,7 +88,9 @@ def test_keys_of_any_characters_arrive(redis_url: str, new_redis_party: NewRedis
     assert publisher.recorder.events == []
 
 
-def test_a_job_type_as_plain_text_is_a_hint(redis_url: str, new_redis_party: NewRedisParty, namespace: str) -> None:
+def test_a_job_type_as_plain_text_is_a_notification(
+    redis_url: str, new_redis_party: NewRedisParty, namespace: str
+) -> None:
     heard, _ = new_redis_party(redis_url).listen(Topic.JOBS)
     with redis_tap(redis_url) as tap:
         for name in ("resize", "größe ändern", '["resize"]'):
@@ -106,7 +110,7 @@ def test_foreign_messages_do_no_harm(redis_url: str, new_redis_party: NewRedisPa
         tap.publish(f"{{queuert:{namespace}}}:notify:test", "nor a test of ours")
         tap.publish(channel(namespace, Topic.CHAINS), "fence")
         fence.wait_for("fence")
-        # What arrived together was told together, so how many hints there were is chance.
+        # What arrived together was told together, so how many notifications there were is chance.
         assert heard.wildcards >= 1
         assert heard.keys <= {"\ufffd\ufffd", "\0" * 100}
         tap.publish(channel(namespace, Topic.JOBS), "sensible")
@@ -158,7 +162,7 @@ def test_a_channel_is_kept_for_a_moment_for_who_comes_next(redis_url: str, new_r
         assert heard.wildcards == 0
 
 
-def test_what_arrives_with_an_answer_is_told_at_once(
+def test_what_arrives_with_an_answer_is_reported_at_once(
     redis_url: str, new_redis_party: NewRedisParty, namespace: str
 ) -> None:
     """It was read while something else was waited for, and nothing more comes that would wake the thread."""
@@ -221,7 +225,7 @@ def test_a_callback_may_close_the_adapter(redis_url: str, new_redis_party: NewRe
     party = new_redis_party(redis_url)
     closed = threading.Event()
 
-    def closes(hint: Notification) -> None:
+    def closes(notification: Notification) -> None:
         party.adapter.close()
         closed.set()
 
@@ -242,7 +246,7 @@ def test_closing_does_not_wait_for_a_server_that_never_answers() -> None:
     assert "closed" in dropped.error
 
 
-def test_observers_of_all_openers_are_told(private_redis: StartRedis, new_redis_party: NewRedisParty) -> None:
+def test_observers_of_all_openers_are_reported(private_redis: StartRedis, new_redis_party: NewRedisParty) -> None:
     url = private_redis().url()
     party = new_redis_party(url)
     heard, _ = party.listen(Topic.JOBS)
@@ -268,8 +272,8 @@ def test_a_client_is_taken_as_it_is_and_left_alone(
         client.set("mine", "kept")
         party = new_redis_party(client)
         heard, _ = party.listen(Topic.JOBS)
-        new_redis_party(redis_url).publish(Topic.JOBS, "größe")
-        heard.wait_for("größe")
+        new_redis_party(redis_url).publish(Topic.JOBS, "gre")
+        heard.wait_for("gre")
         party.adapter.close()
         assert client.get("mine") == ("kept" if decode_responses else b"kept")
         assert client.connection_pool.connection_kwargs["decode_responses"] is decode_responses

@@ -1,4 +1,4 @@
-"""What happens to hints when connections break, servers stop, and rights are missing."""
+"""What happens to notifications when connections break, servers stop, and rights are missing."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ def test_it_comes_back_every_time(private_redis: StartRedis, new_redis_party: Ne
             heard.wait_for(f"round {round_}")
 
 
-def test_hints_of_an_outage_are_sent_after_it(private_redis: StartRedis, new_redis_party: NewRedisParty) -> None:
+def test_notifications_of_an_outage_are_sent_after_it(
+    private_redis: StartRedis, new_redis_party: NewRedisParty
+) -> None:
     server = private_redis()
     listener = new_redis_party(server.url(), times=QUICK)
     publisher = new_redis_party(server.url(), times=QUICK)
@@ -96,7 +98,7 @@ def test_hints_of_an_outage_are_sent_after_it(private_redis: StartRedis, new_red
     assert publisher.recorder.of(NotificationDropped) == []
 
 
-def test_a_hint_that_meets_a_dead_connection_is_sent_again(
+def test_a_notification_that_meets_a_dead_connection_is_sent_again(
     redis_url: str, new_redis_party: NewRedisParty, namespace: str
 ) -> None:
     jobs = f"{{queuert:{namespace}}}:notify:jobs"
@@ -109,7 +111,7 @@ def test_a_hint_that_meets_a_dead_connection_is_sent_again(
         publisher.recorder.wait_for(ListenerRestored)
 
 
-def test_a_hint_whose_answer_is_lost_is_sent_again(
+def test_a_notification_whose_answer_is_lost_is_sent_again(
     redis_url: str, new_redis_party: NewRedisParty, namespace: str
 ) -> None:
     jobs = f"{{queuert:{namespace}}}:notify:jobs"
@@ -229,7 +231,7 @@ def as_user(tap: RedisTap, url: str, *rules: str) -> str:
         pytest.param(("+@all", "-subscribe", "&*"), id="no hearing"),
     ],
 )
-def test_a_user_without_the_rights_is_told_so_and_polls(
+def test_a_user_without_the_rights_is_reported_so_and_polls(
     private_redis: StartRedis, new_redis_party: NewRedisParty, rules: tuple[str, ...]
 ) -> None:
     url = private_redis().url()
@@ -237,8 +239,8 @@ def test_a_user_without_the_rights_is_told_so_and_polls(
         party = new_redis_party(as_user(tap, url, *rules), times=QUICK)
         heard = Heard()
         party.adapter.subscribe(Topic.JOBS, heard)
-        told = party.recorder.wait_for(ListenerLost)
-        assert "&{queuert:" in told.error
+        reported = party.recorder.wait_for(ListenerLost)
+        assert "&{queuert:" in reported.error
         assert not party.adapter.healthy
         as_user(tap, url, "+@all", "&*")
         recovers(party, heard)
@@ -247,7 +249,7 @@ def test_a_user_without_the_rights_is_told_so_and_polls(
         assert [type(event) for event in party.recorder.events] == [ListenerLost, ListenerRestored]
 
 
-def test_rights_to_the_hints_are_enough(
+def test_rights_to_the_notifications_are_enough(
     private_redis: StartRedis, new_redis_party: NewRedisParty, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     probes = counting(monkeypatch, "ping", lambda *_: True)
@@ -293,7 +295,7 @@ def test_rights_that_are_taken_away_are_noticed(
         heard.wait_for_wildcard()
 
 
-def test_a_replica_is_no_place_for_hints_until_it_is_promoted(
+def test_a_replica_is_no_place_for_notifications_until_it_is_promoted(
     private_redis: StartRedis, new_redis_party: NewRedisParty
 ) -> None:
     primary, replica = private_redis(), private_redis()

@@ -1,4 +1,4 @@
-"""Hints over TLS, where what has arrived may lie in the driver or the TLS layer while the socket is silent."""
+"""Notifications over TLS, where what has arrived may lie in the driver or the TLS layer while the socket is silent."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def tls_front(redis_url: str, certificate: Path) -> Iterator[TlsFront]:
     front.close()
 
 
-def test_hints_arrive_over_tls_and_after_a_loss(
+def test_notifications_arrive_over_tls_and_after_a_loss(
     tls_front: TlsFront, certificate: Path, redis_url: str, new_redis_party: NewRedisParty
 ) -> None:
     word = urlsplit(redis_url).password or ""
@@ -126,7 +126,7 @@ def test_hints_arrive_over_tls_and_after_a_loss(
     heard.wait_for("again")
 
 
-def test_a_certificate_that_is_not_trusted_is_told(tls_front: TlsFront, new_redis_party: NewRedisParty) -> None:
+def test_a_certificate_that_is_not_trusted_is_reported(tls_front: TlsFront, new_redis_party: NewRedisParty) -> None:
     party = new_redis_party(f"rediss://127.0.0.1:{tls_front.port}/0", times=QUICK)
     assert "certificate" in party.recorder.wait_for(ListenerLost).error.lower()
     assert party.recorder.of(ListenerRestored) == []

@@ -18,7 +18,7 @@ NEVER = 3_600.0
 
 @pytest.fixture
 async def stage(dsn: str, redis_url: str, namespace: str) -> AsyncIterator[Stage]:
-    """A client and workers on a Postgres of the test's own, with hints through Redis."""
+    """A client and workers on a Postgres of the test's own, with notifications through Redis."""
     stage = Stage(dsn, notify=RedisNotify(redis_url, namespace=namespace))
     yield stage
     await stage.close()
@@ -26,7 +26,7 @@ async def stage(dsn: str, redis_url: str, namespace: str) -> AsyncIterator[Stage
 
 @pytest.fixture
 async def silent(stage: Stage, redis_url: str) -> AsyncIterator[Stage]:
-    """A client of the same database whose hints nobody hears."""
+    """A client of the same database whose notifications nobody hears."""
     silent = Stage(stage.dsn, notify=RedisNotify(redis_url, namespace="elsewhere"))
     yield silent
     await silent.close()

@@ -1,4 +1,4 @@
-"""Hints by way of a file: between processes, with transactions, and when the file is held or gone."""
+"""Notifications by way of a file: between processes, with transactions, and when the file is held or gone."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.timeout(START + 60)
-def test_a_hint_of_another_process(path: Path, new_file_party: NewParty) -> None:
+def test_a_notification_of_another_process(path: Path, new_file_party: NewParty) -> None:
     heard, _ = new_file_party().listen(Topic.CHAINS)
     program = (
         "import sys; from queuert.notify import Topic; from queuert.notify.sqlite import SQLiteNotify\n"
@@ -66,7 +66,7 @@ def test_a_hint_of_another_process(path: Path, new_file_party: NewParty) -> None
     )
     assert run("-c", program, str(path)).stderr == ""
     heard.wait_for("from afar")
-    assert heard.hints == [Notification(Topic.CHAINS, frozenset({"from afar"}))]
+    assert heard.notifications == [Notification(Topic.CHAINS, frozenset({"from afar"}))]
 
 
 @pytest.mark.timeout(START + 60)
@@ -75,7 +75,7 @@ def test_a_forked_child_begins_anew(path: Path) -> None:
     assert (done.stdout, done.returncode) == ("child: well\nparent: well\n", 0), done.stderr
 
 
-def test_hints_of_a_callers_transaction_come_with_its_commit(path: Path, new_file_party: NewParty) -> None:
+def test_notifications_of_a_callers_transaction_come_with_its_commit(path: Path, new_file_party: NewParty) -> None:
     listener = new_file_party()
     heard, _ = listener.listen(Topic.JOBS)
     store = SQLiteState(path).sync_store()
@@ -92,7 +92,7 @@ def test_hints_of_a_callers_transaction_come_with_its_commit(path: Path, new_fil
     store.close()
 
 
-def test_hints_wait_for_a_file_that_is_held(path: Path, new_file_party: NewParty) -> None:
+def test_notifications_wait_for_a_file_that_is_held(path: Path, new_file_party: NewParty) -> None:
     """Those of this very adapter hear at once, others when the file is free."""
     listener, publisher = new_file_party(), new_file_party()
     far, _ = listener.listen(Topic.JOBS)
@@ -110,7 +110,7 @@ def test_hints_wait_for_a_file_that_is_held(path: Path, new_file_party: NewParty
     assert publisher.recorder.of(ListenerLost) == []
 
 
-def test_who_missed_hints_looks_at_everything(path: Path, new_file_party: NewParty) -> None:
+def test_who_missed_notifications_looks_at_everything(path: Path, new_file_party: NewParty) -> None:
     heard, _ = new_file_party().listen(Topic.LEASES)
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
@@ -122,7 +122,7 @@ def test_who_missed_hints_looks_at_everything(path: Path, new_file_party: NewPar
     heard.wait_for_wildcard()
 
 
-def test_old_hints_are_deleted(path: Path, new_file_party: NewParty) -> None:
+def test_old_notifications_are_deleted(path: Path, new_file_party: NewParty) -> None:
     party = new_file_party()
     heard, _ = party.listen(Topic.JOBS)
     chains, _ = party.listen(Topic.CHAINS)
@@ -140,7 +140,7 @@ def test_old_hints_are_deleted(path: Path, new_file_party: NewParty) -> None:
     connection.close()
 
 
-def test_a_file_that_cannot_be_used_is_told_of_and_tried_again(path: Path, new_file_party: NewParty) -> None:
+def test_a_file_that_cannot_be_used_is_reported_of_and_tried_again(path: Path, new_file_party: NewParty) -> None:
     path.write_bytes(b"this is no database" * 100)
     party = new_file_party()
     heard: list[Notification] = []

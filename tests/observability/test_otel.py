@@ -174,11 +174,11 @@ def test_the_docstring_lists_every_metric_and_attribute(metrics: Metrics) -> Non
     attributes = {
         name for metric in found.values() for point in metric.data.data_points for name in point.attributes or {}
     }
-    told, before = {"error.type"}, ""
+    reported, before = {"error.type"}, ""
     for name in re.findall(r"``(queuert[a-z_.]+|\.[a-z_]+)``", otel.__doc__ or ""):
         before = name if name.startswith("queuert") else before.rpartition(".")[0] + name
-        told.add(before)
-    assert told == found.keys() | attributes
+        reported.add(before)
+    assert reported == found.keys() | attributes
 
 
 def test_without_an_sdk_nothing_happens() -> None:

@@ -104,7 +104,7 @@ async def perform(attempt: Attempt[Plan, int], address: str) -> Outcome[int]:
                 while not client.execute_command(*notes.gate(f"before:{attempt.number}")):  # noqa: ASYNC110
                     await asyncio.sleep(_POLL)
         except asyncio.CancelledError:
-            client.execute_command(*notes.step("told", attempt.abort.reason))
+            client.execute_command(*notes.step("reported", attempt.abort.reason))
             if not plan.stubborn:
                 raise
         if attempt.number <= plan.retries:
@@ -143,12 +143,12 @@ def perform_in_thread(attempt: Attempt[Plan, int], address: str) -> Outcome[int]
         notes = Records(client, attempt)
         client.execute_command(*notes.begun())
         client.execute_command(*notes.step("began"))
-        told = False
+        reported = False
         if attempt.number in attempt.input.before:
             while not client.execute_command(*notes.gate(f"before:{attempt.number}")):
-                if attempt.abort and not told:
-                    told = True
-                    client.execute_command(*notes.step("told", attempt.abort.reason))
+                if attempt.abort and not reported:
+                    reported = True
+                    client.execute_command(*notes.step("reported", attempt.abort.reason))
                     if not attempt.input.stubborn:
                         return attempt.number
                 time.sleep(_POLL)

@@ -20,7 +20,7 @@ from tests.redis.ground import Ground
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(120)]
 
 NEVER = 3600.0
-COLOURS = pytest.mark.parametrize("job_type", [patient, threaded], ids=lambda one: str(one.name))
+MODES = pytest.mark.parametrize("job_type", [patient, threaded], ids=lambda one: str(one.name))
 LOST = pytest.mark.parametrize("arrives", [True, False], ids=["answer is lost", "request is lost"])
 
 
@@ -37,7 +37,7 @@ async def known(ground: Ground) -> None:
 
 
 def direct(ground: Ground) -> RedisNotify:
-    """Hints that do not go through the proxy."""
+    """Notifications that do not go through the proxy."""
     return RedisNotify(ground.url, namespace=ground.namespace)
 
 
@@ -90,7 +90,7 @@ async def chain_result(ground: Ground, id: str) -> object:
 @LOST
 @pytest.mark.usefixtures("known")
 async def test_a_claim(ground: Ground, proxy: FaultProxy, arrives: bool) -> None:
-    """Jobs that nobody knows to be claimed are given back at once, uncounted, and then run."""
+    """Jobs that nobody knows to be claimed are released at once, uncounted, and then run."""
     chains = [await ground.client.start_chain(quick, number) for number in range(5)]
     lose(proxy, "claim", arrives=arrives)
     async with ground.worker(url=proxy.address_in(ground.url), notify=direct(ground), concurrency=5):
@@ -106,7 +106,7 @@ async def test_a_claim(ground: Ground, proxy: FaultProxy, arrives: bool) -> None
 
 @pytest.mark.usefixtures("known")
 async def test_a_claim_before_a_stop(ground: Ground, proxy: FaultProxy) -> None:
-    """Jobs of a lost claim are given back by a worker that stops as well."""
+    """Jobs of a lost claim are released by a worker that stops as well."""
     chain = await ground.client.start_chain(patient, Plan())
     lose(proxy, "claim", arrives=True)
     async with ground.worker(url=proxy.address_in(ground.url), notify=direct(ground), shutdown_timeout=WAIT):
@@ -115,11 +115,11 @@ async def test_a_claim_before_a_stop(ground: Ground, proxy: FaultProxy) -> None:
     assert (job.status, job.attempt) in {("ready", 0), ("completed", 1)}
 
 
-@COLOURS
+@MODES
 @LOST
 @pytest.mark.parametrize("plan", [Plan(), Plan(completes=True)], ids=["returns", "completes"])
 @pytest.mark.usefixtures("worker")
-async def test_an_ending(
+async def test_an_finish(
     ground: Ground, proxy: FaultProxy, job_type: JobType[Plan, int], plan: Plan, arrives: bool
 ) -> None:
     """It is asked for again: one attempt in either case, and no failure."""
@@ -140,7 +140,7 @@ async def test_an_ending(
     "plan", [Plan(continues=True), Plan(fans_out=3), Plan(retries=1)], ids=["continues", "fans out", "retries"]
 )
 @pytest.mark.usefixtures("worker")
-async def test_an_ending_that_writes_more(ground: Ground, proxy: FaultProxy, plan: Plan, arrives: bool) -> None:
+async def test_an_finish_that_writes_more(ground: Ground, proxy: FaultProxy, plan: Plan, arrives: bool) -> None:
     """What it creates is created once."""
     chain = await ground.client.start_chain(patient, plan.model_copy(update={"before": [1]}))
     await ground.step(chain.id, "began")
@@ -189,7 +189,7 @@ async def test_a_reaper_whose_answer_is_lost(ground: Ground, proxy: FaultProxy, 
 async def test_connections_are_cut_again_and_again(ground: Ground, proxy: FaultProxy) -> None:
     """In the middle of whatever goes on."""
     plans = [Plan(), Plan(completes=True), Plan(continues=True), Plan(fans_out=2), Plan(retries=1)]
-    # What nobody could give back runs out.
+    # What nobody could release runs out.
     async with ground.worker(url=proxy.address_in(ground.url), lease=LEASE, concurrency=10, poll_interval=0.1):
         chains = [await ground.client.start_chain(patient, plans[number % 5]) for number in range(150)]
         for wanted in range(20, 140, 20):

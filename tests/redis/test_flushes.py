@@ -18,7 +18,7 @@ from queuert.state.redis import RedisState
 from queuert.state.redis.scripts import script
 from queuert.state.redis.waitaof import queued
 from queuert.state.types import NewJob, StartedJob
-from queuert.testing.conformance import Colour
+from queuert.testing.conformance import Mode
 from queuert.testing.conformance.registry import Case, run_case
 from queuert.testing.fault_proxy import FaultProxy
 from queuert.testing.redis_scan import scan
@@ -30,7 +30,7 @@ from tests.redis.test_identifiers import Recorded, Tour
 from tests.security.test_conformance_as_roles import one_of_each_group
 from tests.security.test_redis_acl import documented_rules
 
-COLOURS = pytest.mark.parametrize("colour", list(Colour), ids=str)
+MODES = pytest.mark.parametrize("mode", list(Mode), ids=str)
 Start = Callable[[Sequence[NewJob]], Any]
 
 
@@ -83,9 +83,9 @@ def server(embedded: EmbeddedRedis) -> Iterator[Server]:
 
 
 @asynccontextmanager
-async def starting(state: RedisState, colour: Colour) -> AsyncIterator[Start]:
-    """The starts of a store of this colour, to be awaited."""
-    if colour is Colour.ASYNC:
+async def starting(state: RedisState, mode: Mode) -> AsyncIterator[Start]:
+    """The starts of a store of this mode, to be awaited."""
+    if mode is Mode.ASYNC:
         store = state.async_store()
         await store.open()
         try:
@@ -108,9 +108,9 @@ def named(id: str, **what: Any) -> list[NewJob]:
 # --- waiting ----------------------------------------------------------------------------------------------------------
 
 
-@COLOURS
-async def test_a_start_returns_when_it_is_flushed(server: Server, colour: Colour) -> None:
-    async with starting(server.state(), colour) as start:
+@MODES
+async def test_a_start_returns_when_it_is_flushed(server: Server, mode: Mode) -> None:
+    async with starting(server.state(), mode) as start:
         server.hold()
         task = asyncio.create_task(start(named("a")))
         await server.is_waited_for()
@@ -121,13 +121,13 @@ async def test_a_start_returns_when_it_is_flushed(server: Server, colour: Colour
         assert not started.existing
 
 
-@COLOURS
+@MODES
 @pytest.mark.parametrize("attach", [True, False], ids=["attached to", "refused"])
-async def test_what_others_have_written_is_flushed_before_it_is_told(
-    server: Server, colour: Colour, attach: bool
+async def test_what_others_have_written_is_flushed_before_it_is_reported(
+    server: Server, mode: Mode, attach: bool
 ) -> None:
     """Whoever finds a chain that is there already may rely on it as much as the one who started it."""
-    async with starting(RedisState(server.url), colour) as at_once, starting(server.state(), colour) as start:
+    async with starting(RedisState(server.url), mode) as at_once, starting(server.state(), mode) as start:
         server.hold()
         await at_once(named("a"))
         task = asyncio.create_task(start(named("a", attach=attach)))
@@ -141,15 +141,15 @@ async def test_what_others_have_written_is_flushed_before_it_is_told(
                 await task
 
 
-@COLOURS
-async def test_a_server_that_has_forgotten_the_script(server: Server, colour: Colour) -> None:
-    async with starting(server.state(), colour) as start:
+@MODES
+async def test_a_server_that_has_forgotten_the_script(server: Server, mode: Mode) -> None:
+    async with starting(server.state(), mode) as start:
         server.admin.script_flush()
         [started] = await start(named("a"))
         assert not started.existing
 
 
-def test_who_is_told_waits_and_no_others(server: Server) -> None:
+def test_who_is_reported_waits_and_no_others(server: Server) -> None:
     """All that changes something for a caller, and nothing that only reads, or that a worker does."""
     server.admin.config_resetstat()
     store = Recorded(server.state()._settings, 2)
@@ -181,11 +181,11 @@ async def test_workers_wait_for_no_flush(server: Server) -> None:
 # --- not knowing ------------------------------------------------------------------------------------------------------
 
 
-@COLOURS
+@MODES
 @pytest.mark.parametrize("how", ["TIMEOUT", "ERROR"])
-async def test_a_flush_that_is_not_confirmed(server: Server, colour: Colour, how: str) -> None:
-    """The server's patience ends, or it becomes a replica: the start stands, and can be asked for again."""
-    async with starting(server.state(), colour) as start:
+async def test_a_flush_that_is_not_confirmed(server: Server, mode: Mode, how: str) -> None:
+    """The server's timeout ends, or it becomes a replica: the start stands, and can be asked for again."""
+    async with starting(server.state(), mode) as start:
         server.hold()
         task = asyncio.create_task(start(named("a")))
         server.admin.execute_command("CLIENT", "UNBLOCK", await server.is_waited_for(), how)
@@ -202,19 +202,19 @@ class Sent(list[tuple[Any, ...]]):
         self.append(words)
 
 
-@pytest.mark.parametrize(("patience", "milliseconds"), [(8.0, 6000), (0.001, 1)])
-def test_the_server_gives_up_before_its_caller(patience: float, milliseconds: int) -> None:
+@pytest.mark.parametrize(("timeout", "milliseconds"), [(8.0, 6000), (0.001, 1)])
+def test_the_server_gives_up_before_its_caller(timeout: float, milliseconds: int) -> None:
     """And waits for ever for nobody, which is what a timeout of 0 would be."""
-    settings = RedisState("redis://localhost", answer_timeout=patience)._settings
+    settings = RedisState("redis://localhost", answer_timeout=timeout)._settings
     *_, wait = queued(Sent(), ("EVALSHA",), settings)
     assert wait == ("WAITAOF", 1, 0, milliseconds)
 
 
-@COLOURS
-async def test_a_connection_that_breaks_while_it_waits(server: Server, colour: Colour) -> None:
+@MODES
+async def test_a_connection_that_breaks_while_it_waits(server: Server, mode: Mode) -> None:
     """Another connection would wait for its own writes alone: the outcome is unknown, as without waiting."""
     with FaultProxy.before(server.url) as proxy:
-        async with starting(server.state(proxy.address_in(server.url)), colour) as start:
+        async with starting(server.state(proxy.address_in(server.url)), mode) as start:
             server.hold()
             task = asyncio.create_task(start(named("a")))
             await server.is_waited_for()
@@ -243,9 +243,9 @@ async def test_a_caller_who_gives_up(server: Server) -> None:
         await store.aclose()
 
 
-@COLOURS
-async def test_a_server_that_keeps_no_file_any_more(server: Server, colour: Colour) -> None:
-    async with starting(server.state(), colour) as start:
+@MODES
+async def test_a_server_that_keeps_no_file_any_more(server: Server, mode: Mode) -> None:
+    async with starting(server.state(), mode) as start:
         server.admin.config_set("appendonly", "no")
         try:
             with pytest.raises(StateUnavailableError, match="not known to be flushed"):
@@ -257,37 +257,37 @@ async def test_a_server_that_keeps_no_file_any_more(server: Server, colour: Colo
 # --- servers that cannot ----------------------------------------------------------------------------------------------
 
 
-@COLOURS
+@MODES
 @pytest.mark.parametrize("setting", ["appendonly", "appendfsync"])
-async def test_a_server_that_flushes_nothing_is_refused(server: Server, colour: Colour, setting: str) -> None:
+async def test_a_server_that_flushes_nothing_is_refused(server: Server, mode: Mode, setting: str) -> None:
     server.admin.config_set(setting, "no")
     try:
         with pytest.raises(ConfigurationError, match=f"wait_for_flush=True.*{setting} no.*set appendonly yes"):
-            async with starting(server.state(), colour):
+            async with starting(server.state(), mode):
                 pass
-        async with starting(RedisState(server.url), colour) as start:
+        async with starting(RedisState(server.url), mode) as start:
             await start(named("a"))
     finally:
         server.admin.config_set("appendonly", "yes")
 
 
-@COLOURS
-async def test_a_user_who_may_not_wait(server: Server, colour: Colour) -> None:
+@MODES
+async def test_a_user_who_may_not_wait(server: Server, mode: Mode) -> None:
     rules = [word.replace("{queuert:shop}", "{queuert:default}") for word in documented_rules()]
     server.admin.execute_command("ACL", "SETUSER", "limited", *rules)
     state = server.state(as_user(server.url, "limited", "PASSWORD"))
     with pytest.raises(StateError, match=r"WAITAOF.*\+waitaof"):
-        async with starting(state, colour):
+        async with starting(state, mode):
             pass
     server.admin.execute_command("ACL", "SETUSER", "limited", "+waitaof")
-    async with starting(state, colour) as start:
+    async with starting(state, mode) as start:
         await start(named("a"))
 
 
 @pytest.mark.parametrize("case", one_of_each_group(), ids=str)
-@COLOURS
-def test_the_contract(server: Server, case: Case, colour: Colour) -> None:
+@MODES
+def test_the_contract(server: Server, case: Case, mode: Mode) -> None:
     state = server.state(namespace=new_id(), answer_timeout=10.0)
     if all(need in state.capabilities for need in case.needs):
-        asyncio.run(run_case(case, state, colour))
+        asyncio.run(run_case(case, state, mode))
     assert scan(server.admin, state.namespace) == []

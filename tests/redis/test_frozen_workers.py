@@ -13,22 +13,22 @@ from tests.redis.ground import Ground
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
 
 LOST = {"error", "taken_by_another_worker", "already_completed"}
-COLOURS = pytest.mark.parametrize("job_type", [patient, threaded], ids=lambda one: str(one.name))
+MODES = pytest.mark.parametrize("job_type", [patient, threaded], ids=lambda one: str(one.name))
 
 
-def endings(process: WorkerProcess) -> set[tuple[str, int]]:
-    """The attempts of which a worker said that their ending stands."""
+def finishes(process: WorkerProcess) -> set[tuple[str, int]]:
+    """The attempts of which a worker said that their finish stands."""
     kinds = (AttemptCompleted, AttemptRetried, AttemptFailed)
     return {(event.job_id, event.attempt) for kind in kinds for event in process.log.of(kind)}
 
 
-@COLOURS
+@MODES
 @pytest.mark.parametrize("completes", [False, True], ids=["returns", "completes"])
 @pytest.mark.parametrize("second_is", ["running", "finished"])
 async def test_frozen_past_its_lease(
     ground: Ground, job_type: JobType[Plan, int], completes: bool, second_is: str
 ) -> None:
-    """Attempt one insists on its ending, and is refused, while attempt two runs and after it has finished."""
+    """Attempt one insists on its finish, and is refused, while attempt two runs and after it has finished."""
     waiting = [1, 2] if second_is == "running" else [1]
     chain = await ground.client.start_chain(job_type, Plan(before=waiting, completes=completes, stubborn=True))
     frozen = ground.spawn()
@@ -41,8 +41,8 @@ async def test_frozen_past_its_lease(
             assert await chain.result(WAIT) == 2
         frozen.resume()
         await frozen.log.wait_for(AttemptAborted, job_id=chain.id)
-        await ground.step(chain.id, "told")
-        assert ground.detail(chain.id, "told") in LOST
+        await ground.step(chain.id, "reported")
+        assert ground.detail(chain.id, "reported") in LOST
         ground.open("before:1")
         if completes:
             await ground.step(chain.id, "refused")
@@ -54,12 +54,12 @@ async def test_frozen_past_its_lease(
     # Its leases are short: where the whole machine stands still for as long, that is not the first attempt.
     attempt = await other.result(WAIT)
     await frozen.log.wait_for(AttemptCompleted, job_id=other.id)
-    assert endings(frozen) == {(other.id, attempt)}
+    assert finishes(frozen) == {(other.id, attempt)}
     job = await ground.job(chain.id)
     assert (job.attempt, job.lease_expirations, job.output) == (2, 1, 2)
 
 
-@COLOURS
+@MODES
 async def test_frozen_inside_complete(ground: Ground, job_type: JobType[Plan, int]) -> None:
     """Nothing holds the job in the store meanwhile: the commit is refused instead."""
     chain = await ground.client.start_chain(job_type, Plan(completes=True, inside=[1], stubborn=True))
@@ -72,7 +72,7 @@ async def test_frozen_inside_complete(ground: Ground, job_type: JobType[Plan, in
     ground.open("inside:1")
     await ground.step(chain.id, "refused")
     assert ground.detail(chain.id, "refused") in LOST
-    assert endings(frozen) == set()
+    assert finishes(frozen) == set()
     job = await ground.job(chain.id)
     assert (job.attempt, job.lease_expirations, job.output) == (2, 1, 2)
 

@@ -191,8 +191,8 @@ class Tour:
         store.release_stranded()
         assert store.next_due([text]) is None
         store.update_result_ttl([late], 3600.0)
-        retired = store.prune(PruneRequest({text: Retention(cancelled=Keep(count=1))}, limit=10))
-        assert late not in retired.chain_ids
+        pruned = store.prune(PruneRequest({text: Retention(cancelled=Keep(count=1))}, limit=10))
+        assert late not in pruned.chain_ids
         assert list(store.delete_chains([late], cascade=True).chain_ids) == [late]
 
     def recur(self) -> None:

@@ -1,6 +1,6 @@
 """Defects that queues on Redis lists have had, each shown to be none here.
 
-Further ones are shown where their faults are: an ending whose answer is lost is no failure of the handler, and a retry
+Further ones are shown where their faults are: a finish whose answer is lost is no failure of the handler, and a retry
 is never half done (``test_doubt``); a late worker overwrites nothing (``test_frozen_workers``); a cancellation says
 truly whether the job ran (``test_races``); ids of every kind (``test_identifiers``).
 """
@@ -160,7 +160,7 @@ async def test_all_messages_are_of_the_namespace(queue: Queue) -> None:
 
     queue.handles(anything, fail_once)
     channels: set[bytes] = set()
-    told = {f"{{queuert:{queue.namespace}}}:notify:{topic}".encode() for topic in ("jobs", "chains")}
+    reported = {f"{{queuert:{queue.namespace}}}:notify:{topic}".encode() for topic in ("jobs", "chains")}
     async with redis.asyncio.Redis.from_url(queue.url) as client, client.pubsub() as subscription:
         await subscription.psubscribe("*")
         async with queue.worker():
@@ -173,14 +173,14 @@ async def test_all_messages_are_of_the_namespace(queue: Queue) -> None:
                 if message["channel"] == end:
                     break
                 # Who tells does so in a thread of its own, perhaps after all is done.
-                if not channels >= told and channels | {message["channel"]} >= told:
+                if not channels >= reported and channels | {message["channel"]} >= reported:
                     await client.publish(end, b"")
                 channels.add(message["channel"])
-    assert channels >= told
+    assert channels >= reported
     assert all(one.startswith(f"{{queuert:{queue.namespace}}}:notify:".encode()) for one in channels)
 
 
-@pytest.mark.parametrize("hears", [True, False], ids=["hints arrive", "no hint arrives"])
+@pytest.mark.parametrize("hears", [True, False], ids=["notifications arrive", "no notification arrives"])
 async def test_a_job_whose_claimer_is_gone_is_found_by_a_reaper_that_starts_later(queue: Queue, hears: bool) -> None:
     """D05, D06, D08: whoever took a job took its lease with it, no registry is asked, and no message is needed."""
     claimed = await queue.abandoned(input='"left"')
@@ -193,7 +193,7 @@ async def test_a_job_whose_claimer_is_gone_is_found_by_a_reaper_that_starts_late
 
 
 async def test_what_a_worker_held_when_it_was_forced_to_stop_is_not_lost(queue: Queue) -> None:
-    """D07: it is given back, the attempt does not count, and another worker runs it."""
+    """D07: it is released, the attempt does not count, and another worker runs it."""
     began = asyncio.Event()
 
     async def hang(attempt: Attempt[Any, Any]) -> Any:
@@ -231,7 +231,7 @@ async def test_a_job_that_kills_its_workers_ends_as_failed(queue: Queue) -> None
     assert job.last_error is not None
 
 
-async def test_a_late_ending_leaves_the_result_of_the_other_worker(queue: Queue) -> None:
+async def test_a_late_finish_leaves_the_result_of_the_other_worker(queue: Queue) -> None:
     """D11."""
     claimed = await queue.abandoned()
     queue.handles(anything, echo)
@@ -302,7 +302,7 @@ async def test_no_result_is_a_result(queue: Queue) -> None:
     assert (await queue.client.get_job(chain.id)).attempt == 1
 
 
-async def test_of_two_who_wait_for_one_chain_the_second_is_told_when_the_first_gave_up(queue: Queue) -> None:
+async def test_of_two_who_wait_for_one_chain_the_second_is_reported_when_the_first_gave_up(queue: Queue) -> None:
     """D17."""
     release = asyncio.Event()
 

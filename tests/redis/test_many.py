@@ -82,7 +82,7 @@ def small(private_redis: StartRedis) -> Iterator[Bench]:
 
 
 def test_a_hundred_thousand_in_flight(bench: Bench) -> None:
-    """The reaper looks at those that have expired and at no other, and so do claims and endings."""
+    """The reaper looks at those that have expired and at no other, and so do claims and finishes."""
     bench.start(MANY + 3)
     claimed: list[ClaimedJob] = []
     while len(claimed) < MANY:
@@ -105,9 +105,9 @@ def test_very_many_are_cancelled(bench: Bench) -> None:
     """From the end to the front, so that all are in the middle: what is left is claimed, and dead entries go."""
     ids = bench.start(CANCELLED)
     left = {ids[0], ids[CANCELLED // 2], ids[-1]}
-    doomed = [id for id in reversed(ids) if id not in left]
-    for at in range(0, len(doomed), BATCH):
-        bench.store.cancel_chains(doomed[at : at + BATCH], reason="not wanted")
+    to_delete = [id for id in reversed(ids) if id not in left]
+    for at in range(0, len(to_delete), BATCH):
+        bench.store.cancel_chains(to_delete[at : at + BATCH], reason="not wanted")
     assert {one.id for one in bench.claim(10)} == left
     assert entries(bench) == 0
     assert bench.faults() == []

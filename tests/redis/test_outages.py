@@ -105,7 +105,7 @@ async def test_restarted_under_load(
 ) -> None:
     """No chain is lost whose start was acknowledged by a server that is stopped, or that flushes before it answers.
 
-    With ``everysec`` Redis puts off even the writing while the flush before is under way, and has answered by then: a
+    With ``everysec`` Redis postpones even the writing while the flush before is under way, and has answered by then: a
     kill loses what it acknowledged after its last flush, unless that is waited for.
     """
     server = private_redis(options=DURABLE | {"appendfsync": appendfsync})
@@ -159,9 +159,9 @@ async def test_away_for_longer_than_the_lease(redis_url: str, ground: Ground, pr
     assert not process.has_ended
 
 
-async def test_who_asks_a_server_that_does_not_answer_is_told(redis_url: str, proxy: FaultProxy) -> None:
+async def test_who_asks_a_server_that_does_not_answer_is_reported(redis_url: str, proxy: FaultProxy) -> None:
     """Connections stay up, new ones are made, and no byte comes back."""
-    # The same patience is for the opening before and the answer afterwards: so much that both have time, and all three
+    # The same timeout is for the opening before and the answer afterwards: so much that both have time, and all three
     # who are to lose it wait side by side.
     state = RedisState(proxy.address_in(redis_url), connect_timeout=4.0, answer_timeout=4.0)
     async with contextlib.AsyncExitStack() as stack:
@@ -169,13 +169,13 @@ async def test_who_asks_a_server_that_does_not_answer_is_told(redis_url: str, pr
         stack.push_async_callback(open_before.aclose)
         await open_before.open()
         proxy.black_hole("to_client")
-        asked = (
+        requested = (
             open_before.get_jobs(["id"]),
             opened_late.open(),
             asyncio.to_thread(state.sync_store(max_connections=1).open),
         )
-        told = await asyncio.gather(*asked, return_exceptions=True)
-        assert [type(one) for one in told] == [StateUnavailableError] * 3
+        reported = await asyncio.gather(*requested, return_exceptions=True)
+        assert [type(one) for one in reported] == [StateUnavailableError] * 3
         proxy.heal()
         assert await open_before.get_jobs(["id"]) == [None]
 

@@ -128,12 +128,12 @@ async def test_two_reapers(arena: Arena) -> None:
     assert {one.lease_expirations for one in jobs if one is not None} == {1}
 
 
-@pytest.mark.parametrize("ending", [complete, retry, interrupt, lambda one: go_on(one, job())])
-async def test_delete_while_running(arena: Arena, ending: Any) -> None:
+@pytest.mark.parametrize("finish", [complete, retry, interrupt, lambda one: go_on(one, job())])
+async def test_delete_while_running(arena: Arena, finish: Any) -> None:
     """The holder is told that there is no such job, and writes nothing."""
     for _ in range(ROUNDS):
         [claimed] = await arena.claimed(limit_key="key")
-        deleted, [finished] = await both(arena.one.delete_chains([claimed.id]), arena.other.finish([ending(claimed)]))
+        deleted, [finished] = await both(arena.one.delete_chains([claimed.id]), arena.other.finish([finish(claimed)]))
         assert list(deleted.chain_ids) == [claimed.id]
         assert list(deleted.running_job_ids) == ([] if finished.written else [claimed.id])
         assert finished.lost in (None, "not_found")
@@ -211,12 +211,12 @@ async def test_everything_at_once(arena: Arena) -> None:
 
     async def work(store: AsyncRedisStore) -> None:
         claimed = await store.claim(ask(limit=3, holder=new_id()))
-        endings: list[Any] = [complete, retry, interrupt, lambda one: go_on(one, job())]
+        finishes: list[Any] = [complete, retry, interrupt, lambda one: go_on(one, job())]
         for number, one in enumerate(claimed):
             if number == 1:
                 await store.release([one.lease])
             else:
-                await store.finish([endings[hash(one.token) % 4](one)])
+                await store.finish([finishes[hash(one.token) % 4](one)])
 
     async def complete_outside(id: str) -> None:
         await arena.one.complete_chains([WorkerlessCompletion(id, id, "1")])

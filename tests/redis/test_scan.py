@@ -35,7 +35,7 @@ def new(id: str, **what: Any) -> NewJob:
 
 
 def take(store: RedisStore, *ids: str) -> dict[str, ClaimedJob]:
-    """Claim all that is due, and give back what is not wanted."""
+    """Claim all that is due, and release what is not wanted."""
     claimed = store.claim(ClaimRequest({"work": 600.0}, 50, "holder", new_token()))
     store.release([one.lease for one in claimed if one.id not in ids])
     return {one.id: one for one in claimed if one.id in ids}
@@ -53,7 +53,7 @@ def client(redis_url: str) -> Iterator[Client]:
     store.update_result_ttl(["done"], 3600.0)
     store.start_jobs(
         [
-            new("ready", attributes={"colour": ["red", "blue"], "size": "1"}),
+            new("ready", attributes={"mode": ["red", "blue"], "size": "1"}),
             new("late", run_at=due_later()),
             new("keyed", limit_key="key"),
         ]
@@ -160,8 +160,8 @@ DAMAGES: dict[str, tuple[Callable[[Client], object], str]] = {
     "not among the open ones": (lambda c: c.delete(k("do:4:work:once")), "do:4:work:once: single is missing"),
     "a key without a chain": (lambda c: c.zadd(k("do:4:work:once"), {"done": 5}), "done does not belong there"),
     "attributes of nobody": (lambda c: c.set(k("a:nobody"), "{}"), "attributes without a chain"),
-    "not among those of an attribute": (lambda c: c.delete(k("at:6:colour:red")), "at:6:colour:red: ready is missing"),
-    "an attribute of another": (lambda c: c.zadd(k("at:6:colour:red"), {"late": 1}), "late does not belong there"),
+    "not among those of an attribute": (lambda c: c.delete(k("at:6:mode:red")), "at:6:mode:red: ready is missing"),
+    "an attribute of another": (lambda c: c.zadd(k("at:6:mode:red"), {"late": 1}), "late does not belong there"),
     # blockers
     "unknown to its blocker": (lambda c: c.zrem(k("bb:ready"), "blocked"), "bb:ready: blocked is missing"),
     "a dependent of nobody": (lambda c: c.zadd(k("bb:ready"), {"late": 0}), "late does not belong there"),
@@ -176,10 +176,10 @@ DAMAGES: dict[str, tuple[Callable[[Client], object], str]] = {
 
 @pytest.mark.parametrize("damage", list(DAMAGES))
 def test_damage_is_found(client: Client, damage: str) -> None:
-    do, told = DAMAGES[damage]
+    do, reported = DAMAGES[damage]
     do(client)
     found = scan(client, NAMESPACE, alone=True)
-    assert [one for one in found if told in one], found
+    assert [one for one in found if reported in one], found
 
 
 def test_it_reads_with_a_client_that_does_not_decode(client: Client, redis_url: str) -> None:

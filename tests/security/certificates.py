@@ -70,9 +70,9 @@ class TlsFront:
     With ``asked`` it first answers as Postgres does, where a client asks in plain text whether there is TLS.
     """
 
-    def __init__(self, target: tuple[str, int], certificate: Path, *, asked: bool) -> None:
+    def __init__(self, target: tuple[str, int], certificate: Path, *, requested: bool) -> None:
         self._target = target
-        self._asked = asked
+        self._requested = requested
         self._context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self._context.load_cert_chain(certificate)
         self._ready = threading.Event()
@@ -90,7 +90,7 @@ class TlsFront:
 
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        context = None if self._asked else self._context
+        context = None if self._requested else self._context
         server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=context)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
@@ -99,7 +99,7 @@ class TlsFront:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            first = await self._agreed(reader, writer) if self._asked else b""
+            first = await self._agreed(reader, writer) if self._requested else b""
             from_server, to_server = await asyncio.open_connection(*self._target)
             try:
                 to_server.write(first)

@@ -85,7 +85,7 @@ def processors_of(types: JobTypes) -> Processors:
     return found
 
 
-async def test_payloads_are_in_no_log_event_metric_or_hint(dsn: str) -> None:
+async def test_payloads_are_in_no_log_event_metric_or_notification(dsn: str) -> None:
     observed, misfit = Observed(), Login.model_construct(user=["a"], word=WORD)
     client = AsyncClient(PostgresState(dsn), TYPES, observability=observed.adapters())
     with psycopg.connect(dsn, autocommit=True) as listening:
@@ -110,7 +110,7 @@ async def test_payloads_are_in_no_log_event_metric_or_hint(dsn: str) -> None:
     assert "login" in observed.text()
 
 
-async def test_rows_that_do_not_fit_are_told_of_without_what_stands_there(dsn: str) -> None:
+async def test_rows_that_do_not_fit_are_reported_of_without_what_stands_there(dsn: str) -> None:
     observed = Observed()
     client = AsyncClient(PostgresState(dsn), TYPES, observability=observed.adapters())
     async with client:
@@ -182,8 +182,8 @@ async def test_the_password_of_an_address_is_in_no_event_and_no_error(dsn: str, 
     with pytest.raises(StateUnavailableError) as caught:
         async with client:
             pass
-    told = [repr(caught.value), repr(caught.value.__cause__), repr(client), repr(state)]
-    assert WORD not in "\n".join(told) + repr([vars(one) for one in observed.events.events])
+    reported = [repr(caught.value), repr(caught.value.__cause__), repr(client), repr(state)]
+    assert WORD not in "\n".join(reported) + repr([vars(one) for one in observed.events.events])
 
 
 async def test_what_models_hide_stays_hidden(dsn: str) -> None:

@@ -16,7 +16,7 @@ from queuert.state.postgres import PostgresState
 from queuert.state.postgres.roles import Role
 from queuert.state.postgres.statements import Statements, _texts
 from queuert.state.postgres.sync_store import PostgresStore
-from queuert.testing.conformance import Colour
+from queuert.testing.conformance import Mode
 from queuert.testing.conformance.builders import job
 from queuert.testing.conformance.registry import Case, all_cases, run_case
 from tests.conformance.test_postgres import Rows
@@ -37,7 +37,7 @@ def run_as_roles(case: Case, owner: str, user: str) -> None:
     rows = Rows(owner)
     with psycopg.connect(owner) as connection:
         connection.execute("GRANT SELECT, INSERT ON users_own TO PUBLIC")
-    asyncio.run(run_case(case, PostgresState(user), Colour.ASYNC, rows))
+    asyncio.run(run_case(case, PostgresState(user), Mode.ASYNC, rows))
 
 
 @pytest.mark.parametrize("case", one_of_each_group(), ids=str)
@@ -52,12 +52,12 @@ class Seen(Statements):
     """Statements that remember which were asked for."""
 
     def __init__(self, schema: str) -> None:
-        self.asked: set[str] = set()
+        self.requested: set[str] = set()
         super().__init__(schema)
 
     def __getattribute__(self, name: str) -> Any:
         if name in _texts():
-            self.asked.add(name)
+            self.requested.add(name)
         return super().__getattribute__(name)
 
 
@@ -69,7 +69,7 @@ class Touring(PostgresStore):
 
 
 class Announced:
-    """A hint that may go along with any start."""
+    """A notification that may go along with any start."""
 
     arrived = False
 
@@ -108,8 +108,8 @@ def test_the_tour_of_all_operations(login: LoginOf) -> None:
         store.start_jobs([job(id="a", attributes={"user": ["17"]}), job(id="b", attach=True)])
         store.start_jobs([job(id="b", attach=True)])
         store.start_jobs([job(), job()])
-        store.start_jobs([job()], announcement=(hint := Announced()))
-        assert hint.arrived
+        store.start_jobs([job()], notification=(notification := Announced()))
+        assert notification.arrived
         store.start_jobs([job(deduplication=Deduplicate("key"))])
         assert len(store.list_chains(ChainFilter(attributes=(("user", "17"),)), PageRequest()).items) == 1
         store.delete_chains(["a"], cascade=True)
@@ -121,4 +121,4 @@ def test_the_tour_of_all_operations(login: LoginOf) -> None:
     finally:
         store.close()
     apart = {name for name in _texts() if name.startswith(("bulk_", "stream_", "read_", "history_", "adopt_"))}
-    assert set(_texts()) - apart - seen.asked - ELSEWHERE == set()
+    assert set(_texts()) - apart - seen.requested - ELSEWHERE == set()

@@ -25,6 +25,6 @@ def test_no_test_is_left_out() -> None:
     assert own - {Path(__file__).relative_to(ROOT).as_posix()} <= set(re.findall(r"`(tests/security/\w+\.py)`", TEXT))
 
 
-def test_every_role_is_told_of() -> None:
+def test_every_role_is_reported_of() -> None:
     for role in Role:
         assert f"| `{role_names()[role]}` |" in TEXT

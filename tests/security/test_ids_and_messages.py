@@ -96,31 +96,31 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("what", BROKEN)
-def test_what_the_database_says_is_told_by_its_first_line(client: Client, dsn: str, what: str) -> None:
+def test_what_the_database_says_is_reported_by_its_first_line(client: Client, dsn: str, what: str) -> None:
     """Without the statement, the row that failed, or where in the code it was."""
     with psycopg.connect(dsn) as connection:
         connection.execute(BROKEN[what].encode())
     with pytest.raises(QueuertError) as caught:
         client.start_chain(number, 424_242)
-    told = str(caught.value)
-    assert "424242" not in told
-    assert "\n" not in told
-    assert INSIDES.search(told.replace("queuert migrate up", "")) is None, told
+    reported = str(caught.value)
+    assert "424242" not in reported
+    assert "\n" not in reported
+    assert INSIDES.search(reported.replace("queuert migrate up", "")) is None, reported
 
 
 @pytest.mark.parametrize(
-    ("address", "told"),
+    ("address", "reported"),
     [
         ("postgresql://bob:s3cret@127.0.0.1:1/mine", "port 1"),
         ("redis://bob:s3cret@127.0.0.1:1/0", "127.0.0.1:1"),
         ("sqlite:////not-there/mine.db", "/not-there"),
     ],
 )
-def test_who_cannot_reach_the_store_is_told_where(address: str, told: str) -> None:
+def test_who_cannot_reach_the_store_is_reported_where(address: str, reported: str) -> None:
     """And neither as whom, nor with what."""
     with pytest.raises(QueuertError) as caught, Client.from_url(address, TYPES) as client:
         client.start_chain(number, 1)
-    assert told in str(caught.value)
+    assert reported in str(caught.value)
     assert not {"bob", "s3cret"} & set(re.findall(r"\w+", str(caught.value)))
 
 

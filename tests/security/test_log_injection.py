@@ -139,10 +139,10 @@ def test_what_handlers_log_themselves() -> None:
     assert all(one.startswith("    ") for one in rest)
 
 
-def test_what_is_not_there_is_told_in_one_line(dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_there_is_reported_in_one_line(dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["chains", "show", STORED, "--url", dsn]) == 1
-    told = capsys.readouterr().err.rstrip("\n")
-    assert told.isprintable()
+    reported = capsys.readouterr().err.rstrip("\n")
+    assert reported.isprintable()
 
 
 def test_a_health_file_that_hands_have_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,7 +75,7 @@ def _nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 SCHEMAS: dict[str, Callable[[str], object]] = {
     "store": lambda name: PostgresState(DSN, schema=name),
     "statements": Statements,
-    "hints": lambda name: PostgresNotify(DSN, schema=name),
+    "notifications": lambda name: PostgresNotify(DSN, schema=name),
     "migrate": lambda name: migrations.upgrade(DSN, schema=name),
     "migrate down": lambda name: migrations.downgrade(DSN, schema=name, revision="base"),
     "migration status": lambda name: migrations.status(DSN, schema=name),
@@ -111,9 +111,9 @@ def test_the_option_of_the_command_line(command: str, capsys: pytest.CaptureFixt
         words = command.split()
         address = [] if words[:2] in (["migrate", "sql"], ["migrate", "roles"]) else ["--url", DSN]
         assert main([*words, *address, f"--schema={name}"]) == 2, name
-        told = capsys.readouterr().err
-        assert len(told.splitlines()) == 1
-        assert told.rstrip("\n").isprintable()
+        reported = capsys.readouterr().err
+        assert len(reported.splitlines()) == 1
+        assert reported.rstrip("\n").isprintable()
 
 
 @pytest.mark.parametrize("kind", [ConnectionOptions, ReadOptions, WriteOptions])

@@ -1,4 +1,4 @@
-"""Nothing that is stored becomes code: no pickle, no eval, no import of a name that a row or a hint holds."""
+"""Nothing that is stored becomes code: no pickle, no eval, no import of a name that a row or a notification holds."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_modules_are_imported_by_name_in_known_places_alone() -> None:
     assert {name for name, tree in sources() if calls_of(tree) & words} == IMPORTS_BY_NAME
 
 
-def test_no_state_adapter_and_no_hint_knows_pickle() -> None:
+def test_no_state_adapter_and_no_notification_knows_pickle() -> None:
     apart = (
         "queuert/state/",
         "queuert/notify/",
@@ -122,7 +122,7 @@ async def test_payloads_that_look_like_objects_stay_what_they_are(dsn: str) -> N
 
 
 @pytest.mark.parametrize("kind", ["os.system", "builtins.SystemExit", "queuert.errors.LeaseLostError", "app.NotThere"])
-def test_an_error_is_told_and_not_raised_again(dsn: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_reported_and_not_raised_again(dsn: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a row says of an exception is text: nobody looks for its class."""
     monkeypatch.setattr(os, "system", lambda command: pytest.fail("it was called"))
     error = {"kind": "handler", "type": kind, "message": "exit 9", "traceback": "x"}
@@ -140,7 +140,7 @@ def test_an_error_is_told_and_not_raised_again(dsn: str, kind: str, monkeypatch:
 
 
 @pytest.mark.parametrize("value", HOSTILE)
-def test_hints_are_names_of_what_to_look_for(value: Any) -> None:
+def test_notifications_are_names_of_what_to_look_for(value: Any) -> None:
     found = decode(json.dumps(value))
     assert found is None or all(isinstance(key, str) for key in found)
 

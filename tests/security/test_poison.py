@@ -59,7 +59,7 @@ async def test_repeated_failures_come_after_what_was_not_tried_yet(dsn: str) -> 
             await log.wait_for(AttemptFailed, times=200)
         jobs = [await client.get_job(chain.id) for chain in bad]
     assert {(job.status, job.attempt) for job in jobs} == {(JobStatus.FAILED, 3)}
-    # What is begun, in its order: endings are written beside the next attempts.
+    # What is begun, in its order: finishes are written beside the next attempts.
     begun, good = log.of(AttemptStarted), {chain.id for chain in chains}
     last = max(at for at, event in enumerate(begun) if event.job_id in good)
     assert [event for event in begun[:last] if event.attempt == 3] == []

@@ -1,4 +1,4 @@
-"""A Redis user with nothing but what the documents grant it: the whole store and its hints work, and no more does."""
+"""A Redis user with nothing but what the documents grant it: the whole store and its notifications work, and no more does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from queuert.ids import new_id
 from queuert.observability.events import ListenerLost
 from queuert.state.redis import RedisState
 from queuert.state.redis.scripts import all_names
-from queuert.testing.conformance import Colour
+from queuert.testing.conformance import Mode
 from queuert.testing.conformance.registry import Case, run_case
 from queuert.testing.events import EventLog
 from queuert.worker import Processors
@@ -162,7 +162,7 @@ def test_the_contract(limited: Limited, case: Case) -> None:
     namespace = new_id()
     state = RedisState(limited.url(namespace), namespace=namespace, answer_timeout=10.0)
     if all(need in state.capabilities for need in case.needs):
-        asyncio.run(run_case(case, state, Colour.ASYNC))
+        asyncio.run(run_case(case, state, Mode.ASYNC))
 
 
 def test_every_script(limited: Limited) -> None:
@@ -177,16 +177,18 @@ def test_every_script(limited: Limited) -> None:
         store.close()
 
 
-async def test_a_worker_with_hints(limited: Limited) -> None:
+async def test_a_worker_with_notifications(limited: Limited) -> None:
     number = JobType("number", input=int, output=int)
     log = EventLog()
-    client = AsyncClient(RedisState(limited.url("hints"), namespace="hints"), JobTypes(number), observability=log)
+    client = AsyncClient(
+        RedisState(limited.url("notifications"), namespace="notifications"), JobTypes(number), observability=log
+    )
     processors = Processors(client.job_types)
     processors.handles(number)(lambda attempt: attempt.input + 1)
     async with client, InProcessWorker(client, processors):
         for value in range(5):
             assert await (await client.start_chain(number, value)).result(WAIT) == value + 1
-        await until(lambda: client.notify.healthy, "hints arrive")
+        await until(lambda: client.notify.healthy, "notifications arrive")
     assert log.of(ListenerLost) == []
 
 

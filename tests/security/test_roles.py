@@ -88,8 +88,8 @@ async def test_clients_start_and_workers_work(granted: str, login: LoginOf) -> N
             assert {event.kind for event in await client.list_events(chain=first.id)} >= {"created", "completed"}
             assert [one.state for one in await client.list_workers()] == ["running"]
             # What it may not: the log's days are the owner's to make. It says so once, and works on.
-            told = await log.wait_for(EventLogMaintenanceFailed)
-            assert "owner" in told.error or "permission" in told.error
+            reported = await log.wait_for(EventLogMaintenanceFailed)
+            assert "owner" in reported.error or "permission" in reported.error
 
 
 async def test_operators_intervene(login: LoginOf, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,7 +170,7 @@ def test_writers_stage_and_commit(login: LoginOf) -> None:
 def test_the_owner_tends_the_log(granted: str, login: LoginOf, capsys: pytest.CaptureFixture[str]) -> None:
     """Days that are made later need no grants: rows go in, and are read, by the parent."""
     drop_days(granted)
-    assert main(["events", "upkeep", "--url", granted]) == 0
+    assert main(["events", "maintenance", "--url", granted]) == 0
     assert "made" in capsys.readouterr().out
     with psycopg.connect(granted) as connection:
         made = connection.execute("select count(*) from pg_class where relname ~ '^job_event_[0-9]{8}$'").fetchone()
@@ -260,9 +260,9 @@ FORBIDDEN: dict[Role, dict[str, str]] = {
 def test_what_a_role_may_not(login: LoginOf, role: Role) -> None:
     """Each of these is refused with 42501, whatever is in the tables."""
     may = {"make a table"} if role is Role.WRITER else set()
-    asked: dict[str, str] = {name: text for name, text in (EVERYBODY | FORBIDDEN[role]).items() if name not in may}
+    requested: dict[str, str] = {name: text for name, text in (EVERYBODY | FORBIDDEN[role]).items() if name not in may}
     with psycopg.connect(login(role), autocommit=True) as connection:
-        allowed = [name for name, statement in asked.items() if not _refused(connection, statement)]
+        allowed = [name for name, statement in requested.items() if not _refused(connection, statement)]
     assert allowed == []
 
 
@@ -294,7 +294,7 @@ def test_a_login_without_a_role_may_nothing(login: LoginOf) -> None:
         client.list_chains()
 
 
-def test_what_is_refused_is_told_without_the_statement(login: LoginOf) -> None:
+def test_what_is_refused_is_reported_without_the_statement(login: LoginOf) -> None:
     operator = Client(PostgresState(login(Role.OPERATOR)), TYPES, notify=InProcessNotify())
     with operator, pytest.raises(StateError) as caught:
         operator.start_chain(number, 424_242)
@@ -380,7 +380,7 @@ def test_another_schema_has_roles_of_its_own() -> None:
     assert role_names("billing")[Role.WORKER] == "billing_worker"
     text = roles_sql("billing", {Role.CLIENT: "shop"})
     assert '"billing".job TO "shop"' in text.replace("\n", " ")
-    assert "queuert" not in text.replace("queuert events upkeep", "")
+    assert "queuert" not in text.replace("queuert events maintenance", "")
     assert "{" not in text.replace("'{}'", "")
 
 

@@ -16,7 +16,7 @@ from queuert.state.postgres import bulk
 from queuert.state.postgres.bulk import BulkSettings, bulk_session
 from queuert.state.postgres.roles import Role
 from queuert.state.types import NewJob
-from queuert.testing.conformance import Colour, Stores
+from queuert.testing.conformance import Mode, Stores
 from tests.security.conftest import LoginOf
 
 HEX = "0123456789abcdef" * 2
@@ -53,7 +53,7 @@ def without_the_constraint(dsn: str) -> psycopg.Connection[Any]:
     return connection
 
 
-@pytest.fixture(params=list(Colour), ids=str)
+@pytest.fixture(params=list(Mode), ids=str)
 async def store(dsn: str, request: pytest.FixtureRequest) -> AsyncIterator[AsyncStore]:
     stores = Stores(PostgresState(dsn), request.param)
     store = await stores.open()
@@ -87,9 +87,9 @@ def test_a_hostile_name_is_not_run_and_stops_no_cleanup_of_a_write(dsn: str) -> 
         assert owner.execute("SELECT name FROM queuert.bulk_stage").fetchall() == []
 
 
-@pytest.mark.parametrize("sweeper", ["worker", "write"])
+@pytest.mark.parametrize("maintenance", ["worker", "write"])
 async def test_a_name_under_which_there_is_no_plain_table_stops_no_cleanup(
-    dsn: str, store: AsyncStore, sweeper: str
+    dsn: str, store: AsyncStore, maintenance: str
 ) -> None:
     """Whoever may create in the schema can make a view of the name, or one that hangs on the table."""
     view, used = f"bulk_stage_{'a' * 32}", f"bulk_stage_{'b' * 32}"
@@ -104,7 +104,7 @@ async def test_a_name_under_which_there_is_no_plain_table_stops_no_cleanup(
             owner.execute(PLANTED, [name])
         dead = bulk.make_stage(session, "dead")
         owner.execute("UPDATE queuert.bulk_stage SET touched_at = now() - interval '8 days' WHERE name = %s", [dead])
-        if sweeper == "worker":
+        if maintenance == "worker":
             assert (await store.clean_staging()).dropped == (dead,)
         else:
             assert bulk.sweep_staging(session, older_than=60.0) == [dead]

@@ -24,7 +24,7 @@ def _is_pinned(pin: str) -> bool:
     return re.match(r"[\w.-]+(\[[\w,.-]+\])?==\S+", pin) is not None and "--hash=sha256:" in pin
 
 
-def test_bandit_is_asked_in_make_check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bandit_is_requested_in_make_check(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A finding that nobody has argued is an error, and so is a reason without its finding."""
     from scripts import check_security
 
@@ -32,9 +32,9 @@ def test_bandit_is_asked_in_make_check(capsys: pytest.CaptureFixture[str], monke
     done = subprocess.CompletedProcess([], 1, json.dumps({"errors": [], "results": [found]}), "")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
     assert check_security.main() == 1
-    told = capsys.readouterr().out
-    assert "queuert/x.py:3: B307 eval" in told
-    assert "queuert/embedded/workspace.py: B108 is argued" in told
+    reported = capsys.readouterr().out
+    assert "queuert/x.py:3: B307 eval" in reported
+    assert "queuert/embedded/workspace.py: B108 is argued" in reported
     assert "check_security.py" in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
@@ -45,6 +45,6 @@ def test_what_could_not_be_audited_is_no_pass(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "requirements").mkdir()
     (tmp_path / "requirements" / "x.txt").write_text("one==1 \\\n    --hash=sha256:00\n    # via two\ntwo==2\n")
     monkeypatch.setattr(audit, "ROOT", tmp_path)
-    told, asked, unknown = audit.audit(tmp_path / "requirements" / "x.txt")
-    assert (told, asked, unknown) == ([], 0, 2)
+    reported, requested, unknown = audit.audit(tmp_path / "requirements" / "x.txt")
+    assert (reported, requested, unknown) == ([], 0, 2)
     assert audit.main() == audit.UNKNOWN

@@ -52,7 +52,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_partition_of_any_name_is_read_and_does_not_stop_upkeep(dsn: str, name: str) -> None:
+def test_a_partition_of_any_name_is_read_and_does_not_stop_maintenance(dsn: str, name: str) -> None:
     """Nobody but the owner can attach one; that it is named after no day must not stop what looks after the others."""
     store = PostgresState(dsn).sync_store()
     store.open()

@@ -40,8 +40,8 @@ def front() -> Iterator[Front]:
     """Opens a front before a server; its port."""
     opened: list[TlsFront] = []
 
-    def open(target: tuple[str, int], certificate: Path, *, asked: bool) -> int:
-        opened.append(TlsFront(target, certificate, asked=asked))
+    def open(target: tuple[str, int], certificate: Path, *, requested: bool) -> int:
+        opened.append(TlsFront(target, certificate, requested=requested))
         return opened[-1].port
 
     yield open
@@ -64,7 +64,7 @@ def use(state: StateAdapter) -> list[StoreWarningRaised]:
 def tls_dsn(dsn: str, authority: Authority, front: Front) -> Callable[..., str]:
     """A connection string through TLS, of a server whose certificate is that of ``db.internal``."""
     parts = conninfo_to_dict(dsn)
-    port = front((parts["host"], int(str(parts["port"]))), authority.issue(NAMED), asked=True)
+    port = front((parts["host"], int(str(parts["port"]))), authority.issue(NAMED), requested=True)
 
     def make(host: str = NAMED, **options: Any) -> str:
         given = {"sslmode": "verify-full", "sslrootcert": str(authority.root), "gssencmode": "disable", **options}
@@ -145,9 +145,9 @@ def test_what_is_warned_of(host: str, encrypted: bool, mode: str | None, risks: 
 def test_the_warning_reaches_the_log(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server's address is that of another machine, as far as this process can see."""
     monkeypatch.setattr("queuert.state.tls.is_remote", lambda host: True)
-    [told] = use(PostgresState(dsn))
-    assert (told.adapter, told.risk) == ("PostgresState", "not encrypted")
-    assert "sslmode is prefer" in told.advice
+    [reported] = use(PostgresState(dsn))
+    assert (reported.adapter, reported.risk) == ("PostgresState", "not encrypted")
+    assert "sslmode is prefer" in reported.advice
 
 
 @pytest.mark.parametrize(
@@ -171,14 +171,14 @@ def test_elsewhere(host: str) -> None:
 def redis_port(redis_url: str, authority: Authority, front: Front) -> int:
     """The port of a front whose certificate is that of ``localhost``, and not of its address."""
     parts = urlsplit(redis_url)
-    return front((parts.hostname or "", parts.port or 0), authority.issue("localhost"), asked=False)
+    return front((parts.hostname or "", parts.port or 0), authority.issue("localhost"), requested=False)
 
 
 def test_redis_with_the_right_certificate(redis_port: int, redis_url: str, authority: Authority) -> None:
     word = urlsplit(redis_url).password or ""
     options = f"ssl_ca_certs={authority.root}&ssl_check_hostname=true"
-    told = use(RedisState(f"rediss://:{word}@localhost:{redis_port}/0?{options}"))
-    assert {one.risk for one in told} <= {"not persisted"}
+    reported = use(RedisState(f"rediss://:{word}@localhost:{redis_port}/0?{options}"))
+    assert {one.risk for one in reported} <= {"not persisted"}
 
 
 def test_redis_under_another_name_is_refused(redis_port: int, authority: Authority) -> None:

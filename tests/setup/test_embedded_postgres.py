@@ -171,7 +171,7 @@ def test_a_directory_in_use_is_refused(private_postgres: StartPostgres, monkeypa
     assert query(first, "select 1") == 1
 
 
-def test_a_taken_port_is_an_error_when_it_was_asked_for(private_postgres: StartPostgres) -> None:
+def test_a_taken_port_is_an_error_when_it_was_requested_for(private_postgres: StartPostgres) -> None:
     taken = private_postgres(durable=False).port
     other = EmbeddedPostgres(durable=False, port=taken)
     with pytest.raises(EmbeddedServerError, match="Address already in use"):

@@ -36,7 +36,7 @@ EVENTS_OF_JOBS = """
     FROM queuert.job WHERE finished_at IS NOT NULL
 """
 
-# Two types over three days: claims with waits of any length, and endings of every kind.
+# Two types over three days: claims with waits of any length, and finishes of every kind.
 LOG = """
     INSERT INTO queuert.job_event (happened_at, kind, status, job_id, chain_id, chain_index, type, chain_type, attempt,
                                    scheduled_at, started_at, worker, error)
@@ -49,7 +49,7 @@ LOG = """
     FROM (
         SELECT n, now() - interval '1 hour' - n * interval '7 minutes' AS at,
             (mod(n * n, 97)) * interval '0.0731 seconds' AS wait, (mod(n * 31, 89)) * interval '0.219 seconds' AS run,
-            CASE WHEN mod(n, 3) = 0 THEN 'resize' ELSE 'send' END AS type, ending.kind, ending.status
+            CASE WHEN mod(n, 3) = 0 THEN 'resize' ELSE 'send' END AS type, finish.kind, finish.status
         FROM generate_series(1, %(count)s) AS n
         CROSS JOIN LATERAL (
             SELECT 'started' AS kind, 'running' AS status
@@ -58,7 +58,7 @@ LOG = """
                           'lease_expired', 'lease_expired'])[1 + mod(n, 9)],
                 (ARRAY['completed', 'continued', 'ready', 'failed', 'cancelled', 'ready', 'ready', 'ready',
                        'failed'])[1 + mod(n, 9)]
-        ) AS ending
+        ) AS finish
     ) AS new
 """
 
@@ -119,9 +119,9 @@ def at_step(name: str, action: Callable[[], None]) -> Callable[[Progress], None]
     """Do something when a run tells of a step, the first time."""
     seen: list[str] = []
 
-    def told(progress: Progress) -> None:
+    def reported(progress: Progress) -> None:
         if progress.step == name and not seen:
             seen.append(name)
             action()
 
-    return told
+    return reported

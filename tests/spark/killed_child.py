@@ -56,11 +56,11 @@ def read_stream(spark: SparkSession, dsn: str, folder: str, at: Callable[[int, b
 def archive(spark: SparkSession, name: str, dsn: str, output: str, step: str) -> None:
     """Closed chains as files, until it tells of a step."""
 
-    def told(progress: Progress) -> None:
+    def reported(progress: Progress) -> None:
         if progress.step == step:
             hang(name)
 
-    run_archive(spark, dsn, output, older_than=0, partitions=1, batch=5, on_progress=told)
+    run_archive(spark, dsn, output, older_than=0, partitions=1, batch=5, on_progress=reported)
 
 
 def hang(name: str) -> None:

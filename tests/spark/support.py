@@ -17,7 +17,7 @@ import psycopg
 from queuert import JobType, JobTypes
 from tests.spark.conftest import ROOT, spark_environment
 
-PATIENCE = 600.0
+TIMEOUT = 600.0
 """Seconds. A driver of its own starts in five, and in minutes where others keep the machine busy."""
 
 resize: JobType[dict[str, int], None] = JobType("resize", input=dict[str, int], output=None)
@@ -51,7 +51,7 @@ def locked(dsn: str, table: str) -> Iterator[None]:
 
 def wait_for_query(dsn: str, text: str) -> None:
     """Wait until a query returns rows."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not query(dsn, text):
         assert time.monotonic() < deadline, f"nothing came of {text}"
         time.sleep(0.02)
@@ -74,9 +74,11 @@ def wait_for_commit_to_block(dsn: str) -> None:
 
 def wait_for_no_clients(dsn: str) -> None:
     """Wait until the server has noticed that a killed driver and its tasks are gone."""
-    deadline = time.monotonic() + PATIENCE
-    asked = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'queuert %%' AND datname = current_database()"
-    while query(dsn, asked):
+    deadline = time.monotonic() + TIMEOUT
+    requested = (
+        "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'queuert %%' AND datname = current_database()"
+    )
+    while query(dsn, requested):
         assert time.monotonic() < deadline, "connections of the killed driver are still there"
         time.sleep(0.02)
 

@@ -227,7 +227,7 @@ def test_workers_are_woken_once_with_the_commit(spark: SparkSession, dsn: str) -
         enqueue(spark.range(0, 100, numPartitions=4).toDF("n"), "resize", url=dsn)
         enqueue(spark.range(1).toDF("n"), "other", url=dsn, notify=False)
         connection.execute("NOTIFY queuert_jobs, 'end'")
-        heard = [hint.payload for hint in connection.notifies(timeout=30, stop_after=2)]
+        heard = [notification.payload for notification in connection.notifies(timeout=30, stop_after=2)]
     assert heard == ["resize", "end"]
 
 

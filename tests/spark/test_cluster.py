@@ -9,7 +9,7 @@ import pytest
 
 from queuert.testing.databases import TemplateDatabases
 from tests.spark.conftest import ROOT
-from tests.spark.support import PATIENCE, module, numbers, query, stages
+from tests.spark.support import TIMEOUT, module, numbers, query, stages
 
 pytestmark = [pytest.mark.spark, pytest.mark.fault, pytest.mark.timeout(1800)]
 
@@ -27,7 +27,7 @@ def test_a_cluster_writes_with_the_package_in_a_zip_though_an_executor_is_killed
                 archive.write(path, path.relative_to(ROOT))
     with template_databases.database() as other:
         with module("tests.spark.cluster_child", str(package), str(ROWS)) as child:
-            output, _ = child.communicate(f"{dsn}\n{other}\n", timeout=PATIENCE)
+            output, _ = child.communicate(f"{dsn}\n{other}\n", timeout=TIMEOUT)
         assert output == f"executors have it from the zip: True\n10 rows\n{ROWS} rows\n"
         assert query(dsn, "SELECT count(*) FROM queuert.job WHERE status = 'ready'") == [10]
         assert numbers(other) == list(range(ROWS))

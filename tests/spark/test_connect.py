@@ -168,11 +168,11 @@ async def test_a_handler_stops(
     await check_stop(stage, spark, connect, work)
 
 
-async def test_queries_that_the_scope_was_told_of_stop(stage: Stage, connect: SparkSession) -> None:
+async def test_queries_that_the_scope_was_reported_of_stop(stage: Stage, connect: SparkSession) -> None:
     """One that the server does not know any more, as it ended an hour ago, keeps no other from being stopped."""
     from pyspark.sql.connect.streaming.query import StreamingQuery
 
-    told = threading.Event()
+    reported = threading.Event()
 
     @stage.processors.handles(number, lease=OFTEN)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
@@ -182,26 +182,26 @@ async def test_queries_that_the_scope_was_told_of_stop(stage: Stage, connect: Sp
             query = connect.readStream.format("rate").load().writeStream.format("noop").start()
             scope.track(forgotten)
             scope.track(query)
-            told.set()
+            reported.set()
             query.awaitTermination()
             return 1
 
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
         # The server shows a query before its start() returns.
-        assert await asyncio.to_thread(told.wait, WAIT)
+        assert await asyncio.to_thread(reported.wait, WAIT)
         stage.rows(TAKE, chain.id)
         await stage.log.wait_for(FinishRejected, job_id=chain.id, timeout=WAIT)
     assert connect.streams.active == []
     assert stage.log.of(SparkUnreachable) == []
 
 
-async def test_a_write_is_fenced_and_progress_is_told(stage: Stage, connect: SparkSession, tmp_path: Path) -> None:
+async def test_a_write_is_fenced_and_progress_is_reported(stage: Stage, connect: SparkSession, tmp_path: Path) -> None:
     """The server tells of what runs every two seconds: the rows wait until it has.
 
     The write whose lease is gone is refused when it commits: nobody looks at progress then, as that would renew leases.
     """
-    gate = tmp_path / "told"
+    gate = tmp_path / "reported"
     fractions: list[float] = []
     refused: list[BaseException] = []
     ended = threading.Event()

@@ -107,7 +107,7 @@ async def worker(dsn: str) -> AsyncIterator[None]:
         await stage.close()
 
 
-async def test_a_whole_dataframe_is_asked_and_answered(worker: None, client: Client, spark: SparkSession) -> None:
+async def test_a_whole_dataframe_is_requested_and_answered(worker: None, client: Client, spark: SparkSession) -> None:
     words = spark.createDataFrame(
         [("a", "cat", 2), ("b", "refuse", 1), ("c", "cancel", 1)], "id string, text string, times int"
     )
@@ -175,7 +175,7 @@ def test_settings_of_the_job_come_from_their_columns(client: Client, spark: Spar
 @pytest.mark.parametrize(
     ("sql", "error"),
     [
-        ("select 'x' as text, 1 as colour", SparkColumnError),
+        ("select 'x' as text, 1 as mode", SparkColumnError),
         ("select 'x' as text, 'many' as times", PayloadError),
         ("select stack(2, 'a', 'cat', 'a', 'dog') as (id, text)", InvalidIdentifierError),
         ("select '{\"text\": 1}' as input", PayloadError),
@@ -215,18 +215,18 @@ def test_results_of_none_and_of_chains_that_are_gone(client: Client, spark: Spar
 
 def test_a_wait_hears_of_closings_while_it_waits(client: Client, spark: SparkSession) -> None:
     chains = start_rows(spark.range(2).selectExpr("id as input"), double, client=client)
-    told = threading.Event()
+    reported = threading.Event()
     seen: list[WaitProgress] = []
 
     def hear(progress: WaitProgress) -> None:
         seen.append(progress)
-        told.set()
+        reported.set()
 
     waiting = threading.Thread(target=wait_all, args=(client, chains), kwargs={"timeout": WAIT, "on_progress": hear})
     waiting.start()
     for chain in chains:
-        assert told.wait(WAIT)
-        told.clear()
+        assert reported.wait(WAIT)
+        reported.clear()
         client.complete_chain(chain, output=1)
     waiting.join(WAIT)
     assert [one.open for one in seen] == [2, 1, 0]
@@ -245,7 +245,7 @@ async def test_a_write_is_waited_for_by_its_id(worker: None, dsn: str, client: C
     assert frame.where("status = 'completed'").count() == 39
 
 
-def test_a_write_that_takes_too_long_is_told(dsn: str, client: Client) -> None:
+def test_a_write_that_takes_too_long_is_reported(dsn: str, client: Client) -> None:
     write_by_hand(dsn, "w", 3)
     with pytest.raises(WriteTimeoutError, match=r"3 chain\(s\) of write 'w' still open after 0.3 seconds") as raised:
         wait_write(client, "w", timeout=0.3)

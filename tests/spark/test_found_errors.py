@@ -73,8 +73,8 @@ def test_an_error_of_the_driver_comes_before_what_it_means() -> None:
     real = "queuert.errors.StateUnavailableError: no route"
     text = COMMIT + HEADER + OURS + "psycopg.OperationalError: no route" + caused + HEADER + OURS + real
     assert isinstance(found(text + ENDS), StateUnavailableError)
-    told = text.replace("Error: no route\n", f"Error: no route{caused}{HEADER}{OURS}{FAKE}\n", 1)
-    assert isinstance(found(told), StateUnavailableError)
+    reported = text.replace("Error: no route\n", f"Error: no route{caused}{HEADER}{OURS}{FAKE}\n", 1)
+    assert isinstance(found(reported), StateUnavailableError)
 
 
 @pytest.mark.parametrize("fake", [f"x\n{FAKE}", f"x\n{HEADER}{OURS}{FAKE}", f"{COMMIT}{HEADER}{OURS}{FAKE}", FAKE])

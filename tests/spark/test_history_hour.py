@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
-def test_the_current_hour_is_there_when_asked_for(spark: SparkSession, dsn: str, tmp_path: Path) -> None:
+def test_the_current_hour_is_there_when_requested_for(spark: SparkSession, dsn: str, tmp_path: Path) -> None:
     run(dsn, LOG, count=30)
     with connected(dsn) as connection:
         now = datetime.now(UTC)

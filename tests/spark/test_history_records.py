@@ -103,7 +103,7 @@ def test_an_output_is_that_of_one_database() -> None:
         check_identity(files, mine.model_copy(update={"schema_name": "other"}))
 
 
-def test_run_names_are_told_apart() -> None:
+def test_run_names_are_reported_apart() -> None:
     assert new_run(NOW.astimezone(), "ab12") == "20260501T123000Z-ab12"
 
 

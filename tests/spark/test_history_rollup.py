@@ -68,19 +68,19 @@ def written(output: Path, table: str) -> list[dict[str, Any]]:
 def check(dsn: str, output: Path, through: datetime) -> None:
     """The rollups are what the database says."""
     hours = {(row["type"], f"{row['hour']:%Y-%m-%d %H}"): row for row in written(output, "hourly")}
-    told = query(dsn, BY_SQL, through)
-    assert sorted(hours) == [row[:2] for row in told]
+    reported = query(dsn, BY_SQL, through)
+    assert sorted(hours) == [row[:2] for row in reported]
     assert len(hours) == len(written(output, "hourly"))
     names = ("started", "finished", "completed", "retried", "failed", "cancelled", "lease_losses", "reaped")
-    for type, hour, *values in told:
+    for type, hour, *values in reported:
         row = hours[type, hour]
         wait, ran, tries, most = values[8:]
         assert [row[name] for name in names] == values[:8]
         assert row["per_second"] == pytest.approx(row["finished"] / 3600)
         figures = [row[f"{name}_{share}"] for name in ("wait", "run") for share in ("p50", "p95", "p99")]
         expected = [*(wait or [None] * 3), *(ran or [None] * 3), tries]
-        for found, told_value in zip([*figures, row["attempts_avg"]], expected, strict=True):
-            assert found == (None if told_value is None else pytest.approx(told_value, rel=1e-9))
+        for found, reported_value in zip([*figures, row["attempts_avg"]], expected, strict=True):
+            assert found == (None if reported_value is None else pytest.approx(reported_value, rel=1e-9))
         assert row["attempts_max"] == most
     columns = ("type", "hour", "error_kind", "error_type", "failures", "final", "sample")
     failures = [tuple(row[name] for name in columns) for row in written(output, "failures")]

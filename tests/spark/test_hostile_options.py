@@ -85,6 +85,6 @@ def test_a_job_type_that_cannot_be_imported_is_still_taken(spark: SparkSession, 
         enqueue(spark.sql("SELECT 'x' AS n"), local, url=dsn)
 
 
-def test_two_declarations_of_a_job_type_are_told_apart(spark: SparkSession, dsn: str) -> None:
+def test_two_declarations_of_a_job_type_are_reported_apart(spark: SparkSession, dsn: str) -> None:
     with pytest.raises(SparkOptionError, match="jobTypes"):
         enqueue(spark.range(1).toDF("n"), resize, url=dsn, job_types="tests.spark.support:job_types")

@@ -125,7 +125,7 @@ def killed(
             for name, given in PIECES.items()
         }
         with ExitStack() as locks, module("tests.spark.killed_child") as child:
-            # One after the other: together they would start more processes than Spark has the patience for.
+            # One after the other: together they would start more processes than Spark has the timeout for.
             for name, piece in pieces.items():
                 PREPARE[name.partition(":")[0]](piece, locks)
                 start(child, name, piece)

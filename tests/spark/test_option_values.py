@@ -45,9 +45,9 @@ def test_an_empty_write_id_is_no_wish_for_a_new_one() -> None:
     ],
 )
 def test_an_option_that_is_given_twice_must_be_the_same(given: dict[str, str], name: str) -> None:
-    told = refused(**given)
-    assert name in told
-    assert "twice" in told
+    reported = refused(**given)
+    assert name in reported
+    assert "twice" in reported
 
 
 def test_an_option_may_be_given_twice_in_two_spellings() -> None:
@@ -110,7 +110,7 @@ def test_a_kind_that_no_event_has_is_refused() -> None:
             parse_options(kind, {"table": "events", "kinds": "failed,Created"})
 
 
-def test_all_that_there_is_can_be_asked_for() -> None:
+def test_all_that_there_is_can_be_requested_for() -> None:
     jobs, kinds = ",".join(JobStatus), ",".join(EventKind)
     assert parse_options(ReadOptions, {"statuses": jobs}).statuses == tuple(JobStatus)
     chains = parse_options(ReadOptions, {"table": "chains", "statuses": ",".join(ChainStatus)})

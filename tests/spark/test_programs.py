@@ -45,7 +45,7 @@ greet failed 1
 """,
 }
 
-TOLD = {"spark_requests": "4 of 4 chains closed, 1 failed"}
+REPORTED = {"spark_requests": "4 of 4 chains closed, 1 failed"}
 """On standard error, among other things."""
 
 
@@ -63,7 +63,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
 def test_example(programs: Programs, dsn: str, tmp_path: Path, name: str) -> None:
     done = programs.run(dsn, f"examples.{name}", str(tmp_path / "out"))
     assert (done.stdout, done.returncode) == (PRINTS[name], 0), done.stderr
-    assert TOLD.get(name, "") in done.stderr
+    assert REPORTED.get(name, "") in done.stderr
 
 
 def test_history(programs: Programs, dsn: str, tmp_path: Path) -> None:
@@ -72,8 +72,8 @@ def test_history(programs: Programs, dsn: str, tmp_path: Path) -> None:
     options = ["--older-than", "90m", "--cores", "2", "--partitions", "1", "--json"]
     done = programs.run(dsn, "queuert", "history", "run", "--output", str(output), *options)
     assert done.returncode == Exit.DONE, done.stderr
-    told = json.loads(done.stdout)
-    assert [(one["chains"], one["jobs"], one["kept"]) for one in told["archives"]] == [(2, 3, {})]
+    reported = json.loads(done.stdout)
+    assert [(one["chains"], one["jobs"], one["kept"]) for one in reported["archives"]] == [(2, 3, {})]
     assert archived(output) == ["c2", "c3"]
     assert left(dsn) == ["c1"]
     assert "3 jobs written and counted" in done.stderr

@@ -25,7 +25,7 @@ def options(**given: str) -> ReadOptions:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "reported"),
     [
         ({"typos": "a"}, "unknown option 'typos'"),
         ({"table": "job"}, "table"),
@@ -44,10 +44,10 @@ def options(**given: str) -> ReadOptions:
         ({"url": "postgresql://u:secret@h/d", "service": "s"}, "url and service are given"),
     ],
 )
-def test_options_that_are_refused(given: dict[str, str], told: str) -> None:
+def test_options_that_are_refused(given: dict[str, str], reported: str) -> None:
     with pytest.raises(SparkOptionError) as refused:
         options(**given)
-    assert told in str(refused.value)
+    assert reported in str(refused.value)
     assert "secret" not in str(refused.value)
 
 
@@ -75,7 +75,7 @@ def test_values_are_bound_and_never_in_the_text() -> None:
     assert query.parameters["created_from"] == datetime(2025, 12, 31, 23, tzinfo=UTC)
 
 
-def test_what_can_still_change_is_left_out_unless_asked_for() -> None:
+def test_what_can_still_change_is_left_out_unless_requested_for() -> None:
     for table in ("jobs", "chains"):
         settled, plain = options(table=table, toTx="9"), options(table=table, consistency="none")
         [bounded] = job_queries(settled, settled.selected(), "queuert", block_ranges(1, 1))
@@ -121,7 +121,7 @@ def test_each_block_of_each_day_is_in_one_part(sizes: list[int], parts: int) -> 
         assert all(before[1] == after[0] for before, after in itertools.pairwise(borders))
 
 
-def test_days_that_cannot_hold_what_is_asked_for_are_not_read() -> None:
+def test_days_that_cannot_hold_what_is_requested_for_are_not_read() -> None:
     days = [Day("job_event_default", None, 1), *(Day(f"job_event_2026010{n}", date(2026, 1, n), 1) for n in (1, 2, 3))]
     given = options(table="events", happenedFrom="2026-01-02T23:00:00-02:00", numPartitions="1")
     [query] = event_queries(given, given.selected(), "queuert", days)
@@ -215,7 +215,7 @@ def test_a_single_column_of_nulls() -> None:
         {"s": [None, None, "x", None]}, {"s": [None]}, {"s": [""]}]  # fmt: skip
 
 
-def test_columns_in_the_order_asked_for() -> None:
+def test_columns_in_the_order_requested_for() -> None:
     assert [column.name for column in chosen_columns("jobs", ["status", "id"])] == ["status", "id"]
 
 

@@ -477,7 +477,7 @@ def test_a_second_driver_that_fails_leaves_the_first_ones_rows(spark: SparkSessi
     assert [row.n for row in spark.read.parquet(str(path)).collect()] == [2]
 
 
-def test_a_bad_location_is_told_by_enqueue(spark: SparkSession, dsn: str) -> None:
+def test_a_bad_location_is_reported_by_enqueue(spark: SparkSession, dsn: str) -> None:
     df = spark.createDataFrame([("a", 1)], "id string, n long")
     with pytest.raises(SparkOptionError, match="rejects: "):
         enqueue(df, "resize", url=dsn, rejects="rel/p")

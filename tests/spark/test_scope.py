@@ -354,14 +354,14 @@ async def test_a_timeout_of_the_coroutines_own_cancels_spark(stage: Stage, spark
         await idle(spark)
 
 
-async def test_misuse_is_told(stage: Stage, spark: SparkSession) -> None:
-    told: list[str] = []
+async def test_misuse_is_reported(stage: Stage, spark: SparkSession) -> None:
+    reported: list[str] = []
 
     @stage.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         with pytest.raises(DefinitionError, match="run_in_scope") as error, spark_scope(attempt, spark):
             pass
-        told.append(str(error.value))
+        reported.append(str(error.value))
         with pytest.raises(ConfigurationError, match="every is 0"):
             await run_in_scope(attempt, spark, lambda scope: 1, every=0)
         return 1
@@ -369,4 +369,4 @@ async def test_misuse_is_told(stage: Stage, spark: SparkSession) -> None:
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
         assert await chain.result(WAIT) == 1
-    assert told
+    assert reported

@@ -65,7 +65,7 @@ async def test_progress_grows_and_ends(
 ) -> None:
     # However long Spark takes to note the end of its last job.
     monkeypatch.setattr(scope_module, "_LAST_LOOKS", round(WAIT / scope_module._BETWEEN_LAST_LOOKS))
-    monkeypatch.setattr(scope_module, "_PATIENCE", WAIT)
+    monkeypatch.setattr(scope_module, "_TIMEOUT", WAIT)
     seen: list[SparkProgress] = []
     gate = tmp_path / "go on"
 
@@ -89,8 +89,8 @@ async def test_progress_grows_and_ends(
     assert fractions == sorted(fractions)
     last = seen[-1]
     assert (last.done, last.active, last.fraction) == (last.known, 0, CAP)
-    told = stage.log.of(SparkProgressed, job_id=chain.id, attempt=1)
-    assert [(one.done, one.known, one.active, one.fraction) for one in told] == [
+    reported = stage.log.of(SparkProgressed, job_id=chain.id, attempt=1)
+    assert [(one.done, one.known, one.active, one.fraction) for one in reported] == [
         (one.done, one.known, one.active, one.fraction) for one in seen
     ]
 
@@ -114,7 +114,7 @@ async def test_two_handlers_have_each_their_own_progress(stage: Stage, spark: Sp
     assert known == {3: 3, 5: 5}
 
 
-async def test_a_callback_that_raises_is_told_and_disturbs_nothing(
+async def test_a_callback_that_raises_is_reported_and_disturbs_nothing(
     stage: Stage, spark: SparkSession, tmp_path: Path
 ) -> None:
     gate = tmp_path / "go on"
@@ -131,8 +131,8 @@ async def test_a_callback_that_raises_is_told_and_disturbs_nothing(
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
         assert await chain.result(WAIT) == 20
-    told = stage.log.of(SparkUnreachable, job_id=chain.id)
-    assert {(one.operation, "from a callback" in one.error) for one in told} == {("progress", True)}
+    reported = stage.log.of(SparkUnreachable, job_id=chain.id)
+    assert {(one.operation, "from a callback" in one.error) for one in reported} == {("progress", True)}
 
 
 def test_the_share_never_falls_and_never_says_that_all_is_done() -> None:

@@ -33,9 +33,9 @@ async def test_tasks_are_the_progress_of_the_job(stage: Stage, spark: SparkSessi
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
         async with asyncio.timeout(WAIT):
-            while (told := (await stage.job(chain.id)).progress) is None or not told.done:  # noqa: ASYNC110
+            while (reported := (await stage.job(chain.id)).progress) is None or not reported.done:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
-        assert 0 < told.done < (told.total or 0) == 4
-        assert told.fraction == told.done / 4
+        assert 0 < reported.done < (reported.total or 0) == 4
+        assert reported.fraction == reported.done / 4
         gate.touch()
         assert await chain.result(WAIT) == 4

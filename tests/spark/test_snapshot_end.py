@@ -22,7 +22,7 @@ def test_one_that_was_lost_unused_is_no_error(dsn: str) -> None:
         end_sessions(dsn)
 
 
-def test_what_went_wrong_in_the_block_is_told_even_so(dsn: str) -> None:
+def test_what_went_wrong_in_the_block_is_reported_even_so(dsn: str) -> None:
     def lose_it() -> None:
         with snapshot(dsn):
             end_sessions(dsn)

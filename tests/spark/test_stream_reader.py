@@ -222,13 +222,13 @@ def test_a_checkpoint_of_another_cluster(dsn: str) -> None:
         reader.latestOffset({**reader.initialOffset(), "system": "1"}, ALL)
 
 
-def test_where_the_log_ends_is_told(dsn: str) -> None:
+def test_where_the_log_ends_is_reported(dsn: str) -> None:
     reader = stream_reader(dsn)
     with connected(dsn) as connection:
         place, _ = add_event(connection, "a")
-    told = reader.reportLatestOffset()
-    assert told is not None
-    assert told["tx"] > place
+    reported = reader.reportLatestOffset()
+    assert reported is not None
+    assert reported["tx"] > place
     assert stream_reader("postgresql://127.0.0.1:1/none").reportLatestOffset() is None
 
 

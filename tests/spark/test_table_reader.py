@@ -212,7 +212,7 @@ def test_filters(dsn: str) -> None:
             assert ids(read_plainly(dsn, table, **given)) == expected, (table, given)
 
 
-def test_columns_are_those_asked_for(dsn: str) -> None:
+def test_columns_are_those_requested_for(dsn: str) -> None:
     add_closed(dsn, 1)
     assert read_plainly(dsn, columns="status,id") == [{"status": "completed", "id": "job-00000001"}]
     assert read_plainly(dsn, columns="error") == [{"error": None}]
@@ -232,7 +232,7 @@ def test_attempts_are_paired_from_the_log(dsn: str) -> None:
         add_event(connection, "b", "started", status="running", **first)
         add_event(connection, "a", "started", status="running", **second)
         add_event(connection, "a", "cancelled", status="cancelled", **{**second, "worker": None})
-        add_event(connection, "c", "completed", status="completed", **first)  # of a type that logs endings only
+        add_event(connection, "c", "completed", status="completed", **first)  # of a type that logs finishes only
         add_event(connection, "d", "cancelled", status="cancelled")
         add_event(connection, "e", "started", status="running", **first)
         add_event(connection, "e", "released", status="ready", **first)

@@ -30,7 +30,7 @@ from queuert.state.postgres.sync_store import PostgresStore
 Operation = Callable[[PostgresStore], object]
 """What one party does; its result, or the error it raised, is kept."""
 
-_PATIENCE = 20.0
+_TIMEOUT = 20.0
 _NOT_STEPS = ("_begun", "_enter_gen", "_connect_gen", "close_gen")
 
 
@@ -108,7 +108,7 @@ class Party:
     def ask(self) -> None:
         """Called on the party's thread: say that a step is next, and wait for leave."""
         self.arrived.release()
-        if not self._turn.acquire(timeout=_PATIENCE):
+        if not self._turn.acquire(timeout=_TIMEOUT):
             raise TimeoutError("the explorer has forgotten this party")
 
     def go(self) -> None:
@@ -125,7 +125,7 @@ class Party:
 
     def close(self) -> None:
         """Let go of the connection, once the operation has ended."""
-        self._thread.join(_PATIENCE)
+        self._thread.join(_TIMEOUT)
         self._connection.party = None
 
 

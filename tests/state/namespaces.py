@@ -104,7 +104,7 @@ _TICKING = RecurringSchedule("ticking", number, 1, cron="0 0 1 1 *")
 
 
 async def workers_work_for_their_own(pair: Pair) -> None:
-    """Hints, schedules and workers: started and stopped again and again, each namespace gets its own results."""
+    """Notifications, schedules and workers: started and stopped again and again, each namespace gets its own results."""
     log = EventLog()
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(AsyncClient(state, _JOB_TYPES, observability=log)) for state in pair]
@@ -142,7 +142,7 @@ def _worker(client: AsyncClient, at: int) -> InProcessWorker:
         return attempt.input * 10 + at
 
     processors.handles(number)(handler)
-    # Only a hint makes it look before the test is over.
+    # Only a notification makes it look before the test is over.
     return InProcessWorker(client, processors, poll_interval=3600.0)
 
 

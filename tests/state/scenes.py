@@ -199,8 +199,8 @@ def finish(scene: Scene) -> Operation:
 def go_on(scene: Scene) -> Operation:
     """Its holder's continuation."""
     following = NewJob("next", "next", "1", id_chosen=True)
-    ending = Finish(_held(scene), FinishKind.CONTINUE, continuation=following)
-    return lambda store: store.finish([ending])[0].written
+    finish = Finish(_held(scene), FinishKind.CONTINUE, continuation=following)
+    return lambda store: store.finish([finish])[0].written
 
 
 def fail(scene: Scene) -> Operation:
@@ -227,8 +227,8 @@ def fail_beside(scene: Scene) -> Operation:
 def add_blockers(scene: Scene) -> Operation:
     """Its holder waits for another chain, and for one that it starts."""
     child = NewJob("child", "child", "1", id_chosen=True)
-    ending = Finish(_held(scene), FinishKind.WAIT, starts=(child,), blockers=("child", "k"))
-    return lambda store: store.finish([ending])[0].written
+    finish = Finish(_held(scene), FinishKind.WAIT, starts=(child,), blockers=("child", "k"))
+    return lambda store: store.finish([finish])[0].written
 
 
 def release(scene: Scene) -> Operation:

@@ -87,7 +87,7 @@ STEPS = 2 * (LIMIT + 1)
 """Two for each chain that is found: one leap to it, and one that finds all there."""
 
 # What is asked for, and how many steps there may be.
-ASKED: dict[str, tuple[ChainFilter, int]] = {
+PARAMS: dict[str, tuple[ChainFilter, int]] = {
     "what all have": (ChainFilter(attributes=(("all", "1"),)), LIMIT + 1),
     "what few have": (ChainFilter(attributes=(("rare", "x"),)), LIMIT + 1),
     "what none have": (ChainFilter(attributes=(("user", "none"),)), 1),
@@ -104,12 +104,12 @@ ASKED: dict[str, tuple[ChainFilter, int]] = {
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
-@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize("params", PARAMS.values(), ids=PARAMS)
 def test_a_page_reads_what_it_must(
-    explained: Callable[..., Plan], asked: tuple[ChainFilter, int], page: PageRequest
+    explained: Callable[..., Plan], params: tuple[ChainFilter, int], page: PageRequest
 ) -> None:
-    filter, steps = asked
-    values = {**listing.by_time(filter, page), **attributes.asked_pairs(filter)}
+    filter, steps = params
+    values = {**listing.by_time(filter, page), **attributes.params_pairs(filter)}
     plan = explained(attributes.reverse_order(SQL.list_chains_by_attributes, page.oldest_first), values)
     assert plan.scanned() == set()
     # A step reads one entry where it begins, perhaps that of the step before it too, and one of each attribute.

@@ -160,7 +160,7 @@ def test_repeated_ids_fail_the_write_and_are_named(session: BulkSession, dsn: st
     assert jobs(dsn) == []
 
 
-def test_repeated_ids_and_those_that_exist_are_told_apart(session: BulkSession, dsn: str) -> None:
+def test_repeated_ids_and_those_that_exist_are_reported_apart(session: BulkSession, dsn: str) -> None:
     write(session, [{"id": "x"}])
     expected = r"^jobs with these ids exist already: 'x'; these ids are repeated within the write: 'a'$"
     with pytest.raises(JobIdConflictError, match=expected) as caught:

@@ -1,4 +1,4 @@
-"""Starts on the caller's own connection, whatever its colour, its state and its settings."""
+"""Starts on the caller's own connection, whatever its mode, its state and its settings."""
 
 from __future__ import annotations
 
@@ -141,13 +141,13 @@ def test_inside_a_pipeline(store: Store, connection: psycopg.Connection[Any], jo
     assert there(store, "a") == ["a"]
 
 
-def test_nothing_asked_touches_nothing(store: Store, connection: psycopg.Connection[Any]) -> None:
+def test_nothing_params_touches_nothing(store: Store, connection: psycopg.Connection[Any]) -> None:
     assert store.start_jobs([], connection=connection) == []
     assert connection.info.transaction_status is TransactionStatus.IDLE
 
 
 async def test_asynchronous_connections(dsn: str) -> None:
-    """The other colour: connection, cursor, transaction, rollback and dictionaries."""
+    """The other mode: connection, cursor, transaction, rollback and dictionaries."""
     store = PostgresState(dsn).async_store()
     await store.open()
     try:
@@ -169,7 +169,7 @@ async def test_asynchronous_connections(dsn: str) -> None:
         await store.aclose()
 
 
-async def test_the_other_colour_is_refused(dsn: str, store: Store, connection: psycopg.Connection[Any]) -> None:
+async def test_the_other_mode_is_refused(dsn: str, store: Store, connection: psycopg.Connection[Any]) -> None:
     other = PostgresState(dsn).async_store()
     await other.open()
     try:
@@ -185,8 +185,8 @@ async def test_the_other_colour_is_refused(dsn: str, store: Store, connection: p
     assert connection.info.transaction_status is TransactionStatus.IDLE
 
 
-def test_hints_go_out_with_the_commit_only(store: Store, dsn: str, connection: psycopg.Connection[Any]) -> None:
-    """One hint a type and transaction, after the commit; none of what was rolled back."""
+def test_notifications_go_out_with_the_commit_only(store: Store, dsn: str, connection: psycopg.Connection[Any]) -> None:
+    """One notification a type and transaction, after the commit; none of what was rolled back."""
     with psycopg.connect(dsn, autocommit=True) as listener:
         listener.execute("LISTEN queuert_jobs")
         store.start_jobs([NewJob("a", "lost", "{}")], connection=connection)
@@ -196,10 +196,13 @@ def test_hints_go_out_with_the_commit_only(store: Store, dsn: str, connection: p
         listener.execute("NOTIFY queuert_jobs, 'before the commit'")
         connection.commit()
         listener.execute("NOTIFY queuert_jobs, 'end'")
-        hints = []
-        for hint in listener.notifies(timeout=10):
-            if hint.payload == "end":
+        notifications = []
+        for notification in listener.notifies(timeout=10):
+            if notification.payload == "end":
                 break
-            hints.append(hint.payload)
-    assert hints[0] == "before the commit"
-    assert set().union(*(encoding.decode(hint) or {"anything"} for hint in hints[1:])) == {"kept", "other"}
+            notifications.append(notification.payload)
+    assert notifications[0] == "before the commit"
+    assert set().union(*(encoding.decode(notification) or {"anything"} for notification in notifications[1:])) == {
+        "kept",
+        "other",
+    }

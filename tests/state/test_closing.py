@@ -173,7 +173,7 @@ class Slow:
 
     def __init__(self) -> None:
         self.begun = threading.Event()
-        self.told = threading.Event()
+        self.reported = threading.Event()
         self.is_open = False
 
     def open(self) -> None:
@@ -182,7 +182,7 @@ class Slow:
 
     def wait(self) -> None:
         self.begun.set()
-        self.told.wait(WAIT)
+        self.reported.wait(WAIT)
 
     def close(self) -> None:
         self.is_open = False
@@ -195,7 +195,7 @@ async def test_who_is_cancelled_while_a_file_is_opened_leaves_it_closed() -> Non
     await asyncio.to_thread(slow.begun.wait, WAIT)
     opening.cancel()
     await asyncio.sleep(0)
-    slow.told.set()
+    slow.reported.set()
     with pytest.raises(asyncio.CancelledError):
         await opening
     for thread in threading.enumerate():
@@ -214,7 +214,7 @@ async def test_who_is_cancelled_while_a_file_is_closed_leaves_it_closed() -> Non
     await asyncio.sleep(0)
     closing.cancel()
     await asyncio.sleep(0)
-    slow.told.set()
+    slow.reported.set()
     with pytest.raises(asyncio.CancelledError):
         await closing
     await waiting

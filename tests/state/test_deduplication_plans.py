@@ -1,4 +1,4 @@
-"""The look for what stands in for a new chain costs the same, however long the history of its key is."""
+"""The look for what is a duplicate of a new chain costs the same, however long the history of its key is."""
 
 from __future__ import annotations
 

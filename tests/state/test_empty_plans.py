@@ -77,11 +77,11 @@ def test_what_a_handler_asks_is_planned_as_ever(dsn: str, jit: str) -> None:
     store = opened(dsn)
     store.start_jobs([NewJob("a", "work", "1")])
     [job] = claimed(store)
-    asked = b"SELECT current_setting('enable_seqscan'), current_setting('plan_cache_mode'), current_setting('jit')"
+    params = b"SELECT current_setting('enable_seqscan'), current_setting('plan_cache_mode'), current_setting('jit')"
     with psycopg.connect(dsn) as plain:
-        usual = plain.execute(asked).fetchall()
+        usual = plain.execute(params).fetchall()
     with store.transaction(job) as held:
-        assert held.connection.execute(asked).fetchall() == usual == [("on", "auto", jit)]
+        assert held.connection.execute(params).fetchall() == usual == [("on", "auto", jit)]
         held.finish(Finish(job, FinishKind.COMPLETE, output="1"))
-    assert store._fetch(asked) == [("off", "force_generic_plan", "off")]  # type: ignore[attr-defined]
+    assert store._fetch(params) == [("off", "force_generic_plan", "off")]  # type: ignore[attr-defined]
     store.close()

@@ -19,12 +19,12 @@ from queuert.policies import RetryPolicy
 from queuert.state import AsyncStore
 from queuert.state.postgres import PostgresState, pooled_connection
 from queuert.state.types import ReapRequest, Renewal
-from queuert.testing.conformance import Colour, Stores
+from queuert.testing.conformance import Mode, Stores
 from queuert.testing.conformance.builders import ask, claim_one, complete, eventually, job, read, started_and_claimed
 from queuert.testing.fault_proxy import FaultProxy
 
 ANSWER_TIMEOUT = 4.0
-"""Seconds, where an answer is waited for in vain; a busy machine may well need some for one that comes."""
+"""Seconds, where an answer is waited for without result; a busy machine may well need some for one that comes."""
 PASSWORD = "hunter2-very-secret"
 
 
@@ -34,24 +34,24 @@ def proxy(dsn: str) -> Iterator[FaultProxy]:
         yield proxy
 
 
-async def opened(state: PostgresState, proxy: FaultProxy, colour: Colour) -> AsyncIterator[AsyncStore]:
-    stores = Stores(state, colour)
+async def opened(state: PostgresState, proxy: FaultProxy, mode: Mode) -> AsyncIterator[AsyncStore]:
+    stores = Stores(state, mode)
     yield await stores.open(max_connections=2)
     proxy.heal()  # what is still on its way to the server arrives, and closing does not wait for it
     await stores.aclose()
 
 
 @pytest.fixture
-async def store(dsn: str, proxy: FaultProxy, colour: Colour) -> AsyncIterator[AsyncStore]:
+async def store(dsn: str, proxy: FaultProxy, mode: Mode) -> AsyncIterator[AsyncStore]:
     """A store whose connections go through the proxy."""
-    async for store in opened(PostgresState(proxy.address_in(dsn)), proxy, colour):
+    async for store in opened(PostgresState(proxy.address_in(dsn)), proxy, mode):
         yield store
 
 
 @pytest.fixture
-async def hasty(dsn: str, proxy: FaultProxy, colour: Colour) -> AsyncIterator[AsyncStore]:
+async def hasty(dsn: str, proxy: FaultProxy, mode: Mode) -> AsyncIterator[AsyncStore]:
     """The same, which does not wait for long."""
-    async for store in opened(PostgresState(proxy.address_in(dsn), answer_timeout=ANSWER_TIMEOUT), proxy, colour):
+    async for store in opened(PostgresState(proxy.address_in(dsn), answer_timeout=ANSWER_TIMEOUT), proxy, mode):
         yield store
 
 
@@ -91,7 +91,7 @@ async def test_server_is_gone_and_comes_back(store: AsyncStore, proxy: FaultProx
 
 
 def at_rest_for_ever(monkeypatch: pytest.MonkeyPatch) -> set[psycopg.BaseConnection[object]]:
-    """Whoever takes a connection takes one that has rested for long; those that were given back from now on."""
+    """Whoever takes a connection takes one that has rested for long; those that were released from now on."""
     given_back: set[psycopg.BaseConnection[object]] = set()
     for kind in (pooled_connection.AsyncPooledConnection, pooled_connection.PooledConnection):
         monkeypatch.setattr(
@@ -128,12 +128,12 @@ async def test_sessions_that_ended_while_nobody_used_them_are_not_handed_out(
     assert sum(one.count for one in await store.count_jobs()) == 5
 
 
-async def test_an_outage_that_began_while_nobody_used_it_is_told_at_once(
-    dsn: str, proxy: FaultProxy, colour: Colour, monkeypatch: pytest.MonkeyPatch
+async def test_an_outage_that_began_while_nobody_used_it_is_reported_at_once(
+    dsn: str, proxy: FaultProxy, mode: Mode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not only when the patience for a connection has ended, in an hour here."""
+    """Not only when the timeout for a connection has ended, in an hour here."""
     given_back = at_rest_for_ever(monkeypatch)
-    stores = Stores(PostgresState(proxy.address_in(dsn), answer_timeout=3600.0), colour)
+    stores = Stores(PostgresState(proxy.address_in(dsn), answer_timeout=3600.0), mode)
     store = await stores.open(max_connections=1)
     await store.start_jobs([job()])
     proxy.refuse()
@@ -146,7 +146,7 @@ async def test_an_outage_that_began_while_nobody_used_it_is_told_at_once(
     await stores.aclose()
 
 
-async def test_who_gets_no_connection_is_told_why(hasty: AsyncStore, proxy: FaultProxy) -> None:
+async def test_who_gets_no_connection_is_reported_why(hasty: AsyncStore, proxy: FaultProxy) -> None:
     first, second = await started_and_claimed(hasty, 2)
     async with hasty.transaction(first), hasty.transaction(second):
         with pytest.raises(StateUnavailableError, match=r"^no connection within 4 s: none became free$"):
@@ -173,7 +173,7 @@ async def test_no_answer_ends_in_an_error(hasty: AsyncStore, proxy: FaultProxy, 
 
 @pytest.mark.fault
 async def test_no_answer_inside_a_transaction(hasty: AsyncStore, proxy: FaultProxy) -> None:
-    """Neither the beginning of a transaction nor its ending waits for ever."""
+    """Neither the beginning of a transaction nor its finish waits for ever."""
     [held] = await started_and_claimed(hasty)
 
     async def block() -> None:
@@ -188,8 +188,8 @@ async def test_no_answer_inside_a_transaction(hasty: AsyncStore, proxy: FaultPro
             raise AssertionError("began without an answer")
 
 
-async def test_nobody_listens(dsn: str, colour: Colour) -> None:
-    stores = Stores(PostgresState(make_conninfo(dsn, port=1, host="127.0.0.1")), colour)
+async def test_nobody_listens(dsn: str, mode: Mode) -> None:
+    stores = Stores(PostgresState(make_conninfo(dsn, port=1, host="127.0.0.1")), mode)
     store = stores.make()
     with pytest.raises(StateUnavailableError):
         await store.open()
@@ -200,9 +200,9 @@ async def test_nobody_listens(dsn: str, colour: Colour) -> None:
 # --- what the server refuses ------------------------------------------------------------------------------------------
 
 
-async def test_no_schema(bare_dsn: str, colour: Colour) -> None:
+async def test_no_schema(bare_dsn: str, mode: Mode) -> None:
     """The error names the command that helps; after it the same store opens."""
-    stores = Stores(PostgresState(bare_dsn), colour)
+    stores = Stores(PostgresState(bare_dsn), mode)
     store = stores.make()
     for _ in range(2):
         with pytest.raises(SchemaMissingError, match="queuert migrate up"):
@@ -214,10 +214,10 @@ async def test_no_schema(bare_dsn: str, colour: Colour) -> None:
     await stores.aclose()
 
 
-async def test_schema_is_too_old(dsn: str, colour: Colour) -> None:
+async def test_schema_is_too_old(dsn: str, mode: Mode) -> None:
     with psycopg.connect(dsn) as connection:
         connection.execute("UPDATE queuert.alembic_version SET version_num = '0000'")
-    stores = Stores(PostgresState(dsn), colour)
+    stores = Stores(PostgresState(dsn), mode)
     store = stores.make()
     with pytest.raises(SchemaMissingError, match="queuert migrate up"):
         await store.open()
@@ -231,9 +231,9 @@ async def test_schema_vanishes(store: AsyncStore, dsn: str) -> None:
         await store.claim(ask())
 
 
-async def test_read_only_server(dsn: str, colour: Colour) -> None:
+async def test_read_only_server(dsn: str, mode: Mode) -> None:
     """A primary that became a standby is out of reach, and the store looks for the new one by itself."""
-    stores = Stores(PostgresState(dsn), colour)
+    stores = Stores(PostgresState(dsn), mode)
     store = await stores.open(max_connections=1)
     await store.count_jobs()  # Its connection is there, to be ended with the others.
     name = sql.Identifier(str(conninfo_to_dict(dsn)["dbname"]))
@@ -273,7 +273,7 @@ async def test_read_only_server(dsn: str, colour: Colour) -> None:
 
 @pytest.mark.fault
 async def test_commit_was_done_and_nobody_said_so(store: AsyncStore, proxy: FaultProxy, dsn: str) -> None:
-    """The block ends well: the ending was found in the store."""
+    """The block ends well: the finish was found in the store."""
     [held] = await started_and_claimed(store)
     proxy.lose_answer(b"COMMIT")
     async with store.transaction(held) as transaction:
@@ -296,7 +296,7 @@ async def test_commit_never_arrived(store: AsyncStore, proxy: FaultProxy) -> Non
 
 
 @pytest.mark.fault
-async def test_commit_without_an_ending_in_doubt(store: AsyncStore, proxy: FaultProxy) -> None:
+async def test_commit_without_an_finish_in_doubt(store: AsyncStore, proxy: FaultProxy) -> None:
     """Whether the caller's own writes stand cannot be read from the queue: an error, though they may."""
     [held] = await started_and_claimed(store)
     proxy.lose_answer(b"COMMIT")
@@ -332,8 +332,8 @@ async def test_rollback_on_a_broken_connection(store: AsyncStore, proxy: FaultPr
 
 @pytest.mark.fault
 @pytest.mark.parametrize("done", [True, False])
-async def test_finish_is_asked_again(store: AsyncStore, proxy: FaultProxy, done: bool) -> None:
-    """After an ending whose answer was lost, or which was never received, asking again settles it."""
+async def test_finish_is_params_again(store: AsyncStore, proxy: FaultProxy, done: bool) -> None:
+    """After a finish whose answer was lost, or which was never received, asking again settles it."""
     [held] = await started_and_claimed(store)
     (proxy.lose_answer if done else proxy.lose_request)(b"jsonb_object_keys")
     with pytest.raises(StateUnavailableError):
@@ -370,9 +370,9 @@ def check_discreet(error: BaseException) -> None:
     "dsn",
     [f"postgresql://user:{PASSWORD}@127.0.0.1:1/nothing", f"host=127.0.0.1 port=1 user=someone password={PASSWORD}"],
 )
-async def test_passwords_are_not_repeated(dsn: str, colour: Colour) -> None:
+async def test_passwords_are_not_repeated(dsn: str, mode: Mode) -> None:
     state = PostgresState(dsn, connect_timeout=2)
-    stores = Stores(state, colour)
+    stores = Stores(state, mode)
     store = stores.make()
     with pytest.raises(StateError) as caught:
         await store.open()

@@ -159,10 +159,10 @@ def test_the_rest_of_a_completion_touches_a_handful(
 ) -> None:
     [child] = store.claim(ask("child", 1))
     try:
-        ending = [complete(child)]
+        finish = [complete(child)]
         for plan in (
             explained(SQL.lock_in_order, {"rows": [child.id], "awaited": [], "closing": [child.id]}),
-            explained(SQL.finish, parameters.finish(ending, closes_awaited=True)),
+            explained(SQL.finish, parameters.finish(finish, closes_awaited=True)),
         ):
             assert plan.scanned().isdisjoint({"job", "job_blocker"})
             assert plan.rows_of("job") <= 6

@@ -117,7 +117,7 @@ def test_each_job_is_claimed_once_whatever_the_places(store: PostgresStore, alwa
     assert take(store) == []
 
 
-@pytest.mark.parametrize("before", ["a higher priority", "a late commit", "given back"])
+@pytest.mark.parametrize("before", ["a higher priority", "a late commit", "released"])
 def test_what_becomes_ready_before_the_place_is_found_when_nothing_else_is(
     store: PostgresStore, dsn: str, always_slow: None, before: str
 ) -> None:
@@ -127,7 +127,7 @@ def test_what_becomes_ready_before_the_place_is_found_when_nothing_else_is(
             store.start_jobs([early], connection=late)
         store.start_jobs([job() for _ in range(60)])
         claimed = [one for _ in range(LOOKS + 1) for one in take(store)]
-        if before == "given back":
+        if before == "released":
             store.release([claimed[0].lease])
             wanted = claimed[0].id
         elif before == "a higher priority":

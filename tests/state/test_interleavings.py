@@ -104,8 +104,8 @@ def reaps(most: int = 25) -> Operation:
 
 
 def finishes(one: ClaimedJob, kind: FinishKind = FinishKind.COMPLETE) -> Operation:
-    ending = Finish(one, kind, output="1", error=JobError("fail", "no") if kind is FinishKind.FAIL else None)
-    return lambda store: store.finish([ending])
+    finish = Finish(one, kind, output="1", error=JobError("fail", "no") if kind is FinishKind.FAIL else None)
+    return lambda store: store.finish([finish])
 
 
 def finishes_inside(one: ClaimedJob) -> Operation:
@@ -215,7 +215,7 @@ def test_finish_and_reap(
 
 
 def _or_lost(operation: Operation) -> Operation:
-    """A transaction that finds its lease lost raises; as a result, it is an ending that was not written."""
+    """A transaction that finds its lease lost raises; as a result, it is a finish that was not written."""
 
     def run(store: PostgresStore) -> object:
         try:
@@ -227,7 +227,7 @@ def _or_lost(operation: Operation) -> Operation:
 
 
 def test_finish_and_finish(explore: Callable[..., int], store: PostgresStore) -> None:
-    """Two endings of one lease: the same one stands for both."""
+    """Two finishes of one lease: the same one stands for both."""
 
     def setup() -> Sequence[Operation]:
         [held] = claimed(store, "a")
@@ -239,8 +239,8 @@ def test_finish_and_finish(explore: Callable[..., int], store: PostgresStore) ->
     assert explore(setup, check) > 1
 
 
-def test_two_endings_that_differ(explore: Callable[..., int], store: PostgresStore) -> None:
-    """Two endings of one lease that contradict each other: one is written, and the other is told."""
+def test_two_finishes_that_differ(explore: Callable[..., int], store: PostgresStore) -> None:
+    """Two finishes of one lease that contradict each other: one is written, and the other is told."""
 
     def setup() -> Sequence[Operation]:
         [held] = claimed(store, "a")

@@ -134,9 +134,9 @@ JOB_FILTERS: dict[str, tuple[JobFilter, int]] = {
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
-@pytest.mark.parametrize("asked", JOB_FILTERS.values(), ids=JOB_FILTERS)
-def test_list_jobs(explained: Callable[..., Plan], asked: tuple[JobFilter, int], page: PageRequest) -> None:
-    filter, retention_ranges = asked
+@pytest.mark.parametrize("params", JOB_FILTERS.values(), ids=JOB_FILTERS)
+def test_list_jobs(explained: Callable[..., Plan], params: tuple[JobFilter, int], page: PageRequest) -> None:
+    filter, retention_ranges = params
     plan = explained(listing.in_order(SQL.list_jobs, page.oldest_first), listing.by_time(filter, page))
     types = 0 if filter.types else len(TYPES) + 1
     buffers = 2500 if page.limit == LIMIT else 8000

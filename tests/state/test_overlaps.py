@@ -23,7 +23,7 @@ from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, Ne
 from tests.state.interleaving import Explorer, Operation, Run, SteppedStore
 from tests.state.scenes import IMPOSSIBLE
 
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 pytestmark = pytest.mark.timeout(300)
 
 # Looks at all blockers of the jobs that wait, as they are in the snapshot of the statement.
@@ -119,7 +119,7 @@ def observer(dsn: str) -> Iterator[psycopg.Connection[Any]]:
 def all_of(calls: Sequence[Callable[[], object]]) -> list[Any]:
     """The results of calls that run side by side, each on a thread of its own."""
     with ThreadPoolExecutor(len(calls)) as threads:
-        return [future.result(_PATIENCE) for future in [threads.submit(call) for call in calls]]
+        return [future.result(_TIMEOUT) for future in [threads.submit(call) for call in calls]]
 
 
 def until_done_or_blocked(observer: psycopg.Connection[Any], pid: int, done: threading.Event) -> None:
@@ -176,16 +176,16 @@ def close_in_overlapping_transactions(
             begun.set()
             transaction.finish(complete(pair[1]))
             done.set()
-            assert may_commit.wait(_PATIENCE)
+            assert may_commit.wait(_TIMEOUT)
 
     with ThreadPoolExecutor(1) as threads:
         with store.transaction(pair[0]) as transaction:
             transaction.finish(complete(pair[0]))
             other = threads.submit(second)
-            assert begun.wait(_PATIENCE)
+            assert begun.wait(_TIMEOUT)
             until_done_or_blocked(observer, pids[0], done)
         may_commit.set()
-        other.result(_PATIENCE)
+        other.result(_TIMEOUT)
 
 
 def test_two_blockers_close_in_overlapping_transactions(opened: OpenStore, observer: psycopg.Connection[Any]) -> None:
@@ -213,7 +213,7 @@ def close_at_once(store: PostgresStore, pairs: Sequence[tuple[ClaimedJob, Claime
 
     def close(which: int) -> None:
         for pair in pairs:
-            together.wait(_PATIENCE)
+            together.wait(_TIMEOUT)
             assert store.finish([complete(pair[which])])[0].written
 
     all_of([lambda: close(0), lambda: close(1)])
@@ -261,7 +261,7 @@ def start_each_key_by_four(store: PostgresStore, keys: Sequence[str]) -> dict[st
     def start() -> list[StartedJob]:
         found = []
         for key in keys:
-            together.wait(_PATIENCE)
+            together.wait(_TIMEOUT)
             found += store.start_jobs([report(key)])
         return found
 
@@ -305,7 +305,7 @@ def race_for_one_key(
 
     def race() -> None:
         with psycopg.connect(dsn) as connection:
-            together.wait(_PATIENCE)
+            together.wait(_TIMEOUT)
             [started] = store.start_jobs([report("one")], connection=connection)
             if not started.existing and left:
                 left.pop()
@@ -386,7 +386,7 @@ def start_while_another_is_open(
             mine.commit()
         else:
             mine.rollback()
-        return first, second.result(_PATIENCE)
+        return first, second.result(_TIMEOUT)
 
 
 # --- a job that started what it waits for -----------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from tests.state.test_round_trips import steps
 ODD = JobError("handler", 'no "way"\n\\ {},ä\U0001f600', "app.Broken", "File x\n\tboom")
 ERROR = JobError("handler", "no")
 
-ENDINGS: dict[str, dict[str, Any]] = {
+FINISHES: dict[str, dict[str, Any]] = {
     "done": {"kind": FinishKind.COMPLETE, "output": '{"a": [1, null]}'},
     "done with nothing": {"kind": FinishKind.COMPLETE},
     "again": {"kind": FinishKind.RETRY, "error": ODD, "delay": 3_600.0},
@@ -87,16 +87,16 @@ def status(store: Store, *ids: str) -> list[JobStatus]:
 
 
 def written(store: Store, connection: psycopg.Connection[Any], names: Sequence[str]) -> tuple[Any, ...]:
-    """What these endings of new jobs come to: what the store says, rows, events."""
+    """What these finishes of new jobs come to: what the store says, rows, events."""
     connection.execute("DELETE FROM queuert.job_event")
     connection.execute("DELETE FROM queuert.job")
-    finishes = [Finish(job, **ENDINGS[job.id]) for job in claimed(store, *names)]
+    finishes = [Finish(job, **FINISHES[job.id]) for job in claimed(store, *names)]
     results = store.finish(finishes)
     assert all(one.written for one in store.finish(finishes))
     return results, connection.execute(ROWS).fetchall(), connection.execute(EVENTS).fetchall()
 
 
-@pytest.mark.parametrize("names", [list(ENDINGS), ["again"], ["failed"], ["done", "again"]], ids=len)
+@pytest.mark.parametrize("names", [list(FINISHES), ["again"], ["failed"], ["done", "again"]], ids=len)
 def test_both_statements_write_the_same(
     store: Store, connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, names: list[str]
 ) -> None:
@@ -107,7 +107,7 @@ def test_both_statements_write_the_same(
 
 
 @pytest.mark.parametrize(
-    ("level", "of_type", "told"),
+    ("level", "of_type", "reported"),
     [
         ("all", None, {"completed", "retried", "failed"}),
         ("terminal", None, {"completed", "failed"}),
@@ -120,12 +120,12 @@ def test_both_statements_write_the_same(
     ],
 )
 def test_levels_of_events(
-    store: Store, connection: psycopg.Connection[Any], level: str, of_type: str | None, told: set[str]
+    store: Store, connection: psycopg.Connection[Any], level: str, of_type: str | None, reported: set[str]
 ) -> None:
     connection.execute("UPDATE queuert.event_log SET level = %s", [level])
     if of_type is not None:
         connection.execute("INSERT INTO queuert.event_level (type, level) VALUES ('work', %s)", [of_type])
-    assert {event[1] for event in written(store, connection, ["done", "again", "failed"])[2]} == told
+    assert {event[1] for event in written(store, connection, ["done", "again", "failed"])[2]} == reported
 
 
 # --- which statement --------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_levels_of_events(
 def test_failures_are_one_statement(dsn: str, store: Store, count: int) -> None:
     """Beside completions, which then do not go by the general one either."""
     names = [f"{kind} {number}" for number in range(count) for kind in ("done", "again", "failed")]
-    finishes = [Finish(job, **ENDINGS[job.id.split()[0]]) for job in claimed(store, *names)]
+    finishes = [Finish(job, **FINISHES[job.id.split()[0]]) for job in claimed(store, *names)]
     assert finishing.all_simple(finishes)
     assert steps(dsn, lambda store: store.finish(finishes)) == 1
     assert status(store, *names) == [JobStatus.COMPLETED, JobStatus.SCHEDULED, JobStatus.FAILED] * count
@@ -161,7 +161,7 @@ def test_a_later_job_of_a_chain_is_tried_again_by_it(store: Store, connection: p
 
 
 @pytest.mark.parametrize(
-    "ending",
+    "finish",
     [
         {"kind": FinishKind.CANCEL, "error": ERROR},
         {"kind": FinishKind.INTERRUPT},
@@ -170,9 +170,9 @@ def test_a_later_job_of_a_chain_is_tried_again_by_it(store: Store, connection: p
         {"kind": FinishKind.COMPLETE, "output": f'"{"x" * (9 * 1024 * 1024)}"'},
     ],
 )
-def test_others_go_by_the_general_statement(store: Store, ending: dict[str, Any]) -> None:
+def test_others_go_by_the_general_statement(store: Store, finish: dict[str, Any]) -> None:
     one, other = claimed(store, "a", "b")
-    finishes = [Finish(one, **ending), retried(other)]
+    finishes = [Finish(one, **finish), retried(other)]
     assert not finishing.all_simple(finishes)
     assert all(result.written for result in store.finish(finishes))
 
@@ -203,7 +203,7 @@ def test_a_lost_lease_writes_nothing_and_disturbs_nobody(store: Store) -> None:
 
 
 @pytest.mark.parametrize("last", ["old", "new"])
-def test_two_endings_of_one_job_are_told_apart(store: Store, last: str) -> None:
+def test_two_finishes_of_one_job_are_reported_apart(store: Store, last: str) -> None:
     """Of an attempt that has lost its lease, and of the one that has it now, in either order."""
     [old] = claimed(store, "a")
     store.release([old.lease])

@@ -1,4 +1,4 @@
-"""What most starts and endings are has lean statements, which say and refuse the same as the general ones."""
+"""What most starts and finishes are has lean statements, which say and refuse the same as the general ones."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_plain_start_of_an_id_that_exists_is_refused(store: Store) -> None:
     assert store.get_jobs(["b"]) == [None]
 
 
-# --- endings ----------------------------------------------------------------------------------------------------------
+# --- finishes ----------------------------------------------------------------------------------------------------------
 
 
 def test_plain_completions_keep_what_was_returned(store: Store) -> None:
@@ -152,7 +152,7 @@ def test_an_error_of_an_earlier_attempt_is_gone(store: Store) -> None:
 
 @pytest.mark.parametrize("kind", [FinishKind.COMPLETE, FinishKind.RETRY, FinishKind.INTERRUPT])
 def test_tokens_hold_each_for_its_own_job(store: Store, kind: FinishKind) -> None:
-    """An old attempt's ending is refused, although its job is held by a token that is among those of the batch.
+    """An old attempt's finish is refused, although its job is held by a token that is among those of the batch.
 
     With a retry in the batch all of it goes by the statement for failures, with an interruption by the general one.
     """
@@ -171,7 +171,7 @@ def test_tokens_hold_each_for_its_own_job(store: Store, kind: FinishKind) -> Non
 
 
 @pytest.mark.parametrize("last", ["old", "new"])
-def test_two_endings_of_one_job_are_told_apart(store: Store, last: str) -> None:
+def test_two_finishes_of_one_job_are_reported_apart(store: Store, last: str) -> None:
     """Of an attempt that has lost its lease, and of the one that has it now, in one batch, in either order."""
     store.start_jobs([NewJob("a", "work", "1")])
     [old] = claimed(store)
@@ -216,7 +216,7 @@ def test_plain_completions_are_one_statement(dsn: str, store: Store, count: int)
 
 
 def test_a_transaction_that_completes_takes_two_statements_of_ours(dsn: str, store: Store) -> None:
-    """The lock, the ending, and COMMIT: BEGIN is not counted."""
+    """The lock, the finish, and COMMIT: BEGIN is not counted."""
     store.start_jobs([NewJob("a", "work", "1")])
     [job] = claimed(store)
 
@@ -272,7 +272,7 @@ def test_the_commonest_moves_write_few_entries(store: Store, connection: psycopg
 
 
 @pytest.mark.parametrize(("threshold", "mode"), [(1, "force_generic_plan"), (None, "auto")])
-def test_connections_that_prepare_are_told_to_plan_once(dsn: str, threshold: int | None, mode: str) -> None:
+def test_connections_that_prepare_are_reported_to_plan_once(dsn: str, threshold: int | None, mode: str) -> None:
     store = PostgresState(dsn, prepare_threshold=threshold).sync_store(max_connections=1)
     store.open()
     try:

@@ -31,7 +31,7 @@ from queuert.testing.conformance.builders import (
 
 
 async def run(connection: Any, statement: str) -> list[Any]:
-    """The rows of a statement, on a connection of either colour."""
+    """The rows of a statement, on a connection sync or async."""
     cursor = connection.execute(statement)
     if inspect.isawaitable(cursor):
         cursor = await cursor
@@ -68,7 +68,7 @@ async def test_what_a_handler_deallocates_is_prepared_anew(stores: Stores, state
 
 
 async def test_a_block_that_deallocates_harms_nobody_else(stores: Stores) -> None:
-    """Its own ending fails, as its transaction is spoiled; on the only connection all others go on."""
+    """Its own finish fails, as its transaction is spoiled; on the only connection all others go on."""
     store = await stores.open(max_connections=1)
     [held] = await started_and_claimed(store)
     async with store.transaction(held) as transaction:
@@ -113,7 +113,7 @@ class Name(str, Enum):  # noqa: UP042
 async def test_a_text_is_stored_as_it_is(stores: Stores, dsn: str) -> None:
     """Members of an enumeration of texts, and letters beyond ASCII, whatever encoding a connection string asks for."""
     state = PostgresState(make_conninfo(dsn, client_encoding="latin1"))
-    others = Stores(state, stores.colour)
+    others = Stores(state, stores.mode)
     store, other = await stores.open(), await others.open()
     try:
         await other.start_jobs([NewJob("\u00e9", Name.SEND, '"\u00f6"', limit_key=Name.SEND, id_chosen=True)])
@@ -148,7 +148,7 @@ async def test_a_column_that_has_changed_fails_one_statement(stores: Stores, dsn
     assert (await claim_one(store)).attempt == 1
 
 
-async def test_a_lost_ending_does_not_wait_for_who_has_taken_the_job(stores: Stores) -> None:
+async def test_a_lost_finish_does_not_wait_for_who_has_taken_the_job(stores: Stores) -> None:
     """Others wait for its chain, and the new holder has its row in a transaction."""
     store = await stores.open()
     [lost] = await started_and_claimed(store)
@@ -167,7 +167,7 @@ async def test_a_lost_ending_does_not_wait_for_who_has_taken_the_job(stores: Sto
 async def test_a_connection_of_one_schema_serves_a_store_of_another(stores: Stores, dsn: str) -> None:
     """Both have prepared their start on it, each its own."""
     migrations.upgrade(dsn, schema="other")
-    others = Stores(PostgresState(dsn, schema="other"), stores.colour)
+    others = Stores(PostgresState(dsn, schema="other"), stores.mode)
     store, other = await stores.open(max_connections=1), await others.open()
     try:
         [held] = await started_and_claimed(store)

@@ -97,7 +97,7 @@ def test_a_replica_is_refused_until_it_is_promoted(private_redis: StartRedis) ->
         sync_server_findings(client).check()
 
 
-def test_a_cluster_is_told(private_redis: StartRedis) -> None:
+def test_a_cluster_is_reported(private_redis: StartRedis) -> None:
     with closing(ReservedPort()) as port:
         assert found(private_redis, cluster_enabled="yes", cluster_port=port.number).cluster
 

@@ -44,7 +44,7 @@ def closed(
     )
 
 
-def retired(store: Store, policy: Retention) -> list[str]:
+def pruned(store: Store, policy: Retention) -> list[str]:
     return sorted(store.prune(PruneRequest({"work": policy})).chain_ids)
 
 
@@ -53,14 +53,14 @@ def test_age_counts_from_the_closing(store: Store, connection: psycopg.Connectio
     closed(connection, "old", started=3, ended=2)
     closed(connection, "young", started=3, ended=0.5)
     closed(connection, "younger", started=0.5, ended=0.4)
-    assert retired(store, HOUR) == ["old"]
-    assert retired(store, HOUR) == []
+    assert pruned(store, HOUR) == ["old"]
+    assert pruned(store, HOUR) == []
 
 
 def test_count_goes_by_the_start(store: Store, connection: psycopg.Connection[Any]) -> None:
     closed(connection, "started first", started=3, ended=0)
     closed(connection, "started last", started=2, ended=1)
-    assert retired(store, Retention(completed=Keep(count=1))) == ["started first"]
+    assert pruned(store, Retention(completed=Keep(count=1))) == ["started first"]
 
 
 def test_with_both_bounds_and_a_ttl(store: Store, connection: psycopg.Connection[Any]) -> None:
@@ -70,8 +70,8 @@ def test_with_both_bounds_and_a_ttl(store: Store, connection: psycopg.Connection
     closed(connection, "lasts", started=3, ended=2, ttl=1)
     closed(connection, "kept", started=2, ended=0.5)
     closed(connection, "over", started=9, ended=0.1, ttl=-1)
-    assert retired(store, Retention(completed=Keep(age=3_600, count=3))) == ["beyond the count", "over", "too old"]
-    assert retired(store, Retention(completed=Keep(age=3_600, count=3))) == []
+    assert pruned(store, Retention(completed=Keep(age=3_600, count=3))) == ["beyond the count", "over", "too old"]
+    assert pruned(store, Retention(completed=Keep(age=3_600, count=3))) == []
 
 
 def test_rows_that_are_held_are_not_waited_for(dsn: str, store: Store, connection: psycopg.Connection[Any]) -> None:
@@ -86,8 +86,8 @@ def test_rows_that_are_held_are_not_waited_for(dsn: str, store: Store, connectio
     connection.execute("INSERT INTO queuert.job_blocker VALUES (0, true, 'waited', 'named')")
     with psycopg.connect(dsn) as other:
         other.execute("SELECT FROM queuert.job WHERE id IN ('long2', 'waited') FOR UPDATE")
-        assert retired(store, HOUR) == ["plain"]
-    assert retired(store, HOUR) == ["long", "named"]
+        assert pruned(store, HOUR) == ["plain"]
+    assert pruned(store, HOUR) == ["long", "named"]
     assert [job is not None for job in store.get_jobs(["long2", "waited"])] == [False, True]
 
 
@@ -95,5 +95,5 @@ def test_a_deduplication_slot_goes_with_its_last_chain(store: Store, connection:
     store.start_jobs([NewJob("a", "work", "1", deduplication=Deduplicate("key"))])
     store.cancel_chains(["a"], reason="enough")
     assert connection.execute("SELECT count(*) FROM queuert.deduplication").fetchone() == (1,)
-    assert retired(store, Retention(cancelled=Keep(count=0))) == ["a"]
+    assert pruned(store, Retention(cancelled=Keep(count=0))) == ["a"]
     assert connection.execute("SELECT count(*) FROM queuert.deduplication").fetchone() == (0,)

@@ -130,11 +130,11 @@ def test_chains_go(explained: Callable[..., Plan], connection: psycopg.Connectio
         "SELECT id, chain_closed_at, expires_at FROM queuert.job WHERE id = ANY (%s)",
         [[f"job{first + number}" for number in range(LIMIT)]],
     ).fetchall()
-    doomed = [PruneCandidate(*row) for row in rows]
-    plan = explained(SQL.lock_prunable, retention.ids(doomed))
+    to_delete = [PruneCandidate(*row) for row in rows]
+    plan = explained(SQL.lock_prunable, retention.ids(to_delete))
     assert plan.scanned() == set()
     assert plan.rows_of("job") <= 2 * LIMIT + 2
-    plan = explained(SQL.prune, retention.retired(doomed, rows))
+    plan = explained(SQL.prune, retention.pruned(to_delete, rows))
     assert plan.scanned() == set()
     assert plan.rows_of("job") <= 4 * LIMIT
     assert plan.rows_of("job_blocker") <= 5 * LIMIT

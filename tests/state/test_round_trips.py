@@ -54,7 +54,7 @@ def test_attaching_takes_three_however_many(dsn: str, count: int) -> None:
     assert steps(dsn, lambda store: store.start_jobs(jobs)) == 2
 
 
-def test_endings_without_dependents_are_one_statement(dsn: str) -> None:
+def test_finishes_without_dependents_are_one_statement(dsn: str) -> None:
     store = PostgresState(dsn).sync_store()
     store.open()
     try:
@@ -62,11 +62,11 @@ def test_endings_without_dependents_are_one_statement(dsn: str) -> None:
         done, gone_on, again = store.claim(ClaimRequest({"work": 60.0}, 3, "me", new_token()))
     finally:
         store.close()
-    endings = [
+    finishes = [
         Finish(done, FinishKind.COMPLETE, output="1"),
         Finish(gone_on, FinishKind.CONTINUE, output="1", continuation=NewJob("b", "next", "1", limit_key="k")),
         Finish(again, FinishKind.RETRY, crashed=True),
     ]
-    assert steps(dsn, lambda store: store.finish(endings)) == 1
+    assert steps(dsn, lambda store: store.finish(finishes)) == 1
     with psycopg.connect(dsn) as connection:
         assert connection.execute("SELECT limit_key FROM queuert.job WHERE id = 'b'").fetchone() == ("k",)

@@ -116,7 +116,7 @@ async def test_many_chains_and_those_that_wait_for_them(queue: AsyncJobQueue) ->
     last = await queue.client.start_chain(archive, "abc", blockers=words)
     ran = await queue.run_until_idle(processors)
     assert len(ran) == 2 * 19 + 1
-    # By the store's clock: of two endings that are written at once, either may be told of first.
+    # By the store's clock: of two finishes that are written at once, either may be told of first.
     began = (await queue.client.get_job(last.id)).started_at
     assert began is not None
     assert all(job.finished_at and job.finished_at <= began for job in await queue.jobs() if job.id != last.id)
@@ -145,7 +145,7 @@ async def test_failures_are_raised_unless_allowed(queue: AsyncJobQueue, input: s
     assert ran[0].went_wrong
 
 
-async def test_a_retry_that_was_asked_for_is_no_failure(queue: AsyncJobQueue) -> None:
+async def test_a_retry_that_was_requested_for_is_no_failure(queue: AsyncJobQueue) -> None:
     await queue.client.start_chain(fragile, "later")
     [first] = await queue.run_until_idle(processors)
     assert (first.outcome, first.went_wrong) == ("retried", False)
@@ -332,9 +332,9 @@ async def test_chains_are_found_by_their_attributes_whatever_their_age(queue: As
     await queue.advance(days=2)
     second = await queue.client.start_chain(archive, "b", attributes=user)
     await queue.advance(days=2)
-    for asked in ({"user": 17}, user):
-        page = await queue.client.list_chains(attributes=asked, limit=1)
-        rest = await queue.client.list_chains(attributes=asked, limit=1, cursor=page.next_cursor)
+    for requested in ({"user": 17}, user):
+        page = await queue.client.list_chains(attributes=requested, limit=1)
+        rest = await queue.client.list_chains(attributes=requested, limit=1, cursor=page.next_cursor)
         assert ([one.id for one in page], [one.id for one in rest]) == ([second.id], [first.id])
     await queue.client.delete_chains([first])
     again = await queue.client.start_chain(archive, "a", id=first.id)

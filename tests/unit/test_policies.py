@@ -96,7 +96,7 @@ def test_one_of_a_group_is_final_and_all_of_it_must_be_passing(
     assert not RetryPolicy(fail_on=(ExceptionGroup,)).allows_after(group)
 
 
-def test_a_lease_is_renewed_every_third_of_it_unless_told_otherwise() -> None:
+def test_a_lease_is_renewed_every_third_of_it_unless_reported_otherwise() -> None:
     assert LeasePolicy(seconds=60).renewal_interval == 20
     assert LeasePolicy(seconds=60, renew_every=5).renewal_interval == 5
 

@@ -170,7 +170,7 @@ def _endless() -> NoReturn:
 
 
 def completes(attempt: Attempt[Any, Any]) -> Outcome[Any]:
-    """Write an effect and the ending in one transaction; the input says where to die."""
+    """Write an effect and the finish in one transaction; the input says where to die."""
     how = attempt.input if attempt.number == 1 else ""
     with attempt.complete() as tx:
         tx.connection.execute(WRITE, (attempt.job_id, attempt.number))

@@ -32,7 +32,7 @@ DELETE = "delete from queuert.job where id = %s"
 
 LOSSES: dict[str, tuple[LiteralString, AbortReason]] = {
     "taken": (TAKE, AbortReason.TAKEN_BY_ANOTHER_WORKER),
-    "given back": (EXPIRE_AND_GIVE_BACK, AbortReason.TAKEN_BY_ANOTHER_WORKER),
+    "released": (EXPIRE_AND_GIVE_BACK, AbortReason.TAKEN_BY_ANOTHER_WORKER),
     "completed": (COMPLETE, AbortReason.ALREADY_COMPLETED),
     "cancelled": (CANCEL, AbortReason.CANCELLED),
     "deleted": (DELETE, AbortReason.NOT_FOUND),
@@ -41,7 +41,7 @@ LOSSES: dict[str, tuple[LiteralString, AbortReason]] = {
 
 @pytest.fixture(autouse=True)
 def _patient_stops(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that stops waits for handlers that were told to: two seconds may be too short for their endings."""
+    """A worker that stops waits for handlers that were told to: two seconds may be too short for their finishes."""
     monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT)
 
 
@@ -105,7 +105,7 @@ async def test_a_thread_hears_the_reason_and_its_commit_is_refused(stage: Stage,
 
 @pytest.mark.parametrize("how", LOSSES)
 async def test_a_late_output_is_refused_with_the_reason(stage: Stage, how: str) -> None:
-    """The loss is found when the ending is written, before any renewal."""
+    """The loss is found when the finish is written, before any renewal."""
     statement, reason = LOSSES[how]
 
     @stage.processors.handles(number)

@@ -25,11 +25,11 @@ from tests.worker.support import AT_ONCE, JOB_TYPES, SPAWN, WAIT, Order, Stage, 
 ONCE = RetryPolicy(max_attempts=1)
 
 
-def hook_of(colour: str, body: Callable[[EndedAttempt], None]) -> AfterAttempt:
+def hook_of(mode: str, body: Callable[[EndedAttempt], None]) -> AfterAttempt:
     async def in_loop(ended: EndedAttempt) -> None:
         body(ended)
 
-    return in_loop if colour == "coroutine" else body
+    return in_loop if mode == "coroutine" else body
 
 
 def handler_of(kind: str, body: Callable[[], Any]) -> Callable[[Attempt[Any, Any]], Any]:
@@ -71,7 +71,7 @@ def handle(stage: Stage, kind: str, body: Callable[[], Any], **settings: Any) ->
 async def run(
     stage: Stage, *, limit: float = WAIT, **options: Any
 ) -> tuple[JobStatus, Any, JobError | None, float | None]:
-    """What became of a chain of one job, and how many seconds it is kept."""
+    """The result of a chain of one job, and how many seconds it is kept."""
     async with stage.worker():
         chain = await (await stage.client.start_chain(anything, 1, **options)).wait(limit)
     job = await stage.job(chain.id)
@@ -82,7 +82,7 @@ async def run(
 
 
 kinds = pytest.mark.parametrize("kind", ["coroutine", "thread", "coroutine block", "thread block", "batch"])
-colours = pytest.mark.parametrize("colour", ["coroutine", "thread"])
+modes = pytest.mark.parametrize("mode", ["coroutine", "thread"])
 
 
 def boom() -> Any:
@@ -93,8 +93,8 @@ def boom() -> Any:
 
 
 @kinds
-@colours
-async def test_it_changes_output_and_ttl(stage: Stage, kind: str, colour: str) -> None:
+@modes
+async def test_it_changes_output_and_ttl(stage: Stage, kind: str, mode: str) -> None:
     """Whatever the handler is, and whatever the hook is."""
     seen: list[EndedAttempt] = []
 
@@ -103,15 +103,15 @@ async def test_it_changes_output_and_ttl(stage: Stage, kind: str, colour: str) -
         ended.output = {"was": ended.output}
         ended.result_ttl = 3_600
 
-    handle(stage, kind, lambda: [1, 2], after_attempt=hook_of(colour, hook))
+    handle(stage, kind, lambda: [1, 2], after_attempt=hook_of(mode, hook))
     assert await run(stage, result_ttl=60) == (JobStatus.COMPLETED, {"was": [1, 2]}, None, 3_600)
     [ended] = seen
     assert (ended.status, ended.output, ended.error, ended.result_ttl) == (JobStatus.COMPLETED, [1, 2], None, 60.0)
 
 
 @kinds
-@colours
-async def test_it_changes_the_error(stage: Stage, kind: str, colour: str) -> None:
+@modes
+async def test_it_changes_the_error(stage: Stage, kind: str, mode: str) -> None:
     """Of the final failure; the attempts before it are none of its business."""
     seen: list[tuple[int, int, Any]] = []
 
@@ -121,7 +121,7 @@ async def test_it_changes_the_error(stage: Stage, kind: str, colour: str) -> Non
         ended.error = replace(ended.error, message="hidden", traceback=None)
         ended.result_ttl = 100
 
-    handle(stage, kind, boom, after_attempt=hook_of(colour, hook), retry=replace(AT_ONCE, max_attempts=3))
+    handle(stage, kind, boom, after_attempt=hook_of(mode, hook), retry=replace(AT_ONCE, max_attempts=3))
     status, output, error, kept = await run(stage)
     assert (status, output, kept) == (JobStatus.FAILED, None, 100)
     assert error == JobError("handler", "hidden", "ValueError")
@@ -144,7 +144,7 @@ async def test_all_that_it_sees(stage: Stage) -> None:
     stage.handles(number, handler_of("coroutine", lambda: 7), after_attempt=hook, retry=RetryPolicy(max_attempts=9))
     async with stage.worker() as worker:
         chain = await (await stage.client.start_chain(relay, 1, result_ttl=60)).wait(WAIT)
-    [ended] = seen  # The first job continued: no ending of the chain.
+    [ended] = seen  # The first job continued: no finish of the chain.
     job = await stage.job(ended.job_id)
     assert (ended.chain_id, ended.type, ended.chain_type) == (chain.id, "number", "relay")
     assert (ended.attempt, ended.max_attempts, ended.worker) == (1, 9, worker.name)
@@ -178,7 +178,7 @@ async def test_a_text_takes_the_place_of_the_message(stage: Stage) -> None:
     assert "boom" in (error.traceback or "")
 
 
-async def test_endings_that_are_none_of_its_business(stage: Stage) -> None:
+async def test_finishes_that_are_none_of_its_business(stage: Stage) -> None:
     """Retries, cancelled chains and waiting: it is not called."""
     called: list[EndedAttempt] = []
 
@@ -210,8 +210,8 @@ async def test_the_handlers_own_goes_before_that_of_the_group(stage: Stage) -> N
 
 @pytest.mark.timeout(2 * SPAWN)
 @pytest.mark.parametrize("handler", [staged.returns_its_input, staged.completes_its_input])
-@colours
-async def test_of_a_child_process(stage: Stage, colour: str, handler: Any) -> None:
+@modes
+async def test_of_a_child_process(stage: Stage, mode: str, handler: Any) -> None:
     """The hook runs in the worker's process, also inside the child's own complete() block."""
     threads: list[bool] = []
 
@@ -220,7 +220,7 @@ async def test_of_a_child_process(stage: Stage, colour: str, handler: Any) -> No
         ended.output = [ended.output]
         ended.result_ttl = 100
 
-    stage.handles(anything, handler, executor="process", after_attempt=hook_of(colour, hook))
+    stage.handles(anything, handler, executor="process", after_attempt=hook_of(mode, hook))
     assert await run(stage, limit=SPAWN) == (JobStatus.COMPLETED, [1], None, 100)
     assert len(threads) == 1
     assert len(stage.log.of(AttemptCompleted)) == 1
@@ -247,7 +247,7 @@ def _sets(**values: Any) -> Callable[[EndedAttempt], None]:
 
 
 @kinds
-@colours
+@modes
 @pytest.mark.parametrize(
     "hook",
     [
@@ -259,13 +259,13 @@ def _sets(**values: Any) -> Callable[[EndedAttempt], None]:
     ],
 )
 async def test_what_fails_in_it_changes_nothing(
-    stage: Stage, kind: str, colour: str, hook: Callable[[EndedAttempt], None]
+    stage: Stage, kind: str, mode: str, hook: Callable[[EndedAttempt], None]
 ) -> None:
     """It is told of, and all of the original is written."""
-    handle(stage, kind, lambda: "original", after_attempt=hook_of(colour, hook))
+    handle(stage, kind, lambda: "original", after_attempt=hook_of(mode, hook))
     assert await run(stage, result_ttl=60) == (JobStatus.COMPLETED, "original", None, 60)
-    [told] = stage.log.of(AfterAttemptFailed)
-    assert told.type == "anything"
+    [reported] = stage.log.of(AfterAttemptFailed)
+    assert reported.type == "anything"
 
 
 @pytest.mark.parametrize(
@@ -299,16 +299,16 @@ async def test_what_identifies_the_job_cannot_be_changed(stage: Stage) -> None:
 async def test_a_worker_that_stops_while_it_is_called(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hook that does not end does not keep the worker; the job goes back, and what it would change is dropped."""
     arrived, leave, left = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    endings: list[FinishKind] = []
+    finishes: list[FinishKind] = []
     write = Completer.finish
 
-    async def finish(self: Completer[Any], ending: Finish) -> FinishResult:
-        endings.append(ending.kind)
-        # Just when the job is given back over its head, the hook ends.
+    async def finish(self: Completer[Any], finish: Finish) -> FinishResult:
+        finishes.append(finish.kind)
+        # Just when the job is released from a client, the hook ends.
         leave.set()
         await left.wait()
         await asyncio.sleep(0)
-        return await write(self, ending)
+        return await write(self, finish)
 
     async def hook(ended: EndedAttempt) -> None:
         arrived.set()
@@ -316,7 +316,7 @@ async def test_a_worker_that_stops_while_it_is_called(stage: Stage, monkeypatch:
         left.set()
 
     monkeypatch.setattr(Completer, "finish", finish)
-    # All of it passes, since the hook does not end; and so much is left to write that the job is given back.
+    # All of it passes, since the hook does not end; and so much is left to write that the job is released.
     monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT / 4)
     handle(stage, "coroutine", lambda: 5, after_attempt=hook)
     worker = stage.worker(shutdown_timeout=0)
@@ -324,7 +324,7 @@ async def test_a_worker_that_stops_while_it_is_called(stage: Stage, monkeypatch:
     chain = await stage.client.start_chain(anything, 1)
     await in_time(arrived.wait())
     await in_time(worker.stop(shutdown_timeout=0))
-    assert endings == [FinishKind.INTERRUPT]
+    assert finishes == [FinishKind.INTERRUPT]
     assert (await stage.statuses())[chain.id] is JobStatus.READY
     assert stage.log.of(AttemptCompleted) == []
 
@@ -360,14 +360,14 @@ class Abandoned:
         return self._ended.wait(WAIT)
 
 
-@colours
+@modes
 async def test_a_thread_that_outlives_its_worker_still_ends(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, colour: str
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", 0.1)  # The thread ends later than that in any case.
     called: list[str] = []
     abandoned = Abandoned()
-    await abandoned.by(stage, hook_of(colour, lambda ended: called.append(ended.job_id)))
+    await abandoned.by(stage, hook_of(mode, lambda ended: called.append(ended.job_id)))
     assert await asyncio.to_thread(abandoned.ends)
     assert len(abandoned.raised) == 1, "its connection was closed"
     assert len(called) == 1

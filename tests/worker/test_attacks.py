@@ -152,7 +152,7 @@ async def test_how_a_handler_wants_its_rows_does_not_reach_the_next(stage: Stage
     assert seen == [(1,)] * 6
 
 
-async def test_jobs_do_not_wait_for_the_long_poll_when_hints_cease(
+async def test_jobs_do_not_wait_for_the_long_poll_when_notifications_cease(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The listening connection alone is lost, for good: the worker polls every second from then on."""
@@ -171,7 +171,7 @@ async def test_jobs_do_not_wait_for_the_long_poll_when_hints_cease(
         state = PostgresState(stage.dsn, listen_dsn=proxy.address_in(stage.dsn))
         client = AsyncClient(state, JOB_TYPES, observability=stage.log)
         async with client, InProcessWorker(client, stage.processors):
-            await until(lambda: client.notify.healthy, "hints arrive")
+            await until(lambda: client.notify.healthy, "notifications arrive")
             assert await (await client.start_chain(number, 1)).result(WAIT) == 1
             await in_time(waits.wait())
             proxy.refuse()
@@ -183,7 +183,7 @@ async def test_jobs_do_not_wait_for_the_long_poll_when_hints_cease(
 
 @pytest.mark.timeout(6 * WAIT)
 async def test_many_workers_come_and_go_while_jobs_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    # What a worker has not given back by then is lost for as long as its lease lasts: here it may be slow in it.
+    # What a worker has not released by then is lost for as long as its lease lasts: here it may be slow in it.
     monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT / 4)
     stage.rows("create table effect (job text)")
 

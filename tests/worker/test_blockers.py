@@ -64,13 +64,13 @@ async def test_a_job_waits_for_the_last_of_many(stage: Stage) -> None:
     assert len(stage.log.of(AttemptStarted, job_id=joined.id)) == 1
 
 
-@pytest.mark.parametrize("ending", ["fail", "cancel"])
-async def test_a_blocker_that_fails_fails_the_dependent(stage: Stage, ending: str) -> None:
+@pytest.mark.parametrize("finish", ["fail", "cancel"])
+async def test_a_blocker_that_fails_fails_the_dependent(stage: Stage, finish: str) -> None:
     ran: list[str] = []
 
     @stage.processors.handles(number)
     async def blocker(attempt: Attempt[int, int]) -> Outcome[int]:
-        return attempt.fail("for a reason") if ending == "fail" else attempt.cancel("for a reason")
+        return attempt.fail("for a reason") if finish == "fail" else attempt.cancel("for a reason")
 
     @stage.processors.handles(text)
     async def dependent(attempt: Attempt[str, str]) -> Outcome[str]:

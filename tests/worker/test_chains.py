@@ -35,7 +35,7 @@ turn = JobType("turn", input=int, output=int, continues_with="turn")
 there = JobType("there", input=int, output=int, continues_with="back")
 back: JobType[int, int] = JobType("back", input=int, continues_with="there")
 TYPES = JobTypes(end, other_end, middle, begin, branch, turn, there, back)
-COLOURS = pytest.mark.parametrize("colour", ["coroutine", "thread"])
+MODES = pytest.mark.parametrize("mode", ["coroutine", "thread"])
 HOW = pytest.mark.parametrize("how", ["returned", "finished", "prepared and finished"])
 AT_ONCE = RetryPolicy(initial_delay=0.0)
 
@@ -70,8 +70,8 @@ async def line(stage: Stage) -> AsyncIterator[Line]:
     await line.client.aclose()
 
 
-def ending(colour: str, how: str, outcome: Any) -> Any:
-    """A handler of this colour that ends its attempt in this mode with what ``outcome(attempt)`` gives."""
+def finish(mode: str, how: str, outcome: Any) -> Any:
+    """A handler of this mode that ends its attempt in this mode with what ``outcome(attempt)`` gives."""
 
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         if how == "prepared and finished":
@@ -91,18 +91,18 @@ def ending(colour: str, how: str, outcome: Any) -> Any:
         with attempt.complete() as done:
             return done.finish(outcome(attempt))
 
-    return in_loop if colour == "coroutine" else in_thread
+    return in_loop if mode == "coroutine" else in_thread
 
 
 # --- patterns ---------------------------------------------------------------------------------------------------------
 
 
-@COLOURS
+@MODES
 @HOW
-async def test_linear(line: Line, colour: str, how: str) -> None:
-    line.handles(begin, ending(colour, how, lambda a: a.continue_with(middle, a.input + "1", output={"seen": a.input})))
-    line.handles(middle, ending(colour, how, lambda a: a.continue_with(end, a.input + "2")))
-    line.handles(end, ending(colour, how, lambda a: a.input + "3"))
+async def test_linear(line: Line, mode: str, how: str) -> None:
+    line.handles(begin, finish(mode, how, lambda a: a.continue_with(middle, a.input + "1", output={"seen": a.input})))
+    line.handles(middle, finish(mode, how, lambda a: a.continue_with(end, a.input + "2")))
+    line.handles(end, finish(mode, how, lambda a: a.input + "3"))
     async with line.worker():
         chain = await line.client.start_chain(begin, "0", priority=4)
         assert await chain.result(WAIT) == "0123"
@@ -210,16 +210,16 @@ async def test_a_limit_key_that_cannot_be_stored_is_refused(line: Line) -> None:
     assert "limit key" in str(chain.error)
 
 
-@COLOURS
+@MODES
 @HOW
-async def test_an_error_after_the_continuation_was_asked_for_rolls_it_back(line: Line, colour: str, how: str) -> None:
+async def test_an_error_after_the_continuation_was_requested_for_rolls_it_back(line: Line, mode: str, how: str) -> None:
     def continues(attempt: Attempt[str, str]) -> Any:
         outcome = attempt.continue_with(end, attempt.input)
         if attempt.number == 1:
             raise ValueError("late")
         return outcome
 
-    line.handles(middle, ending(colour, how, continues))
+    line.handles(middle, finish(mode, how, continues))
     line.handles(end, lambda a: a.input)
     async with line.worker():
         chain = await line.client.start_chain(middle, "x")
@@ -270,11 +270,11 @@ async def test_a_continued_job_forgets_its_error(line: Line) -> None:
 # --- blockers across chains -------------------------------------------------------------------------------------------
 
 
-@COLOURS
-async def test_a_blocker_is_closed_by_its_last_job(line: Line, colour: str) -> None:
+@MODES
+async def test_a_blocker_is_closed_by_its_last_job(line: Line, mode: str) -> None:
     line.handles(begin, lambda a: a.continue_with(middle, a.input + "1"))
     line.handles(
-        middle, ending(colour, "returned", lambda a: a.continue_with(end, "".join(a.outputs_of(begin)) + a.input))
+        middle, finish(mode, "returned", lambda a: a.continue_with(end, "".join(a.outputs_of(begin)) + a.input))
     )
     line.handles(end, lambda a: a.input + "3")
     first = await line.client.start_chain(begin, "a")

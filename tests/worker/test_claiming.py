@@ -68,14 +68,14 @@ async def test_a_claim_that_was_answered_after_its_lease_is_given_back(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its job does not begin, waits for no reaper, and the attempt does not count."""
-    asked = iter([lease_time() - 3_600])
+    requested = iter([lease_time() - 3_600])
 
     @stage.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         return attempt.input
 
     # When the claim was sent is the first time that the claimer asks for.
-    monkeypatch.setattr(claimer, "lease_time", lambda: next(asked, None) or lease_time())
+    monkeypatch.setattr(claimer, "lease_time", lambda: next(requested, None) or lease_time())
     chain = await stage.client.start_chain(number, 1)
     async with stage.worker():
         assert await chain.result(timeout=WAIT) == 1
@@ -197,7 +197,7 @@ async def test_several_groups_share_the_slots(stage: Stage) -> None:
     assert len(stage.log.of(AttemptCompleted)) == 20
 
 
-async def test_a_hint_wakes_an_idle_worker(stage: Stage) -> None:
+async def test_a_notification_wakes_an_idle_worker(stage: Stage) -> None:
     stage.handles(number, echo)
     async with stage.worker(poll_interval=3600.0):
         for value in range(20):

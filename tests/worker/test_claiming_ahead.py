@@ -1,4 +1,4 @@
-"""What a worker claims ahead of its places is looked after as all that it holds, and given back when it should be."""
+"""What a worker claims ahead of its places is looked after as all that it holds, and released when it should be."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_given_back_when_the_worker_stops(stage: Stage, handler: Mixed) ->
     await some_wait(stage)
     stop = asyncio.ensure_future(stage.workers[0].stop())
     await stage.log.wait_for(JobsReleased)
-    await until(lambda: running(stage) == 1, "all that waited are given back")
+    await until(lambda: running(stage) == 1, "all that waited are released")
     handler.gate.open()
     await stop
     assert stage.rows(
@@ -85,7 +85,7 @@ async def test_given_back_when_a_handler_turns_out_to_be_long(
     monkeypatch.setattr("queuert.worker.prefetch.AHEAD_SECONDS", 0.9)
     await with_some_ahead(stage, handler)
     await stage.log.wait_for(JobsReleased)
-    await until(lambda: running(stage) == 1, "all that waited are given back")
+    await until(lambda: running(stage) == 1, "all that waited are released")
     await stage.worker(name="other").start()
     waiting = "select count(*) from queuert.job where status <> 'completed'"
     await until(lambda: stage.one(waiting) == 1, "all but the long one are completed")
@@ -140,8 +140,8 @@ async def test_one_handler_at_a_time(stage: Stage) -> None:
     assert len(stage.log.of(AttemptStarted)) == len(chains)
 
 
-async def test_the_next_handler_does_not_wait_for_the_ending_before(stage: Stage) -> None:
-    """With the ending of a job locked by somebody else, the next one runs all the same."""
+async def test_the_next_handler_does_not_wait_for_the_finish_before(stage: Stage) -> None:
+    """With the finish of a job locked by somebody else, the next one runs all the same."""
 
     async def handle(attempt: Attempt[int, int]) -> Outcome[int]:
         if attempt.input == 0:
@@ -182,7 +182,7 @@ class Turnstile(Gate):
 
 @pytest.mark.usefixtures("claims_ahead")
 async def test_none_is_claimed_ahead_while_jobs_have_cost_leases(stage: Stage, handler: Mixed) -> None:
-    """After an outage many have: they are claimed as places become free, and not to be given back."""
+    """After an outage many have: they are claimed as places become free, and not to be released."""
     gate = handler.gate = Turnstile()
     await stage.client.start_chains([NewChain(number, one) for one in range(200)])
     await stage.client.start_chains([NewChain(number, LONG, priority=-1) for one in range(60)])
@@ -199,7 +199,7 @@ async def test_none_is_claimed_ahead_while_jobs_have_cost_leases(stage: Stage, h
 
 
 async def test_all_places_begin_with_jobs_that_have_cost_leases(stage: Stage, handler: Mixed) -> None:
-    """What begins is not given back, though it begins a moment after the claim."""
+    """What begins is not released, though it begins a moment after the claim."""
     await stage.client.start_chains([NewChain(number, LONG) for _ in range(4)])
     stage.rows("update queuert.job set lease_expirations = 1, attempt = 1")
     await stage.worker(concurrency=4).start()

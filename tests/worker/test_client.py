@@ -1,4 +1,4 @@
-"""The clients of both colours: reading, waiting, results, and the caller's own transaction."""
+"""The clients sync and async: reading, waiting, results, and the caller's own transaction."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Silence:
-    """A notify adapter that never carries a hint."""
+    """A notify adapter that never carries a notification."""
 
     healthy = False
 
@@ -58,12 +58,12 @@ class Silence:
 
 
 class Liar(Silence):
-    """One that says that hints arrive, and none does."""
+    """One that says that notifications arrive, and none does."""
 
     healthy = True
 
 
-async def test_results_of_every_ending(stage: Stage) -> None:
+async def test_results_of_every_finish(stage: Stage) -> None:
     @stage.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         outcomes: list[Outcome[int]] = [0, attempt.fail("failed on purpose"), attempt.cancel("not wanted")]
@@ -107,7 +107,7 @@ async def test_a_chosen_id_is_taken_once(stage: Stage) -> None:
     assert stage.one("select count(*) from queuert.job") == 1
 
 
-async def test_waiting_is_woken_by_a_hint(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_is_woken_by_a_notification(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuert.client.async_waiting.POLL_WITH_NOTIFY", 3600.0)
     monkeypatch.setattr("queuert.client.async_waiting.POLL_WITHOUT_NOTIFY", 3600.0)
     gate = Gate()
@@ -187,8 +187,8 @@ async def test_a_cancelled_wait_leaves_nothing(stage: Stage) -> None:
 # --- the caller's transaction -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ending", ["commit", "rollback"])
-async def test_a_start_stands_or_falls_with_the_callers_transaction(stage: Stage, ending: str) -> None:
+@pytest.mark.parametrize("finish", ["commit", "rollback"])
+async def test_a_start_stands_or_falls_with_the_callers_transaction(stage: Stage, finish: str) -> None:
     stage.handles(number, echo)
     async with (
         stage.worker(poll_interval=3600.0),
@@ -199,7 +199,7 @@ async def test_a_start_stands_or_falls_with_the_callers_transaction(stage: Stage
         assert stage.log.of(ChainStarted, chain_id="inside")[0].in_callers_transaction
         with pytest.raises(ChainNotFoundError):
             await stage.client.get_chain("inside")
-        if ending == "commit":
+        if finish == "commit":
             await connection.commit()
             assert await chain.result(WAIT) == 1
         else:

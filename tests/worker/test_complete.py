@@ -1,4 +1,4 @@
-"""`attempt.complete()`: the handler's own writes and the job's ending stand together or not at all."""
+"""`attempt.complete()`: the handler's own writes and the job's finish stand together or not at all."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ async def test_a_thread_writes_and_finishes(stage: Stage, effects: Effects) -> N
     assert effects() == [("one", 1)]
 
 
-@pytest.mark.parametrize("ending", ["continue", "retry", "fail", "cancel"])
-async def test_every_outcome_commits_with_the_writes(stage: Stage, effects: Effects, ending: str) -> None:
+@pytest.mark.parametrize("finish", ["continue", "retry", "fail", "cancel"])
+async def test_every_outcome_commits_with_the_writes(stage: Stage, effects: Effects, finish: str) -> None:
     @stage.processors.handles(relay)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         outcomes: dict[str, Any] = {
@@ -74,21 +74,21 @@ async def test_every_outcome_commits_with_the_writes(stage: Stage, effects: Effe
         }
         async with attempt.complete() as tx:
             await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
-            return tx.finish(outcomes[ending])
+            return tx.finish(outcomes[finish])
 
     wanted = {"continue": "continued", "retry": "scheduled", "fail": "failed", "cancel": "cancelled"}
     async with stage.worker() as worker:
         chain = await stage.client.start_chain(relay, 1)
         await stage.log.wait_for(AttemptStarted)
     assert worker.abandoned == 0
-    assert (await stage.job(chain.id)).status == wanted[ending]
+    assert (await stage.job(chain.id)).status == wanted[finish]
     assert effects() == [(chain.id, 1)]
-    assert stage.one("select count(*) from queuert.job") == (2 if ending == "continue" else 1)
+    assert stage.one("select count(*) from queuert.job") == (2 if finish == "continue" else 1)
 
 
-@pytest.mark.parametrize("colour", ["coroutine", "thread"])
+@pytest.mark.parametrize("mode", ["coroutine", "thread"])
 @pytest.mark.parametrize("when", ["before finish", "after finish"])
-async def test_an_exception_inside_rolls_all_of_it_back(stage: Stage, effects: Effects, colour: str, when: str) -> None:
+async def test_an_exception_inside_rolls_all_of_it_back(stage: Stage, effects: Effects, mode: str, when: str) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         async with attempt.complete() as tx:
             await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
@@ -103,15 +103,15 @@ async def test_an_exception_inside_rolls_all_of_it_back(stage: Stage, effects: E
                 tx.finish(6)
             raise ValueError("inside")
 
-    status, error = await closed(stage, in_loop if colour == "coroutine" else in_thread)
+    status, error = await closed(stage, in_loop if mode == "coroutine" else in_thread)
     assert (status, error) == (JobStatus.FAILED, "ValueError: inside")
     assert effects() == []
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, StopIteration, asyncio.CancelledError, GeneratorExit])
-@pytest.mark.parametrize("colour", ["coroutine", "thread"])
+@pytest.mark.parametrize("mode", ["coroutine", "thread"])
 async def test_an_odd_exception_inside_rolls_back_too(
-    stage: Stage, effects: Effects, colour: str, error: type[BaseException]
+    stage: Stage, effects: Effects, mode: str, error: type[BaseException]
 ) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         async with attempt.complete() as tx:
@@ -123,13 +123,13 @@ async def test_an_odd_exception_inside_rolls_back_too(
             tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
             raise error
 
-    assert (await closed(stage, in_loop if colour == "coroutine" else in_thread))[0] is JobStatus.FAILED
+    assert (await closed(stage, in_loop if mode == "coroutine" else in_thread))[0] is JobStatus.FAILED
     assert effects() == []
 
 
-@pytest.mark.parametrize("colour", ["coroutine", "thread"])
+@pytest.mark.parametrize("mode", ["coroutine", "thread"])
 async def test_an_error_of_sql_that_is_swallowed_does_not_commit_half(
-    stage: Stage, effects: Effects, colour: str
+    stage: Stage, effects: Effects, mode: str
 ) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         async with attempt.complete() as tx:
@@ -145,7 +145,7 @@ async def test_an_error_of_sql_that_is_swallowed_does_not_commit_half(
                 tx.connection.execute("select * from nothing_of_the_kind")
             return tx.finish(6)
 
-    assert (await closed(stage, in_loop if colour == "coroutine" else in_thread))[0] is JobStatus.FAILED
+    assert (await closed(stage, in_loop if mode == "coroutine" else in_thread))[0] is JobStatus.FAILED
     assert effects() == []
 
 
@@ -162,11 +162,11 @@ async def test_a_savepoint_keeps_an_error_apart(stage: Stage, effects: Effects) 
     assert effects() == [("one", 1)]
 
 
-@pytest.mark.parametrize("colour", ["coroutine", "thread"])
-async def test_blocks_go_on_after_psycopg_has_forgotten_its_statements(stage: Stage, colour: str) -> None:
+@pytest.mark.parametrize("mode", ["coroutine", "thread"])
+async def test_blocks_go_on_after_psycopg_has_forgotten_its_statements(stage: Stage, mode: str) -> None:
     """A rollback, even one to a savepoint, makes psycopg deallocate all that is prepared, ours among it."""
     handles = stage.processors.handles(number, retry=RetryPolicy(max_attempts=1))
-    if colour == "coroutine":
+    if mode == "coroutine":
 
         @handles
         async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
@@ -210,8 +210,8 @@ async def test_a_commit_of_the_handlers_own_does_not_complete_the_job_twice(
 # --- around the commit ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("colour", ["coroutine", "thread"])
-async def test_an_error_after_the_commit_changes_nothing(stage: Stage, effects: Effects, colour: str) -> None:
+@pytest.mark.parametrize("mode", ["coroutine", "thread"])
+async def test_an_error_after_the_commit_changes_nothing(stage: Stage, effects: Effects, mode: str) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         async with attempt.complete() as tx:
             await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
@@ -224,7 +224,7 @@ async def test_an_error_after_the_commit_changes_nothing(stage: Stage, effects: 
             tx.finish(6)
         raise SystemExit("late")
 
-    assert (await closed(stage, in_loop if colour == "coroutine" else in_thread))[0] is JobStatus.COMPLETED
+    assert (await closed(stage, in_loop if mode == "coroutine" else in_thread))[0] is JobStatus.COMPLETED
     assert effects() == [("one", 1)]
     assert "late" in stage.log.of(ErrorAfterCompletion)[0].error.message
     assert stage.log.of(AttemptFailed) + stage.log.of(AttemptRetried) == []
@@ -241,8 +241,8 @@ async def test_another_return_value_after_the_commit_changes_nothing(stage: Stag
     assert (await stage.job("one")).output == 6
 
 
-@pytest.mark.parametrize("colour", ["coroutine", "thread"])
-async def test_a_lost_lease_is_refused_at_the_door(stage: Stage, effects: Effects, colour: str) -> None:
+@pytest.mark.parametrize("mode", ["coroutine", "thread"])
+async def test_a_lost_lease_is_refused_at_the_door(stage: Stage, effects: Effects, mode: str) -> None:
     steal: LiteralString = "update queuert.job set lease_token = gen_random_uuid() where id = %s"
     inside: list[str] = []
     refused: list[str] = []
@@ -267,7 +267,7 @@ async def test_a_lost_lease_is_refused_at_the_door(stage: Stage, effects: Effect
             refused.append(error.reason)
             raise
 
-    stage.handles(number, in_loop if colour == "coroutine" else in_thread)
+    stage.handles(number, in_loop if mode == "coroutine" else in_thread)
     async with stage.worker():
         chain = await stage.client.start_chain(number, 5)
         await stage.log.wait_for(FinishRejected, job_id=chain.id)
@@ -299,9 +299,9 @@ async def test_many_blocks_at_once_on_few_connections(stage: Stage, effects: Eff
     assert {row[1] for row in effects()} == {1}
 
 
-@pytest.mark.parametrize("colour", ["coroutine", "thread"])
-async def test_a_block_that_is_open_when_the_grace_ends_has_one_ending(
-    stage: Stage, effects: Effects, colour: str
+@pytest.mark.parametrize("mode", ["coroutine", "thread"])
+async def test_a_block_that_is_open_when_the_grace_ends_has_one_finish(
+    stage: Stage, effects: Effects, mode: str
 ) -> None:
     inside, go_on = threading.Event(), threading.Event()
 
@@ -318,7 +318,7 @@ async def test_a_block_that_is_open_when_the_grace_ends_has_one_ending(
             assert go_on.wait(WAIT)
             return tx.finish(6)
 
-    stage.handles(number, in_loop if colour == "coroutine" else in_thread)
+    stage.handles(number, in_loop if mode == "coroutine" else in_thread)
     worker = stage.worker()
     await worker.start()
     chain = await stage.client.start_chain(number, 5)
@@ -328,23 +328,23 @@ async def test_a_block_that_is_open_when_the_grace_ends_has_one_ending(
     go_on.set()
     await in_time(stopping)
     job = await stage.job(chain.id)
-    endings = [*stage.log.of(AttemptCompleted), *stage.log.of(AttemptReleased)]
+    finishes = [*stage.log.of(AttemptCompleted), *stage.log.of(AttemptReleased)]
     if job.status is JobStatus.COMPLETED:
         assert effects() == [(chain.id, 1)]
-        assert [type(event) for event in endings] == [AttemptCompleted]
+        assert [type(event) for event in finishes] == [AttemptCompleted]
     else:
         assert effects() == []
         assert (job.status, job.uncounted) == (JobStatus.READY, 1)
-        assert [type(event) for event in endings] == [AttemptReleased]
+        assert [type(event) for event in finishes] == [AttemptReleased]
 
 
-async def test_an_end_that_fails_after_its_handler_was_cancelled_is_told(
+async def test_an_end_that_fails_after_its_handler_was_cancelled_is_reported(
     stage: Stage, effects: Effects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody is left to hear of it: it is an event, and the attempt has failed."""
     tasks: list[asyncio.Task[Any] | None] = []
 
-    async def fails(self: AsyncPostgresTransaction, *asked: Any, **how: Any) -> None:
+    async def fails(self: AsyncPostgresTransaction, *requested: Any, **how: Any) -> None:
         [task] = tasks
         assert task is not None
         task.cancel()

@@ -22,9 +22,9 @@ def effects(stage: Stage) -> Effects:
 
 
 async def misuses(stage: Stage, handler: Handler, error: type[Exception]) -> None:
-    status, told = await closed(stage, handler)
+    status, reported = await closed(stage, handler)
     assert status is JobStatus.FAILED
-    assert error.__name__ in told
+    assert error.__name__ in reported
 
 
 async def test_a_block_without_finish(stage: Stage, effects: Effects) -> None:

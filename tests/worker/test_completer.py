@@ -1,4 +1,4 @@
-"""Endings that the store refuses, or that must wait, harm nobody but themselves; and few do not go beside many."""
+"""Finishes that the store refuses, or that must wait, harm nobody but themselves; and few do not go beside many."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def test_a_retry_after_an_impossible_time_is_not_left_to_the_lease(stage: 
 
 
 @pytest.mark.parametrize("held", [1, 4])
-async def test_an_ending_that_waits_for_a_lock_does_not_hold_up_the_others(stage: Stage, held: int) -> None:
+async def test_an_finish_that_waits_for_a_lock_does_not_hold_up_the_others(stage: Stage, held: int) -> None:
     """A caller's open transaction has the chains locked, as a start with blockers does."""
     gate = Gate()
 
@@ -123,8 +123,8 @@ async def test_an_ending_that_waits_for_a_lock_does_not_hold_up_the_others(stage
             await stage.client.wait(chains, timeout=WAIT)
 
 
-async def test_an_ending_that_waits_for_a_lock_keeps_its_lease_for_as_long(stage: Stage) -> None:
-    """Each time that it is put off counts anew: else a lock of a minute would cost the job its lease and an attempt."""
+async def test_an_finish_that_waits_for_a_lock_keeps_its_lease_for_as_long(stage: Stage) -> None:
+    """Each time that it is postponed counts anew: else a lock of a minute would cost the job its lease and an attempt."""
     gate = Gate()
 
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
@@ -141,13 +141,13 @@ async def test_an_ending_that_waits_for_a_lock_keeps_its_lease_for_as_long(stage
             assert worker._parts is not None
             [held] = worker._parts.book._held
             for _ in range(3):
-                before = held.ending_since or 0.0
-                await until(lambda: (held.ending_since or 0.0) > before, "the ending was put off")  # noqa: B023
+                before = held.finish_since or 0.0
+                await until(lambda: (held.finish_since or 0.0) > before, "the finish was postponed")  # noqa: B023
             connection.rollback()
             assert await chain.result(WAIT) == 1
 
 
-async def test_an_attempt_has_one_ending_when_the_worker_stops_while_it_is_written(stage: Stage) -> None:
+async def test_an_attempt_has_one_finish_when_the_worker_stops_while_it_is_written(stage: Stage) -> None:
     stage.handles(number, echo)
     with psycopg.connect(stage.dsn) as connection:
         worker = stage.worker(concurrency=3)
@@ -160,13 +160,13 @@ async def test_an_attempt_has_one_ending_when_the_worker_stops_while_it_is_writt
         connection.rollback()
     for chain in chains:
         job = await stage.job(chain.id)
-        told = [*stage.log.of(AttemptCompleted, job_id=chain.id), *stage.log.of(AttemptReleased, job_id=chain.id)]
-        assert len(told) <= 1
-        if told and isinstance(told[0], AttemptCompleted):
+        reported = [*stage.log.of(AttemptCompleted, job_id=chain.id), *stage.log.of(AttemptReleased, job_id=chain.id)]
+        assert len(reported) <= 1
+        if reported and isinstance(reported[0], AttemptCompleted):
             assert job.status is JobStatus.COMPLETED
 
 
-async def test_many_endings_at_once_are_written_once_each(stage: Stage) -> None:
+async def test_many_finishes_at_once_are_written_once_each(stage: Stage) -> None:
     @stage.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         if attempt.input % 5 == 0 and attempt.number == 1:
@@ -185,11 +185,11 @@ async def test_many_endings_at_once_are_written_once_each(stage: Stage) -> None:
 
 
 class Statements:
-    """The endings of each statement that was sent; all wait until they are let go."""
+    """The finishes of each statement that was sent; all wait until they are let go."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sizes: list[int] = []
-        self.asked: list[Finish] = []
+        self.requested: list[Finish] = []
         self.sent = asyncio.Event()
         self.let_go = asyncio.Event()
         write = AsyncPostgresStore.finish
@@ -198,7 +198,7 @@ class Statements:
             store: AsyncPostgresStore, finishes: Sequence[Finish], *, wait: bool = True
         ) -> list[FinishResult]:
             self.sizes.append(len(finishes))
-            self.asked += finishes
+            self.requested += finishes
             self.sent.set()
             await self.let_go.wait()
             return await write(store, finishes, wait=wait)
@@ -206,18 +206,18 @@ class Statements:
         monkeypatch.setattr(AsyncPostgresStore, "finish", finish)
 
     async def next(self) -> int:
-        """The endings of the next statement, once it is sent."""
+        """The finishes of the next statement, once it is sent."""
         await in_time(self.sent.wait())
         self.sent.clear()
         return self.sizes[-1]
 
 
 class Held:
-    """Handlers that end when they are told to, of a worker whose completer takes four endings for many."""
+    """Handlers that end when they are told to, of a worker whose completer takes four finishes for many."""
 
-    def __init__(self, stage: Stage, monkeypatch: pytest.MonkeyPatch, *, patience: float) -> None:
+    def __init__(self, stage: Stage, monkeypatch: pytest.MonkeyPatch, *, timeout: float) -> None:
         monkeypatch.setattr("queuert.worker.completer._MANY", 4)
-        monkeypatch.setattr("queuert.worker.completer._PATIENCE", patience)
+        monkeypatch.setattr("queuert.worker.completer._PATIENCE", timeout)
         self.stage = stage
         self.statements = Statements(monkeypatch)
         self.ends = [asyncio.Event() for _ in range(8)]
@@ -251,13 +251,13 @@ class Held:
         return self.worker._parts.completer
 
     async def pending(self, count: int) -> None:
-        """Wait until so many endings wait to be written."""
+        """Wait until so many finishes wait to be written."""
         while len(self.completer._pending) < count:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
 
-async def test_a_few_endings_wait_while_many_are_written(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Held(stage, monkeypatch, patience=3600.0)
+async def test_a_few_finishes_wait_while_many_are_written(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(stage, monkeypatch, timeout=3600.0)
     chains = await held.start()
     held.end(4, 5)
     await held.pending(2)
@@ -269,7 +269,7 @@ async def test_a_few_endings_wait_while_many_are_written(stage: Stage, monkeypat
 
 
 async def test_the_few_go_when_the_many_are_written(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Held(stage, monkeypatch, patience=3600.0)
+    held = Held(stage, monkeypatch, timeout=3600.0)
     chains = await held.start()
     held.end(4, 5, 6)
     await held.pending(3)
@@ -280,16 +280,16 @@ async def test_the_few_go_when_the_many_are_written(stage: Stage, monkeypatch: p
     assert held.statements.sizes == [4, 3, 1]
 
 
-async def test_the_patience_of_the_few_does_not_begin_anew(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Held(stage, monkeypatch, patience=3600.0)
+async def test_the_timeout_of_the_few_does_not_begin_anew(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(stage, monkeypatch, timeout=3600.0)
     chains = await held.start()
     held.end(4)
     await held.pending(1)
-    timer = held.completer._patience
+    timer = held.completer._timeout
     assert timer is not None
-    again = asyncio.ensure_future(held.completer.finish(held.statements.asked[0]))
+    again = asyncio.ensure_future(held.completer.finish(held.statements.requested[0]))
     await held.pending(2)
-    assert held.completer._patience is timer
+    assert held.completer._timeout is timer
     held.end(5, 6)
     assert await held.statements.next() == 4
     assert timer.cancelled()
@@ -300,7 +300,7 @@ async def test_the_patience_of_the_few_does_not_begin_anew(stage: Stage, monkeyp
 
 
 async def test_without_memory_for_a_timer_the_few_go_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Held(stage, monkeypatch, patience=3600.0)
+    held = Held(stage, monkeypatch, timeout=3600.0)
     chains = await held.start()
 
     class Exhausted:
@@ -316,7 +316,7 @@ async def test_without_memory_for_a_timer_the_few_go_at_once(stage: Stage, monke
 
 
 async def test_the_few_do_not_wait_for_a_statement_that_hangs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Held(stage, monkeypatch, patience=0.0)
+    held = Held(stage, monkeypatch, timeout=0.0)
     chains = await held.start()
     held.end(4)
     assert await held.statements.next() == 1

@@ -1,4 +1,4 @@
-"""Endings are written by size as well as by number, and one that no connection survives harms only itself."""
+"""Finishes are written by size as well as by number, and one that no connection survives harms only itself."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ LARGE = 1024 * 1024
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def ending(name: str, size: int) -> Finish:
-    """An ending with an output of so many characters."""
+def finish(name: str, size: int) -> Finish:
+    """A finish with an output of so many characters."""
     job = ClaimedJob(name, "work", name, "work", 0, 0, 1, 0, 0, 0, False, "1", NOW, NOW, NOW, 60.0, "token")
     return Finish(job, FinishKind.COMPLETE, "1" * size)
 
@@ -53,7 +53,7 @@ class Store:
 
 
 class FinishListener:
-    """Whose endings they are: what became of each."""
+    """Whose finishes they are: the result of each."""
 
     def __init__(self) -> None:
         self.written: list[str] = []
@@ -102,23 +102,23 @@ async def test_a_batch_is_cut_where_its_texts_become_too_long() -> None:
     store, author = Store(), FinishListener()
     async with completing(store, author) as completer:
         for name in "abcde":
-            completer.submit(ending(name, 7 * LARGE), author)
+            completer.submit(finish(name, 7 * LARGE), author)
         assert completer.characters == 35 * LARGE
         await author.until(lambda: len(author.written) == 5)
         assert completer.characters == 0
     assert store.statements == [["a", "b"], ["c", "d"], ["e"]]
 
 
-async def test_an_ending_that_is_larger_than_a_batch_goes_alone() -> None:
+async def test_an_finish_that_is_larger_than_a_batch_goes_alone() -> None:
     store, author = Store(), FinishListener()
     async with completing(store, author) as completer:
         for name, size in (("a", 10), ("b", 20 * LARGE), ("c", 10)):
-            completer.submit(ending(name, size), author)
+            completer.submit(finish(name, size), author)
         await author.until(lambda: len(author.written) == 3)
     assert store.statements == [["a"], ["b"], ["c"]]
 
 
-async def test_a_batch_that_breaks_its_connection_is_asked_for_in_halves() -> None:
+async def test_a_batch_that_breaks_its_connection_is_requested_for_in_halves() -> None:
     def trouble(finishes: Sequence[Finish]) -> None:
         if len(finishes) > 2:
             raise StateUnavailableError("too much at once")
@@ -126,13 +126,13 @@ async def test_a_batch_that_breaks_its_connection_is_asked_for_in_halves() -> No
     store, author = Store(trouble), FinishListener()
     async with completing(store, author) as completer:
         for name in "abcdefgh":
-            completer.submit(ending(name, LARGE), author)
+            completer.submit(finish(name, LARGE), author)
         await author.until(lambda: len(author.written) == 8)
     assert store.statements[:3] == [list("abcdefgh"), list("abcd"), list("ab")]
     assert author.written == list("abcdefgh")
 
 
-async def test_a_large_ending_that_breaks_every_connection_is_refused_and_holds_up_nobody() -> None:
+async def test_a_large_finish_that_breaks_every_connection_is_refused_and_holds_up_nobody() -> None:
     def trouble(finishes: Sequence[Finish]) -> None:
         if any(one.job.id == "bad" for one in finishes):
             raise StateUnavailableError("the connection is lost")
@@ -140,7 +140,7 @@ async def test_a_large_ending_that_breaks_every_connection_is_refused_and_holds_
     store, author = Store(trouble), FinishListener()
     async with completing(store, author) as completer:
         for name in ("a", "bad", "b", "c", "d"):
-            completer.submit(ending(name, LARGE), author)
+            completer.submit(finish(name, LARGE), author)
         await author.until(lambda: bool(author.errors) and len(author.written) == 4)
         assert completer.characters == 0
     [error] = author.errors
@@ -151,7 +151,7 @@ async def test_a_large_ending_that_breaks_every_connection_is_refused_and_holds_
 
 
 @pytest.mark.parametrize(("size", "away"), [(10, False), (LARGE, True)], ids=["small", "the store is away"])
-async def test_an_ending_is_not_refused_for_an_outage(size: int, away: bool) -> None:
+async def test_an_finish_is_not_refused_for_an_outage(size: int, away: bool) -> None:
     """A small one is never, and a large one not while nothing else is answered either."""
     failures = 20
 
@@ -164,20 +164,20 @@ async def test_an_ending_is_not_refused_for_an_outage(size: int, away: bool) -> 
     store, author = Store(trouble), FinishListener()
     store.away = away
     async with completing(store, author) as completer:
-        completer.submit(ending("a", size), author)
+        completer.submit(finish("a", size), author)
         await author.until(lambda: bool(author.written))
     assert author.errors == []
     assert len(store.statements) == 21
 
 
-async def test_an_ending_that_waits_to_be_asked_for_again_is_given_up_when_the_worker_stops() -> None:
+async def test_an_finish_that_waits_to_be_requested_for_again_is_given_up_when_the_worker_stops() -> None:
     def trouble(finishes: Sequence[Finish]) -> None:
         raise StateUnavailableError("the connection is lost")
 
     store, author = Store(trouble), FinishListener()
     async with completing(store, author) as completer:
         completer._backoff = Backoff(initial_delay=3600.0, max_delay=3600.0)
-        completer.submit(ending("a", LARGE), author)
+        completer.submit(finish("a", LARGE), author)
         while not completer._resting:  # noqa: ASYNC110
             await asyncio.sleep(0)
     assert [type(one) for one in author.errors] == [StateUnavailableError]
@@ -192,7 +192,7 @@ async def test_one_that_is_refused_leaves_the_others_of_its_batch_in_order() -> 
     store, author = Store(trouble), FinishListener()
     async with completing(store, author) as completer:
         for name in ("a", "b", "bad", "c", "d"):
-            completer.submit(ending(name, 10), author)
+            completer.submit(finish(name, 10), author)
         await author.until(lambda: len(author.written) == 4)
     assert author.written == ["a", "b", "c", "d"]
     assert [type(one) for one in author.errors] == [ValueError]

@@ -1,6 +1,6 @@
 """What jobs cost in statements, round trips, commits, bytes of the log and calls of Python: counted, not timed.
 
-The bounds are in one table. Each leaves room for what depends on the moment, such as how many endings one statement
+The bounds are in one table. Each leaves room for what depends on the moment, such as how many finishes one statement
 writes, and none for a statement more a job. Lower them with what they bound.
 """
 
@@ -59,7 +59,7 @@ class Bound:
 
 BOUNDS = {
     "start one: round trips": Bound(1.0, 1.0),
-    "start one: round trips, its hint's among them": Bound(2.1, 1.6),
+    "start one: round trips, its notification's among them": Bound(2.1, 1.6),
     "start 100: round trips": Bound(1.0, 1.0),
     "start 100: statements": Bound(1.0, 1.0),
     "start 1,000: round trips": Bound(1.0, 1.0),
@@ -190,7 +190,7 @@ def test_starting_takes_few_round_trips(dsn: str) -> None:
             check(f"start {count:,}: statements", wire.statements - said)
 
 
-def test_a_hint_is_one_more_at_most(dsn: str) -> None:
+def test_a_notification_is_one_more_at_most(dsn: str) -> None:
     with Wire(dsn) as wire:
         with _alone(wire.dsn) as client:
             warmed_up(client)
@@ -198,7 +198,7 @@ def test_a_hint_is_one_more_at_most(dsn: str) -> None:
             for number in range(50):
                 client.start_chain(noop, number)
         # Closed: what was still to be told has been.
-        check("start one: round trips, its hint's among them", (wire.round_trips - before) / 50)
+        check("start one: round trips, its notification's among them", (wire.round_trips - before) / 50)
 
 
 async def test_a_drain_takes_few_statements(dsn: str) -> None:

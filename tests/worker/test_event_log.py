@@ -14,7 +14,7 @@ def released(count: int, worker: str = "w") -> JobsReleased:
     return JobsReleased(worker=worker, count=count)
 
 
-async def test_an_event_told_before_the_wait_counts() -> None:
+async def test_an_event_reported_before_the_wait_counts() -> None:
     log = EventLog()
     log.emit(released(1))
     assert await log.wait_for(JobsReleased) == released(1)
@@ -46,7 +46,7 @@ def test_a_thread_waits_too() -> None:
     thread.join()
 
 
-async def test_a_wait_in_vain_says_what_was_told() -> None:
+async def test_a_wait_in_vain_says_what_was_reported() -> None:
     log = EventLog()
     log.emit(LoopRecovered(worker="w", loop="claimer", failures=3))
     with pytest.raises(AssertionError, match=r"JobsReleased\(count=1\) was not told[\s\S]*LoopRecovered"):

@@ -97,27 +97,27 @@ RAISED: dict[str, Callable[[], BaseException]] = {
 }
 
 
-@pytest.mark.parametrize("colour", ["coroutine", "thread"])
+@pytest.mark.parametrize("mode", ["coroutine", "thread"])
 @pytest.mark.parametrize("what", RAISED)
-async def test_whatever_is_raised_is_one_failed_attempt(stage: Stage, what: str, colour: str) -> None:
+async def test_whatever_is_raised_is_one_failed_attempt(stage: Stage, what: str, mode: str) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         raise RAISED[what]()
 
     def in_thread(attempt: Attempt[Any, Any]) -> Any:
         raise RAISED[what]()
 
-    await expect_failure(stage, in_loop if colour == "coroutine" else in_thread)
+    await expect_failure(stage, in_loop if mode == "coroutine" else in_thread)
 
 
-@pytest.mark.parametrize("colour", ["coroutine", "thread"])
-async def test_bottomless_recursion_is_one_failed_attempt(stage: Stage, colour: str) -> None:
+@pytest.mark.parametrize("mode", ["coroutine", "thread"])
+async def test_bottomless_recursion_is_one_failed_attempt(stage: Stage, mode: str) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         recurse()
 
     def in_thread(attempt: Attempt[Any, Any]) -> Any:
         recurse()
 
-    error = await expect_failure(stage, in_loop if colour == "coroutine" else in_thread)
+    error = await expect_failure(stage, in_loop if mode == "coroutine" else in_thread)
     assert "RecursionError" in error
 
 
@@ -131,7 +131,7 @@ async def expect_failure(stage: Stage, handler: Any) -> str:
         chain = await bad.wait(2 * WAIT)
         good = await stage.client.start_chain(text, "still here")
         assert await good.result(WAIT) == "still here"
-        # The client may have read of the ending before the worker has the answer to it.
+        # The client may have read of the finish before the worker has the answer to it.
         await until(lambda: worker.running == 0, "all attempts are over")
         assert worker.health().live
     job = await stage.job(bad.id)

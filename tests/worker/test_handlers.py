@@ -1,4 +1,4 @@
-"""Handlers of both colours: input, output, continuations, and what an attempt knows of itself."""
+"""Handlers sync and async: input, output, continuations, and what an attempt knows of itself."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_a_plain_function_runs_in_a_thread(stage: Stage) -> None:
         assert all(worker.name in name for name in threads)
 
 
-async def test_a_callable_object_of_either_colour_is_a_handler(stage: Stage) -> None:
+async def test_a_callable_object_of_either_mode_is_a_handler(stage: Stage) -> None:
     class Doubler:
         async def __call__(self, attempt: Attempt[int, int]) -> Outcome[int]:
             return attempt.input * 2
@@ -116,15 +116,15 @@ async def test_a_chain_may_loop(stage: Stage) -> None:
     assert stage.rows("select chain_index from queuert.job order by chain_index") == [(one,) for one in range(21)]
 
 
-@pytest.mark.parametrize("colour", ["coroutine", "thread"])
-async def test_an_undeclared_continuation_is_a_failed_attempt(stage: Stage, colour: str) -> None:
+@pytest.mark.parametrize("mode", ["coroutine", "thread"])
+async def test_an_undeclared_continuation_is_a_failed_attempt(stage: Stage, mode: str) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         return attempt.continue_with(text, "x")
 
     def in_thread(attempt: Attempt[Any, Any]) -> Any:
         return attempt.continue_with(text, "x")
 
-    stage.handles(relay, in_loop if colour == "coroutine" else in_thread, retry=RetryPolicy(max_attempts=1))
+    stage.handles(relay, in_loop if mode == "coroutine" else in_thread, retry=RetryPolicy(max_attempts=1))
     async with stage.worker():
         chain = await (await stage.client.start_chain(relay, 1)).wait(WAIT)
     assert chain.error is not None
@@ -145,18 +145,16 @@ async def test_the_events_of_a_chain_come_in_order(stage: Stage) -> None:
         await chain.result(WAIT)
         await stage.log.wait_for(ChainClosed)
     wanted = [ChainStarted, WorkerStarted, AttemptStarted, AttemptContinued, AttemptStarted, AttemptCompleted]
-    told = [
+    reported = [
         event for event in stage.log.events if isinstance(event, (*wanted, ChainClosed, WorkerStopping, WorkerStopped))
     ]
-    assert [type(event) for event in told] == [*wanted, ChainClosed, WorkerStopping, WorkerStopped]
+    assert [type(event) for event in reported] == [*wanted, ChainClosed, WorkerStopping, WorkerStopped]
     assert {event.chain_id for event in stage.log.of(AttemptStarted)} == {"c"}
     assert [event.attempt for event in stage.log.of(AttemptStarted)] == [1, 1]
     assert {event.worker for event in stage.log.of(AttemptStarted)} == {worker.name}
 
 
-async def test_handlers_of_both_colours_see_and_log_their_attempt(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_handlers_of_both_modes_see_and_log_their_attempt(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     seen: dict[str, Any] = {}
     caplog.handler.addFilter(ContextFilter())
     logger = logging.getLogger("tests.handlers")

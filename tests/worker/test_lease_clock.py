@@ -49,25 +49,25 @@ class Holder:
     """An attempt that can be told."""
 
     def __init__(self) -> None:
-        self.told = threading.Event()
+        self.reported = threading.Event()
         self.reason: AbortReason | None = None
 
     def abort(self, reason: AbortReason) -> None:
         self.reason = reason
-        self.told.set()
+        self.reported.set()
 
 
 class Unreachable:
     """A store that does not answer, as no network does at first after a suspend."""
 
     def __init__(self) -> None:
-        self.asked, self.over = threading.Event(), threading.Event()
+        self.requested, self.over = threading.Event(), threading.Event()
 
     def sync_store(self, **_: Any) -> Unreachable:
         return self
 
     def open(self) -> None:
-        self.asked.set()
+        self.requested.set()
         self.over.wait(WAIT)
         raise OSError("no route to host")
 
@@ -86,7 +86,7 @@ def test_leases_are_given_up_after_a_suspend_that_was_longer(suspend: Suspend, s
     """By the clock that stood still they would have most of their time left."""
     book, holder, state, registration = LeaseRegistry(), Holder(), store, SimpleNamespace(forget=lambda _: None)
     job: Any = SimpleNamespace(id="job", lease_seconds=LEASE, lease=None)
-    keeper = LeaseRenewer(
+    renewer = LeaseRenewer(
         book,
         state,  # type: ignore[arg-type]
         worker="worker",
@@ -96,16 +96,16 @@ def test_leases_are_given_up_after_a_suspend_that_was_longer(suspend: Suspend, s
         registration=registration,  # type: ignore[arg-type]
     )
     book.add([HeldLease(job, LEASE / 3, lease_time(), holder)])
-    keeper.start()
+    renewer.start()
     try:
-        assert store.asked.wait(WAIT)
-        assert not holder.told.is_set()
+        assert store.requested.wait(WAIT)
+        assert not holder.reported.is_set()
         suspend.lasts(LEASE)
-        assert holder.told.wait(WAIT)
+        assert holder.reported.wait(WAIT)
         assert holder.reason is AbortReason.LEASE_NOT_RENEWED
     finally:
         store.over.set()
-        keeper.stop()
+        renewer.stop()
 
 
 async def test_a_job_that_was_claimed_before_a_suspend_is_not_begun_after_it(

@@ -113,34 +113,34 @@ async def test_other_types_are_not_held_up(stage: Stage) -> None:
         await stage.client.wait(numbers, timeout=WAIT)
 
 
-@pytest.mark.parametrize("ending", ["completed", "retried"])
-async def test_the_end_of_an_attempt_tells_other_workers(stage: Stage, ending: str) -> None:
-    """When an attempt of a limited type ends, a hint of its type goes out, whether or not a job became due by it."""
-    told: list[frozenset[str] | None] = []
+@pytest.mark.parametrize("finish", ["completed", "retried"])
+async def test_the_end_of_an_attempt_tells_other_workers(stage: Stage, finish: str) -> None:
+    """When an attempt of a limited type ends, a notification of its type goes out, whether or not a job became due by it."""
+    reported: list[frozenset[str] | None] = []
     stage.client.notify = notify = InProcessNotify()
-    notify.subscribe("jobs", lambda hint: told.append(hint.keys))  # type: ignore[arg-type]
+    notify.subscribe("jobs", lambda notification: reported.append(notification.keys))  # type: ignore[arg-type]
     gate = Gate()
     processors = Limiting(number=Limits(concurrency=1))
 
     @processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         await gate.pass_through(attempt)
-        return attempt.retry(after=3600.0) if ending == "retried" else attempt.input
+        return attempt.retry(after=3600.0) if finish == "retried" else attempt.input
 
     async with stage.worker(processors) as worker:
         await stage.client.start_chain(number, 1)
         await gate.next()
-        told.clear()
+        reported.clear()
         gate.open()
         await stage.log.wait_for(AttemptStarted)
         await until(lambda: not worker.running, "the attempt has ended")
-    assert frozenset({"number"}) in told
+    assert frozenset({"number"}) in reported
 
 
 @pytest.mark.parametrize("attempts", [1, 25], ids=["failed for good", "tried much later"])
 async def test_the_reaper_tells_other_workers(stage: Stage, attempts: int) -> None:
     """When a dead worker's job is taken back, its slot is known to be free, whether or not there is another attempt."""
-    told: list[frozenset[str] | None] = []
+    reported: list[frozenset[str] | None] = []
     processors = Limiting(number=Limits(concurrency=1))
     policy = RetryPolicy(max_attempts=attempts, initial_delay=3600.0, max_delay=3600.0)
     processors.handles(number, retry=policy)(lambda attempt: attempt.input)
@@ -153,10 +153,10 @@ async def test_the_reaper_tells_other_workers(stage: Stage, attempts: int) -> No
         " lease_expires_at = now() - interval '1 s', holder = 'dead'"
     )
     second = await stage.client.start_chain(number, 2)
-    notify.subscribe("jobs", lambda hint: told.append(hint.keys))  # type: ignore[arg-type]
+    notify.subscribe("jobs", lambda notification: reported.append(notification.keys))  # type: ignore[arg-type]
     async with stage.worker(processors):
         await stage.log.wait_for(JobReaped)
-        assert frozenset({"number"}) in told
+        assert frozenset({"number"}) in reported
         assert await second.result(WAIT) == 2
 
 
@@ -197,13 +197,13 @@ async def test_held_back_jobs_do_not_make_the_worker_spin(stage: Stage) -> None:
         await gate.next()
         assert worker._parts is not None
         claimer = worker._parts.claimer
-        await until(lambda: claimer._empty_claims >= 4, "some claims were in vain")
+        await until(lambda: claimer._empty_claims >= 4, "some claims were without result")
         gate.open()
         await stage.client.wait(chains, timeout=WAIT)
 
 
 def test_pauses_in_contention() -> None:
-    """A claim in vain is followed by another within a second, or the time in which a rate lets one start through."""
+    """A claim without result is followed by another within a second, or the time in which a rate lets one start through."""
     assert _longest_contention([]) == 1.0
     assert _longest_contention([Limits(concurrency=1), Limits(rate=Rate(5, per=60))]) == 1.0
     assert _longest_contention([Limits(per_key=1), Limits(rate=Rate(5, per=1))]) == 0.2

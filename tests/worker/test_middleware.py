@@ -1,4 +1,4 @@
-"""Attempt middlewares: an onion around handlers of both colours."""
+"""Attempt middlewares: an onion around handlers sync and async."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def noting(name: str, notes: list[str]) -> MiddlewareFunction:
     return middleware
 
 
-def handler_of(colour: str, body: Callable[[Attempt[Any, Any]], Any]) -> Callable[[Attempt[Any, Any]], Any]:
+def handler_of(mode: str, body: Callable[[Attempt[Any, Any]], Any]) -> Callable[[Attempt[Any, Any]], Any]:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         return body(attempt)
 
-    return in_loop if colour == "coroutine" else body
+    return in_loop if mode == "coroutine" else body
 
 
 async def run(stage: Stage, processors: Processors) -> tuple[JobStatus, Any, str]:
@@ -44,11 +44,11 @@ async def run(stage: Stage, processors: Processors) -> tuple[JobStatus, Any, str
     return job.status, job.output, str(chain.error)
 
 
-colours = pytest.mark.parametrize("colour", ["coroutine", "thread"])
+modes = pytest.mark.parametrize("mode", ["coroutine", "thread"])
 
 
-@colours
-async def test_they_are_an_onion(stage: Stage, colour: str) -> None:
+@modes
+async def test_they_are_an_onion(stage: Stage, mode: str) -> None:
     notes: list[str] = []
     processors = Processors(JOB_TYPES, middlewares=[noting("1", notes), noting("2", notes)])
 
@@ -56,15 +56,15 @@ async def test_they_are_an_onion(stage: Stage, colour: str) -> None:
         notes.append("handler")
         return 5
 
-    processors.handles(number, middlewares=[noting("3", notes)])(handler_of(colour, body))
+    processors.handles(number, middlewares=[noting("3", notes)])(handler_of(mode, body))
     assert (await run(stage, processors))[:2] == (JobStatus.COMPLETED, 5)
     assert notes == [
         *("before 1", "before 2", "before 3", "handler", "after 3", "after 2", "after 1"),
     ]
 
 
-@colours
-async def test_context_variables_and_the_attempts_fields_are_seen_inside(stage: Stage, colour: str) -> None:
+@modes
+async def test_context_variables_and_the_attempts_fields_are_seen_inside(stage: Stage, mode: str) -> None:
     seen: list[Any] = []
 
     async def middleware(attempt: Attempt[Any, Any], call_next: CallNext) -> Any:
@@ -77,7 +77,7 @@ async def test_context_variables_and_the_attempts_fields_are_seen_inside(stage: 
         return 5
 
     processors = Processors(JOB_TYPES, middlewares=[middleware])
-    processors.handles(number)(handler_of(colour, body))
+    processors.handles(number)(handler_of(mode, body))
     await run(stage, processors)
     job_id = stage.one("select id from queuert.job")
     assert seen == [("acme", job_id)]

@@ -16,7 +16,7 @@ from tests.worker.completing import WRITE, Effects, closed, effects_of
 from tests.worker.support import JOB_TYPES, Stage, number
 
 TENANT = ContextKey[str]("tenant")
-colours = pytest.mark.parametrize("colour", ["coroutine", "thread"])
+modes = pytest.mark.parametrize("mode", ["coroutine", "thread"])
 phases = pytest.mark.parametrize("phase", ["prepare", "complete"])
 
 
@@ -69,7 +69,7 @@ class Noting(AttemptMiddleware):
             yield
 
 
-def staged(colour: str, inside: Callable[[str], None] = lambda phase: None) -> Callable[[Attempt[Any, Any]], Any]:
+def staged(mode: str, inside: Callable[[str], None] = lambda phase: None) -> Callable[[Attempt[Any, Any]], Any]:
     """A handler that writes in prepare() and complete(), and does something in each."""
 
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
@@ -94,13 +94,13 @@ def staged(colour: str, inside: Callable[[str], None] = lambda phase: None) -> C
             inside("complete")
             return done.finish(6)
 
-    return in_loop if colour == "coroutine" else in_thread
+    return in_loop if mode == "coroutine" else in_thread
 
 
-@colours
-async def test_the_onion_is_the_same_in_all_phases(stage: Stage, effects: Effects, colour: str) -> None:
+@modes
+async def test_the_onion_is_the_same_in_all_phases(stage: Stage, effects: Effects, mode: str) -> None:
     notes: list[str] = []
-    handler = staged(colour, lambda phase: notes.append(f"in {phase}"))
+    handler = staged(mode, lambda phase: notes.append(f"in {phase}"))
     assert (await closed(stage, handler, middlewares=[Noting("1", notes), Noting("2", notes)]))[0] == "completed"
     assert notes == [
         *("handler 1", "handler 2"),
@@ -112,14 +112,14 @@ async def test_the_onion_is_the_same_in_all_phases(stage: Stage, effects: Effect
     assert effects() == [("complete", 1), ("prepare", 1)]
 
 
-@colours
-async def test_a_returned_outcome_has_no_transaction_to_be_around(stage: Stage, colour: str) -> None:
+@modes
+async def test_a_returned_outcome_has_no_transaction_to_be_around(stage: Stage, mode: str) -> None:
     notes: list[str] = []
 
     async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
         return 6
 
-    handler: Any = in_loop if colour == "coroutine" else lambda attempt: 6
+    handler: Any = in_loop if mode == "coroutine" else lambda attempt: 6
     assert (await closed(stage, handler, middlewares=[Noting("1", notes)]))[0] == "completed"
     assert notes == ["handler 1", "after handler 1"]
 
@@ -167,23 +167,23 @@ class Writing(AttemptMiddleware):
         self._write_in_thread(tx, "after complete")
 
 
-@colours
-async def test_what_one_writes_commits_with_the_block(stage: Stage, effects: Effects, colour: str) -> None:
-    assert (await closed(stage, staged(colour), middlewares=[Writing()]))[0] == "completed"
+@modes
+async def test_what_one_writes_commits_with_the_block(stage: Stage, effects: Effects, mode: str) -> None:
+    assert (await closed(stage, staged(mode), middlewares=[Writing()]))[0] == "completed"
     assert [one[0] for one in effects()] == [
         *("after complete", "after prepare", "before complete", "before prepare", "complete", "prepare")
     ]
 
 
-@colours
+@modes
 @phases
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_what_one_raises_rolls_the_block_back(
-    stage: Stage, effects: Effects, colour: str, phase: str, when: str
+    stage: Stage, effects: Effects, mode: str, phase: str, when: str
 ) -> None:
     notes: list[str] = []
     middlewares = [Noting("1", notes), Writing(f"{when} {phase}"), Noting("3", notes)]
-    status, error = await closed(stage, staged(colour), middlewares=middlewares)
+    status, error = await closed(stage, staged(mode), middlewares=middlewares)
     assert (status, error) == (JobStatus.FAILED, f"ValueError: the middleware, {when} {phase}")
     stands = ["after prepare", "before prepare", "prepare"] if phase == "complete" else []
     assert [one[0] for one in effects()] == stands
@@ -193,10 +193,8 @@ async def test_what_one_raises_rolls_the_block_back(
     assert (f"{phase} 3" in notes) == (when == "after")
 
 
-@colours
-async def test_a_middleware_hears_of_an_error_and_cannot_swallow_it(
-    stage: Stage, effects: Effects, colour: str
-) -> None:
+@modes
+async def test_a_middleware_hears_of_an_error_and_cannot_swallow_it(stage: Stage, effects: Effects, mode: str) -> None:
     heard: list[str] = []
 
     class Swallowing(AttemptMiddleware):
@@ -218,14 +216,14 @@ async def test_a_middleware_hears_of_an_error_and_cannot_swallow_it(
         if phase == "complete":
             raise ValueError("from the block")
 
-    status, error = await closed(stage, staged(colour, inside), middlewares=[Swallowing()])
+    status, error = await closed(stage, staged(mode, inside), middlewares=[Swallowing()])
     assert (status, error) == (JobStatus.FAILED, "ValueError: from the block")
     assert heard == ["from the block"]
     assert effects() == [("prepare", 1)]
 
 
-@colours
-async def test_a_forgotten_finish_is_told_to_middlewares(stage: Stage, colour: str) -> None:
+@modes
+async def test_a_forgotten_finish_is_reported_to_middlewares(stage: Stage, mode: str) -> None:
     notes: list[str] = []
 
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
@@ -236,28 +234,28 @@ async def test_a_forgotten_finish_is_told_to_middlewares(stage: Stage, colour: s
         with attempt.complete():
             pass
 
-    handler = in_loop if colour == "coroutine" else in_thread
+    handler = in_loop if mode == "coroutine" else in_thread
     status, error = await closed(stage, handler, middlewares=[Noting("1", notes)])
     assert status is JobStatus.FAILED
     assert "CompletionMissingError" in error
     assert "CompletionMissingError in complete 1" in notes
 
 
-@colours
-async def test_after_a_failed_entry_the_job_is_tried_again(stage: Stage, effects: Effects, colour: str) -> None:
+@modes
+async def test_after_a_failed_entry_the_job_is_tried_again(stage: Stage, effects: Effects, mode: str) -> None:
     middleware = Writing("before prepare")
 
     def handler(attempt: Attempt[Any, Any]) -> Any:
         if attempt.number == 2:
             middleware.raises = ""
-        return staged(colour)(attempt)
+        return staged(mode)(attempt)
 
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         return await handler(attempt)
 
     status, _ = await closed(
         stage,
-        in_loop if colour == "coroutine" else handler,
+        in_loop if mode == "coroutine" else handler,
         middlewares=[middleware],
         retry=RetryPolicy(initial_delay=0.0),
     )
@@ -288,8 +286,8 @@ class Tenancy(AttemptMiddleware):
         yield
 
 
-@colours
-async def test_context_goes_inward_to_other_middlewares_to_handlers_and_into_sql(stage: Stage, colour: str) -> None:
+@modes
+async def test_context_goes_inward_to_other_middlewares_to_handlers_and_into_sql(stage: Stage, mode: str) -> None:
     seen: list[tuple[str, str, str]] = []
     shown = "select current_setting('app.tenant')"
 
@@ -310,7 +308,7 @@ async def test_context_goes_inward_to_other_middlewares_to_handlers_and_into_sql
             return tx.finish(6)
 
     processors = Processors(JOB_TYPES, middlewares=[Tenancy(), inner])
-    processors.handles(number)(in_loop if colour == "coroutine" else in_thread)
+    processors.handles(number)(in_loop if mode == "coroutine" else in_thread)
     chains = await stage.client.start_chains([NewChain(number, one) for one in (1, 2)])
     async with stage.worker(processors, concurrency=2):
         await stage.client.wait(chains, timeout=20)

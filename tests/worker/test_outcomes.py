@@ -21,7 +21,7 @@ from queuert.observability.events import (
 from queuert.outcomes import Fail, Retry
 from tests.worker.support import WAIT, Stage, number, relay, text
 
-HINT = Topic.JOBS
+NOTIFICATION = Topic.JOBS
 
 
 async def fails(attempt: Attempt[Any, Any]) -> Any:
@@ -34,17 +34,17 @@ async def test_the_pauses_grow_as_the_policy_says(stage: Stage) -> None:
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
         for attempt in range(1, 5):
-            told = await stage.log.wait_for(AttemptRetried, job_id=chain.id, attempt=attempt)
+            reported = await stage.log.wait_for(AttemptRetried, job_id=chain.id, attempt=attempt)
             job = await stage.job(chain.id)
             assert (job.status, job.attempt) == (JobStatus.SCHEDULED, attempt)
             assert job.last_error is not None
             assert job.last_error.message == f"attempt {attempt}"
-            pauses.append(told.retry_in)
+            pauses.append(reported.retry_in)
             assert job.started_at is not None
             waits = (job.scheduled_at - job.started_at).total_seconds()
-            assert told.retry_in <= waits < told.retry_in + WAIT
+            assert reported.retry_in <= waits < reported.retry_in + WAIT
             stage.rows("update queuert.job set scheduled_at = clock_timestamp()")
-            stage.client.notify.publish(HINT, ["number"])
+            stage.client.notify.publish(NOTIFICATION, ["number"])
     assert pauses == [100.0, 300.0, 500.0, 500.0]
 
 
@@ -86,21 +86,21 @@ async def test_each_failed_attempt_costs_one_of_priority(stage: Stage) -> None:
     assert order == [0, 1, 2, 3, 0, 0]
 
 
-@pytest.mark.parametrize("colour", ["coroutine", "thread"])
-async def test_retry_after_a_time_of_its_own(stage: Stage, colour: str) -> None:
+@pytest.mark.parametrize("mode", ["coroutine", "thread"])
+async def test_retry_after_a_time_of_its_own(stage: Stage, mode: str) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         return attempt.retry(after=timedelta(hours=1), reason="busy")
 
     def in_thread(attempt: Attempt[Any, Any]) -> Any:
         return attempt.retry(after=3600.0, reason="busy")
 
-    stage.handles(number, in_loop if colour == "coroutine" else in_thread)
+    stage.handles(number, in_loop if mode == "coroutine" else in_thread)
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
-        told = await stage.log.wait_for(AttemptRetried, job_id=chain.id)
+        reported = await stage.log.wait_for(AttemptRetried, job_id=chain.id)
     job = await stage.job(chain.id)
-    assert told.retry_in == 3600.0
-    assert (told.error.kind, told.error.message) == ("retry", "busy")
+    assert reported.retry_in == 3600.0
+    assert (reported.error.kind, reported.error.message) == ("retry", "busy")
     assert job.status is JobStatus.SCHEDULED
     assert job.started_at is not None
     assert timedelta(hours=1) <= job.scheduled_at - job.started_at < timedelta(hours=1, minutes=1)

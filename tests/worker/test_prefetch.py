@@ -12,7 +12,7 @@ from queuert.worker.prefetch import MAX_PREFETCH, HandlerDurationEstimate, Prefe
 
 @pytest.fixture(autouse=True)
 def _nothing_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits is given back after a second without a start: a test that stands still for so long starts nothing."""
+    """What waits is released after a second without a start: a test that stands still for so long starts nothing."""
     monkeypatch.setattr("queuert.worker.prefetch.STALE_SECONDS", 3_600.0)
 
 

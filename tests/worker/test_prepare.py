@@ -13,7 +13,7 @@ from queuert.observability.events import AttemptRetried, AttemptStarted, FinishR
 from tests.worker.completing import WRITE, Effects, Handler, closed, effects_of
 from tests.worker.support import WAIT, Stage, number, relay
 
-colours = pytest.mark.parametrize("colour", ["coroutine", "thread"])
+modes = pytest.mark.parametrize("mode", ["coroutine", "thread"])
 
 
 @pytest.fixture
@@ -27,8 +27,8 @@ def in_transaction(stage: Stage, session: int) -> bool:
     return any(one.startswith(f"{session} ") and ": idle in transaction" in one for one in stage.sessions())
 
 
-@colours
-async def test_reads_first_works_outside_and_writes_last(stage: Stage, effects: Effects, colour: str) -> None:
+@modes
+async def test_reads_first_works_outside_and_writes_last(stage: Stage, effects: Effects, mode: str) -> None:
     stage.rows("create table stock (pieces int)")
     stage.rows("insert into stock values (4)")
     inside: list[bool] = []
@@ -55,16 +55,16 @@ async def test_reads_first_works_outside_and_writes_last(stage: Stage, effects: 
             done.connection.execute(WRITE, ("completed", pieces))
             return done.finish(pieces)
 
-    assert await closed(stage, in_loop if colour == "coroutine" else in_thread) == (JobStatus.COMPLETED, "None")
+    assert await closed(stage, in_loop if mode == "coroutine" else in_thread) == (JobStatus.COMPLETED, "None")
     assert inside == [True]
     assert between == [([("prepared", 4)], False)]
     assert effects() == [("completed", 4), ("prepared", 4)]
     assert (await stage.job("one")).output == 4
 
 
-@colours
-@pytest.mark.parametrize("ending", ["continue", "retry", "fail", "cancel"])
-async def test_every_returned_outcome_may_follow_it(stage: Stage, effects: Effects, colour: str, ending: str) -> None:
+@modes
+@pytest.mark.parametrize("finish", ["continue", "retry", "fail", "cancel"])
+async def test_every_returned_outcome_may_follow_it(stage: Stage, effects: Effects, mode: str, finish: str) -> None:
     outcomes: dict[str, Any] = {
         "continue": lambda attempt: attempt.continue_with(number, 1),
         "retry": lambda attempt: attempt.retry(after=3600),
@@ -75,27 +75,27 @@ async def test_every_returned_outcome_may_follow_it(stage: Stage, effects: Effec
     async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.prepare() as tx:
             await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
-        result: Outcome[int] = outcomes[ending](attempt)
+        result: Outcome[int] = outcomes[finish](attempt)
         return result
 
     def in_thread(attempt: Attempt[int, int]) -> Outcome[int]:
         with attempt.prepare() as tx:
             tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
-        result: Outcome[int] = outcomes[ending](attempt)
+        result: Outcome[int] = outcomes[finish](attempt)
         return result
 
-    stage.handles(relay, in_loop if colour == "coroutine" else in_thread)
+    stage.handles(relay, in_loop if mode == "coroutine" else in_thread)
     async with stage.worker(shutdown_timeout=WAIT):
         chain = await stage.client.start_chain(relay, 1)
         await stage.log.wait_for(AttemptStarted)
     wanted = {"continue": "continued", "retry": "scheduled", "fail": "failed"}
-    assert (await stage.job(chain.id)).status == wanted.get(ending, "cancelled")
+    assert (await stage.job(chain.id)).status == wanted.get(finish, "cancelled")
     assert effects() == [(chain.id, 1)]
 
 
-@colours
+@modes
 async def test_an_exception_inside_rolls_it_back_and_the_next_attempt_prepares_anew(
-    stage: Stage, effects: Effects, colour: str
+    stage: Stage, effects: Effects, mode: str
 ) -> None:
     async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.prepare() as tx:
@@ -111,15 +111,15 @@ async def test_an_exception_inside_rolls_it_back_and_the_next_attempt_prepares_a
                 raise ValueError("inside")
         return 6
 
-    handler = in_loop if colour == "coroutine" else in_thread
+    handler = in_loop if mode == "coroutine" else in_thread
     status, _ = await closed(stage, handler, retry=RetryPolicy(initial_delay=0.0))
     assert status is JobStatus.COMPLETED
     assert effects() == [("one", 2)]
     assert [event.error.message for event in stage.log.of(AttemptRetried)] == ["inside"]
 
 
-@colours
-async def test_an_exception_between_leaves_what_was_prepared(stage: Stage, effects: Effects, colour: str) -> None:
+@modes
+async def test_an_exception_between_leaves_what_was_prepared(stage: Stage, effects: Effects, mode: str) -> None:
     async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.prepare() as tx:
             await tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
@@ -136,16 +136,16 @@ async def test_an_exception_between_leaves_what_was_prepared(stage: Stage, effec
         with attempt.complete() as done:
             return done.finish(6)
 
-    handler = in_loop if colour == "coroutine" else in_thread
+    handler = in_loop if mode == "coroutine" else in_thread
     assert (await closed(stage, handler, retry=RetryPolicy(initial_delay=0.0)))[0] is JobStatus.COMPLETED
     assert effects() == [("one", 1), ("one", 2)]
     assert (await stage.job("one")).attempt == 2
 
 
-@colours
+@modes
 @pytest.mark.parametrize("swallowed", [True, False])
 async def test_a_poisoned_transaction_is_a_failed_attempt_that_is_tried_again(
-    stage: Stage, effects: Effects, colour: str, swallowed: bool
+    stage: Stage, effects: Effects, mode: str, swallowed: bool
 ) -> None:
     wrong = "select * from nothing_of_the_kind"
 
@@ -171,7 +171,7 @@ async def test_a_poisoned_transaction_is_a_failed_attempt_that_is_tried_again(
                         raise
         return 6
 
-    handler = in_loop if colour == "coroutine" else in_thread
+    handler = in_loop if mode == "coroutine" else in_thread
     assert (await closed(stage, handler, retry=RetryPolicy(initial_delay=0.0)))[0] is JobStatus.COMPLETED
     assert effects() == [("one", 2)]
     [retried] = stage.log.of(AttemptRetried)
@@ -190,8 +190,8 @@ def fails_in_a_savepoint_in_thread(attempt: Attempt[int, int], connection: Any) 
         connection.execute("select 1 / 0")
 
 
-@colours
-async def test_a_savepoint_keeps_an_error_apart(stage: Stage, effects: Effects, colour: str) -> None:
+@modes
+async def test_a_savepoint_keeps_an_error_apart(stage: Stage, effects: Effects, mode: str) -> None:
     async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.prepare() as tx:
             await tx.connection.execute(WRITE, (attempt.job_id, 1))
@@ -206,12 +206,12 @@ async def test_a_savepoint_keeps_an_error_apart(stage: Stage, effects: Effects, 
                 fails_in_a_savepoint_in_thread(attempt, tx.connection)
         return 6
 
-    assert (await closed(stage, in_loop if colour == "coroutine" else in_thread))[0] is JobStatus.COMPLETED
+    assert (await closed(stage, in_loop if mode == "coroutine" else in_thread))[0] is JobStatus.COMPLETED
     assert effects() == [("one", 1)]
 
 
-@colours
-async def test_it_is_refused_when_the_lease_is_lost(stage: Stage, effects: Effects, colour: str) -> None:
+@modes
+async def test_it_is_refused_when_the_lease_is_lost(stage: Stage, effects: Effects, mode: str) -> None:
     inside: list[str] = []
 
     async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
@@ -226,7 +226,7 @@ async def test_it_is_refused_when_the_lease_is_lost(stage: Stage, effects: Effec
             inside.append(attempt.job_id)
         return 6
 
-    stage.handles(number, in_loop if colour == "coroutine" else in_thread)
+    stage.handles(number, in_loop if mode == "coroutine" else in_thread)
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
         await stage.log.wait_for(FinishRejected, job_id=chain.id)

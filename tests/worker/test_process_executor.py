@@ -247,7 +247,7 @@ async def test_a_lost_lease_that_it_reports_writes_nothing(stage: Stage) -> None
 # --- complete() -------------------------------------------------------------------------------------------------------
 
 
-async def test_its_writes_commit_with_the_ending(stage: Stage) -> None:
+async def test_its_writes_commit_with_the_finish(stage: Stage) -> None:
     effects = effects_of(stage)
     handles(stage, killable.completes)
     async with stage.worker():
@@ -427,7 +427,7 @@ async def test_it_is_killed_when_it_does_not_listen(
 
 
 @pytest.mark.usefixtures("time_to_listen")
-async def test_it_is_told_first(stage: Stage, tmp_path: Path) -> None:
+async def test_it_is_reported_first(stage: Stage, tmp_path: Path) -> None:
     handles(stage, killable.listen, lease=WATCHED)
     async with stage.worker():
         await stage.client.start_chain(anything, str(tmp_path / "here"), id="one")
@@ -443,13 +443,13 @@ async def test_it_is_told_first(stage: Stage, tmp_path: Path) -> None:
 async def test_a_call_that_a_middleware_cancels_is_killed(stage: Stage, tmp_path: Path) -> None:
     came = asyncio.Event()
 
-    async def patience(attempt: Attempt[Any, Any], call_next: Any) -> Any:
+    async def timeout(attempt: Attempt[Any, Any], call_next: Any) -> Any:
         call = asyncio.ensure_future(call_next())
         await came.wait()
         call.cancel()
         return "given up"
 
-    handles(stage, killable.stay, middlewares=[patience])
+    handles(stage, killable.stay, middlewares=[timeout])
     async with stage.worker():
         chain = await stage.client.start_chain(anything, str(tmp_path / "here"))
         pid = await arrived(tmp_path / "here")
@@ -522,12 +522,12 @@ async def test_nothing_of_a_process_that_is_found_dead_stays_open(
 async def test_a_process_that_died_idle_is_not_killed_for_the_attempt_that_found_it(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[ChildProcess] = []
+    reported: list[ChildProcess] = []
     send = ChildProcess.send
 
     def send_and_note(child: ChildProcess, message: object) -> None:
         if isinstance(message, Abort):
-            told.append(child)
+            reported.append(child)
         send(child, message)
 
     monkeypatch.setattr(ChildProcess, "send", send_and_note)
@@ -544,7 +544,7 @@ async def test_a_process_that_died_idle_is_not_killed_for_the_attempt_that_found
         stage.rows("update queuert.job set lease_token = gen_random_uuid() where id = 'one'")
         await stage.log.wait_for(FinishRejected, job_id="one")
     # Whoever is told is killed later, if it does not listen: the dead one, which was there first, was not even told.
-    assert [child._process.pid for child in told] == [listening]
+    assert [child._process.pid for child in reported] == [listening]
     assert stage.log.of(HandlerKilled) == []
 
 
@@ -600,7 +600,7 @@ async def test_it_may_finish_within_the_grace_and_knows_of_the_stop(stage: Stage
 
 
 @pytest.mark.parametrize("how", ["beyond the grace", "asked twice"])
-async def test_it_is_told_and_killed_when_the_grace_is_over(stage: Stage, tmp_path: Path, how: str) -> None:
+async def test_it_is_reported_and_killed_when_the_grace_is_over(stage: Stage, tmp_path: Path, how: str) -> None:
     handles(stage, killable.stay)
     worker = stage.worker(shutdown_timeout=0 if how == "beyond the grace" else 3600)
     await worker.start()
@@ -705,7 +705,7 @@ async def test_a_handler_in_a_script_is_imported_from_it(
     assert found.replace("__mp_main__", "__main__") == outcome
 
 
-async def test_a_script_that_would_start_a_worker_in_each_child_is_told(stage: Stage, tmp_path: Path) -> None:
+async def test_a_script_that_would_start_a_worker_in_each_child_is_reported(stage: Stage, tmp_path: Path) -> None:
     found = await _outcome_of_script(stage, tmp_path / "app.py", _SCRIPT.format(guard=""), 4)
     assert 'if __name__ == "__main__"' in found
     assert "DefinitionError" in found

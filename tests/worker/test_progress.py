@@ -111,14 +111,14 @@ async def test_its_message_is_sealed_as_the_payloads_are(stage: Stage) -> None:
         stored = stage.one("select progress from queuert.job")
         assert SECRET not in stored
         # Without the key the numbers are all there is to be read.
-        told = await seen(stage.client, chain.id, 1)
-        assert (told.fraction, SECRET in str(told)) == (0.5, False)
+        reported = await seen(stage.client, chain.id, 1)
+        assert (reported.fraction, SECRET in str(reported)) == (0.5, False)
         gate.open()
         await chain.result(WAIT)
 
 
 @pytest.mark.parametrize(
-    ("told", "match"),
+    ("reported", "match"),
     [
         ({"done": -1}, "done is -1"),
         ({"done": math.nan}, "done is nan"),
@@ -129,11 +129,11 @@ async def test_its_message_is_sealed_as_the_payloads_are(stage: Stage) -> None:
         ({"total": 3}, "give done, fraction or message"),
     ],
 )
-async def test_what_makes_no_sense_is_refused(stage: Stage, told: dict[str, Any], match: str) -> None:
+async def test_what_makes_no_sense_is_refused(stage: Stage, reported: dict[str, Any], match: str) -> None:
     @stage.processors.handles(number)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         with pytest.raises(ConfigurationError, match=match):
-            attempt.record_progress(**told)
+            attempt.record_progress(**reported)
         return attempt.input
 
     async with stage.worker():

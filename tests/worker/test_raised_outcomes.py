@@ -35,7 +35,7 @@ def raising(error: BaseException) -> Any:
 async def run(
     stage: Stage, kind: str, make: Callable[[], BaseException], input: Any = None, **policy: Any
 ) -> tuple[JobStatus, int, str]:
-    """What became of a job whose handler raises: its status, how many attempts, the kind of its error."""
+    """The result of a job whose handler raises: its status, how many attempts, the kind of its error."""
     retry = RetryPolicy(**{"initial_delay": 0, "jitter": 0, "max_attempts": 3, **policy})
     processors = Processors(JOB_TYPES, retry=retry)
 

@@ -38,7 +38,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def listed(stage: Stage) -> list[WorkerRecord]:
-    """The workers, as a client of the other colour sees them."""
+    """The workers, as a client of the other mode sees them."""
     with Client(stage.state, stage.client.job_types, notify=InProcessNotify()) as client:
         return client.list_workers()
 

@@ -1,4 +1,4 @@
-"""Request and response: start a chain and wait for its output, in both colours."""
+"""Request and response: start a chain and wait for its output, sync and async."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class Counted:
 
 
 class Requests:
-    """A client of one colour, and how many of its requests still listen."""
+    """A client of one mode, and how many of its requests still listen."""
 
-    def __init__(self, stage: Stage, colour: str) -> None:
+    def __init__(self, stage: Stage, mode: str) -> None:
         self.notify = Counting(lambda: stage.one("select count(*) from queuert.job"))
         self.client: AsyncClient | Client
-        kind = AsyncClient if colour == "async" else Client
+        kind = AsyncClient if mode == "async" else Client
         self.client = kind(stage.state, JOB_TYPES, notify=self.notify, observability=stage.log, max_connections=30)
         stage.client = AsyncClient(stage.state, JOB_TYPES, notify=self.notify, observability=stage.log)
 
@@ -84,7 +84,7 @@ class Requests:
 
 @pytest.fixture(params=["async", "sync"])
 async def ask(stage: Stage, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes requests in one colour, woken by hints alone; afterwards nobody listens any more, however they ended."""
+    """Makes requests in one mode, woken by notifications alone; afterwards nobody listens any more, however they ended."""
     for module in (async_waiting, sync_waiting):
         monkeypatch.setattr(module, "POLL_WITH_NOTIFY", 3_600.0)
     await stage.client.aclose()
@@ -201,7 +201,7 @@ async def test_the_job_goes_on_after_a_timeout(stage: Stage, ask: Requests) -> N
         assert await (await stage.client.get_chain(id)).result(WAIT) == 5
 
 
-async def test_what_has_expired_is_asked_for_anew(stage: Stage, ask: Requests) -> None:
+async def test_what_has_expired_is_requested_for_anew(stage: Stage, ask: Requests) -> None:
     """An answer is never older than it may be: the handler runs again."""
     numbers = count(1)
 

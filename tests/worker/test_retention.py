@@ -30,7 +30,7 @@ def left(stage: Stage) -> set[str]:
     return {row[0] for row in stage.rows("select id from queuert.job")}
 
 
-def told(stage: Stage) -> int:
+def reported(stage: Stage) -> int:
     """How many chains went, by what workers told."""
     return sum(event.count for event in stage.log.of(ChainsPruned))
 
@@ -55,8 +55,8 @@ async def test_what_the_handlers_do_not_keep(stage: Stage) -> None:
         await stage.client.start_chain(anything, 1, id="failed")
         await stage.client.start_chain(text, "a", id="own rule")
         await stage.client.start_chain(relay, 1, id="began otherwise")
-        retired = await stage.log.wait_for(ChainsPruned)
-        assert (retired.worker, retired.count, retired.chain_ids) == (worker.name, 1, ("completed",))
+        pruned = await stage.log.wait_for(ChainsPruned)
+        assert (pruned.worker, pruned.count, pruned.chain_ids) == (worker.name, 1, ("completed",))
         waited = [await stage.client.get_chain(id) for id in ids[1:]]
         await stage.client.wait(waited, timeout=WAIT)
     assert set(ids[1:]) <= left(stage)
@@ -87,8 +87,8 @@ async def test_many_pages(stage: Stage) -> None:
     async with stage.worker():
         await until(lambda: len(left(stage)) == 1_205, "all but those are deleted")
         # A moment later: a worker that stops before it hears of what was deleted does not tell.
-        await until(lambda: told(stage) >= 2_495, "all that went is told of")
-    assert told(stage) == 2_495
+        await until(lambda: reported(stage) >= 2_495, "all that went is told of")
+    assert reported(stage) == 2_495
     assert len(left(stage)) == 1_205
 
 
@@ -98,8 +98,8 @@ async def test_two_workers(stage: Stage) -> None:
     async with stage.worker(), stage.worker(name="second"):
         chains = await stage.client.start_chains([NewChain(number, value) for value in range(50)])
         await until(lambda: not left(stage), "all are deleted")
-        await until(lambda: told(stage) >= len(chains), "all that went is told of")
-    assert told(stage) == len(chains)
+        await until(lambda: reported(stage) >= len(chains), "all that went is told of")
+    assert reported(stage) == len(chains)
 
 
 async def test_a_job_that_is_retried_after_its_blocker_went(stage: Stage) -> None:

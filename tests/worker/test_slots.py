@@ -166,7 +166,7 @@ async def test_time_outs_within_an_attempt_are_its_own() -> None:
 
 
 async def test_what_cannot_be_begun_with_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody else knows of it, and somebody may be waiting: what was taken is given back, and the next one runs."""
+    """Nobody else knows of it, and somebody may be waiting: what was taken is released, and the next one runs."""
     row = Row(1, quick, quick, quick)
     begin, exhausted = row.slots._run, True
 

@@ -14,7 +14,7 @@ from queuert.worker import maintenance
 from tests.worker.support import Stage, echo, in_time, number
 
 
-async def test_each_trouble_is_told_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_trouble_is_reported_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_FIRST", "_BETWEEN_PAGES", "SWEEP_EVERY", "STAGING_EVERY"):
         monkeypatch.setattr(maintenance, name, 0.0)
     looks: Iterator[str | None] = iter(["full", "full", "forbidden", None, "forbidden", "the last"])
@@ -29,5 +29,5 @@ async def test_each_trouble_is_told_once(stage: Stage, monkeypatch: pytest.Monke
     stage.handles(number, echo)
     async with stage.worker():
         await in_time(stage.log.wait_for(StagingCleanupFailed, error="the last"))
-    told = [one.error for one in stage.log.of(StagingCleanupFailed)]
-    assert told == ["full", "forbidden", "forbidden", "the last"]
+    reported = [one.error for one in stage.log.of(StagingCleanupFailed)]
+    assert reported == ["full", "forbidden", "forbidden", "the last"]

@@ -80,7 +80,7 @@ async def test_a_start_that_is_called_off_and_cancelled_leaves_nothing(
 
 async def test_a_worker_that_did_not_begin_hears_of_no_jobs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[Notification] = []
-    monkeypatch.setattr(Claimer, "_on_hint", lambda self, hint: heard.append(hint))
+    monkeypatch.setattr(Claimer, "_on_notification", lambda self, notification: heard.append(notification))
     stage.handles(number, echo)
     async with AsyncClient(stage.state, JOB_TYPES, notify=InProcessNotify()) as client:
         worker = InProcessWorker(client, stage.processors)
@@ -155,7 +155,7 @@ async def test_a_store_out_of_reach_is_a_typed_error(stage: Stage) -> None:
 async def test_an_exception_inside_the_block_passes_after_the_stop(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT)  # The job is given back, however long it takes.
+    monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT)  # The job is released, however long it takes.
     gate = Gate()
 
     @stage.processors.handles(number)

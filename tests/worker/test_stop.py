@@ -39,7 +39,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def less_patient(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where they do not, all of it passes; and so much is left to write that their jobs are given back."""
+    """Where they do not, all of it passes; and so much is left to write that their jobs are released."""
     monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT / 4)
 
 
@@ -241,7 +241,7 @@ async def test_a_thread_that_outlives_its_worker_connects_to_nothing(stage: Stag
     assert [type(error) for error in raised] == [ClosedError]
 
 
-async def test_a_thread_may_end_by_itself_after_it_was_told(stage: Stage) -> None:
+async def test_a_thread_may_end_by_itself_after_it_was_reported(stage: Stage) -> None:
     """It sees the abort signal, tidies up and returns: it is not abandoned, and its job is not given away meanwhile."""
     started, ended = threading.Event(), threading.Event()
 
@@ -388,12 +388,12 @@ async def test_it_stops_though_the_store_neither_answers_nor_gives_up(
     stage: Stage, operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a driver may that waits for the server's word, whoever cancels it."""
-    asked, answer = asyncio.Event(), asyncio.Event()
+    requested, answer = asyncio.Event(), asyncio.Event()
     within: list[asyncio.Task[Any]] = []
     answered = getattr(AsyncPostgresStore, operation)
 
     async def hang(*values: Any, **named: Any) -> Any:
-        asked.set()
+        requested.set()
         within.append(cast("asyncio.Task[Any]", asyncio.current_task()))
         while not answer.is_set():
             with suppress(asyncio.CancelledError):
@@ -405,7 +405,7 @@ async def test_it_stops_though_the_store_neither_answers_nor_gives_up(
     worker = stage.worker()
     await worker.start()
     if operation != "aclose":
-        await in_time(asked.wait())
+        await in_time(requested.wait())
     try:
         await in_time(worker.stop(shutdown_timeout=0.0))
         assert stage.log.of(WorkerStopped)

@@ -35,14 +35,14 @@ LONG = 3600.0
 
 @pytest.mark.parametrize("timeout", [SOON, timedelta(milliseconds=50)], ids=["seconds", "timedelta"])
 async def test_a_coroutine_is_cancelled_and_tried_again(stage: Stage, timeout: float | timedelta) -> None:
-    told: list[AbortReason | None] = []
+    reported: list[AbortReason | None] = []
 
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         if attempt.number == 1:
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
-                told.append(attempt.abort.reason)
+                reported.append(attempt.abort.reason)
                 raise
         return attempt.number
 
@@ -50,7 +50,7 @@ async def test_a_coroutine_is_cancelled_and_tried_again(stage: Stage, timeout: f
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
         assert await chain.result(WAIT) == 2
-    assert told == [AbortReason.TIMEOUT]
+    assert reported == [AbortReason.TIMEOUT]
     retried = stage.log.of(AttemptRetried)[0]
     assert retried.error.kind == "timeout"
     assert "0.05 seconds" in retried.error.message
@@ -279,18 +279,18 @@ async def test_a_lease_that_was_lost_before_goes_first(stage: Stage) -> None:
 
 
 async def test_a_lease_that_is_lost_afterwards_is_not_written_over(stage: Stage) -> None:
-    told, go_on = threading.Event(), threading.Event()
+    reported, go_on = threading.Event(), threading.Event()
 
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         attempt.abort.wait(WAIT)
-        told.set()
+        reported.set()
         assert go_on.wait(WAIT)
         return 7
 
     stage.handles(number, handler, timeout=SOON)
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
-        assert await asyncio.to_thread(told.wait, WAIT)
+        assert await asyncio.to_thread(reported.wait, WAIT)
         stage.rows(TAKE, chain.id)
         go_on.set()
         refused = await stage.log.wait_for(FinishRejected)
@@ -302,13 +302,13 @@ async def test_a_lease_that_is_lost_afterwards_is_not_written_over(stage: Stage)
 async def test_a_stop_does_not_make_the_attempt_uncounted(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
-    # All of it passes where the attempt does not end; and so much is left to write what became of it.
+    # All of it passes where the attempt does not end; and so much is left to write the result of it.
     monkeypatch.setattr("queuert.worker.runtime._AFTER_CANCEL", WAIT / 4)
-    told, go_on = threading.Event(), threading.Event()
+    reported, go_on = threading.Event(), threading.Event()
 
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
         attempt.abort.wait(WAIT)
-        told.set()
+        reported.set()
         assert go_on.wait(WAIT)
         return 7
 
@@ -316,7 +316,7 @@ async def test_a_stop_does_not_make_the_attempt_uncounted(
     worker = stage.worker()
     await worker.start()
     chain = await stage.client.start_chain(number, 1)
-    assert await asyncio.to_thread(told.wait, WAIT)
+    assert await asyncio.to_thread(reported.wait, WAIT)
     if ends:
         go_on.set()
     await in_time(worker.stop(shutdown_timeout=0))
@@ -347,7 +347,7 @@ async def test_what_ends_in_time_hears_nothing(stage: Stage) -> None:
 
 
 @pytest.mark.timeout(2 * SPAWN)
-async def test_a_process_is_told_and_its_output_is_dropped(stage: Stage, tmp_path: Path) -> None:
+async def test_a_process_is_reported_and_its_output_is_dropped(stage: Stage, tmp_path: Path) -> None:
     stage.handles(text, killable.listen, executor="process", timeout=SOON, retry=RetryPolicy(max_attempts=1))
     place = tmp_path / "here"
     async with stage.worker():

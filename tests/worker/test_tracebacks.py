@@ -176,7 +176,7 @@ def test_a_place_is_read_once(read: list[int]) -> None:
     assert len(read) == 4
 
 
-def test_lines_that_differ_are_told_apart(read: list[int]) -> None:
+def test_lines_that_differ_are_reported_apart(read: list[int]) -> None:
     """Also where code is made anew at the place in memory of other code: that is kept as long as its text."""
     for word in range(100):
         scope: dict[str, Any] = {}
@@ -198,8 +198,8 @@ def test_not_everything_is_kept(read: list[int]) -> None:
 # --- from the handler on ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("colour", ["coroutine", "thread"])
-async def test_it_begins_at_the_handler(stage: Stage, colour: str) -> None:
+@pytest.mark.parametrize("mode", ["coroutine", "thread"])
+async def test_it_begins_at_the_handler(stage: Stage, mode: str) -> None:
     def in_thread(attempt: Attempt[int, int]) -> int:
         plain()
         return 1
@@ -208,7 +208,7 @@ async def test_it_begins_at_the_handler(stage: Stage, colour: str) -> None:
         plain()
         return 1
 
-    stage.handles(number, in_loop if colour == "coroutine" else in_thread, retry=RetryPolicy(max_attempts=1))
+    stage.handles(number, in_loop if mode == "coroutine" else in_thread, retry=RetryPolicy(max_attempts=1))
     await stage.worker().start()
     chain = await stage.client.start_chain(number, 1)
     error = (await chain.wait(WAIT)).error
@@ -216,7 +216,7 @@ async def test_it_begins_at_the_handler(stage: Stage, colour: str) -> None:
     head, first, *rest = str(error.traceback).splitlines()
     assert head == "Traceback (most recent call last):"
     assert first.startswith(f'  File "{__file__}", line ')
-    assert first.endswith("in in_loop" if colour == "coroutine" else "in in_thread")
+    assert first.endswith("in in_loop" if mode == "coroutine" else "in in_thread")
     assert rest[-2:] == ["ValueError: no", "\tway"]
 
 

@@ -24,7 +24,7 @@ from queuert.observability.events import (
 from tests.worker.completing import WRITE, Effects, Handler, closed, effects_of
 from tests.worker.support import WAIT, Stage, in_time, number, until
 
-colours = pytest.mark.parametrize("colour", ["coroutine", "thread"])
+modes = pytest.mark.parametrize("mode", ["coroutine", "thread"])
 LEASE = "select extract(epoch from lease_expires_at)::float8 from queuert.job"
 
 
@@ -40,8 +40,8 @@ def effects(stage: Stage) -> Effects:
     return effects_of(stage)
 
 
-@colours
-async def test_each_commits_by_itself(stage: Stage, effects: Effects, colour: str) -> None:
+@modes
+async def test_each_commits_by_itself(stage: Stage, effects: Effects, mode: str) -> None:
     seen: list[int] = []
 
     async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
@@ -62,13 +62,13 @@ async def test_each_commits_by_itself(stage: Stage, effects: Effects, colour: st
         with attempt.complete() as done:
             return done.finish(6)
 
-    assert (await closed(stage, in_loop if colour == "coroutine" else in_thread))[0] is JobStatus.COMPLETED
+    assert (await closed(stage, in_loop if mode == "coroutine" else in_thread))[0] is JobStatus.COMPLETED
     assert seen == [1, 2, 3]
     assert effects() == [("one", 0), ("one", 1), ("one", 2)]
 
 
-@colours
-async def test_what_was_written_stays_when_a_later_one_fails(stage: Stage, effects: Effects, colour: str) -> None:
+@modes
+async def test_what_was_written_stays_when_a_later_one_fails(stage: Stage, effects: Effects, mode: str) -> None:
     async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.transaction() as tx:
             await tx.connection.execute(WRITE, (attempt.job_id, 1))
@@ -90,14 +90,14 @@ async def test_what_was_written_stays_when_a_later_one_fails(stage: Stage, effec
             tx.connection.execute(WRITE, (attempt.job_id, 3))
         raise ValueError("at last")
 
-    handler = in_loop if colour == "coroutine" else in_thread
+    handler = in_loop if mode == "coroutine" else in_thread
     assert await closed(stage, handler) == (JobStatus.FAILED, "ValueError: at last")
     assert effects() == [("one", 1), ("one", 3)]
 
 
-@colours
+@modes
 async def test_a_poisoned_one_is_rolled_back_and_the_job_is_tried_again(
-    stage: Stage, effects: Effects, colour: str
+    stage: Stage, effects: Effects, mode: str
 ) -> None:
     async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.transaction() as tx:
@@ -115,14 +115,14 @@ async def test_a_poisoned_one_is_rolled_back_and_the_job_is_tried_again(
                     tx.connection.execute("select 1 / 0")
         return 6
 
-    handler = in_loop if colour == "coroutine" else in_thread
+    handler = in_loop if mode == "coroutine" else in_thread
     assert (await closed(stage, handler, retry=RetryPolicy(initial_delay=0.0)))[0] is JobStatus.COMPLETED
     assert effects() == [("one", 2)]
     assert len(stage.log.of(AttemptRetried)) == 1
 
 
-@colours
-async def test_the_lease_is_renewed_at_once_after_a_block(stage: Stage, effects: Effects, colour: str) -> None:
+@modes
+async def test_the_lease_is_renewed_at_once_after_a_block(stage: Stage, effects: Effects, mode: str) -> None:
     """The lease is renewed every 20 minutes otherwise."""
     leases: list[float] = []
 
@@ -140,13 +140,13 @@ async def test_the_lease_is_renewed_at_once_after_a_block(stage: Stage, effects:
                 return 6
         raise AssertionError("the lease was not renewed")
 
-    handler = in_loop if colour == "coroutine" else in_thread
+    handler = in_loop if mode == "coroutine" else in_thread
     assert await closed(stage, handler, lease=LeasePolicy(seconds=3600)) == (JobStatus.COMPLETED, "None")
 
 
-@colours
+@modes
 async def test_a_block_that_lasts_for_longer_than_the_lease_keeps_the_job(
-    stage: Stage, effects: Effects, colour: str
+    stage: Stage, effects: Effects, mode: str
 ) -> None:
     expired: Any = "select lease_expires_at < clock_timestamp() from queuert.job"
     keep = "select pg_sleep(0.05)"
@@ -165,7 +165,7 @@ async def test_a_block_that_lasts_for_longer_than_the_lease_keeps_the_job(
                 tx.connection.execute(keep)
         return 6
 
-    handler = in_loop if colour == "coroutine" else in_thread
+    handler = in_loop if mode == "coroutine" else in_thread
     # It must last in the worker while it runs out in the store: long enough for a thread that is held up.
     stage.handles(number, handler, lease=LeasePolicy(seconds=WAIT / 4, renew_every=0.3))
     async with stage.worker():
@@ -177,8 +177,8 @@ async def test_a_block_that_lasts_for_longer_than_the_lease_keeps_the_job(
     assert effects() == [(chain.id, attempt + 1) for attempt in range(job.attempt)]
 
 
-@colours
-async def test_a_lost_lease_is_refused_at_the_door(stage: Stage, effects: Effects, colour: str) -> None:
+@modes
+async def test_a_lost_lease_is_refused_at_the_door(stage: Stage, effects: Effects, mode: str) -> None:
     async def in_loop(attempt: Attempt[int, int]) -> Outcome[int]:
         async with attempt.transaction() as tx:
             await tx.connection.execute(WRITE, (attempt.job_id, 1))
@@ -195,7 +195,7 @@ async def test_a_lost_lease_is_refused_at_the_door(stage: Stage, effects: Effect
             tx.connection.execute(WRITE, (attempt.job_id, 2))
         return 6
 
-    stage.handles(number, in_loop if colour == "coroutine" else in_thread)
+    stage.handles(number, in_loop if mode == "coroutine" else in_thread)
     async with stage.worker():
         chain = await stage.client.start_chain(number, 1)
         # The renewal that follows the first block may learn it sooner than the second block does.
@@ -207,9 +207,9 @@ async def test_a_lost_lease_is_refused_at_the_door(stage: Stage, effects: Effect
     assert effects() == [(chain.id, 1)]
 
 
-@colours
+@modes
 async def test_a_block_that_is_open_when_the_grace_ends_is_all_or_nothing(
-    stage: Stage, effects: Effects, colour: str
+    stage: Stage, effects: Effects, mode: str
 ) -> None:
     inside, go_on = threading.Event(), threading.Event()
 
@@ -226,7 +226,7 @@ async def test_a_block_that_is_open_when_the_grace_ends_is_all_or_nothing(
             assert go_on.wait(WAIT)
         return 6
 
-    stage.handles(number, in_loop if colour == "coroutine" else in_thread)
+    stage.handles(number, in_loop if mode == "coroutine" else in_thread)
     worker = stage.worker()
     await worker.start()
     chain = await stage.client.start_chain(number, 5)
@@ -235,7 +235,7 @@ async def test_a_block_that_is_open_when_the_grace_ends_is_all_or_nothing(
     await stage.log.wait_for(WorkerStopping)
     go_on.set()
     await in_time(stopping)
-    if colour == "coroutine":
+    if mode == "coroutine":
         assert effects() == []
         assert len(stage.log.of(AttemptReleased)) == 1
     job = await stage.job(chain.id)
@@ -277,8 +277,8 @@ async def test_a_commit_that_is_under_way_is_carried_through(stage: Stage, effec
     stage.rows("select pg_advisory_unlock(17)")
     await in_time(stopping)
     assert effects() == [(chain.id, 1)]
-    endings = [*stage.log.of(AttemptCompleted), *stage.log.of(AttemptReleased)]
-    assert [type(one) for one in endings] == [AttemptCompleted if block == "complete" else AttemptReleased]
+    finishes = [*stage.log.of(AttemptCompleted), *stage.log.of(AttemptReleased)]
+    assert [type(one) for one in finishes] == [AttemptCompleted if block == "complete" else AttemptReleased]
     assert stage.log.of(FinishRejected) == []
     assert (await stage.job(chain.id)).status == ("completed" if block == "complete" else "ready")
 
@@ -333,8 +333,8 @@ async def test_one_block_at_a_time(stage: Stage, handler: Handler) -> None:
     assert CompletionMisuseError.__name__ in error
 
 
-@colours
-async def test_none_after_the_ending_stands(stage: Stage, effects: Effects, colour: str) -> None:
+@modes
+async def test_none_after_the_finish_stands(stage: Stage, effects: Effects, mode: str) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         async with attempt.complete() as tx:
             tx.finish(6)
@@ -347,14 +347,14 @@ async def test_none_after_the_ending_stands(stage: Stage, effects: Effects, colo
         with attempt.transaction() as late:
             late.connection.execute(WRITE, (attempt.job_id, attempt.number))
 
-    assert (await closed(stage, in_loop if colour == "coroutine" else in_thread))[0] is JobStatus.COMPLETED
+    assert (await closed(stage, in_loop if mode == "coroutine" else in_thread))[0] is JobStatus.COMPLETED
     assert effects() == []
     assert stage.log.of(ErrorAfterCompletion)[0].error.type == "queuert.errors.CompletionMisuseError"
     assert len(stage.log.of(AttemptCompleted)) == 1
 
 
-@colours
-async def test_a_note_may_follow_a_completion_that_was_rolled_back(stage: Stage, effects: Effects, colour: str) -> None:
+@modes
+async def test_a_note_may_follow_a_completion_that_was_rolled_back(stage: Stage, effects: Effects, mode: str) -> None:
     async def in_loop(attempt: Attempt[Any, Any]) -> Any:
         try:
             async with attempt.complete() as tx:
@@ -375,5 +375,5 @@ async def test_a_note_may_follow_a_completion_that_was_rolled_back(stage: Stage,
                 note.connection.execute(WRITE, ("noted", 1))
             raise
 
-    assert (await closed(stage, in_loop if colour == "coroutine" else in_thread))[0] is JobStatus.FAILED
+    assert (await closed(stage, in_loop if mode == "coroutine" else in_thread))[0] is JobStatus.FAILED
     assert effects() == [("noted", 1)]

@@ -145,7 +145,7 @@ async def test_waiting_is_held_to_the_declaration(desk: Desk) -> None:
         assert await (await desk.client.start_chain(pages, "x")).result(WAIT) == "[1, 2]"
 
 
-async def test_outputs_are_told_apart_by_the_type_that_the_chain_began_with(desk: Desk) -> None:
+async def test_outputs_are_reported_apart_by_the_type_that_the_chain_began_with(desk: Desk) -> None:
     seen: list[Any] = []
     joining = JobType("joining", input=str, output=str)
     types = JobTypes(TYPES, joining)

@@ -64,7 +64,7 @@ async def test_a_loop_that_has_recovered_begins_its_pauses_anew() -> None:
     assert max(first, again) <= 0.001 < third
 
 
-async def test_a_loop_outlives_a_failure_that_cannot_be_told() -> None:
+async def test_a_loop_outlives_a_failure_that_cannot_be_reported() -> None:
     """Not even the event could be made, for want of memory: the step is tried again."""
     done = asyncio.Event()
     steps = 0

@@ -32,9 +32,9 @@ def children(*values: int) -> list[NewChain[int]]:
     return [NewChain(number, value) for value in values]
 
 
-@pytest.mark.parametrize("colour", ["coroutine", "thread"])
+@pytest.mark.parametrize("mode", ["coroutine", "thread"])
 @pytest.mark.parametrize("how", ["returned", "finished"])
-async def test_it_starts_chains_and_joins_them(stage: Stage, colour: str, how: str) -> None:
+async def test_it_starts_chains_and_joins_them(stage: Stage, mode: str, how: str) -> None:
     async def in_loop(attempt: Attempt[str, str]) -> Outcome[str]:
         if not attempt.blockers:
             if how == "returned":
@@ -51,7 +51,7 @@ async def test_it_starts_chains_and_joins_them(stage: Stage, colour: str, how: s
                 return tx.finish(attempt.wait_for(*children(3, 1, 2)))
         return str(attempt.outputs_of(number))
 
-    stage.handles(text, in_loop if colour == "coroutine" else in_thread)
+    stage.handles(text, in_loop if mode == "coroutine" else in_thread)
     stage.handles(number, echo)
     async with stage.worker(concurrency=2):
         chain = await stage.client.start_chain(text, "join")
@@ -199,14 +199,14 @@ async def test_a_child_that_fails_fails_the_parent(stage: Stage) -> None:
     assert error.kind == "blocker_failed"
 
 
-@pytest.mark.parametrize("ending", ["fail", "cancel"])
-async def test_the_parent_may_run_with_the_failure_in_hand(stage: Stage, ending: str) -> None:
-    told: list[Any] = []
+@pytest.mark.parametrize("finish", ["fail", "cancel"])
+async def test_the_parent_may_run_with_the_failure_in_hand(stage: Stage, finish: str) -> None:
+    reported: list[Any] = []
 
     async def parent(attempt: Attempt[str, str]) -> Outcome[str]:
         if not attempt.blockers:
             return attempt.wait_for(*children(1, 2), NewChain(order, Order(name="tea")))
-        told.extend((one.output, one.status, str(one.error)) for one in attempt.blockers)
+        reported.extend((one.output, one.status, str(one.error)) for one in attempt.blockers)
         assert [one.chain_id for one in attempt.failed_blockers] == [attempt.blockers[1].chain_id]
         for ask in (attempt.outputs_of, attempt.output_of):
             with pytest.raises(BlockerFailedError if ask == attempt.outputs_of else DefinitionError) as raised:
@@ -217,7 +217,7 @@ async def test_the_parent_may_run_with_the_failure_in_hand(stage: Stage, ending:
 
     async def child(attempt: Attempt[int, int]) -> Outcome[int]:
         if attempt.input == 2:
-            return attempt.fail("no luck") if ending == "fail" else attempt.cancel("no luck")
+            return attempt.fail("no luck") if finish == "fail" else attempt.cancel("no luck")
         return attempt.input
 
     stage.handles(text, parent, on_blocker_failure="run")
@@ -225,8 +225,11 @@ async def test_the_parent_may_run_with_the_failure_in_hand(stage: Stage, ending:
     stage.handles(order, echo)
     async with stage.worker():
         assert await (await stage.client.start_chain(text, "x")).result(WAIT) == "tea"
-    assert [one[:2] for one in told[:2]] == [(1, "completed"), (None, "failed" if ending == "fail" else "cancelled")]
-    assert "no luck" in told[1][2]
+    assert [one[:2] for one in reported[:2]] == [
+        (1, "completed"),
+        (None, "failed" if finish == "fail" else "cancelled"),
+    ]
+    assert "no luck" in reported[1][2]
 
 
 async def test_the_failure_passes_on_when_the_handler_lets_it(stage: Stage) -> None:

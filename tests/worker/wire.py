@@ -11,7 +11,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 _EXECUTE, _QUERY, _SYNC = b"E", b"Q", b"S"
-_PATIENCE = 20.0
+_TIMEOUT = 20.0
 
 
 class Wire:
@@ -55,7 +55,7 @@ class Wire:
     def __exit__(self, *_: object) -> None:
         _end(self._listening)
         # Somebody may have been accepted at this very moment, such as a connection that a pool makes late.
-        self._accepting.join(_PATIENCE)
+        self._accepting.join(_TIMEOUT)
         for one in self._sockets:
             _end(one)
 

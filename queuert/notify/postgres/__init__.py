@@ -1,4 +1,4 @@
-"""Hints by LISTEN and NOTIFY.
+"""Notifications by LISTEN and NOTIFY.
 
 One thread with one connection both listens and sends. It waits on the connection's socket and on a bell, so it costs
 nothing while nothing happens. Neither publishers nor subscribers ever wait for the database.

@@ -1,4 +1,4 @@
-"""Hints that travel behind the write that they tell of, on its connection: nobody has to be woken to send them."""
+"""Notifications that travel behind the write that they tell of, on its connection: nobody has to be woken to send them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from queuert.state.postgres.settings import Place
 
 
 class PostgresPiggybackNotification:
-    """One hint, for a store that writes to the place where the adapter sends.
+    """One notification, for a store that writes to the place where the adapter sends.
 
     It goes along after a silence only. Those that come one upon the other are gathered by the adapter, as ever.
     """
@@ -29,7 +29,7 @@ class PostgresPiggybackNotification:
         self.arrived = False
 
     def depart(self, place: object) -> tuple[str, str] | None:
-        """Channel and text, if it is the write's place and the hint would go out at once."""
+        """Channel and text, if it is the write's place and the notification would go out at once."""
         if place != self._place or not self._is_silent():
             return None
         if not self._gathering.depart(time.monotonic()):
@@ -44,5 +44,5 @@ class PostgresPiggybackNotification:
 
 
 def channel_of(schema: str, topic: Topic) -> str:
-    """The Postgres channel that carries the hints of a topic."""
+    """The Postgres channel that carries the notifications of a topic."""
     return f"{schema}_{topic.value}"

@@ -19,7 +19,7 @@ from queuert.notify.postgres.throttle import NotifyThrottle
 from queuert.notify.subscribers import Subscribers
 from queuert.notify.timeouts import ListenerTimeouts
 
-# Nobody needs a hint after a crash, so its commit need not wait for the disk. Set for this one transaction, because a
+# Nobody needs a notification after a crash, so its commit need not wait for the disk. Set for this one transaction, because a
 # setting of the session would get lost in a pooler.
 _QUICKLY = "set_config('synchronous_commit', 'off', true)"
 
@@ -42,7 +42,7 @@ class Owner(Protocol):
         """The connection stands, but notifications do not arrive on it."""
 
     def dropped(self, error: str) -> None:
-        """Hints could not be sent."""
+        """Notifications could not be sent."""
 
 
 @dataclass
@@ -186,7 +186,7 @@ class Session:
         return min(deadlines)
 
     def _hear(self) -> None:
-        """Tell the subscribers what arrived: one hint a topic, however many notifications there were."""
+        """Tell the subscribers what arrived: one notification a topic, however many notifications there were."""
         heard: dict[Topic, frozenset[str] | None] = {}
         for channel, text in self._wire.take_notifications():
             topic = self._topics.get(channel)

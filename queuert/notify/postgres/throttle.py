@@ -1,14 +1,14 @@
-"""When hints go out: at once after a silence, and fewer times the more of them there are."""
+"""When notifications go out: at once after a silence, and fewer times the more of them there are."""
 
 from __future__ import annotations
 
 import threading
 
 SHORTEST, LONGEST = 0.002, 0.01
-"""Seconds that hints which come one upon the other wait for each other: twice as long each time, up to the longest.
+"""Seconds that notifications which come one upon the other wait for each other: twice as long each time, up to the longest.
 
 Each sending is a transaction, and one more for each that listens, on the processors that should run jobs: sent each two
-milliseconds, the hints of a client that starts one chain after the other took it a tenth of its time.
+milliseconds, the notifications of a client that starts one chain after the other took it a tenth of its time.
 """
 
 MANY = 100
@@ -17,7 +17,7 @@ LONGEST_OF_MANY = 0.04
 
 
 class NotifyThrottle:
-    """Counts no hints: tells from when on the next may go. For all threads."""
+    """Counts no notifications: tells from when on the next may go. For all threads."""
 
     def __init__(self) -> None:
         self._seconds = SHORTEST

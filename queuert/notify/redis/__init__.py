@@ -1,4 +1,4 @@
-"""Hints by Redis' publish and subscribe.
+"""Notifications by Redis' publish and subscribe.
 
 One thread with two connections listens and sends. It waits on their sockets and on a bell, so it costs next to nothing
 while nothing happens. Neither publishers nor subscribers ever wait for the server.

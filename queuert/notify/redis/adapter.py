@@ -20,11 +20,11 @@ _TIMES = ListenerTimeouts(answer=5.0, probe=5.0)
 
 
 class RedisNotify(ListeningNotify):
-    """Hints by Redis' publish and subscribe, for jobs in Redis or anywhere else, such as in Postgres.
+    """Notifications by Redis' publish and subscribe, for jobs in Redis or anywhere else, such as in Postgres.
 
     The channels are ``{queuert:NAMESPACE}:notify:jobs``, ``...:chains`` and ``...:leases``. While it is open it keeps a
     thread and one connection, or two once somebody listens. They are asked for a sign after five seconds of silence
-    and made again when they are lost; everybody is then told to look once. A message to itself shows whether hints
+    and made again when they are lost; everybody is then told to look once. A message to itself shows whether notifications
     arrive; where they do not, or the user has no right to them, that is reported once as
     :class:`~queuert.observability.events.ListenerLost`, and sleepers poll.
 
@@ -34,7 +34,7 @@ class RedisNotify(ListeningNotify):
         server: a URL (``redis://``, ``rediss://`` or ``unix://``), or a ``redis.Redis`` whose way to the server is
             taken over: the client itself and its connections are not used, and whether it decodes does not matter. Of
             a cluster, the URL of any node will do.
-        namespace: whose hints these are; adapters of different namespaces do not hear each other.
+        namespace: whose notifications these are; adapters of different namespaces do not hear each other.
         times: limits and intervals.
 
     Raises:

@@ -26,7 +26,7 @@ DEAF = (
 )
 
 REFUSED = (
-    "the server refuses hints ({error}): give this user the commands of @pubsub and the channels &{channels}*."
+    "the server refuses notifications ({error}): give this user the commands of @pubsub and the channels &{channels}*."
     " Until then everybody polls"
 )
 
@@ -35,13 +35,13 @@ class Owner(Protocol):
     """Who is told how the session fares."""
 
     def works(self) -> None:
-        """Hints arrive, or nobody wants any."""
+        """Notifications arrive, or nobody wants any."""
 
     def on_silent(self, error: str, retry_in: float) -> None:
-        """The connection stands, but hints do not arrive on it."""
+        """The connection stands, but notifications do not arrive on it."""
 
     def dropped(self, error: str) -> None:
-        """Hints could not be sent."""
+        """Notifications could not be sent."""
 
 
 @dataclass
@@ -92,7 +92,7 @@ class RedisSession:
 
     @property
     def healthy(self) -> bool:
-        """Whether hints arrive, as far as anybody wants them."""
+        """Whether notifications arrive, as far as anybody wants them."""
         return self._passed or not self._subscribers.topics()
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ class RedisSession:
         return min(deadlines)
 
     def _hear(self) -> None:
-        """Tell the subscribers what arrived: one hint a topic, however many messages there were."""
+        """Tell the subscribers what arrived: one notification a topic, however many messages there were."""
         heard: dict[Topic, frozenset[str] | None] = {}
         for wire in self._wires():
             wire.collect()
@@ -253,5 +253,5 @@ class RedisSession:
 
 
 def channel_of(prefix: str, topic: Topic) -> str:
-    """The channel that carries the hints of a topic."""
+    """The channel that carries the notifications of a topic."""
     return f"{prefix}{topic.value}"

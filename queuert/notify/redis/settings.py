@@ -29,7 +29,7 @@ _NOT_TAKEN_PREFIXES = ("maint", "orig_", "oss_cluster")
 def connections_of(server: str | redis.Redis, timeout: float) -> NewConnection:
     """How to make connections to the server of a URL, or of a client, whose own connections are left alone.
 
-    Hints do not depend on the numbered database, so none is selected.
+    Notifications do not depend on the numbered database, so none is selected.
 
     Raises:
         ConfigurationError: the URL makes no sense, or it is no client of redis-py's that blocks. Neither is repeated
@@ -60,7 +60,7 @@ def _pool(server: object) -> redis.ConnectionPool:
         return server.connection_pool
     if not isinstance(server, str):
         raise ConfigurationError(
-            f"hints by Redis need a URL or a redis.Redis, not {type(server).__module__}.{type(server).__name__}"
+            f"notifications by Redis need a URL or a redis.Redis, not {type(server).__module__}.{type(server).__name__}"
             " (of a cluster, the URL of any node will do)"
         )
     try:

@@ -126,11 +126,11 @@ def wait_write(
     """
     store, began = client._opened(), time.monotonic()
     woken = Wakeup()
-    subscription = client.notify.subscribe(Topic.CHAINS, lambda hint: woken.set())
+    subscription = client.notify.subscribe(Topic.CHAINS, lambda notification: woken.set())
     last: BulkCounts | None = None
     try:
         while True:
-            asked = time.monotonic()
+            requested = time.monotonic()
             counts = count_write(store, write_id)
             now = time.monotonic()
             if not counts.total:
@@ -143,7 +143,7 @@ def wait_write(
             if timeout is not None and now - began >= timeout:
                 raise WriteTimeoutError(write_id, counts.open, timeout)
             last = counts
-            _pause(client, woken, now - asked, None if timeout is None else began + timeout - now)
+            _pause(client, woken, now - requested, None if timeout is None else began + timeout - now)
     finally:
         subscription.close()
 
@@ -158,7 +158,7 @@ def _of_write(counts: BulkCounts, seconds: float) -> WaitProgress:
 
 
 def _pause(client: Client, woken: Wakeup, cost: float, left: float | None) -> None:
-    """Wait before the next count: at least for ten times as long as that took, then for a hint, or a few seconds."""
+    """Wait before the next count: at least for ten times as long as that took, then for a notification, or a few seconds."""
     rest = max(_SHORTEST, cost * 10)
     longest = rest + (POLL_WITH_NOTIFY if client.notify.healthy else POLL_WITHOUT_NOTIFY)
     time.sleep(rest if left is None else min(rest, left))

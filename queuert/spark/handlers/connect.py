@@ -52,7 +52,7 @@ class ConnectWork:
     def cancel(self, reason: str) -> bool:
         """Stop the operations and the tracked streaming queries that run; whether the next call can end more: no.
 
-        Every tracked query is stopped, also one that is no longer active: its thread may be ending still, for the
+        Every tracked query is stopped, also one that is no longer active: its thread may be finish still, for the
         interruption took a job from it, and only a stop waits for that.
         """
         self._spark.interruptTag(self._tag)

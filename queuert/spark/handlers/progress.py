@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CAP = 0.99
-"""What Spark knows of is not all that a handler does: only the job's ending says that it is done."""
+"""What Spark knows of is not all that a handler does: only the job's finish says that it is done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,11 +77,11 @@ class PythonTasks:
 
 
 def _tags(properties: Any) -> list[str]:
-    told = properties.getProperty("spark.job.tags") if properties is not None else None
-    return str(told).split(",") if told else []
+    reported = properties.getProperty("spark.job.tags") if properties is not None else None
+    return str(reported).split(",") if reported else []
 
 
 def _pid(handle: Any) -> int:
     # Spark's own handle; before 4.3 Java's, of which nothing can be called from here but what tells its number.
-    told = str(handle.toString())
-    return int(told) if told.isdecimal() else int(handle.pid())
+    reported = str(handle.toString())
+    return int(reported) if reported.isdecimal() else int(handle.pid())

@@ -43,7 +43,7 @@ _LAST_CANCELLATIONS = 10
 _BETWEEN_LAST_CANCELLATIONS = 0.1
 """Seconds: what cancelled tasks in Python have to end by themselves."""
 
-_PATIENCE = 10.0
+_TIMEOUT = 10.0
 """Seconds for which leaving a scope waits for a call to Spark that is under way in its thread."""
 
 
@@ -218,7 +218,7 @@ class SparkScope:
         finally:
             self._left = True
             self._wake.set()
-            thread.join(_PATIENCE)
+            thread.join(_TIMEOUT)
             self._work.close()
 
     def _on_abort(self) -> None:

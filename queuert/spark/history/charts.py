@@ -21,7 +21,7 @@ def lines(series: Mapping[str, Points], title: str, unit: str, span: tuple[datet
     """A chart of some series over a span of time. The vertical axis begins at zero; hours without a value are gaps.
 
     Args:
-        series: points in order of time, by name; at most eight are told apart by colour.
+        series: points in order of time, by name; at most eight are told apart by mode.
         title: what it shows, for who cannot see it.
         unit: of the values.
         span: the first hour, and the last.
@@ -36,7 +36,7 @@ def lines(series: Mapping[str, Points], title: str, unit: str, span: tuple[datet
 
 
 def legend(names: Sequence[str]) -> str:
-    """Which colour is which series."""
+    """Which mode is which series."""
     entries = (f'<span class="key c{at % 8}">{escape(name)}</span>' for at, name in enumerate(names))
     return f'<p class="legend">{"".join(entries)}</p>'
 
@@ -85,7 +85,7 @@ def _axes(greatest: float, unit: str, span: tuple[datetime, datetime]) -> Iterat
             return
 
 
-def _line(name: str, points: Points, colour: int, greatest: float, unit: str, span: tuple[datetime, datetime]) -> str:
+def _line(name: str, points: Points, mode: int, greatest: float, unit: str, span: tuple[datetime, datetime]) -> str:
     path: list[str] = []
     dots: list[str] = []
     before: datetime | None = None
@@ -93,7 +93,7 @@ def _line(name: str, points: Points, colour: int, greatest: float, unit: str, sp
         x, y = _x(at, span), _y(value, greatest)
         follows = before is not None and (at - before).total_seconds() <= 3600
         path.append(f"{'L' if follows else 'M'}{x:.1f} {y:.1f}")
-        hint = f"{name}, {at:%Y-%m-%d %H:%M}Z: {shown(value)} {unit}".rstrip()
-        dots.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2"><title>{escape(hint)}</title></circle>')
+        notification = f"{name}, {at:%Y-%m-%d %H:%M}Z: {shown(value)} {unit}".rstrip()
+        dots.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2"><title>{escape(notification)}</title></circle>')
         before = at
-    return f'<g class="c{colour}"><path class="line" d="{"".join(path)}"/>{"".join(dots)}</g>' if path else ""
+    return f'<g class="c{mode}"><path class="line" d="{"".join(path)}"/>{"".join(dots)}</g>' if path else ""

@@ -70,7 +70,7 @@ class HadoopFiles:
             self._root = str(self._files.makeQualified(path).toString()).rstrip("/")
             name = str(path.toUri().getPath())
         except Exception as error:
-            raise SparkOptionError(f"output: Spark cannot use {root!r}: {_told(error)}") from error
+            raise SparkOptionError(f"output: Spark cannot use {root!r}: {_reported(error)}") from error
         check_path(name)
 
     @property
@@ -87,7 +87,7 @@ class HadoopFiles:
         try:
             return str(self._java.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
         except Exception as error:
-            raise HistoryOutputError(f"{self._root}/{path} cannot be read: {_told(error)}") from error
+            raise HistoryOutputError(f"{self._root}/{path} cannot be read: {_reported(error)}") from error
         finally:
             stream.close()
 
@@ -135,5 +135,5 @@ def check_path(path: str) -> None:
         raise SparkOptionError(f"output: {path!r} would be a pattern for Spark: choose one without {' '.join(found)}")
 
 
-def _told(error: Exception) -> str:
+def _reported(error: Exception) -> str:
     return (str(getattr(error, "java_exception", error)).splitlines() or [type(error).__name__])[0]

@@ -54,7 +54,7 @@ def page(content: Shown) -> str:
 
 
 def busiest(hours: Sequence[Hour]) -> list[str]:
-    """The types that have most to show, at most as many as there are colours."""
+    """The types that have most to show, at most as many as there are modes."""
     finished: defaultdict[str, int] = defaultdict(int)
     for one in hours:
         finished[one.type] += one.finished + one.started

@@ -18,7 +18,7 @@ from queuert.spark.history.files import Files
 from queuert.spark.history.records import Watermark, add_watermark, last_watermark
 from queuert.spark.history.results import RollupResult
 from queuert.spark.history.source import Place
-from queuert.spark.read.sql import ENDINGS
+from queuert.spark.read.sql import FINISHES
 from queuert.state.postgres.history import HistoryFacts, event_dates
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def _seconds(end: str, start: str) -> Column:
 
 
 def _ended() -> Column:
-    return f.col("kind").isin(*ENDINGS) & f.col("worker").isNotNull()
+    return f.col("kind").isin(*FINISHES) & f.col("worker").isNotNull()
 
 
 def _marks() -> dict[str, Column]:
@@ -177,7 +177,7 @@ def hourly(events: DataFrame) -> DataFrame:
 def failures(events: DataFrame) -> DataFrame:
     """A row for each type, hour and error of attempts that failed, with how many there were, and one message."""
     parsed = f.from_json("error", StructType([StructField(name, StringType()) for name in ("kind", "type", "message")]))
-    failed = events.where(f.col("kind").isin("retried", "failed", "lease_expired")).withColumn("told", parsed)
+    failed = events.where(f.col("kind").isin("retried", "failed", "lease_expired")).withColumn("reported", parsed)
     return failed.groupBy(
         "type",
         "hour",

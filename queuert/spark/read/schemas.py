@@ -59,10 +59,10 @@ def check_schema(columns: Sequence[Column], given: StructType) -> None:
     Raises:
         SparkOptionError: a type differs.
     """
-    for column, asked in zip(columns, given.fields, strict=True):
-        if asked.dataType != _TYPES[column.kind]:
+    for column, params in zip(columns, given.fields, strict=True):
+        if params.dataType != _TYPES[column.kind]:
             raise SparkOptionError(
-                f"schema: {column.name} is {_TYPES[column.kind].simpleString()}, not {asked.dataType.simpleString()}: "
+                f"schema: {column.name} is {_TYPES[column.kind].simpleString()}, not {params.dataType.simpleString()}: "
                 "cast it after reading"
             )
 

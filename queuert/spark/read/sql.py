@@ -11,7 +11,7 @@ from queuert.spark.read.columns import Column
 from queuert.spark.read.options import ReadOptions
 from queuert.state.postgres.bulk import identifier
 
-ENDINGS = ("completed", "continued", "retried", "failed", "cancelled", "interrupted", "waiting", "lease_expired")
+FINISHES = ("completed", "continued", "retried", "failed", "cancelled", "interrupted", "waiting", "lease_expired")
 """The kinds of events that end an attempt."""
 
 _EVENT = (
@@ -142,14 +142,14 @@ def attempt_queries(options: ReadOptions, columns: Sequence[Column], schema: str
     if options.settled:
         tests.append(_settled("event.tx"))
     where = "".join(f" AND {test}" for test in tests)
-    given = {**_values(options), "endings": list(ENDINGS), "parts": options.num_partitions}
+    given = {**_values(options), "finishes": list(FINISHES), "parts": options.num_partitions}
     text = f"""
         WITH noted AS (
             SELECT event.*, lag(kind) OVER own AS before, lead(kind) OVER own AS next,
                 lead(happened_at) OVER own AS next_at, lead(status) OVER own AS next_status,
                 lead(error) OVER own AS next_error
             FROM "{schema}".event
-            WHERE attempt > 0 AND kind = ANY (%(endings)s::text[] || '{{started, released}}'::text[])
+            WHERE attempt > 0 AND kind = ANY (%(finishes)s::text[] || '{{started, released}}'::text[])
                 AND mod(hashtext(job_id)::bigint + 2147483648, %(parts)s::bigint) = %(part)s::bigint{where}
             WINDOW own AS (PARTITION BY job_id, attempt ORDER BY seq)
         ),
@@ -159,7 +159,7 @@ def attempt_queries(options: ReadOptions, columns: Sequence[Column], schema: str
                 next_error AS error
             FROM noted WHERE kind = 'started' AND next IS DISTINCT FROM 'released'
             UNION ALL
-            -- Of types whose log has the endings only. One that has another attempt no longer knows when it was due.
+            -- Of types whose log has the finishes only. One that has another attempt no longer knows when it was due.
             SELECT job_id, attempt, chain_id, chain_index, type, chain_type, worker,
                 CASE WHEN status IN ('completed', 'continued', 'failed', 'cancelled') THEN scheduled_at END, started_at,
                 happened_at, kind, status, error

@@ -114,7 +114,7 @@ def refuse_bad_rows(options: WriteOptions, parts: Sequence[Staged]) -> None:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def reported() -> Iterator[None]:
     """What the commit raises, as the errors that users know."""
     try:
         yield
@@ -130,7 +130,7 @@ def committed(options: WriteOptions, commit: Callable[[BulkSession], T]) -> T:
     """Commit on a new connection, and again if that broke: perhaps it did so after the commit, which then finds out."""
     for left in reversed(range(_COMMITS)):
         try:
-            with bulk_session(settings_of(options), application_name="queuert spark commit") as session, told():
+            with bulk_session(settings_of(options), application_name="queuert spark commit") as session, reported():
                 return commit(session)
         except StateUnavailableError as error:
             if not left or not is_broken(error):
@@ -156,7 +156,7 @@ class JobBatchWriter(DataSourceArrowWriter):
 
     def _begin(self) -> Staging | None:
         """Make the staging table; None if there is nothing to stage, since this write was committed before."""
-        with bulk_session(settings_of(self._options)) as session, told():
+        with bulk_session(settings_of(self._options)) as session, reported():
             session.check_schema()
             if self._path is not None:
                 self._prefix = prefix_of(session, *self._write)

@@ -65,7 +65,7 @@ def check_rejects(path: str, schema: StructType) -> None:
     taken = [name for name in schema.fieldNames() if name.lower() == REASON]
     if taken:
         raise SparkColumnError(f"column {taken[0]!r} would be there twice in the files of rejects: rename or drop it")
-    with _told(path):
+    with _reported(path):
         files, folder = _files(path)
         if not folder:
             raise SparkOptionError("rejects: the location names no directory")
@@ -103,7 +103,7 @@ class RejectFile:
         rows = sorted(bad)
         taken = pa.Table.from_batches([batch]).take(pa.array(rows, pa.int32()))
         table = taken.append_column(REASON, pa.array([bad[row] for row in rows], pa.string()))
-        with _told(self._rejects.path):
+        with _reported(self._rejects.path):
             if self._writer is None:
                 self._writer = self._opened(table.schema)
             self._writer.write_table(table)
@@ -125,7 +125,7 @@ class RejectFile:
         """
         if self._writer is None:
             return
-        with _told(self._rejects.path):
+        with _reported(self._rejects.path):
             self._writer.close()
             shown = self._show()
         # Only now: who commits later than this look finds the file.
@@ -197,7 +197,7 @@ def _remove(files: Any, place: str) -> None:
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
+def _reported(path: str) -> Iterator[None]:
     """What goes wrong with storage, as an error that names the option."""
     try:
         yield

@@ -74,10 +74,10 @@ class PostgresState:
     def sync_store(self, *, max_connections: int = 4, answer_timeout: float | None = None) -> PostgresStore:
         """A new, unopened synchronous store."""
         longest = self._settings.answer_timeout
-        patience = min(longest, answer_timeout or longest)
+        timeout = min(longest, answer_timeout or longest)
         # libpq waits two seconds for a connection at least.
-        connect = min(self._settings.connect_timeout, max(2.0, patience))
-        settings = replace(self._settings, answer_timeout=patience, connect_timeout=connect)
+        connect = min(self._settings.connect_timeout, max(2.0, timeout))
+        settings = replace(self._settings, answer_timeout=timeout, connect_timeout=connect)
         return PostgresStore(settings, self._statements, max_connections)
 
     def async_store(self, *, max_connections: int = 4) -> AsyncPostgresStore:

@@ -2,7 +2,7 @@
 
 A connection whose peer has vanished without a word (a black-holed network, a frozen server) can keep its user waiting
 for ever: neither cancelling the query nor TCP's own timers help while packets are still acknowledged. Shutting the
-socket down does: the waiting call fails at once, whatever its colour and even if the event loop is blocked.
+socket down does: the waiting call fails at once, whatever its mode and even if the event loop is blocked.
 """
 
 from __future__ import annotations

@@ -85,9 +85,11 @@ class AsyncPostgresBase:
                 async with async_bounded(connection):
                     yield connection
 
-    async def _hint(self, connection: AsyncConnection[Any], hints: Mapping[Topic, Sequence[str]]) -> None:
-        """Send hints when the caller's transaction on this connection commits."""
-        for topic, keys in hints.items():
+    async def _notification(
+        self, connection: AsyncConnection[Any], notifications: Mapping[Topic, Sequence[str]]
+    ) -> None:
+        """Send notifications when the caller's transaction on this connection commits."""
+        for topic, keys in notifications.items():
             if keys:
                 texts = encoding.encode(frozenset(keys))
                 await fetch(connection, self._sql.notify, {"channel": self._channel(topic), "payloads": texts})

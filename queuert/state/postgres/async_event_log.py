@@ -24,12 +24,12 @@ class AsyncPostgresEventLog(AsyncPostgresBase):
 
     async def list_events(self, filter: EventFilter, page: PageRequest) -> Page[JobEvent]:
         """Events by ``(tx, seq)``; the oldest first only those before which no other can come in any more."""
-        statement, asked = listing.in_order(self._sql.list_events, page.oldest_first), event_log.page(filter, page)
+        statement, params = listing.in_order(self._sql.list_events, page.oldest_first), event_log.page(filter, page)
         cursor = event_log.read_on(page)
         async with self._connections.connection() as connection:
-            found = await fetch(connection, statement, asked)
+            found = await fetch(connection, statement, params)
             # Last, since retention may have come, or a standby been promoted, while the page was read.
-            log = LogState.of((await fetch(connection, self._sql.read_log, event_cursors.asked(cursor)))[0])
+            log = LogState.of((await fetch(connection, self._sql.read_log, event_cursors.params(cursor)))[0])
         log.check_owner()
         if cursor is not None:
             cursor.check(log, follows=page.oldest_first)
@@ -95,8 +95,8 @@ class AsyncPostgresEventLog(AsyncPostgresBase):
         for _ in range(event_log.STEPS):
             async with async_bounded(connection):
                 [(mine, _)] = await fetch(connection, self._sql.try_maintenance_lock)
-                asked = {"limit": event_log.CHUNK}
-                found = await fetch(connection, self._sql.delete_events, asked) if mine else []
+                params = {"limit": event_log.CHUNK}
+                found = await fetch(connection, self._sql.delete_events, params) if mine else []
             deleted += len(found)
             if len(found) < event_log.CHUNK:
                 return deleted, False

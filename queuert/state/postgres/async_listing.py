@@ -9,7 +9,7 @@ from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.postgres import listing, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
-from queuert.state.postgres.attributes import asked_pairs, reverse_order
+from queuert.state.postgres.attributes import params_pairs, reverse_order
 from queuert.state.types import BlockerRecord, TypeCount
 
 
@@ -18,13 +18,13 @@ class AsyncPostgresListing(AsyncPostgresBase):
 
     async def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
         """Chains by the time they were started."""
-        asked = listing.by_time(filter, page)
+        params = listing.by_time(filter, page)
         if filter.attributes:
-            asked |= asked_pairs(filter)
+            params |= params_pairs(filter)
             statement = reverse_order(self._sql.list_chains_by_attributes, page.oldest_first)
         else:
             statement = listing.in_order(self._sql.list_chains, page.oldest_first)
-        return listing.chains(await self._fetch(statement, asked), page.limit)
+        return listing.chains(await self._fetch(statement, params), page.limit)
 
     async def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
         """Jobs by the time they were created."""

@@ -35,13 +35,13 @@ class AsyncPostgresSchedules(AsyncPostgresBase):
 
     async def set_schedules_paused(self, names: Sequence[str], paused: bool) -> int:
         """Pause schedules, or let them go on; how many there are of these names. Ticks meanwhile count as missed."""
-        asked = {"names": list(names), "paused": paused}
-        return len(await self._fetch(self._sql.pause_schedules, asked)) if names else 0
+        params = {"names": list(names), "paused": paused}
+        return len(await self._fetch(self._sql.pause_schedules, params)) if names else 0
 
     async def due_schedules(self, types: Sequence[str], *, limit: int = 100) -> DueSchedules:
         """The schedules of these job types whose next tick has come, and is not paused, the longest due first."""
-        asked = {"types": list(types), "limit": limit}
-        return schedule_rows.due(await self._fetch(self._sql.due_schedules, asked), limit)
+        params = {"types": list(types), "limit": limit}
+        return schedule_rows.due(await self._fetch(self._sql.due_schedules, params), limit)
 
     async def fire_schedule(
         self, name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]

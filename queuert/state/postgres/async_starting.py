@@ -36,13 +36,13 @@ class AsyncPostgresStarting(AsyncPostgresBase):
     """``start_jobs`` and ``start_parts``."""
 
     async def start_jobs(
-        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: PiggybackNotification | None = None
+        self, jobs: Sequence[NewJob], *, connection: Any = None, notification: PiggybackNotification | None = None
     ) -> list[StartedJob]:
         """Write the first jobs of new chains, in the caller's transaction if there is one."""
         if not jobs:
             return []
         if connection is None:
-            return await self._start_on_own(jobs, announcement)
+            return await self._start_on_own(jobs, notification)
         async with async_callers_connection(connection) as callers:
             return await self._start_in_callers(callers, jobs)
 
@@ -69,18 +69,18 @@ class AsyncPostgresStarting(AsyncPostgresBase):
                 if not apart or not await self._delete_expired_conflicts(callers, jobs):
                     raise
                 started = await self._start(callers, jobs, in_transaction=apart)
-            await self._hint(callers, {Topic.JOBS: sorted({job.type for job in started if not job.existing})})
+            await self._notification(callers, {Topic.JOBS: sorted({job.type for job in started if not job.existing})})
             return started
 
     async def _start_on_own(
-        self, jobs: Sequence[NewJob], announcement: PiggybackNotification | None
+        self, jobs: Sequence[NewJob], notification: PiggybackNotification | None
     ) -> list[StartedJob]:
         in_transaction = needs_transaction(jobs)
         for left in reversed(range(ROUNDS)):
             try:
                 async with self._connections.connection() as own:
-                    if announcement is not None and not in_transaction:
-                        return await self._start_announced(own, jobs, announcement)
+                    if notification is not None and not in_transaction:
+                        return await self._start_announced(own, jobs, notification)
                     return await self._start(own, jobs, in_transaction=in_transaction)
             except JobIdConflictError:
                 async with self._connections.connection() as own:
@@ -93,9 +93,9 @@ class AsyncPostgresStarting(AsyncPostgresBase):
         raise AssertionError("the last round returns or raises")
 
     async def _start_announced(
-        self, own: AsyncConnection[Any], jobs: Sequence[NewJob], announcement: PiggybackNotification
+        self, own: AsyncConnection[Any], jobs: Sequence[NewJob], notification: PiggybackNotification
     ) -> list[StartedJob]:
-        written = await insert_announced(own, self._sql, jobs, announcement, self._settings.place)
+        written = await insert_announced(own, self._sql, jobs, notification, self._settings.place)
         return [written[job.id] for job in jobs]
 
     async def _delete_expired_conflicts(self, connection: AsyncConnection[Any], jobs: Sequence[NewJob]) -> bool:
@@ -119,7 +119,7 @@ class AsyncPostgresStarting(AsyncPostgresBase):
             return starts.results()
 
     async def _write(self, connection: AsyncConnection[Any], starts: StartBatch) -> None:
-        """Write the starts that nothing stands in for."""
+        """Write the starts that nothing is a duplicate of."""
         certain = [job for job in starts.left() if not job.attach]
         await lock_in_order(connection, self._sql, (), certain)
         written = await insert_jobs(connection, self._sql, self._sql.start_jobs, certain)
@@ -141,12 +141,12 @@ class AsyncPostgresStarting(AsyncPostgresBase):
 
     async def _attach(self, connection: AsyncConnection[Any], starts: StartBatch, jobs: Sequence[NewJob]) -> None:
         """Find the chains that exist already for those who would attach to them."""
-        asked = {"ids": [job.id for job in jobs if job.attach]}
-        if not asked["ids"]:
+        params = {"ids": [job.id for job in jobs if job.attach]}
+        if not params["ids"]:
             return
-        found = await fetch(connection, self._sql.find_chains_by_id, asked)
+        found = await fetch(connection, self._sql.find_chains_by_id, params)
         expired = [row[0] for row in found if row[5]]
         if expired:
             await delete_expired(connection, self._sql, expired)
-            found = await fetch(connection, self._sql.find_chains_by_id, asked)
+            found = await fetch(connection, self._sql.find_chains_by_id, params)
         starts.record_existing(found)

@@ -51,7 +51,7 @@ from queuert.state.types import (
     ReapResult,
     Renewal,
 )
-from queuert.state.validation import check_endings
+from queuert.state.validation import check_finishes
 
 _FINISH_ROUNDS = 4
 """A finish is asked for again when a chain got its first dependent meanwhile; more than once is already rare."""
@@ -81,11 +81,11 @@ class AsyncPostgresStore(
         return [renewal.lease in held for renewal in renewals]
 
     async def release(self, leases: Sequence[Lease]) -> int:
-        """Give back jobs that were not started."""
+        """Release jobs that were not started."""
         return len(await self._fetch(self._sql.release, parameters.leases(leases))) if leases else 0
 
     async def release_claim(self, request: ClaimRequest) -> int:
-        """Give back all that a claim took, when its answer was lost."""
+        """Release all that a claim took, when its answer was lost."""
         taken = {"types": list(request.leases), "token": request.token}
         return len(await self._fetch(self._sql.release_claim, taken))
 
@@ -93,7 +93,7 @@ class AsyncPostgresStore(
 
     async def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
         """End attempts, each while its token holds the job."""
-        check_endings(finishes)
+        check_finishes(finishes)
         results: dict[Lease, FinishResult] = {}
         left = list(finishes)
         plain = all_simple_completions(left)
@@ -158,11 +158,11 @@ class AsyncPostgresStore(
     async def _settle(
         self, connection: AsyncConnection[Any], missed: Sequence[Finish], results: dict[Lease, FinishResult]
     ) -> list[Finish]:
-        """Say of each finish whose lease does not hold what became of it; the others are returned, to be asked for."""
+        """Say of each finish whose lease does not hold the result of it; the others are returned, to be asked for."""
         if not missed:
             return []
-        asked = parameters.leases([one.job.lease for one in missed])
-        found = await fetch(connection, self._sql.lease_states, asked)
+        params = parameters.leases([one.job.lease for one in missed])
+        found = await fetch(connection, self._sql.lease_states, params)
         again = []
         for one, state in zip(missed, rows.lease_states([one.job.lease for one in missed], found), strict=True):
             if state is LeaseState.HELD:
@@ -226,6 +226,6 @@ class AsyncPostgresStore(
         self, ids: Sequence[str], *, portion: int = CLOSED_PORTION
     ) -> list[ChainRecord | ChainStatus | None]:
         """Read chains that have closed, as many as fit into a portion; of the others the status."""
-        asked = {"ids": list(ids), "portion": portion}
-        found = {row[0]: rows.closed_chain(row) for row in await self._fetch(self._sql.closed_chains, asked)}
+        params = {"ids": list(ids), "portion": portion}
+        found = {row[0]: rows.closed_chain(row) for row in await self._fetch(self._sql.closed_chains, params)}
         return [found.get(one) for one in ids]

@@ -39,7 +39,7 @@ def attribute_rows(rows: Iterable[Row]) -> Parameters:
     return {"names": names, "values": values, "started": started, "ids": ids}
 
 
-def asked_pairs(filter: ChainFilter) -> Parameters:
+def params_pairs(filter: ChainFilter) -> Parameters:
     """What ``list_chains_by_attributes`` takes besides the parameters of ``list_chains``."""
     pairs = list(dict.fromkeys(filter.attributes))
     return {"names": [name for name, _ in pairs], "values": [value for _, value in pairs]}

@@ -1,4 +1,4 @@
-"""The one transaction that makes jobs of staged rows: fence, write id, count, chains, hints."""
+"""The one transaction that makes jobs of staged rows: fence, write id, count, chains, notifications."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class BulkStart:
         has_keys: whether rows may have deduplication keys.
         has_blockers: whether rows may wait for chains.
         skip_existing: whether rows with ids that exist, or that a row before them has, are passed over.
-        scope: which chains of a key stand in for a row.
+        scope: which chains of a key are duplicates of a row.
         window: seconds within which they were started; None for all.
     """
 
@@ -215,15 +215,15 @@ def _conflict(session: BulkSession, stage: str, start: BulkStart) -> JobIdConfli
     """What is wrong with the ids of staged rows; None if that has passed."""
     existing = dict.fromkeys(_conflicts(session, stage, start, limit=_SHOWN))
     with session.transaction() as connection:
-        asked = {**start.parameters(), "limit": _SHOWN}
-        repeated = [row[0] for row in fetch(connection, staged(session.sql.bulk_repeated, stage), asked)]
+        params = {**start.parameters(), "limit": _SHOWN}
+        repeated = [row[0] for row in fetch(connection, staged(session.sql.bulk_repeated, stage), params)]
     return JobIdConflictError(existing, repeated=repeated) if existing or repeated else None
 
 
 def _conflicts(session: BulkSession, stage: str, start: BulkStart, *, limit: int, expired: bool = False) -> list[str]:
-    asked = {"tags": [part.tag for part in start.parts], "limit": limit, "expired": expired}
+    params = {"tags": [part.tag for part in start.parts], "limit": limit, "expired": expired}
     with session.transaction() as connection:
-        return [row[0] for row in fetch(connection, staged(session.sql.bulk_conflicts, stage), asked)]
+        return [row[0] for row in fetch(connection, staged(session.sql.bulk_conflicts, stage), params)]
 
 
 def start_staged(session: BulkSession, connection: Connection[Any], stage: str, start: BulkStart) -> int:
@@ -257,7 +257,7 @@ def _drop_unwanted(
 ) -> int:
     """Remove the staged rows that are to start nothing; how many.
 
-    First go those that are passed over for their ids: what is no job stands in for no other row, and waits for nothing.
+    First go those that are passed over for their ids: what is no job is a duplicate of no other row, and waits for nothing.
     """
     sql, passes_over = session.sql, start.skip_existing and start.has_ids
     if start.has_keys:
@@ -275,8 +275,8 @@ def _lock_awaited(session: BulkSession, connection: Connection[Any], stage: str,
     awaited = [row[0] for row in fetch(connection, staged(session.sql.bulk_blockers, stage), values)]
     if not awaited:
         return False
-    asked: dict[str, list[str]] = {"rows": awaited, "awaited": awaited, "closing": []}
-    found = {row[0] for row in fetch(connection, session.sql.lock_in_order, asked)}
+    params: dict[str, list[str]] = {"rows": awaited, "awaited": awaited, "closing": []}
+    found = {row[0] for row in fetch(connection, session.sql.lock_in_order, params)}
     missing = sorted(set(awaited) - found)
     if missing:
         raise ChainNotFoundError(missing[0])
@@ -284,7 +284,7 @@ def _lock_awaited(session: BulkSession, connection: Connection[Any], stage: str,
 
 
 def finish(session: BulkSession, connection: Connection[Any], start: BulkStart, started: int) -> None:
-    """What comes last in the transaction: hints, and the fence, so that its lock is held for a moment only."""
+    """What comes last in the transaction: notifications, and the fence, so that its lock is held for a moment only."""
     if start.notify and started:
         texts = encoding.encode(frozenset({start.type}))
         channel = f"{session.settings.schema}_{Topic.JOBS.value}"

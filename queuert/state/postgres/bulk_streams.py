@@ -59,8 +59,8 @@ def commit_batch(
         WriteIdConflict: another query has written to this sink.
         And all that ``commit_write`` raises; nothing was written then.
     """
-    asked = {"sink": sink, "query": query, "batch": batch}
-    noted = {**asked, "rows": start.rows, "rejected": rejected, "reject_files": list(reject_files)}
+    params = {"sink": sink, "query": query, "batch": batch}
+    noted = {**params, "rows": start.rows, "rejected": rejected, "reject_files": list(reject_files)}
 
     def once() -> LastBatch | None:
         known = None
@@ -71,17 +71,17 @@ def commit_batch(
             else:
                 known = _last(session, connection, sink)
                 assert known is not None
-                _check_query(known.query, asked)
-            connection.execute(session.sql.stream_forget_staged, asked)
+                _check_query(known.query, params)
+            connection.execute(session.sql.stream_forget_staged, params)
         return known
 
     return with_retries(session, STREAM_STAGE, start, once)
 
 
-def _check_query(known: str, asked: dict[str, object]) -> None:
-    if known != asked["query"]:
+def _check_query(known: str, params: dict[str, object]) -> None:
+    if known != params["query"]:
         raise WriteIdConflict(
-            f"the sink {asked['sink']!r} was written by query {known}, and this is {asked['query']}: its batches are "
+            f"the sink {params['sink']!r} was written by query {known}, and this is {params['query']}: its batches are "
             "numbered anew, and would be taken for those that were committed. Give it a sinkId of its own"
         )
 

@@ -177,7 +177,7 @@ def lost_events(place: EventCursor, log: LogState) -> str | None:
     )
 
 
-def asked(place: EventCursor | None) -> Parameters:
+def params(place: EventCursor | None) -> Parameters:
     """The parameters of ``read_log``."""
     if place is None or place.happened_at is None:
         return {"tx": "0", "seq": 0, "happened_at": None}

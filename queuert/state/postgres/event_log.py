@@ -1,4 +1,4 @@
-"""The event log: rows of its statements, and the upkeep of its partitions. Pure functions."""
+"""The event log: rows of its statements, and the maintenance of its partitions. Pure functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The psycopg connection in what a caller gave as ``connection=``, for both colours.
+"""The psycopg connection in what a caller gave as ``connection=``, for sync and async.
 
 SQLAlchemy and Django are never imported: their objects are known by the modules that their classes come from.
 """

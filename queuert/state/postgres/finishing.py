@@ -28,7 +28,7 @@ def with_status(started: Mapping[str, StartedJob], status: Mapping[str, str]) ->
 
 
 def releases_dependents(finish: Finish) -> bool:
-    """Whether this ending is known to need more than the one statement."""
+    """Whether this finish is known to need more than the one statement."""
     if finish.kind is FinishKind.WAIT:
         return True
     if finish.continuation is not None:
@@ -41,12 +41,12 @@ _PLAIN_CHARACTERS = 8 * 1024 * 1024
 
 
 def is_simple_completion(finish: Finish) -> bool:
-    """Whether this ending is a completion that needs nothing but its own row, as far as the claim knew."""
+    """Whether this finish is a completion that needs nothing but its own row, as far as the claim knew."""
     return finish.kind is FinishKind.COMPLETE and _closes_alone(finish)
 
 
 def is_simple_failure(finish: Finish) -> bool:
-    """Whether this ending is a failure that needs nothing but its own row, as far as the claim knew."""
+    """Whether this finish is a failure that needs nothing but its own row, as far as the claim knew."""
     return finish.kind is FinishKind.RETRY or (finish.kind is FinishKind.FAIL and _closes_alone(finish))
 
 
@@ -74,8 +74,8 @@ def completed(finishes: Sequence[Finish], found: Sequence[Row]) -> dict[Lease, F
 
     Of two that name one job, with different tokens, the statement sees the last.
     """
-    asked = {one.job.id: one.job.lease for one in finishes}
-    return {asked[row[0]]: FinishResult(row[0]) for row in found}
+    params = {one.job.id: one.job.lease for one in finishes}
+    return {params[row[0]]: FinishResult(row[0]) for row in found}
 
 
 def waiting_jobs(finishes: Sequence[Finish]) -> list[NewJob]:
@@ -90,19 +90,19 @@ def waiting_jobs(finishes: Sequence[Finish]) -> list[NewJob]:
 
 
 def started_by(finishes: Sequence[Finish]) -> list[NewJob]:
-    """The chains that endings start, for their jobs to wait for."""
+    """The chains that finishes start, for their jobs to wait for."""
     return [new for one in finishes for new in one.starts]
 
 
 def closing_chains(finishes: Sequence[Finish]) -> list[str]:
-    """The chains that these endings close."""
+    """The chains that these finishes close."""
     return sorted({one.job.chain_id for one in finishes if one.kind.closes_chain})
 
 
 def finish_results(
     finishes: Sequence[Finish], found: Sequence[Row], released: Sequence[str] = (), blocked: Container[str] = ()
 ) -> dict[Lease, FinishResult]:
-    """The results of the endings that were written, from the rows of ``finish``.
+    """The results of the finishes that were written, from the rows of ``finish``.
 
     ``released`` are the types of other jobs that became due by them, ``blocked`` the jobs that must wait.
     """
@@ -119,7 +119,7 @@ def finish_results(
 
 
 def written_leases(found: Sequence[Row]) -> dict[Lease, str]:
-    """The leases whose endings were written, from the rows of ``finish``, with the status that their jobs have now."""
+    """The leases whose finishes were written, from the rows of ``finish``, with the status that their jobs have now."""
     return {Lease(row[0], row[1]): row[2] for row in found}
 
 
@@ -130,12 +130,12 @@ def _due_types(finish: Finish, status: str, blocked: Container[str]) -> tuple[st
 
 
 def closes_only(finishes: Sequence[Finish]) -> bool:
-    """Whether no step of these endings hangs on what the one before it has found: none waits for other chains."""
+    """Whether no step of these finishes hangs on what the one before it has found: none waits for other chains."""
     return not waiting_jobs(finishes) and not started_by(finishes)
 
 
 def closing_steps(sql: Statements, finishes: Sequence[Finish], bounds: Bounds, *, wait: bool) -> list[Step]:
-    """After BEGIN: lock the chains and who waits for them, write the endings, release who waited, and commit."""
+    """After BEGIN: lock the chains and who waits for them, write the finishes, release who waited, and commit."""
     closing = closing_chains(finishes)
     held = {one.job.id for one in finishes}.union(closing)
     return [
@@ -148,7 +148,7 @@ def closing_steps(sql: Statements, finishes: Sequence[Finish], bounds: Bounds, *
 
 
 def closing_results(finishes: Sequence[Finish], answers: Sequence[PGresult]) -> dict[Lease, FinishResult]:
-    """What came of the endings that were written, from the answers to all steps."""
+    """What came of the finishes that were written, from the answers to all steps."""
     *_, ended, released, _ = answers
     freed = [row[0] for row in text_rows(released) if row[0] is not None and row[1] in DUE]
     return finish_results(finishes, text_rows(ended), freed)

@@ -79,8 +79,8 @@ def history_facts(session: BulkSession) -> HistoryFacts:
 def event_dates(session: BulkSession, from_tx: int, to_tx: int, before: datetime) -> list[date]:
     """The days (UTC) of the events of these transactions that happened before a moment, in order."""
     with session.transaction() as connection:
-        asked = {"from_tx": str(from_tx), "to_tx": str(to_tx), "before": before}
-        return [row[0] for row in fetch(connection, session.sql.history_dates, asked)]
+        params = {"from_tx": str(from_tx), "to_tx": str(to_tx), "before": before}
+        return [row[0] for row in fetch(connection, session.sql.history_dates, params)]
 
 
 class HistoryLock:
@@ -133,25 +133,25 @@ def delete_archived(session: BulkSession, chains: Sequence[ArchivedChain], *, wa
 
 
 def _delete(session: BulkSession, chains: Sequence[ArchivedChain], wait: bool) -> list[str]:
-    doomed = [PruneCandidate(one.id, one.closed_at, one.expires_at) for one in chains]
+    to_delete = [PruneCandidate(one.id, one.closed_at, one.expires_at) for one in chains]
     with session.transaction() as connection:
-        rows = prune(connection, session.sql, doomed, wait=wait)
+        rows = prune(connection, session.sql, to_delete, wait=wait)
         deleted = Counter(row[1] for row in rows)
         for chain in chains:
             if deleted.get(chain.id, chain.jobs) != chain.jobs:
                 raise ArchiveMismatchError(
                     f"chain {chain.id!r} has {deleted[chain.id]} jobs, of which {chain.jobs} are archived: not deleted"
                 )
-    return retention.gone(doomed, rows)
+    return retention.gone(to_delete, rows)
 
 
 def kept_chains(session: BulkSession, chains: Sequence[ArchivedChain]) -> dict[str, str]:
     """Those of the chains that are there still, and why: ``changed``, ``waited_for`` or ``busy`` (others hold it)."""
-    asked = {
+    params = {
         "ids": [one.id for one in chains],
         "created": [one.created_at for one in chains],
         "closed": [one.closed_at for one in chains],
         "expires": [one.expires_at for one in chains],
     }
     with session.transaction() as connection:
-        return dict(fetch(connection, session.sql.history_retained, asked))
+        return dict(fetch(connection, session.sql.history_retained, params))

@@ -45,8 +45,8 @@ class Counted:
 
 def count_parameters(types: Sequence[str] | None, cap: int) -> Parameters:
     """Parameters of ``counts``."""
-    asked = None if types is None else list(dict.fromkeys(types))
-    return {"types": asked, "statuses": [status.value for status in JobStatus if status not in _BY_AGE], "cap": cap}
+    params = None if types is None else list(dict.fromkeys(types))
+    return {"types": params, "statuses": [status.value for status in JobStatus if status not in _BY_AGE], "cap": cap}
 
 
 def counted(row: Row) -> Counted:

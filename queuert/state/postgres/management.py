@@ -31,8 +31,8 @@ class LockedChain:
     tail_type: str
     tail_status: JobStatus
 
-    def intervention(self, *, status: ChainStatus | None = None, due_types: tuple[str, ...] = ()) -> ChainUpdate:
-        """What became of it: written, if it has a new status or has gone on; ``status`` None says that nothing was."""
+    def update(self, *, status: ChainStatus | None = None, due_types: tuple[str, ...] = ()) -> ChainUpdate:
+        """The result of it: written, if it has a new status or has gone on; ``status`` None says that nothing was."""
         return ChainUpdate(
             chain_id=self.id,
             chain_type=self.type,
@@ -84,30 +84,30 @@ def can_complete(completion: WorkerlessCompletion, chain: LockedChain) -> bool:
     return chain.status is ChainStatus.OPEN and chain.tail_id == completion.tail_id
 
 
-def completions(asked: Sequence[WorkerlessCompletion]) -> Parameters:
+def completions(params: Sequence[WorkerlessCompletion]) -> Parameters:
     """Parameters of ``complete_outside``."""
     rows = (
         f'{{"id":{quoted(one.tail_id)},"output":{one.output or "null"},'
         f'"next_id":{quoted(one.continuation.id if one.continuation else None)}}}'
-        for one in asked
+        for one in params
     )
-    following = (new_job(one.continuation) for one in asked if one.continuation is not None)
+    following = (new_job(one.continuation) for one in params if one.continuation is not None)
     return {"completions": array(rows), "continuations": array(following)}
 
 
 def completed(
-    asked: Sequence[WorkerlessCompletion],
+    params: Sequence[WorkerlessCompletion],
     met: Mapping[str, LockedChain],
     blocked: frozenset[str],
     released: Sequence[Row],
 ) -> list[ChainUpdate]:
     """The results of completions that were written; ``blocked`` are the continuations that must wait."""
     results = []
-    for one in asked:
+    for one in params:
         following = one.continuation
         due_types = (following.type,) if following is not None and following.id not in blocked else ()
         status = ChainStatus.COMPLETED if following is None else ChainStatus.OPEN
-        results.append(met[one.chain_id].intervention(status=status, due_types=due_types))
+        results.append(met[one.chain_id].update(status=status, due_types=due_types))
     return with_released(results, released)
 
 
@@ -136,10 +136,10 @@ def triggered(ids: Sequence[str], rows: Sequence[Row]) -> list[TriggeredJob]:
     return [TriggeredJob(id, found[id][1]) for id in ids]
 
 
-def deleted(asked: Sequence[str], rows: Sequence[Row]) -> DeleteResult:
+def deleted(params: Sequence[str], rows: Sequence[Row]) -> DeleteResult:
     """The rows of ``delete``, chains in the order asked, and then the others."""
     found = {row[1] for row in rows}
-    first = [id for id in dict.fromkeys(asked) if id in found]
+    first = [id for id in dict.fromkeys(params) if id in found]
     running = sorted(row[0] for row in rows if row[2] == JobStatus.RUNNING)
     return DeleteResult(first + sorted(found - set(first)), running)
 

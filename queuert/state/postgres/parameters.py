@@ -151,7 +151,7 @@ def error_json(error: JobError | None) -> str:
 
 
 def closing_root(finish: Finish) -> str | None:
-    """The id of the chain's first job, where ending a later one closes the chain."""
+    """The id of the chain's first job, where finishing a later one closes the chain."""
     return finish.job.chain_id if finish.kind.closes_chain and finish.job.chain_index > 0 else None
 
 
@@ -197,7 +197,7 @@ def closed_chains(chains: Sequence[str]) -> Parameters:
 
 def complete(finishes: Sequence[Finish]) -> Parameters:
     """Parameters of ``complete``."""
-    return {"asked": _keyed(map(_completed_entry, finishes))}
+    return {"params": _keyed(map(_completed_entry, finishes))}
 
 
 def finish_simple(finishes: Sequence[Finish]) -> Parameters:
@@ -253,13 +253,13 @@ def leases(held: Sequence[Lease]) -> Parameters:
     }
 
 
-def renewals(asked: Sequence[Renewal]) -> Parameters:
+def renewals(params: Sequence[Renewal]) -> Parameters:
     """Parameters of ``renew``."""
-    told = [renewal.progress for renewal in asked]
+    reported = [renewal.progress for renewal in params]
     return {
-        **leases([renewal.lease for renewal in asked]),
-        "seconds": [renewal.seconds for renewal in asked],
-        "progress": told if any(one is not None for one in told) else None,
+        **leases([renewal.lease for renewal in params]),
+        "seconds": [renewal.seconds for renewal in params],
+        "progress": reported if any(one is not None for one in reported) else None,
     }
 
 

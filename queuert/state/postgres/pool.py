@@ -98,10 +98,10 @@ class _Base:
             try:
                 yield
             except Error as error:
-                raise _told(connection, error) from error
+                raise _reported(connection, error) from error
 
 
-def _told(connection: BaseConnection[Any], error: Error) -> Exception:
+def _reported(connection: BaseConnection[Any], error: Error) -> Exception:
     """The contract's error for one of the driver's, after which the connection may be of no more use."""
     if isinstance(error, errors.ReadOnlySqlTransaction | errors.FeatureNotSupported):
         # A primary that became a standby: the pool must look for the new one. Or a column has changed its type since a
@@ -147,7 +147,7 @@ class AsyncConnections(_Base):
                     await connection.execute(_GENERIC_PLAN_SETTINGS, [connection.info.backend_pid])
                 yield connection
             except Error as error:
-                raise _told(connection, error) from error
+                raise _reported(connection, error) from error
             finally:
                 self._watchdog.end(wait)
         finally:
@@ -239,7 +239,7 @@ class Connections(_Base):
                     connection.execute(_GENERIC_PLAN_SETTINGS, [connection.info.backend_pid])
                 yield connection
             except Error as error:
-                raise _told(connection, error) from error
+                raise _reported(connection, error) from error
             finally:
                 self._watchdog.end(wait)
         finally:
@@ -306,13 +306,13 @@ class ConnectFailures:
     """
 
     def __init__(self) -> None:
-        self.told: tuple[int, str] = 0, ""
+        self.reported: tuple[int, str] = 0, ""
         self._lock = threading.Lock()
 
     def add(self, error: Error) -> None:
         """One more try has failed. The error itself is not kept: its frames hold the pool."""
         with self._lock:
-            self.told = self.told[0] + 1, str(error)
+            self.reported = self.reported[0] + 1, str(error)
 
 
 class Wait:
@@ -325,7 +325,7 @@ class Wait:
         self._longest = longest
         self._until = time.monotonic() + longest
         self._refusals = refusals
-        self._refused_before, _ = refusals.told
+        self._refused_before, _ = refusals.reported
         self._refused_when_left: int | None = None
 
     @property
@@ -336,7 +336,7 @@ class Wait:
     def saw_dead_connection(self) -> None:
         """The pool gave a connection that the server has left."""
         if self._refused_when_left is None:
-            self._refused_when_left, _ = self._refusals.told
+            self._refused_when_left, _ = self._refusals.reported
 
     def check_deadline(self, timeout: PoolTimeout, in_use: int) -> None:
         """A piece is over, with so many of the pool's connections in use. Raise if that was the last one.
@@ -344,7 +344,7 @@ class Wait:
         Where the server has hung up, and then refused, and no connection is left that may become free, nobody waits to
         the end: an outage is told when it begins.
         """
-        refused, last = self._refusals.told
+        refused, last = self._refusals.reported
         left = self._refused_when_left
         if left is not None and refused > left and not in_use:
             raise PoolTimeout(f"the server has hung up, and refuses to connect: {last}") from timeout

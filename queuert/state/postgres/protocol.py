@@ -1,4 +1,4 @@
-"""Statements past psycopg's cursors: one, or a few in one round trip, for what every start, claim and ending does.
+"""Statements past psycopg's cursors: one, or a few in one round trip, for what every start, claim and finish does.
 
 A cursor looks at each parameter, and decides anew whether to prepare: a seventh of the time of a start. psycopg's own
 pipeline mode saves the same round trips as ours, and costs a worker twice the processor time that they cost. Here the
@@ -106,17 +106,17 @@ async def async_execute_prepared(
         given = _given(statement, values)
         if statement.name in connection.prepared:
             try:
-                return connection.read(await connection.wait(_asked(connection, statement, given)))
+                return connection.read(await connection.wait(_params(connection, statement, given)))
             except PREPARED_STATE_MISMATCH:
                 if not connection.idle:
                     raise
         try:
             with _close_if_interrupted(connection.pgconn):
-                return connection.read(await connection.wait(_first_asked(connection, statement, values)))
+                return connection.read(await connection.wait(_first_params(connection, statement, values)))
         except PREPARED_STATE_MISMATCH:
             if not connection.idle:
                 raise
-        return connection.read(await connection.wait(_asked(connection, statement, given)))
+        return connection.read(await connection.wait(_params(connection, statement, given)))
 
 
 def sync_execute_prepared(
@@ -127,21 +127,21 @@ def sync_execute_prepared(
         given = _given(statement, values)
         if statement.name in connection.prepared:
             try:
-                return connection.read(connection.wait(_asked(connection, statement, given)))
+                return connection.read(connection.wait(_params(connection, statement, given)))
             except PREPARED_STATE_MISMATCH:
                 if not connection.idle:
                     raise
         try:
             with _close_if_interrupted(connection.pgconn):
-                return connection.read(connection.wait(_first_asked(connection, statement, values)))
+                return connection.read(connection.wait(_first_params(connection, statement, values)))
         except PREPARED_STATE_MISMATCH:
             if not connection.idle:
                 raise
-        return connection.read(connection.wait(_asked(connection, statement, given)))
+        return connection.read(connection.wait(_params(connection, statement, given)))
 
 
 async def async_execute_pair(
-    connection: AsyncPooledConnection, asked: Step, told: Step
+    connection: AsyncPooledConnection, params: Step, reported: Step
 ) -> tuple[list[tuple[Any, ...]], bool]:
     """Run one statement, and behind it another in a transaction of its own, in one round trip: nobody is to be woken
     between them. The rows of the first, whose error is psycopg's own, and whether the second was done."""
@@ -149,7 +149,7 @@ async def async_execute_pair(
         for left in reversed(range(_TRIES)):
             try:
                 with _close_if_interrupted(connection.pgconn):
-                    result, done = await connection.wait(_asked_and_told(connection, asked, told))
+                    result, done = await connection.wait(_params_and_reported(connection, params, reported))
                     return connection.read(result), done
             except PREPARED_STATE_MISMATCH:
                 if not left:
@@ -157,13 +157,13 @@ async def async_execute_pair(
     raise AssertionError("the last try returns or raises")
 
 
-def sync_execute_pair(connection: PooledConnection, asked: Step, told: Step) -> tuple[list[tuple[Any, ...]], bool]:
+def sync_execute_pair(connection: PooledConnection, params: Step, reported: Step) -> tuple[list[tuple[Any, ...]], bool]:
     """The same, for a synchronous connection."""
     with connection.lock:
         for left in reversed(range(_TRIES)):
             try:
                 with _close_if_interrupted(connection.pgconn):
-                    result, done = connection.wait(_asked_and_told(connection, asked, told))
+                    result, done = connection.wait(_params_and_reported(connection, params, reported))
                     return connection.read(result), done
             except PREPARED_STATE_MISMATCH:
                 if not left:
@@ -262,7 +262,7 @@ def _record_mismatch(known: set[bytes], name: bytes, result: PGresult) -> Error:
     return error
 
 
-def _asked(connection: ConnectionState, statement: NamedStatement, given: Sequence[bytes | None]) -> PQGen[PGresult]:
+def _params(connection: ConnectionState, statement: NamedStatement, given: Sequence[bytes | None]) -> PQGen[PGresult]:
     connection.pgconn.send_query_prepared(statement.name, given, result_format=Format.BINARY)
     result: PGresult = (yield from generators.execute(connection.pgconn))[-1]
     if result.status == ExecStatus.FATAL_ERROR:
@@ -270,7 +270,7 @@ def _asked(connection: ConnectionState, statement: NamedStatement, given: Sequen
     return result
 
 
-def _first_asked(
+def _first_params(
     connection: ConnectionState, statement: NamedStatement, values: Mapping[str, Value]
 ) -> PQGen[PGresult]:
     """With its preparation, in one round trip."""
@@ -279,13 +279,13 @@ def _first_asked(
     return results[0]
 
 
-def _asked_and_told(connection: ConnectionState, asked: Step, told: Step) -> PQGen[tuple[PGresult, bool]]:
+def _params_and_reported(connection: ConnectionState, params: Step, reported: Step) -> PQGen[tuple[PGresult, bool]]:
     """Two transactions, each with the preparation that it lacks."""
     pgconn, known = connection.pgconn, connection.prepared
-    given = [_given(*asked), _given(*told)]
-    new = [[] if step.statement.name in known else [step.statement] for step in (asked, told)]
+    given = [_given(*params), _given(*reported)]
+    new = [[] if step.statement.name in known else [step.statement] for step in (params, reported)]
     pgconn.enter_pipeline_mode()
-    for step, missing, values in zip((asked, told), new, given, strict=True):
+    for step, missing, values in zip((params, reported), new, given, strict=True):
         _send(pgconn, missing, [step], [values], True, Format.BINARY)
     answer = yield from _received(pgconn)
     try:
@@ -295,13 +295,13 @@ def _asked_and_told(connection: ConnectionState, asked: Step, told: Step) -> PQG
         receipt = None
     else:
         pgconn.exit_pipeline_mode()
-    [result] = _answers(known, new[0], [asked], answer)
-    return result, receipt is not None and _was_done(known, new[1], told, receipt)
+    [result] = _answers(known, new[0], [params], answer)
+    return result, receipt is not None and _was_done(known, new[1], reported, receipt)
 
 
-def _was_done(known: set[bytes], new: Sequence[NamedStatement], told: Step, receipt: Sequence[PGresult]) -> bool:
+def _was_done(known: set[bytes], new: Sequence[NamedStatement], reported: Step, receipt: Sequence[PGresult]) -> bool:
     try:
-        _answers(known, new, [told], receipt)
+        _answers(known, new, [reported], receipt)
     except Error:
         return False
     return True

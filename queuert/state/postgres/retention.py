@@ -1,4 +1,4 @@
-"""Which chains are looked at to be retired, and which of them go: parameters and rows, as pure functions."""
+"""Which chains are looked at to be pruned, and which of them go: parameters and rows, as pure functions."""
 
 from __future__ import annotations
 
@@ -127,28 +127,28 @@ def waiting(statement: bytes) -> bytes:
     return statement.replace(b" SKIP LOCKED", b"")
 
 
-def ids(doomed: Iterable[PruneCandidate]) -> Parameters:
+def ids(to_delete: Iterable[PruneCandidate]) -> Parameters:
     """Parameters of ``lock_prunable``."""
-    return {"ids": [one.id for one in doomed]}
+    return {"ids": [one.id for one in to_delete]}
 
 
-def retired(doomed: Sequence[PruneCandidate], locked: Iterable[Row]) -> Parameters:
+def pruned(to_delete: Sequence[PruneCandidate], locked: Iterable[Row]) -> Parameters:
     """Parameters of ``prune``."""
     return {
-        **ids(doomed),
-        "closed": [one.closed_at for one in doomed],
-        "expires": [one.expires_at for one in doomed],
+        **ids(to_delete),
+        "closed": [one.closed_at for one in to_delete],
+        "expires": [one.expires_at for one in to_delete],
         "locked": [row[0] for row in locked],
     }
 
 
-def gone(doomed: Iterable[PruneCandidate], rows: Iterable[Row]) -> list[str]:
+def gone(to_delete: Iterable[PruneCandidate], rows: Iterable[Row]) -> list[str]:
     """The chains that were deleted, from the rows of ``prune``, in the order in which they were chosen."""
     chains = {row[1] for row in rows}
-    return [one.id for one in doomed if one.id in chains]
+    return [one.id for one in to_delete if one.id in chains]
 
 
-def ttl_updates(asked: Sequence[str], rows: Iterable[Row]) -> list[TtlUpdate]:
-    """What became of each chain, from the rows of ``update_result_ttl``."""
+def ttl_updates(params: Sequence[str], rows: Iterable[Row]) -> list[TtlUpdate]:
+    """The result of each chain, from the rows of ``update_result_ttl``."""
     found = {id: TtlUpdate.OPEN if status == ChainStatus.OPEN else TtlUpdate.UPDATED for id, status in rows}
-    return [found.get(id, TtlUpdate.NOT_FOUND) for id in asked]
+    return [found.get(id, TtlUpdate.NOT_FOUND) for id in params]

@@ -126,7 +126,7 @@ def blocker(row: Row) -> BlockerRecord:
 
 
 def reaped_job(row: Row, *, status: str) -> ReapedJob:
-    """A row of ``reap``, once it is known what became of the job."""
+    """A row of ``reap``, once it is known the result of the job."""
     again = status != JobStatus.FAILED
     return ReapedJob(row[0], row[1], row[2], JobStatus(status), row[4], row[5], (row[1],) if again else ())
 
@@ -141,13 +141,13 @@ class LeaseState(Enum):
 
     HELD = "held"
     ENDED = "ended"
-    """The lease's holder wrote the ending: the token is kept as evidence."""
+    """The lease's holder wrote the finish: the token is kept as evidence."""
 
 
-def lease_states(asked: Sequence[Lease], rows: Sequence[Row]) -> list[LeaseState | AbortReason]:
+def lease_states(params: Sequence[Lease], rows: Sequence[Row]) -> list[LeaseState | AbortReason]:
     """How each lease stands, from the rows of ``lease_states``."""
     found: Mapping[str, Row] = {row[0]: row for row in rows}
-    return [_lease_state(lease, found.get(lease.job_id)) for lease in asked]
+    return [_lease_state(lease, found.get(lease.job_id)) for lease in params]
 
 
 _WRITES = {
@@ -162,7 +162,7 @@ _WRITES = {
 
 
 def settled(finish: Finish, state: LeaseState | AbortReason, found: Sequence[Row]) -> FinishResult:
-    """What became of an ending whose lease does not hold: written before by this lease, or lost."""
+    """The result of a finish whose lease does not hold: written before by this lease, or lost."""
     if not isinstance(state, LeaseState):
         return FinishResult(finish.job.id, state)
     status = next(row[1] for row in found if row[0] == finish.job.id)

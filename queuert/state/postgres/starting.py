@@ -66,7 +66,7 @@ def reject_batch_blockers(jobs: Iterable[NewJob], written: Container[str]) -> No
 
 @dataclass(slots=True)
 class StartBatch:
-    """A batch of starts, and what is known of each: written, or what stands in for it."""
+    """A batch of starts, and what is known of each: written, or what is a duplicate of it."""
 
     jobs: Sequence[NewJob]
     first: dict[Slot, int] = field(default_factory=dict)

@@ -84,9 +84,9 @@ class PostgresBase:
                 with sync_bounded(connection):
                     yield connection
 
-    def _hint(self, connection: Connection[Any], hints: Mapping[Topic, Sequence[str]]) -> None:
-        """Send hints when the caller's transaction on this connection commits."""
-        for topic, keys in hints.items():
+    def _notification(self, connection: Connection[Any], notifications: Mapping[Topic, Sequence[str]]) -> None:
+        """Send notifications when the caller's transaction on this connection commits."""
+        for topic, keys in notifications.items():
             if keys:
                 texts = encoding.encode(frozenset(keys))
                 fetch(connection, self._sql.notify, {"channel": self._channel(topic), "payloads": texts})

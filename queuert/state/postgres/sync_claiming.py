@@ -25,7 +25,7 @@ _ADMISSIONS = 3
 """A choice is made again without the jobs of it that somebody else has locked; twice is already rare."""
 
 
-_LIMITS_PATIENCE = 0.5
+_LIMITS_TIMEOUT = 0.5
 """Seconds that a claim waits for others which are about to claim the same limited types, each for some milliseconds."""
 
 _LIMITS_PAUSE = 1.0
@@ -82,8 +82,8 @@ class PostgresClaiming(PostgresBase):
         return jobs
 
     def _claim_rows(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[Row]:
-        asked = parameters.claim(request, places, expansion=self._expansion.factor)
-        found = self._fetch(self._sql.named("claim"), asked, binary=True)
+        params = parameters.claim(request, places, expansion=self._expansion.factor)
+        found = self._fetch(self._sql.named("claim"), params, binary=True)
         self._expansion.note(found)
         return found
 
@@ -95,7 +95,7 @@ class PostgresClaiming(PostgresBase):
         """Claim what the limits let through, and of the other types; None if somebody holds the limits for long."""
         if time.monotonic() < self._limits_held_until:
             return None
-        with self._transaction(lock=_LIMITS_PATIENCE) as connection:
+        with self._transaction(lock=_LIMITS_TIMEOUT) as connection:
             prepared = limits.promote(request)
             try:
                 fetch(connection, self._sql.lock_limits, prepared)
@@ -120,13 +120,13 @@ class PostgresClaiming(PostgresBase):
         passed_over: list[str] = []
         others = 0
         for _ in range(_ADMISSIONS):
-            asked = limits.select_admissible(request, request.limit - len(found), self._cursors, passed_over)
-            admission = limits.admission(fetch(connection, self._sql.select_admissible, asked))
+            params = limits.select_admissible(request, request.limit - len(found), self._cursors, passed_over)
+            admission = limits.admission(fetch(connection, self._sql.select_admissible, params))
             others = admission.others
             if admission.ids:
                 taken = limits.input_size(found)
-                asked = limits.claim_admitted(request, admission.ids, expansion=self._expansion.factor, taken=taken)
-                claimed = fetch(connection, self._sql.claim_admitted, asked, lenient=True)
+                params = limits.claim_admitted(request, admission.ids, expansion=self._expansion.factor, taken=taken)
+                claimed = fetch(connection, self._sql.claim_admitted, params, lenient=True)
                 found += claimed
                 if claimed and claimed[0][rows.CUT]:
                     # What was left for its size comes before what could make up for it.

@@ -25,12 +25,12 @@ class PostgresEventLog(PostgresBase):
 
     def list_events(self, filter: EventFilter, page: PageRequest) -> Page[JobEvent]:
         """Events by ``(tx, seq)``; the oldest first only those before which no other can come in any more."""
-        statement, asked = listing.in_order(self._sql.list_events, page.oldest_first), event_log.page(filter, page)
+        statement, params = listing.in_order(self._sql.list_events, page.oldest_first), event_log.page(filter, page)
         cursor = event_log.read_on(page)
         with self._connections.connection() as connection:
-            found = fetch(connection, statement, asked)
+            found = fetch(connection, statement, params)
             # Last, since retention may have come, or a standby been promoted, while the page was read.
-            log = LogState.of((fetch(connection, self._sql.read_log, event_cursors.asked(cursor)))[0])
+            log = LogState.of((fetch(connection, self._sql.read_log, event_cursors.params(cursor)))[0])
         log.check_owner()
         if cursor is not None:
             cursor.check(log, follows=page.oldest_first)
@@ -96,8 +96,8 @@ class PostgresEventLog(PostgresBase):
         for _ in range(event_log.STEPS):
             with sync_bounded(connection):
                 [(mine, _)] = fetch(connection, self._sql.try_maintenance_lock)
-                asked = {"limit": event_log.CHUNK}
-                found = fetch(connection, self._sql.delete_events, asked) if mine else []
+                params = {"limit": event_log.CHUNK}
+                found = fetch(connection, self._sql.delete_events, params) if mine else []
             deleted += len(found)
             if len(found) < event_log.CHUNK:
                 return deleted, False

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from queuert.jobs import ChainRecord, Job
 from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.postgres import listing, rows
-from queuert.state.postgres.attributes import asked_pairs, reverse_order
+from queuert.state.postgres.attributes import params_pairs, reverse_order
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch
 from queuert.state.types import BlockerRecord, TypeCount
@@ -19,13 +19,13 @@ class PostgresListing(PostgresBase):
 
     def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
         """Chains by the time they were started."""
-        asked = listing.by_time(filter, page)
+        params = listing.by_time(filter, page)
         if filter.attributes:
-            asked |= asked_pairs(filter)
+            params |= params_pairs(filter)
             statement = reverse_order(self._sql.list_chains_by_attributes, page.oldest_first)
         else:
             statement = listing.in_order(self._sql.list_chains, page.oldest_first)
-        return listing.chains(self._fetch(statement, asked), page.limit)
+        return listing.chains(self._fetch(statement, params), page.limit)
 
     def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
         """Jobs by the time they were created."""

@@ -1,5 +1,5 @@
 # Generated from queuert/state/postgres/async_management.py, do not edit: see scripts/unasync.py
-"""Interventions from outside on Postgres. ``sync_outside.py`` is generated from this module."""
+"""Management calls from outside on Postgres. ``sync_outside.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOCK_ROUNDS = 20
 
 
 class PostgresManagement(PostgresBase):
-    """Interventions from outside."""
+    """Management calls from outside."""
 
     # --- complete -----------------------------------------------------------------------------------------------------
 
@@ -45,7 +45,7 @@ class PostgresManagement(PostgresBase):
         waiting = management.completion_blockers(completions)
         met, _ = self._lock_chains(connection, [one.chain_id for one in completions], waiting)
         if not all(management.can_complete(one, met[one.chain_id]) for one in completions):
-            return [met[one.chain_id].intervention() for one in completions]
+            return [met[one.chain_id].update() for one in completions]
         fetch(connection, self._sql.complete_outside, management.completions(completions))
         statuses = add_blockers(connection, self._sql, waiting) if waiting else {}
         blocked = frozenset(id for id, status in statuses.items() if status == JobStatus.BLOCKED)
@@ -66,12 +66,12 @@ class PostgresManagement(PostgresBase):
         met, _ = self._lock_chains(connection, ids)
         open_chains = [chain for chain in met.values() if chain.status is ChainStatus.OPEN]
         if not open_chains:
-            return [chain.intervention() for chain in met.values()]
+            return [chain.update() for chain in met.values()]
         tails = [chain.tail_id for chain in open_chains]
         fetch(connection, self._sql.cancel, {"tails": tails, "reason": reason})
         released = self._release_dependents(connection, [chain.id for chain in open_chains])
         results = [
-            chain.intervention(status=ChainStatus.CANCELLED if chain.status is ChainStatus.OPEN else None)
+            chain.update(status=ChainStatus.CANCELLED if chain.status is ChainStatus.OPEN else None)
             for chain in met.values()
         ]
         return management.with_released(results, released)
@@ -94,13 +94,11 @@ class PostgresManagement(PostgresBase):
         with_blockers = fetch(connection, self._sql.retry, {"tails": tails})
         blocked: set[str] = set()
         if with_blockers:
-            asked = {"tails": [row[0] for row in with_blockers], "locked": sorted(locked)}
-            blocked = {row[0] for row in fetch(connection, self._sql.reblock_job, asked)}
+            params = {"tails": [row[0] for row in with_blockers], "locked": sorted(locked)}
+            blocked = {row[0] for row in fetch(connection, self._sql.reblock_job, params)}
         fetch(connection, self._sql.reblock_dependents, {"chains": list(met)})
         return [
-            chain.intervention(
-                status=ChainStatus.OPEN, due_types=() if chain.tail_id in blocked else (chain.tail_type,)
-            )
+            chain.update(status=ChainStatus.OPEN, due_types=() if chain.tail_id in blocked else (chain.tail_type,))
             for chain in met.values()
         ]
 
@@ -113,9 +111,9 @@ class PostgresManagement(PostgresBase):
         return self._repeated(connection, lambda given: self._trigger(given, ids), trigger_notifications)
 
     def _trigger(self, connection: Connection[Any], ids: Sequence[str]) -> list[TriggeredJob]:
-        asked = {"ids": list(ids)}
-        jobs = management.triggered(ids, fetch(connection, self._sql.lock_jobs, asked))
-        fetch(connection, self._sql.trigger, asked)
+        params = {"ids": list(ids)}
+        jobs = management.triggered(ids, fetch(connection, self._sql.lock_jobs, params))
+        fetch(connection, self._sql.trigger, params)
         return jobs
 
     # --- delete -------------------------------------------------------------------------------------------------------
@@ -127,23 +125,23 @@ class PostgresManagement(PostgresBase):
         return self._repeated(connection, lambda given: self._delete(given, ids, cascade=cascade), delete_notifications)
 
     def _delete(self, connection: Connection[Any], ids: Sequence[str], *, cascade: bool) -> DeleteResult:
-        doomed = self._lock_doomed(connection, ids, cascade=cascade)
-        if not doomed:
+        to_delete = self._lock_to_delete(connection, ids, cascade=cascade)
+        if not to_delete:
             return DeleteResult((), ())
-        chains = sorted(set(doomed.values()))
+        chains = sorted(set(to_delete.values()))
         references = fetch(connection, self._sql.external_references, {"chains": chains})
         if references:
             raise BlockerReferenceError([(row[0], row[1]) for row in references])
-        rows = fetch(connection, self._sql.delete, {"jobs": list(doomed)})
+        rows = fetch(connection, self._sql.delete, {"jobs": list(to_delete)})
         forget_deleted(connection, self._sql, rows)
         return management.deleted(ids, rows)
 
-    def _lock_doomed(self, connection: Connection[Any], ids: Sequence[str], *, cascade: bool) -> dict[str, str]:
+    def _lock_to_delete(self, connection: Connection[Any], ids: Sequence[str], *, cascade: bool) -> dict[str, str]:
         """Lock all jobs that are to be deleted, until a look finds no more of them; each with its chain."""
-        asked = {"ids": list(ids), "cascade": cascade}
+        params = {"ids": list(ids), "cascade": cascade}
         locked: dict[str, str] = {}
         for _ in range(_LOCK_ROUNDS):
-            found = {row[0]: row[1] for row in fetch(connection, self._sql.lock_chains_for_delete, asked)}
+            found = {row[0]: row[1] for row in fetch(connection, self._sql.lock_chains_for_delete, params)}
             if found.keys() == locked.keys():
                 return locked
             locked = found
@@ -167,17 +165,17 @@ class PostgresManagement(PostgresBase):
 
     # --- what they share ----------------------------------------------------------------------------------------------
 
-    def _repeated(self, callers: Any, work: Work[T], hints: Callable[[T], Notifications] | None) -> T:
+    def _repeated(self, callers: Any, work: Work[T], notifications: Callable[[T], Notifications] | None) -> T:
         """Do work in a transaction, or a savepoint in the caller's, again if it was the victim of a deadlock.
 
-        Its hints go with the caller's transaction; without one they are for the caller to send.
+        Its notifications go with the caller's transaction; without one they are for the caller to send.
         """
         for left in reversed(range(ROUNDS)):
             try:
                 with self._transaction(callers) as connection:
                     result = work(connection)
-                    if callers is not None and hints is not None:
-                        self._hint(connection, hints(result))
+                    if callers is not None and notifications is not None:
+                        self._notification(connection, notifications(result))
                     return result
             except StateUnavailableError as error:
                 if not left or not was_deadlock(error):
@@ -198,10 +196,10 @@ class PostgresManagement(PostgresBase):
             ChainNotFoundError: one of them, or of those that ``waiting`` jobs name, does not exist.
         """
         awaited = sorted({chain_id for job in waiting for chain_id in job.blockers})
-        asked = {"ids": list(ids), "awaited": awaited, "again": again}
+        params = {"ids": list(ids), "awaited": awaited, "again": again}
         locked: set[str] = set()
         for _ in range(_LOCK_ROUNDS):
-            rows = fetch(connection, self._sql.lock_chains, asked)
+            rows = fetch(connection, self._sql.lock_chains, params)
             locked.update(row[0] for row in rows)
             found = management.met_chains(rows)
             management.all_found(awaited, found)

@@ -26,39 +26,39 @@ class PostgresRetention(PostgresBase):
 
     def update_result_ttl(self, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
         """Let closed chains expire ``seconds`` from now instead."""
-        asked = {"ids": list(ids), "seconds": checked_ttl("result_ttl", seconds)}
-        rows = self._fetch(self._sql.update_result_ttl, asked) if ids else []
+        params = {"ids": list(ids), "seconds": checked_ttl("result_ttl", seconds)}
+        rows = self._fetch(self._sql.update_result_ttl, params) if ids else []
         return retention.ttl_updates(ids, rows)
 
     def prune(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that the retention of their type does not keep."""
         with self._connections.connection() as connection:
-            doomed, cursor = self._maybe_flush(connection, request)
-            if not doomed:
+            to_delete, cursor = self._maybe_flush(connection, request)
+            if not to_delete:
                 return PruneResult((), cursor)
             with sync_bounded(connection):
-                rows = prune(connection, self._sql, doomed)
-            return PruneResult(retention.gone(doomed, rows), cursor)
+                rows = prune(connection, self._sql, to_delete)
+            return PruneResult(retention.gone(to_delete, rows), cursor)
 
     def _maybe_flush(
         self, connection: Connection[Any], request: PruneRequest
     ) -> tuple[list[PruneCandidate], str | None]:
         """Chains that are to go, of as many as are looked at, and where to go on."""
         place = retention.place_of(request)
-        doomed: list[PruneCandidate] = []
+        to_delete: list[PruneCandidate] = []
         if place is None or place.type is None:
-            asked = retention.expired(place, request.limit)
-            doomed = retention.expired_chains(fetch(connection, self._sql.find_expired, asked))
-            if len(doomed) >= request.limit:
-                return doomed, retention.cursor_after_expired(doomed).encode()
+            params = retention.expired(place, request.limit)
+            to_delete = retention.expired_chains(fetch(connection, self._sql.find_expired, params))
+            if len(to_delete) >= request.limit:
+                return to_delete, retention.cursor_after_expired(to_delete).encode()
             place = None
-        limit = request.limit - len(doomed)
+        limit = request.limit - len(to_delete)
         left, beyond_retention = retention.beyond_retention(request, place, limit)
         if not left:
-            return doomed, None
+            return to_delete, None
         found = fetch(connection, self._sql.find_beyond_retention, beyond_retention)
         cursor = retention.cursor_after_retention(left, found[-1]).encode() if len(found) >= limit else None
-        return doomed + retention.chains_beyond_retention(found), cursor
+        return to_delete + retention.chains_beyond_retention(found), cursor
 
     def clean_staging(self) -> StagingCleanup:
         """Remove what dead drivers have staged, and forget old bulk writes; each step in a transaction of its own."""
@@ -90,15 +90,15 @@ class PostgresRetention(PostgresBase):
 
 
 def prune(
-    connection: Connection[Any], sql: Statements, doomed: Sequence[PruneCandidate], *, wait: bool = False
+    connection: Connection[Any], sql: Statements, to_delete: Sequence[PruneCandidate], *, wait: bool = False
 ) -> list[Row]:
     """Delete chains inside the connection's transaction, if they are as they were; the rows of ``prune``.
 
     Rows that others hold are passed over, unless they are to be waited for.
     """
     lock = retention.waiting(sql.lock_prunable) if wait else sql.lock_prunable
-    locked = fetch(connection, lock, retention.ids(doomed))
-    rows = fetch(connection, sql.prune, retention.retired(doomed, locked))
+    locked = fetch(connection, lock, retention.ids(to_delete))
+    rows = fetch(connection, sql.prune, retention.pruned(to_delete, locked))
     forget_deleted(connection, sql, rows)
     return rows
 

@@ -36,13 +36,13 @@ class PostgresSchedules(PostgresBase):
 
     def set_schedules_paused(self, names: Sequence[str], paused: bool) -> int:
         """Pause schedules, or let them go on; how many there are of these names. Ticks meanwhile count as missed."""
-        asked = {"names": list(names), "paused": paused}
-        return len(self._fetch(self._sql.pause_schedules, asked)) if names else 0
+        params = {"names": list(names), "paused": paused}
+        return len(self._fetch(self._sql.pause_schedules, params)) if names else 0
 
     def due_schedules(self, types: Sequence[str], *, limit: int = 100) -> DueSchedules:
         """The schedules of these job types whose next tick has come, and is not paused, the longest due first."""
-        asked = {"types": list(types), "limit": limit}
-        return schedule_rows.due(self._fetch(self._sql.due_schedules, asked), limit)
+        params = {"types": list(types), "limit": limit}
+        return schedule_rows.due(self._fetch(self._sql.due_schedules, params), limit)
 
     def fire_schedule(
         self, name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]

@@ -37,13 +37,13 @@ class PostgresStarting(PostgresBase):
     """``start_jobs`` and ``start_parts``."""
 
     def start_jobs(
-        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: PiggybackNotification | None = None
+        self, jobs: Sequence[NewJob], *, connection: Any = None, notification: PiggybackNotification | None = None
     ) -> list[StartedJob]:
         """Write the first jobs of new chains, in the caller's transaction if there is one."""
         if not jobs:
             return []
         if connection is None:
-            return self._start_on_own(jobs, announcement)
+            return self._start_on_own(jobs, notification)
         with sync_callers_connection(connection) as callers:
             return self._start_in_callers(callers, jobs)
 
@@ -70,16 +70,16 @@ class PostgresStarting(PostgresBase):
                 if not apart or not self._delete_expired_conflicts(callers, jobs):
                     raise
                 started = self._start(callers, jobs, in_transaction=apart)
-            self._hint(callers, {Topic.JOBS: sorted({job.type for job in started if not job.existing})})
+            self._notification(callers, {Topic.JOBS: sorted({job.type for job in started if not job.existing})})
             return started
 
-    def _start_on_own(self, jobs: Sequence[NewJob], announcement: PiggybackNotification | None) -> list[StartedJob]:
+    def _start_on_own(self, jobs: Sequence[NewJob], notification: PiggybackNotification | None) -> list[StartedJob]:
         in_transaction = needs_transaction(jobs)
         for left in reversed(range(ROUNDS)):
             try:
                 with self._connections.connection() as own:
-                    if announcement is not None and not in_transaction:
-                        return self._start_announced(own, jobs, announcement)
+                    if notification is not None and not in_transaction:
+                        return self._start_announced(own, jobs, notification)
                     return self._start(own, jobs, in_transaction=in_transaction)
             except JobIdConflictError:
                 with self._connections.connection() as own:
@@ -92,9 +92,9 @@ class PostgresStarting(PostgresBase):
         raise AssertionError("the last round returns or raises")
 
     def _start_announced(
-        self, own: Connection[Any], jobs: Sequence[NewJob], announcement: PiggybackNotification
+        self, own: Connection[Any], jobs: Sequence[NewJob], notification: PiggybackNotification
     ) -> list[StartedJob]:
-        written = insert_announced(own, self._sql, jobs, announcement, self._settings.place)
+        written = insert_announced(own, self._sql, jobs, notification, self._settings.place)
         return [written[job.id] for job in jobs]
 
     def _delete_expired_conflicts(self, connection: Connection[Any], jobs: Sequence[NewJob]) -> bool:
@@ -116,7 +116,7 @@ class PostgresStarting(PostgresBase):
             return starts.results()
 
     def _write(self, connection: Connection[Any], starts: StartBatch) -> None:
-        """Write the starts that nothing stands in for."""
+        """Write the starts that nothing is a duplicate of."""
         certain = [job for job in starts.left() if not job.attach]
         lock_in_order(connection, self._sql, (), certain)
         written = insert_jobs(connection, self._sql, self._sql.start_jobs, certain)
@@ -138,12 +138,12 @@ class PostgresStarting(PostgresBase):
 
     def _attach(self, connection: Connection[Any], starts: StartBatch, jobs: Sequence[NewJob]) -> None:
         """Find the chains that exist already for those who would attach to them."""
-        asked = {"ids": [job.id for job in jobs if job.attach]}
-        if not asked["ids"]:
+        params = {"ids": [job.id for job in jobs if job.attach]}
+        if not params["ids"]:
             return
-        found = fetch(connection, self._sql.find_chains_by_id, asked)
+        found = fetch(connection, self._sql.find_chains_by_id, params)
         expired = [row[0] for row in found if row[5]]
         if expired:
             delete_expired(connection, self._sql, expired)
-            found = fetch(connection, self._sql.find_chains_by_id, asked)
+            found = fetch(connection, self._sql.find_chains_by_id, params)
         starts.record_existing(found)

@@ -128,8 +128,8 @@ def lock_in_order(
     locked = awaited.union(others)
     if not locked:
         return
-    asked = parameters.locks(locked, awaited=awaited, closing=closing)
-    found = {row[0] for row in fetch(connection, sql.lock_in_order, asked)}
+    params = parameters.locks(locked, awaited=awaited, closing=closing)
+    found = {row[0] for row in fetch(connection, sql.lock_in_order, params)}
     missing = sorted(awaited - found)
     if missing:
         raise ChainNotFoundError(missing[0])
@@ -162,17 +162,17 @@ def insert_announced(
     connection: Connection[Any],
     sql: Statements,
     jobs: Sequence[NewJob],
-    announcement: PiggybackNotification,
+    notification: PiggybackNotification,
     place: Place,
 ) -> dict[str, StartedJob]:
-    """Write the first jobs of new chains outside any transaction; their hint goes along, where it may."""
+    """Write the first jobs of new chains outside any transaction; their message goes along, where it may."""
     written: dict[str, StartedJob] = {}
     for text, values in insertions(sql, sql.start_jobs, jobs):
-        if isinstance(text, NamedStatement) and _is_quick(connection) and (hint := announcement.depart(place)):
-            told = Step(sql.named("notify_after_start"), {"channel": hint[0], "payload": hint[1]})
-            found, done = sync_execute_pair(connection, Step(text, values), told)
+        if isinstance(text, NamedStatement) and _is_quick(connection) and (message := notification.depart(place)):
+            reported = Step(sql.named("notify_after_start"), {"channel": message[0], "payload": message[1]})
+            found, done = sync_execute_pair(connection, Step(text, values), reported)
             if done:
-                announcement.arrive()
+                notification.arrive()
         else:
             found = fetch(connection, text, values, binary=True)
         written |= rows.started_jobs(found)

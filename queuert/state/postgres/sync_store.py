@@ -52,7 +52,7 @@ from queuert.state.types import (
     ReapResult,
     Renewal,
 )
-from queuert.state.validation import check_endings
+from queuert.state.validation import check_finishes
 
 _FINISH_ROUNDS = 4
 """A finish is asked for again when a chain got its first dependent meanwhile; more than once is already rare."""
@@ -82,11 +82,11 @@ class PostgresStore(
         return [renewal.lease in held for renewal in renewals]
 
     def release(self, leases: Sequence[Lease]) -> int:
-        """Give back jobs that were not started."""
+        """Release jobs that were not started."""
         return len(self._fetch(self._sql.release, parameters.leases(leases))) if leases else 0
 
     def release_claim(self, request: ClaimRequest) -> int:
-        """Give back all that a claim took, when its answer was lost."""
+        """Release all that a claim took, when its answer was lost."""
         taken = {"types": list(request.leases), "token": request.token}
         return len(self._fetch(self._sql.release_claim, taken))
 
@@ -94,7 +94,7 @@ class PostgresStore(
 
     def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
         """End attempts, each while its token holds the job."""
-        check_endings(finishes)
+        check_finishes(finishes)
         results: dict[Lease, FinishResult] = {}
         left = list(finishes)
         plain = all_simple_completions(left)
@@ -157,11 +157,11 @@ class PostgresStore(
     def _settle(
         self, connection: Connection[Any], missed: Sequence[Finish], results: dict[Lease, FinishResult]
     ) -> list[Finish]:
-        """Say of each finish whose lease does not hold what became of it; the others are returned, to be asked for."""
+        """Say of each finish whose lease does not hold the result of it; the others are returned, to be asked for."""
         if not missed:
             return []
-        asked = parameters.leases([one.job.lease for one in missed])
-        found = fetch(connection, self._sql.lease_states, asked)
+        params = parameters.leases([one.job.lease for one in missed])
+        found = fetch(connection, self._sql.lease_states, params)
         again = []
         for one, state in zip(missed, rows.lease_states([one.job.lease for one in missed], found), strict=True):
             if state is LeaseState.HELD:
@@ -225,6 +225,6 @@ class PostgresStore(
         self, ids: Sequence[str], *, portion: int = CLOSED_PORTION
     ) -> list[ChainRecord | ChainStatus | None]:
         """Read chains that have closed, as many as fit into a portion; of the others the status."""
-        asked = {"ids": list(ids), "portion": portion}
-        found = {row[0]: rows.closed_chain(row) for row in self._fetch(self._sql.closed_chains, asked)}
+        params = {"ids": list(ids), "portion": portion}
+        found = {row[0]: rows.closed_chain(row) for row in self._fetch(self._sql.closed_chains, params)}
         return [found.get(one) for one in ids]

@@ -32,7 +32,7 @@ from queuert.state.postgres.rows import LeaseState
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_statements import fetch, finish_and_release
 from queuert.state.types import ClaimedJob, Finish, FinishResult, Lease
-from queuert.state.validation import check_endings
+from queuert.state.validation import check_finishes
 
 _SWALLOWED = (
     "a statement inside the block failed, and its error was swallowed: all of the block was rolled back. "
@@ -41,7 +41,7 @@ _SWALLOWED = (
 
 
 class PostgresTransaction:
-    """The caller's writes and the job's ending in one transaction, fenced by the lease from first to last.
+    """The caller's writes and the job's finish in one transaction, fenced by the lease from first to last.
 
     The job's row is locked at the beginning, so that the reaper passes over it and a cancel waits. A connection that
     idles inside for longer than the lease is ended by the server: a frozen worker must not hold its job for ever.
@@ -73,11 +73,11 @@ class PostgresTransaction:
         """End the transaction's connection, from any thread."""
         cut(self.connection)
 
-    # --- the ending ---------------------------------------------------------------------------------------------------
+    # --- the finish ---------------------------------------------------------------------------------------------------
 
     def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
-        """Write the ending inside the transaction; the last of all goes with the commit, if it can."""
-        check_endings([finish])
+        """Write the finish inside the transaction; the last of all goes with the commit, if it can."""
+        check_finishes([finish])
         if last and self._goes_with_commit(finish):
             return self._complete_and_commit(finish)
         with self._connections.limited(self.connection):
@@ -112,10 +112,10 @@ class PostgresTransaction:
 
     def _complete_and_commit(self, finish: Finish) -> FinishResult:
         job = finish.job
-        asked = {"id": job.id, "token": job.token, "output": finish.output}
+        params = {"id": job.id, "token": job.token, "output": finish.output}
         try:
             with self._connections.watched(self.connection):
-                self._exchange(Step(self._sql.named("complete_and_commit"), asked), Step(COMMIT, {}))
+                self._exchange(Step(self._sql.named("complete_and_commit"), params), Step(COMMIT, {}))
         except errors.DivisionByZero:
             # The statement divides by the number of rows that it wrote.
             raise LeaseLostError(job.id, AbortReason.TAKEN_BY_ANOTHER_WORKER) from None
@@ -158,8 +158,8 @@ class PostgresTransaction:
         """Begin, and hold the job."""
         lease = self._job.lease
         idle = str(max(1000, round(self._job.lease_seconds * 1000)))
-        asked = {"id": lease.job_id, "root": self._job.chain_id, "idle": idle}
-        steps = [Step(self._sql.named("hold"), asked)]
+        params = {"id": lease.job_id, "root": self._job.chain_id, "idle": idle}
+        steps = [Step(self._sql.named("hold"), params)]
         [held] = sync_begin_with(self.connection, steps, prepare=self._connections.prepares)
         row = {row[0]: row for row in text_rows(held)}.get(lease.job_id)
         if row is None or row[1] != lease.token or row[2] != "t":
@@ -195,7 +195,7 @@ class PostgresTransaction:
             borrowed.__exit__(None, None, None)
 
     def _end(self, error: BaseException | None) -> psycopg.Error | None:
-        """Commit, or roll back because of an error. What left the outcome of the ending in doubt."""
+        """Commit, or roll back because of an error. What left the outcome of the finish in doubt."""
         try:
             with self._connections.watched(self.connection):
                 if error is not None:
@@ -220,7 +220,7 @@ class PostgresTransaction:
     def _resolve(self, failure: psycopg.Error) -> None:
         """The answer to COMMIT was lost: look whether it was done.
 
-        The token left in the row tells: it is kept by the ending, and only by the ending.
+        The token left in the row tells: it is kept by the finish, and only by the finish.
         """
         for _ in sync_pauses():
             try:

@@ -7,19 +7,19 @@ from queuert.state.postgres.rows import Row
 from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
 
 
-def beat(told: WorkerHeartbeat, ttl: float) -> Parameters:
+def beat(reported: WorkerHeartbeat, ttl: float) -> Parameters:
     """Parameters of ``record_heartbeat``."""
     return {
-        "id": told.id,
-        "name": told.name,
-        "host": told.host,
-        "pid": told.pid,
-        "version": told.version,
-        "job_types": list(told.job_types),
-        "concurrency": told.concurrency,
-        "running": told.running,
-        "state": told.state.value,
-        "uptime": told.uptime,
+        "id": reported.id,
+        "name": reported.name,
+        "host": reported.host,
+        "pid": reported.pid,
+        "version": reported.version,
+        "job_types": list(reported.job_types),
+        "concurrency": reported.concurrency,
+        "running": reported.running,
+        "state": reported.state.value,
+        "uptime": reported.uptime,
         "ttl": ttl,
     }
 

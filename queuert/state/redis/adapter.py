@@ -78,9 +78,9 @@ class RedisState:
     def sync_store(self, *, max_connections: int = 4, answer_timeout: float | None = None) -> RedisStore:
         """A new, unopened synchronous store."""
         longest = self._settings.answer_timeout
-        patience = min(longest, answer_timeout or longest)
-        connect = min(self._settings.connect_timeout, patience)
-        settings = replace(self._settings, connect_timeout=connect, answer_timeout=patience)
+        timeout = min(longest, answer_timeout or longest)
+        connect = min(self._settings.connect_timeout, timeout)
+        settings = replace(self._settings, connect_timeout=connect, answer_timeout=timeout)
         return RedisStore(settings, max_connections)
 
     def async_store(self, *, max_connections: int = 4) -> AsyncRedisStore:

@@ -46,8 +46,8 @@ class AsyncRedisBase:
             with mapped_errors():
                 findings = await async_server_findings(client, wait_for_flush=waits)
             findings.check(allow_eviction=self._settings.allow_eviction, wait_for_flush=waits)
-            told = (StoreWarning(str(risk), risk.advice) for risk in findings.risks)
-            self.risks = (*told, *address_warnings(self._settings))
+            reported = (StoreWarning(str(risk), risk.advice) for risk in findings.risks)
+            self.risks = (*reported, *address_warnings(self._settings))
         except BaseException:
             await self._connections.aclose()
             raise

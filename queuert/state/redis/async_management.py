@@ -1,4 +1,4 @@
-"""Interventions from outside on Redis. ``sync_outside.py`` is generated from this module."""
+"""Management calls from outside on Redis. ``sync_outside.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class AsyncRedisManagement(AsyncRedisBase):
     async def complete_chains(
         self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
     ) -> list[ChainUpdate]:
-        """End the last job of each chain over its head."""
+        """End the last job of each chain from a client."""
         refuse_connection(connection)
         check_completions(completions)
         if not completions:
             return []
         answer = await self._commit("complete_chains", encode.completions(completions))
-        return [decode.intervention(one) for one in answer]
+        return [decode.update(one) for one in answer]
 
     async def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[ChainUpdate]:
         """Close open chains as cancelled."""
@@ -33,16 +33,14 @@ class AsyncRedisManagement(AsyncRedisBase):
         if not ids:
             return []
         error = encode.error_text(JobError("cancel", reason)) or ""
-        return [
-            decode.intervention(one) for one in await self._commit("cancel_chains", [*encode.plain(list(ids)), error])
-        ]
+        return [decode.update(one) for one in await self._commit("cancel_chains", [*encode.plain(list(ids)), error])]
 
     async def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainUpdate]:
         """Open failed and cancelled chains again."""
         refuse_connection(connection)
         if not ids:
             return []
-        return [decode.intervention(one) for one in await self._commit("retry_chains", encode.plain(list(ids)))]
+        return [decode.update(one) for one in await self._commit("retry_chains", encode.plain(list(ids)))]
 
     async def trigger_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[TriggeredJob]:
         """Make scheduled jobs due now."""
@@ -59,7 +57,7 @@ class AsyncRedisManagement(AsyncRedisBase):
 
     async def release_stranded(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
         """Release blocked jobs that wait for nothing any more."""
-        asked: dict[str, Any] = {"limit": limit, "seed": randrange(1 << 31)}
-        asked.update({} if cursor is None else {"cursor": cursor})
-        following, released = await self._run("release_stranded", encode.plain(asked))
+        params: dict[str, Any] = {"limit": limit, "seed": randrange(1 << 31)}
+        params.update({} if cursor is None else {"cursor": cursor})
+        following, released = await self._run("release_stranded", encode.plain(params))
         return SweepResult(tuple(map(decode.triggered, released)), decode.text(following) or None)

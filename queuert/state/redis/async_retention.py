@@ -16,13 +16,13 @@ class AsyncRedisRetention(AsyncRedisBase):
 
     async def update_result_ttl(self, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
         """Let closed chains expire so many seconds from now."""
-        asked = {"ids": list(ids), "ttl": encode.pause(checked_ttl("seconds", seconds))}
-        return [TtlUpdate(decode.text(one)) for one in await self._commit("update_result_ttl", encode.plain(asked))]
+        params = {"ids": list(ids), "ttl": encode.pause(checked_ttl("seconds", seconds))}
+        return [TtlUpdate(decode.text(one)) for one in await self._commit("update_result_ttl", encode.plain(params))]
 
     async def prune(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that are not kept."""
-        following, retired = await self._run("prune", encode.prune(request))
-        return PruneResult(decode.texts(retired), f"{following[0]}:{following[1]}" if following else None)
+        following, pruned = await self._run("prune", encode.prune(request))
+        return PruneResult(decode.texts(pruned), f"{following[0]}:{following[1]}" if following else None)
 
     async def clean_staging(self) -> StagingCleanup:
         """Nothing is staged here: bulk writes are for Postgres."""

@@ -31,8 +31,8 @@ class AsyncRedisSchedules(AsyncRedisBase):
 
     async def set_schedules_paused(self, names: Sequence[str], paused: bool) -> int:
         """Pause schedules, or let them go on."""
-        asked = {"names": list(dict.fromkeys(names)), "paused": paused}
-        return int(await self._commit("pause_schedules", encode.plain(asked)))
+        params = {"names": list(dict.fromkeys(names)), "paused": paused}
+        return int(await self._commit("pause_schedules", encode.plain(params)))
 
     async def due_schedules(self, types: Sequence[str], *, limit: int = 100) -> DueSchedules:
         """The schedules whose next tick has come."""

@@ -41,9 +41,9 @@ class AsyncRedisStore(
     # --- start --------------------------------------------------------------------------------------------------------
 
     async def start_jobs(
-        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: PiggybackNotification | None = None
+        self, jobs: Sequence[NewJob], *, connection: Any = None, notification: PiggybackNotification | None = None
     ) -> list[StartedJob]:
-        """Write the first jobs of new chains, or find what stands in for them."""
+        """Write the first jobs of new chains, or find what is a duplicate of them."""
         refuse_connection(connection)
         if not jobs:
             return []
@@ -64,8 +64,8 @@ class AsyncRedisStore(
         while more and len(claimed) < request.limit:
             # Dead entries were in the way, more than one script should drop.
             taken = sum(len(one.input) for one in claimed)
-            asked = encode.claim(request, request.limit - len(claimed), taken=taken)
-            more, *found = decode.unpacked(await self._run("claim", asked))
+            params = encode.claim(request, request.limit - len(claimed), taken=taken)
+            more, *found = decode.unpacked(await self._run("claim", params))
             claimed += decode.best_first([decode.claimed(one, request) for one in found], request)
         return claimed
 
@@ -76,13 +76,13 @@ class AsyncRedisStore(
         return [one == 1 for one in await self._run("renew", encode.renewals(renewals))]
 
     async def release(self, leases: Sequence[Lease]) -> int:
-        """Give back jobs that were not started."""
+        """Release jobs that were not started."""
         return int(await self._run("release", encode.leases(leases))) if leases else 0
 
     async def release_claim(self, request: ClaimRequest) -> int:
-        """Give back all that a claim took, when its answer was lost."""
-        asked = {"holder": request.holder, "token": request.token}
-        return int(await self._run("release_claim", encode.plain(asked)))
+        """Release all that a claim took, when its answer was lost."""
+        params = {"holder": request.holder, "token": request.token}
+        return int(await self._run("release_claim", encode.plain(params)))
 
     # --- finish -------------------------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class AsyncRedisStore(
         return decode.lost_reason(await self._run("standing", encode.plain([lease.job_id, lease.token])))
 
     def transaction(self, job: ClaimedJob) -> AsyncRedisTransaction:
-        """A block whose ending is written when it ends well, if the lease still holds then."""
+        """A block whose finish is written when it ends well, if the lease still holds then."""
         return AsyncRedisTransaction(self, job)
 
     # --- reap, look ---------------------------------------------------------------------------------------------------

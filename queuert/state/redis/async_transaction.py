@@ -1,4 +1,4 @@
-"""A block that ends with a job's ending. ``sync_transaction.py`` is generated from this module."""
+"""A block that ends with a job's finish. ``sync_transaction.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class AsyncSupportsFinish(Protocol):
 
 
 class AsyncRedisTransaction:
-    """The ending is kept back until the block ends well, and written then, if the lease still holds.
+    """The finish is kept back until the block ends well, and written then, if the lease still holds.
 
-    Redis has no transaction that stays open while a caller works: nothing else commits with the ending, and nothing
+    Redis has no transaction that stays open while a caller works: nothing else commits with the finish, and nothing
     keeps others from taking the job meanwhile but the lease. If it is lost, leaving the block raises and nothing was
     written.
     """
@@ -53,10 +53,10 @@ class AsyncRedisTransaction:
         return False
 
     def cut(self) -> None:
-        """There is no connection to end: each script has its own patience."""
+        """There is no connection to end: each script has its own timeout."""
 
     async def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
-        """Keep the ending. The result is filled in when it is written, as the block ends."""
+        """Keep the finish. The result is filled in when it is written, as the block ends."""
         if self._kept is not None:
             raise StateError("the attempt was ended already in this block")
         result = FinishResult(finish.job.id)
@@ -82,7 +82,7 @@ class AsyncRedisTransaction:
         result.due_types = written.due_types
 
     async def _write(self, finish: Finish) -> FinishResult:
-        """Write the ending. Asked again when the answer was lost: an ending that stands says so."""
+        """Write the finish. Asked again when the answer was lost: a finish that stands says so."""
         failure: StateUnavailableError | None = None
         async for _ in async_pauses():
             try:

@@ -1,4 +1,4 @@
-"""Pools of connections in both colours, and how a script is run on one of them."""
+"""Pools of connections sync and async, and how a script is run on one of them."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ async def in_time(client: Any) -> AsyncIterator[None]:
     Raises:
         TimeoutError: there was no answer in that time.
     """
-    patience = getattr(client.connection_pool, "timeout", None)
+    timeout = getattr(client.connection_pool, "timeout", None)
     try:
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(timeout):
             yield
     except TimeoutError:
-        raise TimeoutError(f"no answer from Redis in {patience:g} s") from None
+        raise TimeoutError(f"no answer from Redis in {timeout:g} s") from None
 
 
 class AsyncConnections:
@@ -53,7 +53,7 @@ class AsyncConnections:
             kinds = redis.asyncio.BlockingConnectionPool, redis.asyncio.Connection, AsyncRetry
             pool = self._settings.pool(*kinds, self._connections)
             # With a timeout of its own the driver sends through asyncio.wait_for(), which in Python 3.11 loses a
-            # cancellation that comes when all was sent. The patience is in_time() instead.
+            # cancellation that comes when all was sent. The timeout is in_time() instead.
             pool.connection_kwargs["socket_timeout"] = None
             self._client = redis.asyncio.Redis.from_pool(pool)
         return self._client
@@ -80,9 +80,9 @@ class AsyncConnections:
                     async with in_time(client):
                         words = (1, self._settings.prefix, *arguments)
                         try:
-                            answer = await self._asked(client, "EVALSHA", one.digest, *words, flushed=flushed)
+                            answer = await self._params(client, "EVALSHA", one.digest, *words, flushed=flushed)
                         except NoScriptError:
-                            answer = await self._asked(client, "EVAL", one.text, *words, flushed=flushed)
+                            answer = await self._params(client, "EVAL", one.text, *words, flushed=flushed)
                 except ResponseError as error:
                     # Where a name or a proxy stands for the primary, new connections lead to the new one.
                     if is_read_only(error):
@@ -94,7 +94,7 @@ class AsyncConnections:
                 await self._disconnect(client)
         return checked(answer)
 
-    async def _asked(self, client: Any, *words: Any, flushed: bool) -> Any:
+    async def _params(self, client: Any, *words: Any, flushed: bool) -> Any:
         if not (flushed and self._settings.wait_for_flush):
             return await client.execute_command(*words)
         pipeline = queued(client.pipeline(transaction=False), words, self._settings)
@@ -134,9 +134,9 @@ class Connections:
                 try:
                     words = (1, self._settings.prefix, *arguments)
                     try:
-                        answer = self._asked(client, "EVALSHA", one.digest, *words, flushed=flushed)
+                        answer = self._params(client, "EVALSHA", one.digest, *words, flushed=flushed)
                     except NoScriptError:
-                        answer = self._asked(client, "EVAL", one.text, *words, flushed=flushed)
+                        answer = self._params(client, "EVAL", one.text, *words, flushed=flushed)
                 except ResponseError as error:
                     if is_read_only(error):
                         client.connection_pool.disconnect(inuse_connections=False)
@@ -146,7 +146,7 @@ class Connections:
                 client.connection_pool.disconnect(inuse_connections=True)
         return checked(answer)
 
-    def _asked(self, client: Any, *words: Any, flushed: bool) -> Any:
+    def _params(self, client: Any, *words: Any, flushed: bool) -> Any:
         if not (flushed and self._settings.wait_for_flush):
             return client.execute_command(*words)
         pipeline = queued(client.pipeline(transaction=False), words, self._settings)

@@ -234,7 +234,7 @@ def type_count(one: Answer) -> TypeCount:
     return TypeCount(text(one[0]), JobStatus(text(one[1])), one[2], seconds(one[3]))
 
 
-def intervention(one: Answer) -> ChainUpdate:
+def update(one: Answer) -> ChainUpdate:
     """Of ``complete_chains``, ``cancel_chains`` and ``retry_chains``."""
     return ChainUpdate(
         chain_id=text(one[0]),

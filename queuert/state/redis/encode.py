@@ -155,20 +155,20 @@ def claim(request: ClaimRequest, limit: int, *, taken: int = 0) -> Arguments:
     )
 
 
-def leases(asked: Iterable[Lease]) -> Arguments:
+def leases(params: Iterable[Lease]) -> Arguments:
     """Of ``release`` and ``lost_reasons``."""
-    return plain([[one.job_id, one.token] for one in asked])
+    return plain([[one.job_id, one.token] for one in params])
 
 
-def renewals(asked: Iterable[Renewal]) -> Arguments:
+def renewals(params: Iterable[Renewal]) -> Arguments:
     """Of ``renew``."""
     return plain([
         [one.lease.job_id, one.lease.token, pause(one.seconds), *([] if one.progress is None else [one.progress])]
-        for one in asked
+        for one in params
     ])  # fmt: skip
 
 
-def _ending(finish: Finish, payloads: _Payloads) -> dict[str, Any]:
+def _finish(finish: Finish, payloads: _Payloads) -> dict[str, Any]:
     output = finish.output
     if output is None and finish.kind == "complete":
         output = "null"
@@ -191,7 +191,7 @@ def _ending(finish: Finish, payloads: _Payloads) -> dict[str, Any]:
 def finish(finishes: Sequence[Finish]) -> Arguments:
     """Of ``finish``."""
     payloads = _Payloads()
-    return payloads.behind([_ending(one, payloads) for one in finishes])
+    return payloads.behind([_finish(one, payloads) for one in finishes])
 
 
 def _policy(type: str, policy: RetryPolicy) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def reap(request: ReapRequest) -> Arguments:
     return plain({"policies": policies, "limit": request.limit, "seed": randrange(1 << 31)})
 
 
-def completions(asked: Sequence[WorkerlessCompletion]) -> Arguments:
+def completions(params: Sequence[WorkerlessCompletion]) -> Arguments:
     """Of ``complete_chains``."""
     payloads = _Payloads()
     return payloads.behind(
@@ -223,7 +223,7 @@ def completions(asked: Sequence[WorkerlessCompletion]) -> Arguments:
                 output=payloads.put(one.output if one.continuation or one.output else "null"),
                 continuation=None if one.continuation is None else _new_job(one.continuation, payloads),
             )
-            for one in asked
+            for one in params
         ]
     )
 

@@ -11,7 +11,7 @@ from redis.retry import Retry
 
 from queuert.errors import ConfigurationError
 
-# Of what a URL may say these are ours to decide: they would decode answers, repeat commands, or replace our patience.
+# Of what a URL may say these are ours to decide: they would decode answers, repeat commands, or replace our timeout.
 _NOT_TAKEN = frozenset(
     {
         *("decode_responses", "encoding", "encoding_errors", "protocol", "legacy_responses", "cache", "cache_config"),
@@ -24,7 +24,7 @@ _NOT_TAKEN_PREFIXES = ("maint", "orig_", "oss_cluster")
 
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
-    """An address and the patience with it, in seconds."""
+    """An address and the timeout with it, in seconds."""
 
     url: str
     prefix: str
@@ -41,7 +41,7 @@ class RedisSettings:
 
     @property
     def flush_timeout(self) -> float:
-        """How long the server waits for a flush: it has to answer before the patience with it ends."""
+        """How long the server waits for a flush: it has to answer before the timeout with it ends."""
         return self.answer_timeout * 0.75
 
     def check(self) -> None:
@@ -61,7 +61,7 @@ class RedisSettings:
     def pool(self, kind: Any, tcp: type, retry: Any, connections: int) -> Any:
         """A pool of this kind of redis-py's.
 
-        Nothing is repeated by the driver: a claim whose answer was lost must be given back, not made twice.
+        Nothing is repeated by the driver: a claim whose answer was lost must be released, not made twice.
         """
         parsed = kind.from_url(self.url)
         wanted = {name: value for name, value in parsed.connection_kwargs.items() if _is_taken(name)}

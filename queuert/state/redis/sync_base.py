@@ -47,8 +47,8 @@ class RedisBase:
             with mapped_errors():
                 findings = sync_server_findings(client, wait_for_flush=waits)
             findings.check(allow_eviction=self._settings.allow_eviction, wait_for_flush=waits)
-            told = (StoreWarning(str(risk), risk.advice) for risk in findings.risks)
-            self.risks = (*told, *address_warnings(self._settings))
+            reported = (StoreWarning(str(risk), risk.advice) for risk in findings.risks)
+            self.risks = (*reported, *address_warnings(self._settings))
         except BaseException:
             self._connections.close()
             raise

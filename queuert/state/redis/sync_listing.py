@@ -56,8 +56,8 @@ class RedisListing(RedisBase):
         places = self._places(filter, page)
         if not places:
             return page_of((), page.limit)
-        asked = {"ids": [place.id for place in places], "expired": True}
-        records = map(decode.chain, self._run("get_chains", encode.plain(asked)))
+        params = {"ids": [place.id for place in places], "expired": True}
+        records = map(decode.chain, self._run("get_chains", encode.plain(params)))
         found = zip(records, places, strict=True)
         return page_of(((chain, place) for chain, place in found if chain is not None), page.limit)
 
@@ -84,8 +84,8 @@ class RedisListing(RedisBase):
         found: list[Position] = []
         while True:
             wanted = page.limit + 1 - len(found)
-            asked = encode.page(filter, after=after, oldest_first=page.oldest_first, limit=wanted, scan=_SCAN)
-            stopped, places = self._run("list_by_time", asked)
+            params = encode.page(filter, after=after, oldest_first=page.oldest_first, limit=wanted, scan=_SCAN)
+            stopped, places = self._run("list_by_time", params)
             found += [Position.at_time(decode.moment(one[0]), decode.text(one[1])) for one in places]
             if not stopped:
                 return found
@@ -94,11 +94,11 @@ class RedisListing(RedisBase):
     def _members(
         self, chain_id: str, page: PageRequest, after: int | str | None, *, blocked: bool = False
     ) -> list[Position]:
-        asked: dict[str, Any] = {"chain": chain_id, "limit": page.limit + 1}
-        asked.update({"blocked": True} if blocked else {})
-        asked.update({"oldest_first": True} if page.oldest_first else {})
-        asked.update({"after": after} if after is not None else {})
-        answer = self._run("list_members", encode.plain(asked))
+        params: dict[str, Any] = {"chain": chain_id, "limit": page.limit + 1}
+        params.update({"blocked": True} if blocked else {})
+        params.update({"oldest_first": True} if page.oldest_first else {})
+        params.update({"after": after} if after is not None else {})
+        answer = self._run("list_members", encode.plain(params))
         return [Position(decode.text(one[0]), decode.text(one[1])) for one in answer]
 
     def _jobs(self, places: Sequence[Position], page: PageRequest) -> Page[Job]:

@@ -1,5 +1,5 @@
 # Generated from queuert/state/redis/async_management.py, do not edit: see scripts/unasync.py
-"""Interventions from outside on Redis. ``sync_outside.py`` is generated from this module."""
+"""Management calls from outside on Redis. ``sync_outside.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class RedisManagement(RedisBase):
     def complete_chains(
         self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
     ) -> list[ChainUpdate]:
-        """End the last job of each chain over its head."""
+        """End the last job of each chain from a client."""
         refuse_connection(connection)
         check_completions(completions)
         if not completions:
             return []
         answer = self._commit("complete_chains", encode.completions(completions))
-        return [decode.intervention(one) for one in answer]
+        return [decode.update(one) for one in answer]
 
     def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[ChainUpdate]:
         """Close open chains as cancelled."""
@@ -34,14 +34,14 @@ class RedisManagement(RedisBase):
         if not ids:
             return []
         error = encode.error_text(JobError("cancel", reason)) or ""
-        return [decode.intervention(one) for one in self._commit("cancel_chains", [*encode.plain(list(ids)), error])]
+        return [decode.update(one) for one in self._commit("cancel_chains", [*encode.plain(list(ids)), error])]
 
     def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainUpdate]:
         """Open failed and cancelled chains again."""
         refuse_connection(connection)
         if not ids:
             return []
-        return [decode.intervention(one) for one in self._commit("retry_chains", encode.plain(list(ids)))]
+        return [decode.update(one) for one in self._commit("retry_chains", encode.plain(list(ids)))]
 
     def trigger_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[TriggeredJob]:
         """Make scheduled jobs due now."""
@@ -58,7 +58,7 @@ class RedisManagement(RedisBase):
 
     def release_stranded(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
         """Release blocked jobs that wait for nothing any more."""
-        asked: dict[str, Any] = {"limit": limit, "seed": randrange(1 << 31)}
-        asked.update({} if cursor is None else {"cursor": cursor})
-        following, released = self._run("release_stranded", encode.plain(asked))
+        params: dict[str, Any] = {"limit": limit, "seed": randrange(1 << 31)}
+        params.update({} if cursor is None else {"cursor": cursor})
+        following, released = self._run("release_stranded", encode.plain(params))
         return SweepResult(tuple(map(decode.triggered, released)), decode.text(following) or None)

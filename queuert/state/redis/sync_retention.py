@@ -17,13 +17,13 @@ class RedisRetention(RedisBase):
 
     def update_result_ttl(self, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
         """Let closed chains expire so many seconds from now."""
-        asked = {"ids": list(ids), "ttl": encode.pause(checked_ttl("seconds", seconds))}
-        return [TtlUpdate(decode.text(one)) for one in self._commit("update_result_ttl", encode.plain(asked))]
+        params = {"ids": list(ids), "ttl": encode.pause(checked_ttl("seconds", seconds))}
+        return [TtlUpdate(decode.text(one)) for one in self._commit("update_result_ttl", encode.plain(params))]
 
     def prune(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that are not kept."""
-        following, retired = self._run("prune", encode.prune(request))
-        return PruneResult(decode.texts(retired), f"{following[0]}:{following[1]}" if following else None)
+        following, pruned = self._run("prune", encode.prune(request))
+        return PruneResult(decode.texts(pruned), f"{following[0]}:{following[1]}" if following else None)
 
     def clean_staging(self) -> StagingCleanup:
         """Nothing is staged here: bulk writes are for Postgres."""

@@ -32,8 +32,8 @@ class RedisSchedules(RedisBase):
 
     def set_schedules_paused(self, names: Sequence[str], paused: bool) -> int:
         """Pause schedules, or let them go on."""
-        asked = {"names": list(dict.fromkeys(names)), "paused": paused}
-        return int(self._commit("pause_schedules", encode.plain(asked)))
+        params = {"names": list(dict.fromkeys(names)), "paused": paused}
+        return int(self._commit("pause_schedules", encode.plain(params)))
 
     def due_schedules(self, types: Sequence[str], *, limit: int = 100) -> DueSchedules:
         """The schedules whose next tick has come."""

@@ -40,9 +40,9 @@ class RedisStore(RedisManagement, RedisListing, RedisSchedules, RedisRetention, 
     # --- start --------------------------------------------------------------------------------------------------------
 
     def start_jobs(
-        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: PiggybackNotification | None = None
+        self, jobs: Sequence[NewJob], *, connection: Any = None, notification: PiggybackNotification | None = None
     ) -> list[StartedJob]:
-        """Write the first jobs of new chains, or find what stands in for them."""
+        """Write the first jobs of new chains, or find what is a duplicate of them."""
         refuse_connection(connection)
         if not jobs:
             return []
@@ -63,8 +63,8 @@ class RedisStore(RedisManagement, RedisListing, RedisSchedules, RedisRetention, 
         while more and len(claimed) < request.limit:
             # Dead entries were in the way, more than one script should drop.
             taken = sum(len(one.input) for one in claimed)
-            asked = encode.claim(request, request.limit - len(claimed), taken=taken)
-            more, *found = decode.unpacked(self._run("claim", asked))
+            params = encode.claim(request, request.limit - len(claimed), taken=taken)
+            more, *found = decode.unpacked(self._run("claim", params))
             claimed += decode.best_first([decode.claimed(one, request) for one in found], request)
         return claimed
 
@@ -75,13 +75,13 @@ class RedisStore(RedisManagement, RedisListing, RedisSchedules, RedisRetention, 
         return [one == 1 for one in self._run("renew", encode.renewals(renewals))]
 
     def release(self, leases: Sequence[Lease]) -> int:
-        """Give back jobs that were not started."""
+        """Release jobs that were not started."""
         return int(self._run("release", encode.leases(leases))) if leases else 0
 
     def release_claim(self, request: ClaimRequest) -> int:
-        """Give back all that a claim took, when its answer was lost."""
-        asked = {"holder": request.holder, "token": request.token}
-        return int(self._run("release_claim", encode.plain(asked)))
+        """Release all that a claim took, when its answer was lost."""
+        params = {"holder": request.holder, "token": request.token}
+        return int(self._run("release_claim", encode.plain(params)))
 
     # --- finish -------------------------------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class RedisStore(RedisManagement, RedisListing, RedisSchedules, RedisRetention, 
         return decode.lost_reason(self._run("standing", encode.plain([lease.job_id, lease.token])))
 
     def transaction(self, job: ClaimedJob) -> RedisTransaction:
-        """A block whose ending is written when it ends well, if the lease still holds then."""
+        """A block whose finish is written when it ends well, if the lease still holds then."""
         return RedisTransaction(self, job)
 
     # --- reap, look ---------------------------------------------------------------------------------------------------

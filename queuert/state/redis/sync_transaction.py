@@ -1,5 +1,5 @@
 # Generated from queuert/state/redis/async_transaction.py, do not edit: see scripts/unasync.py
-"""A block that ends with a job's ending. ``sync_transaction.py`` is generated from this module."""
+"""A block that ends with a job's finish. ``sync_transaction.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class SupportsFinish(Protocol):
 
 
 class RedisTransaction:
-    """The ending is kept back until the block ends well, and written then, if the lease still holds.
+    """The finish is kept back until the block ends well, and written then, if the lease still holds.
 
-    Redis has no transaction that stays open while a caller works: nothing else commits with the ending, and nothing
+    Redis has no transaction that stays open while a caller works: nothing else commits with the finish, and nothing
     keeps others from taking the job meanwhile but the lease. If it is lost, leaving the block raises and nothing was
     written.
     """
@@ -54,10 +54,10 @@ class RedisTransaction:
         return False
 
     def cut(self) -> None:
-        """There is no connection to end: each script has its own patience."""
+        """There is no connection to end: each script has its own timeout."""
 
     def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
-        """Keep the ending. The result is filled in when it is written, as the block ends."""
+        """Keep the finish. The result is filled in when it is written, as the block ends."""
         if self._kept is not None:
             raise StateError("the attempt was ended already in this block")
         result = FinishResult(finish.job.id)
@@ -83,7 +83,7 @@ class RedisTransaction:
         result.due_types = written.due_types
 
     def _write(self, finish: Finish) -> FinishResult:
-        """Write the ending. Asked again when the answer was lost: an ending that stands says so."""
+        """Write the finish. Asked again when the answer was lost: a finish that stands says so."""
         failure: StateUnavailableError | None = None
         for _ in sync_pauses():
             try:

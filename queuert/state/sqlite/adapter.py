@@ -119,13 +119,13 @@ class SQLiteState:
             return self._shared
 
     def _tell(self) -> None:
-        """A transaction in memory was committed: send the hints that were written in it."""
+        """A transaction in memory was committed: send the notifications that were written in it."""
         link = self._shared
         if link is None:
             return
         with link.writing() as connection:
-            found = run(connection, "read_hints", after=0)
-            run(connection, "trim_hints", kept=0)
+            found = run(connection, "read_notifications", after=0)
+            run(connection, "trim_notifications", kept=0)
         for row in found:
             self.default_notify().publish(Topic(row[2]), notifications.keys_of(row) or ())
 
@@ -137,7 +137,7 @@ class SQLiteState:
             link.close()
 
     def default_notify(self) -> NotifyAdapter:
-        """Hints by way of the file; in memory, within this process."""
+        """Notifications by way of the file; in memory, within this process."""
         with self._lock:
             if self._notify is None:
                 if self._path == MEMORY:

@@ -30,12 +30,12 @@ def erase(connection: Connection, chain_id: str) -> None:
 
 def rarest_first(connection: Connection, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """The pairs, each once; of what the first one finds the others need only be looked up."""
-    asked = dict.fromkeys(pairs)
-    if len(asked) < 2:
-        return list(asked)
+    params = dict.fromkeys(pairs)
+    if len(params) < 2:
+        return list(params)
 
     def number(pair: tuple[str, str]) -> int:
         [(count,)] = run(connection, "count_attribute", name=pair[0], value=pair[1], limit=_ENOUGH)
         return int(count)
 
-    return sorted(asked, key=number)
+    return sorted(params, key=number)

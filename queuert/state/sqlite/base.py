@@ -62,10 +62,10 @@ class SQLiteBase:
             return given
         return callers_connection(given, self._links.path)
 
-    def _outside(self, callers: Any, work: Callable[[Connection], T], told: Callable[[T], Notifications]) -> T:
-        """Do work in a transaction, or in the caller's, whose commit brings the hints; else the caller sends them."""
+    def _outside(self, callers: Any, work: Callable[[Connection], T], reported: Callable[[T], Notifications]) -> T:
+        """Do work in a transaction, or in the caller's, whose commit brings the notifications; else the caller sends them."""
         with self._writing(callers) as connection:
             result = work(connection)
             if callers is not None:
-                notifications.write(connection, told(result))
+                notifications.write(connection, reported(result))
             return result

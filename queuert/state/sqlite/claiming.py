@@ -85,12 +85,12 @@ def _heads(
 
 
 def _best(connection: Connection, type: str, count: int, first_rank: int, now: int) -> list[Head]:
-    asked = {"type": type, "limit": count}
-    ready = map(as_head, run(connection, "next_ready", first_rank=first_rank, **asked))
+    params = {"type": type, "limit": count}
+    ready = map(as_head, run(connection, "next_ready", first_rank=first_rank, **params))
     # Scheduled jobs have no index by rank: they count as of the first rank at best.
     due = [
         (max(head[0], first_rank), *head[1:])
-        for head in map(as_head, run(connection, "next_due_job", now=now, **asked))
+        for head in map(as_head, run(connection, "next_due_job", now=now, **params))
     ]
     return sorted([*ready, *due])[:count]
 
@@ -102,8 +102,8 @@ def as_head(row: Row) -> Head:
 
 def _take(connection: Connection, request: ClaimRequest, head: Head, type: str, now: int) -> Row:
     seconds = request.leases[type]
-    asked = {"id": head[3], "now": now, "expires": now + rows.microseconds_of(seconds)}
-    [row] = run(connection, "claim", token=request.token, holder=request.holder, **asked)
+    params = {"id": head[3], "now": now, "expires": now + rows.microseconds_of(seconds)}
+    [row] = run(connection, "claim", token=request.token, holder=request.holder, **params)
     return row
 
 

@@ -65,11 +65,13 @@ def roll_back(connection: sqlite3.Connection) -> None:
 class LockedConnection:
     """One connection and its lock. Whoever uses it holds the lock; a transaction holds it to its end."""
 
-    def __init__(self, path: str, *, timeout: float, synchronous: str = "FULL", patience: float | None = None) -> None:
-        """``timeout`` is what it waits for other processes; ``patience``, by default the same, for other threads."""
+    def __init__(
+        self, path: str, *, timeout: float, synchronous: str = "FULL", busy_timeout: float | None = None
+    ) -> None:
+        """``timeout`` is what it waits for other processes; ``busy_timeout``, by default the same, for other threads."""
         self.path = path
         self._timeout = timeout
-        self._patience = timeout if patience is None else patience
+        self._busy_timeout = timeout if busy_timeout is None else busy_timeout
         self._synchronous = synchronous
         self._keen = False
         self._lock = threading.Lock()
@@ -187,7 +189,7 @@ class LockedConnection:
 
     def take(self) -> None:
         """Wait for the lock, at most as long as for an answer of the database."""
-        if not self._lock.acquire(timeout=self._patience):
+        if not self._lock.acquire(timeout=self._busy_timeout):
             raise too_long()
         try:
             if self._closed:

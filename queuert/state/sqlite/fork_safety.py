@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 from queuert.errors import StateError
 
-_PATIENCE = 1.0
+_TIMEOUT = 1.0
 """Seconds to wait, in all, for what is under way."""
 
 
@@ -62,7 +62,7 @@ def check_usable(path: str) -> None:
 
 def _before() -> None:
     connecting.acquire()
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + _TIMEOUT
     for link in tuple(_known):
         if link.suspend(max(0.0, until - time.monotonic())):
             _suspended.append(link)

@@ -43,13 +43,13 @@ def admitted(
     connection: Connection, type: str, limits: Limits, count: int, now: int, rounds: KeyCursors, *, first_rank: int
 ) -> Iterator[Row]:
     """The rows of the best ready jobs from a rank on, best first, at most ``count``."""
-    asked = {"type": type, "first_rank": first_rank}
+    params = {"type": type, "first_rank": first_rank}
     run(connection, "promote_due", type=type, now=now, limit=MAX_PROMOTED)
     queues = [
         (_order(row), key, capacity)
         for key, capacity in _capacities(connection, type, limits, now, rounds)
         if capacity > 0
-        for row in run(connection, "next_of_key", key=key, limit=1, **asked)
+        for row in run(connection, "next_of_key", key=key, limit=1, **params)
     ]
     # Of each key only the best job was read. The others are, when it is its key's turn.
     heapq.heapify(queues)
@@ -57,7 +57,7 @@ def admitted(
     while count > 0 and (queues or following):
         if queues and (not following or queues[0][0] <= following[0][0]):
             _, key, capacity = heapq.heappop(queues)
-            for row in run(connection, "next_of_key", key=key, limit=min(count, capacity), **asked):
+            for row in run(connection, "next_of_key", key=key, limit=min(count, capacity), **params):
                 heapq.heappush(following, (_order(row), row))
         count -= 1
         yield heapq.heappop(following)[1]
@@ -77,8 +77,8 @@ def _capacities(
     if rate is not None:
         [(begun,)] = run(connection, "count_unkeyed_starts", type=type, since=since)
     yield None, _left(limits, 0, begun, keyless=True)
-    asked = {"per_key": limits.per_key is not None, "rated": rate is not None, "since": since}
-    for key, running, begun in _keys(connection, type, rounds, **asked):
+    params = {"per_key": limits.per_key is not None, "rated": rate is not None, "since": since}
+    for key, running, begun in _keys(connection, type, rounds, **params):
         yield key, _left(limits, running, begun)
 
 
@@ -91,13 +91,13 @@ def _left(limits: Limits, running: int, begun: int, *, keyless: bool = False) ->
     return left
 
 
-def _keys(connection: Connection, type: str, rounds: KeyCursors, **asked: object) -> list[Row]:
+def _keys(connection: Connection, type: str, rounds: KeyCursors, **params: object) -> list[Row]:
     """The keys with ready jobs, or the next of them where they are too many for one claim: so none starves."""
     begin = rounds.place(type)
-    found = run(connection, "ready_keys", type=type, limit=MAX_KEYS, **{"from": begin}, **asked)
+    found = run(connection, "ready_keys", type=type, limit=MAX_KEYS, **{"from": begin}, **params)
     last = found[-1][0] if len(found) == MAX_KEYS else None
     if begin and last is None:
-        again = run(connection, "ready_keys", type=type, limit=MAX_KEYS - len(found), **{"from": ""}, **asked)
+        again = run(connection, "ready_keys", type=type, limit=MAX_KEYS - len(found), **{"from": ""}, **params)
         others = [row for row in again if row[0] <= begin]
         last = others[-1][0] if len(found) + len(others) == MAX_KEYS else None
         found += others

@@ -147,9 +147,9 @@ def list_dependents(connection: Connection, chain_id: str, page: PageRequest) ->
 def counts(connection: Connection, types: Sequence[str] | None) -> list[TypeCount]:
     """Jobs by type and status: entries of an index are counted, all of them."""
     now = now_us()
-    asked = [row[0] for row in run(connection, "types")] if types is None else sorted(set(types))
+    params = [row[0] for row in run(connection, "types")] if types is None else sorted(set(types))
     found = []
-    for type in asked:
+    for type in params:
         found += _counts_of(connection, type, now)
     return found
 

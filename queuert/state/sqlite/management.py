@@ -36,23 +36,23 @@ def _met(chain_id: str, tail: Row, status: ChainStatus, *, written: bool, due_ty
     return ChainUpdate(chain_id, tail[7], status, tail[0], tail[1], JobStatus(tail[2]), written, tuple(due_types))
 
 
-def _told_once(results: Sequence[ChainUpdate]) -> list[ChainUpdate]:
+def _reported_once(results: Sequence[ChainUpdate]) -> list[ChainUpdate]:
     """The same, and each type is named by the first of them only."""
-    told: set[str] = set()
+    reported: set[str] = set()
     once = []
     for one in results:
-        once.append(replace(one, due_types=tuple(type for type in one.due_types if type not in told)))
-        told.update(one.due_types)
+        once.append(replace(one, due_types=tuple(type for type in one.due_types if type not in reported)))
+        reported.update(one.due_types)
     return once
 
 
 def complete(connection: Connection, completions: Sequence[WorkerlessCompletion]) -> list[ChainUpdate]:
-    """End the last jobs of chains over their heads, all or none."""
+    """End the last jobs of chains from a client, all or none."""
     met = [(one, _tail(connection, one.chain_id)) for one in completions]
     fit = all(tail[0] == one.tail_id and tail[6] == ChainStatus.OPEN for one, tail in met)
     if not fit:
         return [_met(one.chain_id, tail, ChainStatus(tail[6]), written=False) for one, tail in met]
-    return _told_once([_complete_one(connection, one, tail) for one, tail in met])
+    return _reported_once([_complete_one(connection, one, tail) for one, tail in met])
 
 
 def _complete_one(connection: Connection, one: WorkerlessCompletion, tail: Row) -> ChainUpdate:
@@ -61,8 +61,8 @@ def _complete_one(connection: Connection, one: WorkerlessCompletion, tail: Row) 
     output = (one.output or "null") if following is None else one.output
     now = now_us()
     next_id = None if following is None else following.id
-    asked = {"status": status.value, "now": now, "output": output, "error": None, "continued_by": next_id}
-    run(connection, "finish_workerless", id=tail[0], **asked)
+    params = {"status": status.value, "now": now, "output": output, "error": None, "continued_by": next_id}
+    run(connection, "finish_workerless", id=tail[0], **params)
     if following is None:
         due_types = close_chain(connection, one.chain_id, ChainStatus.COMPLETED.value)
         return _met(one.chain_id, tail, ChainStatus.COMPLETED, written=True, due_types=due_types)
@@ -79,15 +79,15 @@ def cancel(connection: Connection, ids: Sequence[str], reason: str) -> list[Chai
     for chain_id, tail in met:
         if chain_id not in done:
             done[chain_id] = _cancel_one(connection, chain_id, tail, reason)
-    return _told_once([done[chain_id] for chain_id in ids])
+    return _reported_once([done[chain_id] for chain_id in ids])
 
 
 def _cancel_one(connection: Connection, chain_id: str, tail: Row, reason: str) -> ChainUpdate:
     if tail[6] != ChainStatus.OPEN:
         return _met(chain_id, tail, ChainStatus(tail[6]), written=False)
     error = rows.error_json(JobError("cancel", reason))
-    asked = {"status": "cancelled", "now": now_us(), "output": None, "error": error, "continued_by": None}
-    run(connection, "finish_workerless", id=tail[0], **asked)
+    params = {"status": "cancelled", "now": now_us(), "output": None, "error": error, "continued_by": None}
+    run(connection, "finish_workerless", id=tail[0], **params)
     due_types = close_chain(connection, chain_id, ChainStatus.CANCELLED.value)
     return _met(chain_id, tail, ChainStatus.CANCELLED, written=True, due_types=due_types)
 
@@ -134,34 +134,36 @@ def trigger(connection: Connection, ids: Sequence[str]) -> list[TriggeredJob]:
 
 def delete(connection: Connection, ids: Sequence[str], cascade: bool) -> DeleteResult:
     """Delete chains with all their jobs."""
-    doomed = _doomed(connection, ids, cascade)
+    to_delete = _to_delete(connection, ids, cascade)
     references = [
         (chain_id, job_id)
-        for chain_id in doomed
+        for chain_id in to_delete
         for job_id, of_chain, _ in run(connection, "references", id=chain_id)
-        if of_chain not in doomed
+        if of_chain not in to_delete
     ]
     if references:
         raise BlockerReferenceError(references)
     running = []
-    for chain_id in doomed:
+    for chain_id in to_delete:
         running += [row[0] for row in run(connection, "chain_jobs", id=chain_id) if row[1] == JobStatus.RUNNING]
         run(connection, "delete_blockers", id=chain_id)
-    for chain_id in doomed:
+    for chain_id in to_delete:
         erase(connection, chain_id)
-    return DeleteResult(tuple(doomed), tuple(running))
+    return DeleteResult(tuple(to_delete), tuple(running))
 
 
-def _doomed(connection: Connection, ids: Sequence[str], cascade: bool) -> dict[str, None]:
-    asked = [one for one in dict.fromkeys(ids) if any(row[2] == 0 for row in run(connection, "find_first_job", id=one))]
+def _to_delete(connection: Connection, ids: Sequence[str], cascade: bool) -> dict[str, None]:
+    params = [
+        one for one in dict.fromkeys(ids) if any(row[2] == 0 for row in run(connection, "find_first_job", id=one))
+    ]
     found: set[str] = set()
-    left = list(asked)
+    left = list(params)
     while left:
         chain_id = left.pop()
         if chain_id not in found:
             found.add(chain_id)
             left += [row[0] for row in run(connection, "blockers_of_chain", id=chain_id)] if cascade else []
-    return dict.fromkeys([*asked, *sorted(found.difference(asked))])
+    return dict.fromkeys([*params, *sorted(found.difference(params))])
 
 
 def release_stranded(connection: Connection, cursor: str | None, limit: int) -> SweepResult:

@@ -1,4 +1,4 @@
-"""Hints in the file itself: what other processes are to look at when a transaction has committed."""
+"""Notifications in the file itself: what other processes are to look at when a transaction has committed."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from queuert.notify.adapter import Topic
 from queuert.state.sqlite.connection import Row, run
 
 KEPT = 2_000
-"""Of the latest hints. Who misses one that is gone looks at everything."""
+"""Of the latest notifications. Who misses one that is gone looks at everything."""
 
 
-def write(connection: sqlite3.Connection, hints: Mapping[Topic, Iterable[str] | None], *, sender: str = "") -> None:
-    """Write hints in the connection's transaction; a topic whose keys are None is to be looked at as a whole."""
-    for topic, given in hints.items():
+def write(
+    connection: sqlite3.Connection, notifications: Mapping[Topic, Iterable[str] | None], *, sender: str = ""
+) -> None:
+    """Write notifications in the connection's transaction; a topic whose keys are None is to be looked at as a whole."""
+    for topic, given in notifications.items():
         keys = None if given is None else list(given)
         if keys is None or keys:
             text = None if keys is None else json.dumps(keys)
-            run(connection, "insert_hint", sender=sender, topic=topic.value, keys=text)
+            run(connection, "insert_notification", sender=sender, topic=topic.value, keys=text)
 
 
 def trim(connection: sqlite3.Connection) -> None:
-    """Delete all but the latest hints."""
-    run(connection, "trim_hints", kept=KEPT)
+    """Delete all but the latest notifications."""
+    run(connection, "trim_notifications", kept=KEPT)
 
 
 def keys_of(row: Row) -> frozenset[str] | None:

@@ -1,4 +1,4 @@
-"""Lists, interventions, schedules and pauses on SQLite."""
+"""Lists, management calls, schedules and pauses on SQLite."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class SQLiteOperating(NoEvents, SQLiteBase):
     def complete_chains(
         self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
     ) -> list[ChainUpdate]:
-        """End the last job of each chain over its head."""
+        """End the last job of each chain from a client."""
         check_completions(completions)
         if not completions:
             return []

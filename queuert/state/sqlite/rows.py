@@ -192,7 +192,7 @@ ENDED = {
     FinishKind.FAIL: JobStatus.FAILED,
     FinishKind.CANCEL: JobStatus.CANCELLED,
 }
-"""The status that an ending leads to; the others make the job due, or let it wait, again."""
+"""The status that a finish leads to; the others make the job due, or let it wait, again."""
 
 _RESTING = frozenset({JobStatus.READY, JobStatus.SCHEDULED, JobStatus.BLOCKED})
 
@@ -200,7 +200,7 @@ _RESTING = frozenset({JobStatus.READY, JobStatus.SCHEDULED, JobStatus.BLOCKED})
 def lost_reason(kind: FinishKind | None, token: str, row: Row | None) -> AbortReason | None:
     """Why a lease does not hold its job, from the row of ``lease_state``.
 
-    None where it does; and, asked for the ending of a ``kind``, where the lease itself wrote such an ending.
+    None where it does; and, asked for the finish of a ``kind``, where the lease itself wrote such a finish.
     """
     if row is None:
         return AbortReason.NOT_FOUND

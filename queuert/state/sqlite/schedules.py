@@ -60,8 +60,8 @@ def fire(
     """Start the chains of a due schedule and move it on; None if its next tick is another one."""
     last = max((tick_of(job.id) for job in jobs), default=None)
     times = {"tick": tick, "next_at": next_at, "last_at": last}
-    asked = {what: None if moment is None else rows.microseconds(moment) for what, moment in times.items()}
-    if not changed(connection, "advance_schedule", name=name, **asked):
+    params = {what: None if moment is None else rows.microseconds(moment) for what, moment in times.items()}
+    if not changed(connection, "advance_schedule", name=name, **params):
         return None
     now = now_us()
     created = created_next(connection, now)

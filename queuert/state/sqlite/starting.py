@@ -1,4 +1,4 @@
-"""Starts of chains: which are written, and which find a chain that stands in for them."""
+"""Starts of chains: which are written, and which find a chain that is a duplicate of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Connection = sqlite3.Connection
 
 
 def start(connection: Connection, jobs: Sequence[NewJob]) -> list[StartedJob]:
-    """Write the first jobs of new chains, or find what stands in for them."""
+    """Write the first jobs of new chains, or find what is a duplicate of them."""
     now = now_us()
     created = created_next(connection, now)
     _reject_batch_blockers(connection, jobs)
@@ -44,7 +44,7 @@ def _reject_batch_blockers(connection: Connection, jobs: Sequence[NewJob]) -> No
 
 
 def _existing(connection: Connection, job: NewJob, now: int) -> StartedJob | None:
-    """The chain that stands in for a job that is to be started, by its key or its id.
+    """The chain that is a duplicate of a job that is to be started, by its key or its id.
 
     Raises:
         JobIdConflictError: its id exists, and it is not to attach to it, or cannot.
@@ -62,11 +62,11 @@ def _duplicate(connection: Connection, job: NewJob, now: int) -> Row | None:
         return None
     excluding = frozenset(key.excluding)
     since = 0 if key.window is None else now - rows.microseconds_of(float(key.window))  # type: ignore[arg-type]
-    asked = {"type": job.type, "key": key.key, "since": since, "limit": len(excluding) + 1}
+    params = {"type": job.type, "key": key.key, "since": since, "limit": len(excluding) + 1}
     if key.scope == "open":
-        found = run(connection, "find_open_duplicates", **asked)
+        found = run(connection, "find_open_duplicates", **params)
     else:
-        found = run(connection, "find_duplicates", now=now, **asked)
+        found = run(connection, "find_duplicates", now=now, **params)
     return next((row for row in found if row[0] not in excluding), None)
 
 

@@ -30,7 +30,7 @@ from queuert.state.types import (
     Renewal,
     StartedJob,
 )
-from queuert.state.validation import check_endings
+from queuert.state.validation import check_finishes
 
 Connection = sqlite3.Connection
 
@@ -41,9 +41,9 @@ class SQLiteStore(SQLiteOperating):
     # --- start --------------------------------------------------------------------------------------------------------
 
     def start_jobs(
-        self, jobs: Sequence[NewJob], *, connection: Any = None, announcement: PiggybackNotification | None = None
+        self, jobs: Sequence[NewJob], *, connection: Any = None, notification: PiggybackNotification | None = None
     ) -> list[StartedJob]:
-        """Write the first jobs of new chains, or find what stands in for them."""
+        """Write the first jobs of new chains, or find what is a duplicate of them."""
         if not jobs:
             return []
         return self._outside(connection, lambda given: start(given, jobs), start_notifications)
@@ -69,23 +69,23 @@ class SQLiteStore(SQLiteOperating):
             return [_renew(connection, one) for one in renewals]
 
     def release(self, leases: Sequence[Lease]) -> int:
-        """Give back jobs that were not started."""
+        """Release jobs that were not started."""
         if not leases:
             return 0
         with self._writing() as connection:
             return sum(changed(connection, "release", id=one.job_id, token=one.token) for one in leases)
 
     def release_claim(self, request: ClaimRequest) -> int:
-        """Give back all that a claim took, when its answer was lost."""
+        """Release all that a claim took, when its answer was lost."""
         with self._writing() as connection:
-            asked = {"token": request.token}
-            return sum(changed(connection, "release_claim", type=type, **asked) for type in request.leases)
+            params = {"token": request.token}
+            return sum(changed(connection, "release_claim", type=type, **params) for type in request.leases)
 
     # --- finish -------------------------------------------------------------------------------------------------------
 
     def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
         """End attempts, each while its token holds the job. There are no rows to wait for, only the database."""
-        check_endings(finishes)
+        check_finishes(finishes)
         if not finishes:
             return []
         with self._writing() as connection:
@@ -115,8 +115,8 @@ class SQLiteStore(SQLiteOperating):
         with self._writing() as connection:
             now = now_us()
             for type, policy in request.policies.items():
-                asked = {"type": type, "now": now, "limit": request.limit - len(reaped)}
-                expired = run(connection, "expired", **asked)
+                params = {"type": type, "now": now, "limit": request.limit - len(reaped)}
+                expired = run(connection, "expired", **params)
                 reaped += [finishing.reap_one(connection, row, policy) for row in expired]
                 expiries += [row[0] for row in run(connection, "next_expiry", type=type) if row[0] is not None]
         following = min(expiries, default=None)
@@ -176,5 +176,5 @@ class SQLiteStore(SQLiteOperating):
 def _renew(connection: Connection, renewal: Renewal) -> bool:
     expires = now_us() + rows.microseconds_of(renewal.seconds)
     lease = renewal.lease
-    told = {"expires": expires, "progress": renewal.progress}
-    return changed(connection, "renew", id=lease.job_id, token=lease.token, **told) > 0
+    reported = {"expires": expires, "progress": renewal.progress}
+    return changed(connection, "renew", id=lease.job_id, token=lease.token, **reported) > 0

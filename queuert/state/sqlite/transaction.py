@@ -16,7 +16,7 @@ from queuert.state.sqlite.connection import LockedConnection, first, plain, roll
 from queuert.state.sqlite.errors import mapped_errors
 from queuert.state.sqlite.finishing import finish_one
 from queuert.state.types import ClaimedJob, Finish, FinishResult
-from queuert.state.validation import check_endings
+from queuert.state.validation import check_finishes
 
 _UNDONE = (
     "a statement inside the block failed in a way that made SQLite roll back all of it, and its error was swallowed"
@@ -29,7 +29,7 @@ def _authorize(action: int, *_: object) -> int:
 
 
 class SQLiteTransaction:
-    """The caller's writes and the job's ending in one transaction, which holds the database's write lock throughout.
+    """The caller's writes and the job's finish in one transaction, which holds the database's write lock throughout.
 
     Nobody else writes meanwhile, so keep it short. A COMMIT or ROLLBACK of the caller's own is refused by SQLite.
     """
@@ -60,11 +60,11 @@ class SQLiteTransaction:
                 self._link.connection.interrupt()
 
     def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
-        """Write the ending inside the transaction."""
-        check_endings([finish])
+        """Write the finish inside the transaction."""
+        check_finishes([finish])
         self._check_usable()
         with mapped_errors(), plain(self.connection):
-            # One step of the ending must not stand without the others.
+            # One step of the finish must not stand without the others.
             self.connection.execute("SAVEPOINT queuert_ending")
             try:
                 result = finish_one(self.connection, finish)

@@ -12,23 +12,23 @@ from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
 Connection = sqlite3.Connection
 
 
-def beat(connection: Connection, told: WorkerHeartbeat, ttl: float) -> None:
+def beat(connection: Connection, reported: WorkerHeartbeat, ttl: float) -> None:
     """Note that a worker is alive."""
     now = now_us()
     run(connection, "delete_stale_workers", now=now)
     run(
         connection,
         "record_heartbeat",
-        id=told.id,
-        name=told.name,
-        host=told.host,
-        pid=told.pid,
-        version=told.version,
-        job_types=json.dumps(told.job_types),
-        concurrency=told.concurrency,
-        running=told.running,
-        state=told.state.value,
-        started_at=now - rows.microseconds_of(told.uptime),
+        id=reported.id,
+        name=reported.name,
+        host=reported.host,
+        pid=reported.pid,
+        version=reported.version,
+        job_types=json.dumps(reported.job_types),
+        concurrency=reported.concurrency,
+        running=reported.running,
+        state=reported.state.value,
+        started_at=now - rows.microseconds_of(reported.uptime),
         now=now,
         expires=now + rows.microseconds_of(ttl),
     )

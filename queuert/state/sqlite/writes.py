@@ -93,8 +93,8 @@ def add_blockers(
     """Let a job wait for chains, each with whether it is open; how many were new, and for how many it waits anew."""
     added = waited_for = 0
     for chain_id, is_open in blockers:
-        asked = {"job_id": job_id, "chain_id": chain_id}
-        if changed(connection, "insert_blocker", position=position + added, closed=int(not is_open), **asked):
+        params = {"job_id": job_id, "chain_id": chain_id}
+        if changed(connection, "insert_blocker", position=position + added, closed=int(not is_open), **params):
             added, waited_for = added + 1, waited_for + is_open
             run(connection, "mark_has_dependents", id=chain_id)
         elif is_open:

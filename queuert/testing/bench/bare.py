@@ -70,8 +70,8 @@ class Bare:
         while True:
             following = new_token()
             ids, outputs = [id for id, _ in held], [json.dumps(input) for _, input in held]
-            asked = {"ids": ids, "outputs": outputs, "token": token, "next": following, "limit": _CLAIM_BATCH}
-            held = [(id, json.loads(text)) for id, text in self._execute(self._fused, asked)]
+            requested = {"ids": ids, "outputs": outputs, "token": token, "next": following, "limit": _CLAIM_BATCH}
+            held = [(id, json.loads(text)) for id, text in self._execute(self._fused, requested)]
             token = following
             if not held:
                 return
@@ -89,8 +89,8 @@ class Bare:
                 for _ in listening.notifies(stop_after=1, timeout=10):
                     pass
                 token = new_token()
-                asked = {"ids": [], "outputs": [], "token": token, "next": token, "limit": 1}
-                self._execute(self._fused, asked)
+                requested = {"ids": [], "outputs": [], "token": token, "next": token, "limit": 1}
+                self._execute(self._fused, requested)
                 found.append(time.perf_counter() - began)
         return found
 

@@ -92,10 +92,10 @@ class BenchReport:
 
     def text(self) -> str:
         """The report for a terminal."""
-        told = ", ".join(f"{name} {value}" for name, value in self.server_settings.items())
+        reported = ", ".join(f"{name} {value}" for name, value in self.server_settings.items())
         rounds = self.settings["rounds"]
         lines = [
-            f"PostgreSQL {self.server}: {told}",
+            f"PostgreSQL {self.server}: {reported}",
             f"{rounds} rounds in turn; medians (least-greatest). A ratio of 1 is as good as bare SQL.",
             f"{'':32} {'Queuert':>26} {'bare SQL':>26} {'ratio':>22}",
         ]

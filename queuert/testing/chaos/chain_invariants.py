@@ -1,42 +1,42 @@
-"""The invariants of chains, interventions and workers; see :mod:`queuert.testing.chaos.invariants`."""
+"""The invariants of chains, management calls and workers; see :mod:`queuert.testing.chaos.invariants`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from queuert.testing.chaos.history import History
-from queuert.testing.chaos.invariants import _told, invariant
+from queuert.testing.chaos.invariants import _reported, invariant
 
 _DEATHS = (-9, -11, 9)
 _POISONED = "SELECT x.pid FROM x JOIN s ON s.id = x.job_id WHERE s.type = 'chaos.poison' AND mark = 'began'"
 """Workers that a poisonous job ended before they could, and by which exit codes."""
-_ASKED = "SELECT id FROM a WHERE how = 'outside' AND op = '{}' AND outcome IN ('ack', 'unknown')"
+_REQUESTED = "SELECT id FROM a WHERE how = 'outside' AND op = '{}' AND outcome IN ('ack', 'unknown')"
 
 
 @invariant("I11", "a chain goes on in the transaction that ends its last job")
 def chains_are_whole(history: History) -> Iterator[str]:
     """Gaps, jobs before the last that did not continue, and continuations of another transaction."""
-    yield from _told(
+    yield from _reported(
         history,
         """SELECT chain_id, count(*), max(chain_index) FROM s GROUP BY chain_id
            HAVING max(chain_index) + 1 <> count(*) OR min(chain_index) <> 0""",
         "{} has {} jobs, and the last has the index {}",
     )
-    yield from _told(
+    yield from _reported(
         history,
         """SELECT one.id, one.status FROM s AS one JOIN s AS next
                ON next.chain_id = one.chain_id AND next.chain_index = one.chain_index + 1
            WHERE one.status <> 'continued' OR one.continued_by <> next.id""",
         "{} is {}, and a job follows it that it did not continue with",
     )
-    yield from _told(
+    yield from _reported(
         history,
         """SELECT ended.job_id FROM c AS ended JOIN s AS one ON one.id = ended.job_id
            JOIN c AS born ON born.job_id = one.continued_by AND born.kind = 'insert'
            WHERE ended.new_status = 'continued' AND ended.kind = 'update' AND ended.tx <> born.tx""",
         "{} was continued in another transaction than its successor was made in",
     )
-    yield from _told(
+    yield from _reported(
         history,
         """SELECT s.id, s.chain_status, last.status FROM s
            JOIN (SELECT chain_id, status, max(chain_index) FROM s GROUP BY chain_id) AS last ON last.chain_id = s.id
@@ -49,7 +49,7 @@ def chains_are_whole(history: History) -> Iterator[str]:
 @invariant("I12", "a job has one successor at most")
 def one_successor(history: History) -> Iterator[str]:
     """Two jobs at one place of a chain, or made there one after the other."""
-    yield from _told(
+    yield from _reported(
         history,
         """SELECT chain_id, chain_index, count(DISTINCT job_id) FROM c WHERE kind = 'insert'
                AND chain_id NOT IN (SELECT chain_id FROM c WHERE kind = 'delete')
@@ -61,20 +61,20 @@ def one_successor(history: History) -> Iterator[str]:
 @invariant("I13", "a job waits for all its blockers, and never when they have closed")
 def blockers_are_waited_for(history: History) -> Iterator[str]:
     """Blocked jobs of closed chains, claims before a blocker had closed, counters that are not what there is."""
-    yield from _told(
+    yield from _reported(
         history,
         """SELECT id FROM s WHERE status = 'blocked' AND id NOT IN (
                SELECT b.job_id FROM b JOIN s AS chain ON chain.id = b.chain_id WHERE chain.chain_status = 'open')""",
         "{} is blocked, and all that it waits for has closed",
     )
-    yield from _told(
+    yield from _reported(
         history,
         """SELECT s.id, s.open_blockers FROM s WHERE s.open_blockers <> (
                SELECT count(*) FROM b JOIN s AS chain ON chain.id = b.chain_id
                WHERE b.job_id = s.id AND chain.chain_status = 'open')""",
         "{} counts {} open blockers, and has another number",
     )
-    yield from _told(
+    yield from _reported(
         history,
         f"""SELECT claim.job_id, b.chain_id FROM b
             JOIN (SELECT job_id, min(number) AS number FROM c WHERE new_status = 'running' AND kind = 'update'
@@ -82,7 +82,7 @@ def blockers_are_waited_for(history: History) -> Iterator[str]:
             JOIN (SELECT chain_id, min(number) AS number FROM c
                   WHERE new_status IN ('completed', 'failed', 'cancelled') AND kind = 'update' GROUP BY chain_id)
                 AS closed ON closed.chain_id = b.chain_id
-            WHERE claim.number < closed.number AND b.chain_id NOT IN ({_ASKED.format("retry")})""",
+            WHERE claim.number < closed.number AND b.chain_id NOT IN ({_REQUESTED.format("retry")})""",
         "{} was claimed before {} had closed",
     )
 
@@ -90,15 +90,15 @@ def blockers_are_waited_for(history: History) -> Iterator[str]:
 @invariant("I17", "what was cancelled before it began never begins, and no effect of it stands")
 def cancelled_is_cancelled(history: History) -> Iterator[str]:
     """Cancelled jobs that were claimed later, or with an effect."""
-    reopened = _ASKED.format("retry")
-    yield from _told(
+    reopened = _REQUESTED.format("retry")
+    yield from _reported(
         history,
         f"""SELECT claim.job_id FROM c AS claim JOIN c AS over ON over.job_id = claim.job_id
             WHERE over.new_status = 'cancelled' AND over.kind = 'update' AND claim.new_status = 'running'
                 AND claim.kind = 'update' AND claim.number > over.number AND claim.chain_id NOT IN ({reopened})""",
         "{} was claimed after it was cancelled",
     )
-    yield from _told(
+    yield from _reported(
         history,
         "SELECT s.id FROM s JOIN e ON e.job_id = s.id WHERE s.status = 'cancelled'",
         "{} is cancelled and has an effect",
@@ -108,7 +108,7 @@ def cancelled_is_cancelled(history: History) -> Iterator[str]:
 @invariant("I20", "jobs that nobody handles stop nobody")
 def unknown_types_wait(history: History) -> Iterator[str]:
     """Jobs without a handler that were touched; that all others have ended is said by I4."""
-    yield from _told(
+    yield from _reported(
         history,
         """SELECT id, status, attempt FROM s WHERE type = 'chaos.nobody' AND (attempt > 0 OR status <> 'ready')
                AND id NOT IN (SELECT id FROM a WHERE how = 'outside')""",
@@ -116,22 +116,22 @@ def unknown_types_wait(history: History) -> Iterator[str]:
     )
 
 
-@invariant("I21", "notifications are nothing but hints")
-def hints_are_hints(history: History) -> Iterator[str]:
-    """Where hints were cut off, jobs went on all the same: an attempt began in each such time that had due jobs."""
-    yield from _told(
+@invariant("I21", "notifications are nothing but notifications")
+def notifications_are_notifications(history: History) -> Iterator[str]:
+    """Where notifications were cut off, jobs went on all the same: an attempt began in each such time that had due jobs."""
+    yield from _reported(
         history,
         """SELECT f.number FROM f WHERE f.kind = 'cut listeners' AND f.happened = 1
                AND NOT EXISTS (SELECT 1 FROM p WHERE p.name = 'AttemptStarted' AND p.at > f.began)
                AND EXISTS (SELECT 1 FROM c WHERE c.kind = 'insert' AND c.new_status = 'ready' AND c.at > f.began)""",
-        "nothing began after fault {} had cut the hints off",
+        "nothing began after fault {} had cut the notifications off",
     )
 
 
 @invariant("I24", "events tell of what is stored, and of nothing else")
 def events_are_true(history: History) -> Iterator[str]:
     """A completion that a worker told of, and that does not stand as that attempt's."""
-    yield from _told(
+    yield from _reported(
         history,
         """SELECT p.job_id, p.attempt FROM p WHERE p.name = 'AttemptCompleted' AND NOT EXISTS (
                SELECT 1 FROM c WHERE c.job_id = p.job_id AND c.new_attempt = p.attempt AND c.kind = 'update'
@@ -142,14 +142,14 @@ def events_are_true(history: History) -> Iterator[str]:
 
 @invariant("I25", "a worker that is asked to stop ends cleanly, and leaves no lease")
 def stops_are_clean(history: History) -> Iterator[str]:
-    """Exit codes that nothing explains, and leases that the worker could have given back.
+    """Exit codes that nothing explains, and leases that the worker could have released.
 
     4 stands where a handler insisted on going on, 3 where the worker had not begun. A lease may be left that the
     worker told to have given up, since it could not renew it in time: it is not the worker's any more. So may what it
-    told that it could not give back, though it had tried for as long as its grace lasted. No fault by itself explains
+    told that it could not release, though it had tried for as long as its grace lasted. No fault by itself explains
     anything; but what a poisonous job has killed did not stop.
     """
-    yield from _told(
+    yield from _reported(
         history,
         # A process that is frozen in a transaction holds SQLite's one write lock, and everybody's handlers wait for it.
         f"""SELECT pid, code FROM stops WHERE code IS NOT 0 AND killed IS NOT 1
@@ -159,12 +159,12 @@ def stops_are_clean(history: History) -> Iterator[str]:
             AND NOT (code IN {_DEATHS} AND pid IN ({_POISONED}))""",
         "worker {} was asked to stop, and ended with {}",
     )
-    yield from _told(
+    yield from _reported(
         history,
         "SELECT pid, round(ended - began, 1) FROM stops WHERE killed = 1",
         "worker {} was asked to stop, and had to be killed after {} s: the report has its stacks",
     )
-    yield from _told(
+    yield from _reported(
         history,
         f"""SELECT stops.pid, job_id, attempt FROM leftover JOIN stops ON stops.pid = leftover.pid
            WHERE killed IS NOT 1 AND NOT (code IN {_DEATHS} AND stops.pid IN ({_POISONED})) AND NOT EXISTS (
@@ -191,11 +191,11 @@ def connections_are_let_go(history: History) -> Iterator[str]:
 @invariant("I27", "only what has closed is cleaned up")
 def only_the_closed_go(history: History) -> Iterator[str]:
     """Open chains that went without anybody's asking."""
-    yield from _told(
+    yield from _reported(
         history,
         f"""SELECT job_id, old_status FROM c WHERE kind = 'delete'
                 AND old_status NOT IN ('continued', 'completed', 'failed', 'cancelled')
-                AND chain_id NOT IN ({_ASKED.format("delete")})""",
+                AND chain_id NOT IN ({_REQUESTED.format("delete")})""",
         "{} was {} and went, and nobody had asked for it",
     )
 

@@ -25,7 +25,7 @@ from queuert.testing.chaos.records import Records, read
 from queuert.testing.chaos.worker import EventRecords, state_for
 from queuert.testing.chaos.workload import JOB_TYPES, Task, custom_start, effect, job_types_of, load
 
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 _PAUSE = 0.1
 _CONNECTIONS = 5
 _DUELLISTS = 4
@@ -67,7 +67,7 @@ class ChaosClient:
     def _make(self, op: Op, *, repeated: bool) -> None:
         make = {"duel": self._duel, "transaction": self._in_transaction, "rollback": self._in_transaction}
         call: Callable[[Op, bool], bool] = make.get(op.how, self._start)
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while not call(op, repeated) and time.monotonic() < deadline:
             repeated = True
             time.sleep(_PAUSE)
@@ -77,7 +77,7 @@ class ChaosClient:
 
     def _start(self, op: Op, repeated: bool) -> bool:
         chains = self._chains(op, repeated)
-        with self._told(op, op.ids) as tell:
+        with self._reported(op, op.ids) as tell:
             tell([(chain.id, chain) for chain in self._client.start_chains(chains)])
             if op.how != "group":
                 return True
@@ -89,7 +89,7 @@ class ChaosClient:
         """The last of a group waits for the others, which run already."""
         *blockers, last = op.ids
         waiting = NewChain(effect, Task(), id=last, blockers=blockers, attach=True)
-        with self._told(op, (last,)) as tell:
+        with self._reported(op, (last,)) as tell:
             tell([(last, chain) for chain in self._client.start_chains([waiting])])
         return tell.outcome != "unknown"
 
@@ -124,7 +124,7 @@ class ChaosClient:
 
         def fight() -> None:
             ready.wait()
-            with self._told(op, ("",)) as tell:
+            with self._reported(op, ("",)) as tell:
                 key = Deduplicate(op.key)
                 tell([("", self._client.start_chain(effect, Task(**op.input), deduplication=key))])
 
@@ -132,7 +132,7 @@ class ChaosClient:
         return True
 
     def _in_transaction(self, op: Op, repeated: bool) -> bool:
-        with self._told(op, op.ids) as tell:
+        with self._reported(op, op.ids) as tell:
             [id] = op.ids
             try:
                 with self._transaction() as execute:
@@ -163,11 +163,11 @@ class ChaosClient:
             yield insert
 
     @contextmanager
-    def _told(self, op: Op, ids: tuple[str, ...]) -> Iterator[Tell]:
+    def _reported(self, op: Op, ids: tuple[str, ...]) -> Iterator[Tell]:
         """Write down that a call begins, and how it ended. Errors are answers, doubts are noted as such."""
-        asked = ids[:-1] if op.how == "group" and len(ids) > 1 else ids
+        requested = ids[:-1] if op.how == "group" and len(ids) > 1 else ids
         call = f"{op.number}-{threading.get_ident()}-{time.monotonic_ns()}"
-        self._log.add(m="begin", op=op.number, call=call, how=op.how, ids=asked, key=op.key, type=op.type)
+        self._log.add(m="begin", op=op.number, call=call, how=op.how, ids=requested, key=op.key, type=op.type)
         tell = Tell()
         try:
             yield tell
@@ -205,7 +205,8 @@ class Tell:
         """It was acknowledged, with these ids."""
         self.outcome = "ack"
         self.results = [
-            (asked, asked if one is None else one.id, bool(one and one.deduplicated)) for asked, one in results
+            (requested, requested if one is None else one.id, bool(one and one.deduplicated))
+            for requested, one in results
         ]
 
 

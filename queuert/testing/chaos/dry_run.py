@@ -20,11 +20,11 @@ _LONGEST = 600.0
 class Rehearsal:
     """What there is to know of a workload before it is run."""
 
-    patience: float = 0.0
+    timeout: float = 0.0
     """Seconds in which nothing of it need end although all is well: a lease and the longest pause before a retry, or
     ten minutes."""
     repeats: int = 0
-    """Of its starts, those that may begin no chain, as a chain of the same deduplication key stands in for them."""
+    """Of its starts, those that may begin no chain, as a chain of the same deduplication key is a duplicate of them."""
 
 
 def rehearse(workload: Workload, plan: Plan) -> Rehearsal:
@@ -44,8 +44,8 @@ def rehearse(workload: Workload, plan: Plan) -> Rehearsal:
         made = _made(workload, op.ids[0], op.number, handled, job_types)
         if made.deduplication is not None:
             keys.append((made.job_type.name, made.deduplication.key))
-    patience = max(one.lease.seconds + one.retry.max_delay for one in handled.values())
-    return Rehearsal(min(patience, _LONGEST), len(keys) - len(set(keys)))
+    timeout = max(one.lease.seconds + one.retry.max_delay for one in handled.values())
+    return Rehearsal(min(timeout, _LONGEST), len(keys) - len(set(keys)))
 
 
 def _made(

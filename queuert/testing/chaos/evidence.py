@@ -54,9 +54,9 @@ def question(child: Child, log: Path) -> str:
     end = stacks.end_of_tasks(child.pid)
     deadline = time.monotonic() + _ANSWER
     while True:
-        told = _from(log, before)
-        if end in told or not child.alive or time.monotonic() > deadline:
-            return told or "it did not answer"
+        reported = _from(log, before)
+        if end in reported or not child.alive or time.monotonic() > deadline:
+            return reported or "it did not answer"
         time.sleep(_LOOK)
 
 
@@ -67,10 +67,10 @@ def gather(
     last = "\n".join(_from(log, -_TAIL).splitlines()[-_LINES:])
     letter, began = _usage(child.pid)
     since = time.monotonic()
-    told = question(child, log)
+    reported = question(child, log)
     _, ended = _usage(child.pid)
     state = f"{letter}, {ended - began:.2f} s of processor time in {time.monotonic() - since:.2f} s"
-    return Hang(slot, child.pid, kind, waited, state, told, last, _last_events(events, child.pid), tuple(sessions))
+    return Hang(slot, child.pid, kind, waited, state, reported, last, _last_events(events, child.pid), tuple(sessions))
 
 
 def shown(hang: Hang) -> list[str]:

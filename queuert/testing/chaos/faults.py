@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from queuert.testing.chaos.fleet import Fleet, Missed, Place
 from queuert.testing.chaos.handlers import EVERY
-from queuert.testing.chaos.operator_client import Outsider
+from queuert.testing.chaos.operator_client import Operator
 from queuert.testing.chaos.plan import Fault
 from queuert.testing.chaos.records import Records, Tail
 from queuert.testing.chaos.stores import OwnedStore
@@ -37,7 +37,7 @@ class Scene:
 
     store: OwnedStore
     fleet: Fleet
-    outsider: Outsider
+    operator: Operator
     traces: Tail
     gates: Path
     stops: Records
@@ -106,7 +106,7 @@ def kill_worker(scene: Scene, fault: Fault) -> str:
 @injector("kill worker in handler")
 def kill_in_handler(scene: Scene, fault: Fault) -> str:
     """While a handler waits, whoever runs it."""
-    [id] = scene.outsider.start(effect, [Task(gated=True)])
+    [id] = scene.operator.start(effect, [Task(gated=True)])
     try:
         place = place_of(scene, id, 1)
         with place.held() as child:
@@ -189,12 +189,12 @@ def break_server(scene: Scene, fault: Fault) -> str:
     """What the store itself knows how to do."""
     with scene.server:
         began = time.time()
-        serving, told = scene.store.break_it(fault.kind, fault.measure)
+        serving, reported = scene.store.break_it(fault.kind, fault.measure)
         began = max(began, scene.store.broken_since or began)
         scene.outages.append(Outage(began, serving or time.time(), serving is not None))
-    if told.startswith("no "):
-        raise Missed(told)
-    return told
+    if reported.startswith("no "):
+        raise Missed(reported)
+    return reported
 
 
 @injector("black hole", "short black hole", "deaf worker", "latency", "refuse connections", "reset connections")
@@ -244,7 +244,7 @@ def cut_in_message(scene: Scene, fault: Fault) -> str:
 
 @injector("cut listeners")
 def cut_listeners(scene: Scene, fault: Fault) -> str:
-    """Hints are lost for a while, and polling has to do."""
+    """Notifications are lost for a while, and polling has to do."""
     proxy = scene.fleet.listeners
     assert proxy is not None
     proxy.refuse()
@@ -256,7 +256,7 @@ def cut_listeners(scene: Scene, fault: Fault) -> str:
 
 def give_work(scene: Scene) -> None:
     """So many transactions that every worker has one."""
-    scene.outsider.start(effect, [Task(inside=0.05)] * 24)
+    scene.operator.start(effect, [Task(inside=0.05)] * 24)
 
 
 @injector("lose answer to commit", "lose commit")
@@ -312,20 +312,20 @@ def lose_start(scene: Scene, fault: Fault) -> str:
 def block_event_loop(scene: Scene, fault: Fault) -> str:
     """For longer than the lease."""
     seconds = LEASE.seconds * (1.2 + fault.measure)
-    return ", ".join(scene.outsider.start(blocking, [Task(pause=seconds)]))
+    return ", ".join(scene.operator.start(blocking, [Task(pause=seconds)]))
 
 
 @injector("exhaust pool")
 def exhaust_pool(scene: Scene, fault: Fault) -> str:
     """More transactions that stay open than any worker has connections; a file has one writer, which few keep busy."""
     task = Task(inside=round(0.3 + 0.3 * fault.measure, 3))
-    return f"{len(scene.outsider.start(effect, [task] * (40 if scene.store.has_server else 8)))} jobs"
+    return f"{len(scene.operator.start(effect, [task] * (40 if scene.store.has_server else 8)))} jobs"
 
 
 @injector("poison")
 def poison_job(scene: Scene, fault: Fault) -> str:
     """Jobs that end their process."""
-    ids = scene.outsider.start(poison, [Task(how=fault.payload)] * 2)
+    ids = scene.operator.start(poison, [Task(how=fault.payload)] * 2)
     return f"{fault.payload}, job {ids[0]}"
 
 
@@ -333,10 +333,10 @@ def poison_job(scene: Scene, fault: Fault) -> str:
 def intervene(scene: Scene, fault: Fault) -> str:
     """From outside."""
     act = {
-        "cancel chains": scene.outsider.cancel,
-        "retry chains": scene.outsider.retry,
-        "trigger jobs": scene.outsider.trigger,
-        "delete chains": scene.outsider.delete,
-        "complete chains": scene.outsider.complete,
+        "cancel chains": scene.operator.cancel,
+        "retry chains": scene.operator.retry,
+        "trigger jobs": scene.operator.trigger,
+        "delete chains": scene.operator.delete,
+        "complete chains": scene.operator.complete,
     }[fault.kind]
     return act(Random(f"{fault.number}:{fault.measure}"))

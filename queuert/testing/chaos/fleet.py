@@ -20,7 +20,7 @@ from queuert.testing.chaos.stores import OwnedStore
 from queuert.testing.fault_proxy import FaultProxy
 
 _KEEP = 0.02
-_PATIENCE = 15.0
+_TIMEOUT = 15.0
 _HUNT = 8.0
 """Seconds in which a process is to be met in the midst of something."""
 _FREEZING = 0.02
@@ -60,7 +60,7 @@ class Place:
         return f"witness-{self.role.split()[-1]}" if self.number == WITNESS else f"{self.role}-{self.number}"
 
     @contextmanager
-    def held(self, timeout: float = _PATIENCE) -> Iterator[Child]:
+    def held(self, timeout: float = _TIMEOUT) -> Iterator[Child]:
         """Be the only one who does something to it.
 
         Raises:
@@ -78,7 +78,7 @@ class Place:
 
     def wait_for_successor(self, of: Child) -> Child:
         """The process that follows one that has ended."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while time.monotonic() < deadline:
             child = self.child
             if child is not None and child is not of and child.alive:
@@ -102,14 +102,14 @@ class Fleet:
             self._ends = Records(directory / "ends.jsonl")
             self._away = Records(directory / "away.jsonl")
             self.listeners = self._proxy(store)
-            """What the hints of all workers go through."""
+            """What the notifications of all workers go through."""
             common = {"store": store.name, "directory": str(directory), "workload": settings.workload}
             self.workers = [self._worker(number, settings, store, common) for number in range(settings.profile.workers)]
             self.clients = [self._client(number, store, common, plan) for number in range(settings.profile.clients)]
             self._witness_proxy = self._proxy(store) if settings.profile.witnesses else None
             self.witnesses = tuple(self._witnesses(settings, store, common)) if settings.profile.witnesses else ()
             """A worker and a client that live as long as the run."""
-            self._keeper = threading.Thread(target=self._keep, name="queuert-chaos-keeper", daemon=True)
+            self._renewer = threading.Thread(target=self._keep, name="queuert-chaos-keeper", daemon=True)
             self._stack = stack.pop_all()
 
     def _proxy(self, store: OwnedStore) -> FaultProxy | None:
@@ -184,7 +184,7 @@ class Fleet:
         self.began = time.time()
         for place in (*self.workers, *self.clients):
             self._start(place)
-        self._keeper.start()
+        self._renewer.start()
 
     @property
     def clients_are_done(self) -> bool:
@@ -263,20 +263,20 @@ class Fleet:
 
     def stop_workers(self) -> list[tuple[Place, Child]]:
         """Ask all workers to stop; those that were asked."""
-        asked = []
+        requested = []
         for place in (*self.workers, *self.witnesses):
             if place.role == "worker":
                 place.kept = False
                 if place.child is not None:
                     place.child.send(signal.SIGTERM)
-                    asked.append((place, place.child))
-        return asked
+                    requested.append((place, place.child))
+        return requested
 
     def close(self) -> None:
         """End everything."""
         self._stopped.set()
-        if self._keeper.is_alive():
-            self._keeper.join()
+        if self._renewer.is_alive():
+            self._renewer.join()
         self._stack.close()
 
     def _start(self, place: Place) -> None:

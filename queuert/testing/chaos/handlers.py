@@ -189,7 +189,7 @@ class Handlers:
                 await asyncio.sleep(_POLL)
             except asyncio.CancelledError:
                 # It insists, as a thread in a long computation would.
-                self._mark(attempt, "told", str(attempt.abort.reason))
+                self._mark(attempt, "reported", str(attempt.abort.reason))
                 if attempt.abort.reason is AbortReason.WORKER_STOPPING:
                     raise
 

@@ -51,7 +51,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "business": ("id",),
     "p": ("worker", "name", "at", "job_id", "attempt", "pid", "slot", "holder", "detail", "operation"),
     "stops": ("slot", "pid", "code", "leases", "kind", "began", "ended", "killed"),
-    "hangs": ("pid", "told"),
+    "hangs": ("pid", "reported"),
     "ends": ("role", "slot", "pid", "at", "code"),
     "away": ("slot", "began", "ended"),
     "leftover": ("pid", "job_id", "attempt"),

@@ -23,7 +23,7 @@ def freeze_in_claim(scene: Scene, fault: Fault) -> str:
     """With the lock of the types with limits, which every claim of them needs."""
     places = [place for place in scene.fleet.workers if place.settings["limits"]]
     place = places[fault.target % len(places)]
-    scene.outsider.start(limited, [Task(pause=0.2)] * 100)
+    scene.operator.start(limited, [Task(pause=0.2)] * 100)
     with place.held() as child, scene.fleet.frozen_in(place, child, CLAIM), ExitStack() as away:
         for one in places:
             # They wait for the lock with their one claim for all types, until the server ends the session that has it.
@@ -47,19 +47,19 @@ def start_behind(scene: Scene, fault: Fault) -> str:
     import psycopg
 
     seconds = LEASE.seconds * (1.5 + fault.measure)
-    [id] = scene.outsider.start(effect, [Task(gated=True)])
+    [id] = scene.operator.start(effect, [Task(gated=True)])
     try:
         place = place_of(scene, id, 1)
         with scene.server, place.held(), psycopg.connect(scene.store.url, connect_timeout=3) as connection:
-            waiting = scene.outsider.start_behind(id, connection)
+            waiting = scene.operator.start_behind(id, connection)
             began = time.time()
             try:
                 time.sleep(seconds)
                 connection.commit()
             except psycopg.Error:
-                scene.outsider.note(waiting, "unknown")
+                scene.operator.note(waiting, "unknown")
                 raise
-            scene.outsider.note(waiting, "ack")
+            scene.operator.note(waiting, "ack")
             ended = time.time()
             # What the lease has come to is told after the transaction: by a renewal, or by the reaper.
             time.sleep(LEASE.seconds)
@@ -71,14 +71,14 @@ def start_behind(scene: Scene, fault: Fault) -> str:
 @injector("flood of fresh work")
 def flood(scene: Scene, fault: Fault) -> str:
     """More than the workers get done, for some seconds, while a job that failed once waits for its second attempt."""
-    [id] = scene.outsider.start(flaky, [Task(fails=1)], priority=0)
+    [id] = scene.operator.start(flaky, [Task(fails=1)], priority=0)
     began = time.monotonic()
     while time.monotonic() < began + _FLOOD:
         left = scene.store.open_jobs()
         if left < _FRESH and time.monotonic() > began + 1.0:
             raise Missed(f"only {left} jobs were left")
         for _ in range(max(0, _BACKLOG - left), 0, -_FRESH):
-            scene.outsider.start(plain, [Task(pause=0.2)] * _FRESH, priority=0)
+            scene.operator.start(plain, [Task(pause=0.2)] * _FRESH, priority=0)
         if scene.traces.wait_for(("began", id, 2), 0.05) is not None:
             return f"job {id} was retried after {time.monotonic() - began:.1f} s"
     return f"job {id} starved for {_FLOOD:g} s"

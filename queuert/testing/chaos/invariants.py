@@ -53,7 +53,7 @@ def _names(types: frozenset[str]) -> str:
     return "(" + ", ".join(f"'{name}'" for name in sorted(types)) + ")"
 
 
-def _told(history: History, query: str, sentence: str) -> Iterator[str]:
+def _reported(history: History, query: str, sentence: str) -> Iterator[str]:
     for row in history.rows(query):
         yield sentence.format(*row)
 
@@ -66,7 +66,7 @@ _DELETED = "SELECT job_id FROM c WHERE kind = 'delete'"
 @invariant("I1", "no start that was acknowledged is lost")
 def nothing_is_lost(history: History) -> Iterator[str]:
     """Acknowledged ids that are not in the store, and were not deleted."""
-    yield from _told(
+    yield from _reported(
         history,
         f"""SELECT DISTINCT result_id FROM a WHERE outcome = 'ack' AND how NOT IN ('outside', 'rollback')
             AND result_id NOT IN (SELECT id FROM s) AND result_id NOT IN ({_DELETED})""",
@@ -79,15 +79,15 @@ def starts_commit_with_rows(history: History) -> Iterator[str]:
     """A row without its chain, a chain without its row, and anything of a transaction that was rolled back."""
     ids = "SELECT id FROM a WHERE how IN ('transaction', 'rollback')"
     there = f"SELECT id FROM s UNION {_DELETED}"
-    yield from _told(
+    yield from _reported(
         history, f"SELECT id FROM business WHERE id NOT IN ({there})", "{}: the row is there, and not its chain"
     )
-    yield from _told(
+    yield from _reported(
         history,
         f"SELECT id FROM s WHERE id IN ({ids}) AND id NOT IN (SELECT id FROM business)",
         "{}: the chain is there, and not its row",
     )
-    yield from _told(
+    yield from _reported(
         history,
         f"SELECT DISTINCT id FROM a WHERE how = 'rollback' AND id IN ({there})",
         "{} was rolled back, and is there",
@@ -97,20 +97,22 @@ def starts_commit_with_rows(history: History) -> Iterator[str]:
 @invariant("I3", "nothing is there that no client asked for; a repeated start adds nothing")
 def nothing_is_invented(history: History) -> Iterator[str]:
     """Chains that nobody started, and chains that a client was told had been refused."""
-    asked = "SELECT id FROM a WHERE outcome IN ('ack', 'unknown') UNION SELECT result_id FROM a WHERE outcome = 'ack'"
-    yield from _told(
+    requested = (
+        "SELECT id FROM a WHERE outcome IN ('ack', 'unknown') UNION SELECT result_id FROM a WHERE outcome = 'ack'"
+    )
+    yield from _reported(
         history,
-        f"""SELECT id FROM s WHERE chain_index = 0 AND id NOT IN (SELECT id FROM ({asked}) WHERE id IS NOT NULL)
+        f"""SELECT id FROM s WHERE chain_index = 0 AND id NOT IN (SELECT id FROM ({requested}) WHERE id IS NOT NULL)
             AND NOT (key <> '' AND key IN (SELECT key FROM a WHERE outcome = 'unknown'))""",
         "{} is there, and no client had an answer, or a doubt, about it",
     )
-    yield from _told(history, "SELECT id FROM s GROUP BY id HAVING count(*) > 1", "{} is there twice")
+    yield from _reported(history, "SELECT id FROM s GROUP BY id HAVING count(*) > 1", "{} is there twice")
 
 
 @invariant("I14", "chains of one deduplication key are never open at the same time")
 def keys_are_unique(history: History) -> Iterator[str]:
     """Windows of one key that overlap. A reopened chain's window is not known, so those are left out."""
-    yield from _told(
+    yield from _reported(
         history,
         """SELECT one.key, one.id, other.id FROM s AS one JOIN s AS other
                ON one.key = other.key AND one.type = other.type AND one.id <> other.id
@@ -126,7 +128,7 @@ def keys_are_unique(history: History) -> Iterator[str]:
 @invariant("I15", "a start that another stood in for got a chain that stands")
 def stand_ins_stand(history: History) -> Iterator[str]:
     """Ids that callers got from deduplication and that are not there."""
-    yield from _told(
+    yield from _reported(
         history,
         f"""SELECT result_id, key FROM a WHERE outcome = 'ack' AND deduplicated = 1
             AND result_id NOT IN (SELECT id FROM s) AND result_id NOT IN ({_DELETED})""",
@@ -140,12 +142,12 @@ def stand_ins_stand(history: History) -> Iterator[str]:
 @invariant("I4", "every job ends once the faults have stopped")
 def everything_ends(history: History) -> Iterator[str]:
     """Jobs that have not ended, but for those that nobody handles; and patient ones that failed."""
-    yield from _told(
+    yield from _reported(
         history,
         f"SELECT id, type, status FROM s WHERE status NOT IN {_FINAL} AND type <> 'chaos.nobody'",
         "{} ({}) is still {}",
     )
-    yield from _told(
+    yield from _reported(
         history,
         f"""SELECT s.id, s.type FROM s WHERE status = 'failed' AND type IN {_names(PATIENT)}
             AND NOT EXISTS (SELECT 1 FROM b JOIN s AS chain ON chain.id = b.chain_id
@@ -158,7 +160,7 @@ def everything_ends(history: History) -> Iterator[str]:
 @invariant("I5", "a job has one live lease at a time")
 def leases_do_not_overlap(history: History) -> Iterator[str]:
     """Claims of a job that was under a lease, and claims of what was not due to be claimed."""
-    yield from _told(
+    yield from _reported(
         history,
         """SELECT job_id, new_attempt, old_status FROM c
            WHERE kind = 'update' AND new_status = 'running' AND old_status NOT IN ('ready', 'scheduled')""",
@@ -168,14 +170,14 @@ def leases_do_not_overlap(history: History) -> Iterator[str]:
 
 @invariant("I6", "only the newest attempt writes")
 def only_the_holder_writes(history: History) -> Iterator[str]:
-    """Endings under another token than the lease's; effects of another attempt than the one that ended the job."""
-    yield from _told(
+    """Finishes under another token than the lease's; effects of another attempt than the one that ended the job."""
+    yield from _reported(
         history,
         """SELECT job_id, new_attempt FROM c WHERE kind = 'update' AND old_status = 'running'
                AND new_status IN ('completed', 'continued') AND new_token IS NOT NULL AND old_token <> new_token""",
         "{}: attempt {} was ended by another than its holder",
     )
-    yield from _told(
+    yield from _reported(
         history,
         """SELECT e.job_id, e.attempt, c.new_attempt FROM e JOIN c ON c.job_id = e.job_id AND c.kind = 'update'
                AND c.old_status = 'running' AND c.new_status IN ('completed', 'continued')
@@ -187,13 +189,13 @@ def only_the_holder_writes(history: History) -> Iterator[str]:
 @invariant("I7", "the effect of a completion stands exactly once")
 def effects_stand_once(history: History) -> Iterator[str]:
     """Two effects of a job, an effect without a completion, a completion without an effect."""
-    yield from _told(
+    yield from _reported(
         history,
         f"""SELECT job_id, count(*) FROM e WHERE job_id NOT IN ({_DELETED})
             GROUP BY job_id HAVING count(*) > 1""",
         "{} has {} effects",
     )
-    yield from _told(
+    yield from _reported(
         history,
         """SELECT e.job_id, s.status FROM e JOIN s ON s.id = e.job_id
            WHERE s.status NOT IN ('completed', 'continued')""",
@@ -201,7 +203,7 @@ def effects_stand_once(history: History) -> Iterator[str]:
     )
     if history.store != "redis":
         by_hand = "SELECT job_id FROM c WHERE new_status IN ('completed', 'continued') AND new_token IS NULL"
-        yield from _told(
+        yield from _reported(
             history,
             f"""SELECT id, status FROM s WHERE type IN {_names(WITH_EFFECT)} AND status IN ('completed', 'continued')
                 AND id NOT IN (SELECT job_id FROM e) AND id NOT IN ({by_hand})""",
@@ -210,17 +212,17 @@ def effects_stand_once(history: History) -> Iterator[str]:
 
 
 @invariant("I8", "what has ended stays as it is")
-def endings_are_final(history: History) -> Iterator[str]:
+def finishes_are_final(history: History) -> Iterator[str]:
     """Changes after the end that no client asked for, and outputs that are not those of the completion."""
     reopened = "SELECT id FROM a WHERE how = 'outside' AND op = 'retry' AND outcome IN ('ack', 'unknown')"
-    yield from _told(
+    yield from _reported(
         history,
         f"""SELECT job_id, old_status, new_status FROM c WHERE kind = 'update' AND old_status IN {_FINAL}
             AND NOT (old_status IN ('failed', 'cancelled') AND new_status IN ('ready', 'blocked', 'scheduled')
                      AND chain_id IN ({reopened}))""",
         "{} was {} and became {}",
     )
-    yield from _told(
+    yield from _reported(
         history,
         """SELECT s.id FROM s JOIN c ON c.job_id = s.id AND c.new_status = 'completed' AND c.kind = 'update'
            WHERE c.output IS NOT s.output""",
@@ -231,13 +233,13 @@ def endings_are_final(history: History) -> Iterator[str]:
 @invariant("I9", "attempts count up by one")
 def attempts_count_up(history: History) -> Iterator[str]:
     """Claims that skip a number or use one twice, and jobs whose number is not that of their claims."""
-    yield from _told(
+    yield from _reported(
         history,
         """SELECT job_id, old_attempt, new_attempt FROM c
            WHERE kind = 'update' AND new_status = 'running' AND new_attempt <> old_attempt + 1""",
         "{}: attempt {} was followed by {}",
     )
-    yield from _told(
+    yield from _reported(
         history,
         f"""SELECT s.id, s.attempt, count(c.job_id) AS claims FROM s
            JOIN (SELECT job_id, CASE WHEN new_status = 'running' THEN 1 ELSE -1 END AS step FROM c
@@ -246,7 +248,7 @@ def attempts_count_up(history: History) -> Iterator[str]:
            WHERE s.id NOT IN ({_DELETED}) GROUP BY s.id HAVING sum(c.step) <> s.attempt""",
         "{} counts {} attempts, of {} claims and releases",
     )
-    yield from _told(
+    yield from _reported(
         history,
         "SELECT id, attempt, uncounted FROM s WHERE type = 'chaos.poison' AND attempt - uncounted > 2",
         "{} is at attempt {} ({} uncounted), of 2",
@@ -256,7 +258,7 @@ def attempts_count_up(history: History) -> Iterator[str]:
 @invariant("I10", "the death of a process counts as an attempt")
 def deaths_count(history: History) -> Iterator[str]:
     """Poisonous jobs that ended otherwise than in a dead letter, after all their attempts."""
-    yield from _told(
+    yield from _reported(
         history,
         """SELECT id, status, attempt - uncounted FROM s WHERE type = 'chaos.poison'
            AND status NOT IN ('cancelled') AND (status <> 'failed' OR attempt - uncounted <> 2)
@@ -268,7 +270,7 @@ def deaths_count(history: History) -> Iterator[str]:
 @invariant("I16", "a lease is reaped after its end, by the store's clock, and never when it was renewed")
 def reaped_after_the_end(history: History) -> Iterator[str]:
     """Leases that were taken away before they had expired."""
-    yield from _told(
+    yield from _reported(
         history,
         f"""SELECT job_id, old_attempt, round(old_lease - at, 3) FROM c WHERE kind = 'update'
             AND old_status = 'running' AND new_expirations > old_expirations AND new_token IS NULL
@@ -280,7 +282,7 @@ def reaped_after_the_end(history: History) -> Iterator[str]:
 @invariant("I18", "no job is claimed before its time")
 def nothing_is_early(history: History) -> Iterator[str]:
     """Claims before the moment that the job was scheduled at."""
-    yield from _told(
+    yield from _reported(
         history,
         f"""SELECT job_id, round(old_scheduled - at, 3) FROM c
             WHERE kind = 'update' AND new_status = 'running' AND at < old_scheduled - {_EPSILON}""",
@@ -298,14 +300,14 @@ def pauses_are_kept(history: History) -> Iterator[str]:
         began = """(SELECT max(at) FROM c AS claim WHERE claim.job_id = c.job_id AND claim.number < c.number
             AND claim.new_status = 'running')"""
         slack = _EPSILON
-    yield from _told(
+    yield from _reported(
         history,
         f"""SELECT job_id, round(new_scheduled - {began}, 3) FROM c
             WHERE kind = 'update' AND type = 'chaos.flaky' AND old_status = 'running' AND new_status = 'scheduled'
                 AND new_scheduled - {began} < 0.2 - {slack}""",
         "{} was to pause for {} s alone",
     )
-    yield from _told(
+    yield from _reported(
         history,
         """SELECT job_id FROM c WHERE kind = 'update' AND type = 'chaos.flaky' AND old_status = 'running'
                AND new_status = 'ready' AND new_uncounted = old_uncounted AND new_attempt = old_attempt""",

@@ -22,7 +22,7 @@ from queuert.testing.chaos.stores import OwnedStore
 BEFORE = "before"
 AFTER = "after"
 
-_PATIENCE = 120.0
+_TIMEOUT = 120.0
 _EVERY = 1.0
 _LOOK = 0.1
 _STILL = 10
@@ -41,13 +41,13 @@ class Witnesses:
         self._store = store
         self._gates = directory / "gates"
         self._records = Records(directory / "resources.jsonl")
-        self._told = Tail(directory / "client-steady.jsonl", _key)
+        self._reported = Tail(directory / "client-steady.jsonl", _key)
         self._exercises = 0
         self._sampled = 0.0
 
     def close(self) -> None:
         """Look no more."""
-        self._told.close()
+        self._reported.close()
 
     def begin(self) -> None:
         """Start them, let them meet a fault or two, measure them at rest, and have them work."""
@@ -90,19 +90,19 @@ class Witnesses:
             self._sampled = time.monotonic()
             for place in (*self._fleet.witnesses, *self._fleet.workers, *self._fleet.clients):
                 self._sample(place)
-        told = [
+        reported = [
             f"{taken.resident >> 20} MB and {taken.files} files" for place in self._fleet.witnesses
             if place.child is not None and (taken := taken_by(place.child.pid)) is not None
         ]  # fmt: skip
-        return f", witnesses {', '.join(told)}" if told else ""
+        return f", witnesses {', '.join(reported)}" if reported else ""
 
     def _exercise(self) -> bool:
         """Have them use all that they may have; False if one of them has died, or it takes too long."""
         self._exercises += 1
         (self._gates / f"{EXERCISE}-{self._exercises}").touch()
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while all(place.child is not None and place.child.alive for place in self._fleet.witnesses):
-            if self._told.wait_for(self._exercises, _LOOK) is not None:
+            if self._reported.wait_for(self._exercises, _LOOK) is not None:
                 return True
             if time.monotonic() > deadline:
                 break

@@ -18,7 +18,9 @@ def load_records(history: History, directory: Path) -> None:
     history.add("x", (_trace(line) for line in read(directory / "traces.jsonl")))
     history.add("p", (_event(line) for line in read(directory / "events.jsonl")))
     history.add("stops", read(directory / "stops.jsonl"))
-    history.add("hangs", ({"pid": line["pid"], "told": json.dumps(line)} for line in read(directory / "hangs.jsonl")))
+    history.add(
+        "hangs", ({"pid": line["pid"], "reported": json.dumps(line)} for line in read(directory / "hangs.jsonl"))
+    )
     history.add("ends", read(directory / "ends.jsonl"))
     history.add("away", read(directory / "away.jsonl"))
     history.add("leftover", read(directory / "left.jsonl"))
@@ -38,8 +40,8 @@ def _calls(path: Path) -> Iterator[dict[str, Any]]:
         row = {"client": client, "op": line["op"], "how": line["how"], "key": line["key"], "type": line["type"]}
         row |= {"outcome": end["outcome"], "error": end["error"], "began": line["t"], "ended": end.get("t")}
         answered = end["results"] or [[id, id if end["outcome"] == "ack" else None, False] for id in line["ids"]]
-        for asked, result, deduplicated in answered:
-            yield row | {"id": asked or None, "result_id": result, "deduplicated": int(deduplicated)}
+        for requested, result, deduplicated in answered:
+            yield row | {"id": requested or None, "result_id": result, "deduplicated": int(deduplicated)}
 
 
 def _taken(line: dict[str, Any]) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def _beyond(history: History) -> Iterator[int]:
     yield from (int(row[0]) for row in rows if row[0] is not None)
 
 
-def told(history: History) -> dict[str, Any]:
+def reported(history: History) -> dict[str, Any]:
     """The same for a reader."""
     found: dict[str, Any] = {}
     for row in history.rows(_PAIRS):

@@ -33,7 +33,7 @@ _PROBES: dict[str, str] = {
     "kinds of fault": "SELECT count(DISTINCT kind) FROM f WHERE happened = 1",
     "workers killed": f"{_HAPPENED} AND kind IN {_kinds(WORKERS_KILLED)}",
     "server crashes": f"{_HAPPENED} AND kind IN {_kinds(CRASHES)}",
-    "endings refused by the fence": """SELECT count(*) FROM (
+    "finishes refused by the fence": """SELECT count(*) FROM (
         SELECT job_id, attempt FROM x WHERE mark = 'refused' AND slot IS NOT -2
         UNION SELECT job_id, attempt FROM p WHERE name = 'FinishRejected' AND slot IS NOT -2)""",
     "leases reaped of workers that lived": """SELECT count(*) FROM reaps AS reap WHERE EXISTS (
@@ -66,7 +66,7 @@ _PROBES: dict[str, str] = {
         ON f.kind = 'freeze worker in claim' AND f.happened = 1 AND c.at BETWEEN f.ended - 1.5 AND f.ended
         WHERE c.kind = 'update' AND c.new_status = 'running' AND c.type IN ({limited})
             AND c.holder NOT LIKE 'chaos-' || substr(f.detail, 9) || '-%'""",
-    "endings that the store refused": """SELECT count(DISTINCT job_id) FROM p WHERE name = 'AttemptRetried'
+    "finishes that the store refused": """SELECT count(DISTINCT job_id) FROM p WHERE name = 'AttemptRetried'
         AND detail LIKE '%JobIdConflictError%'""",
     "big outputs": "SELECT count(*) FROM s WHERE status = 'completed' AND length(output) > 900000",
     "running jobs held by a caller's transaction": f"{_HAPPENED} AND kind = 'start behind a running job'",
@@ -132,7 +132,7 @@ def figures(history: History) -> dict[str, Any]:
         "take-over after a kill": spread(_after_kills(history)),
         "first completion after the server serves again": spread(recoveries(history)),
         "continuation begun after it was written": spread(_continued(history)),
-        **memory_growth.told(history),
+        **memory_growth.reported(history),
     }
 
 

@@ -36,7 +36,7 @@ class _Silence:
         """Nothing."""
 
 
-class Outsider:
+class Operator:
     """Starts and intervenes."""
 
     def __init__(self, state: StateAdapter, job_types: JobTypes, directory: Path, seed: int) -> None:
@@ -88,7 +88,7 @@ class Outsider:
         results = [[id, id, False]] if outcome == "ack" else []
         self._log.add(m="end", op="start", call=call, outcome=outcome, results=results, error="")
 
-    # --- interventions ------------------------------------------------------------------------------------------------
+    # --- management calls ------------------------------------------------------------------------------------------------
 
     def cancel(self, random: Random) -> str:
         """Cancel some open chains."""
@@ -116,7 +116,7 @@ class Outsider:
 
     def trigger(self, random: Random) -> str:
         """Make some scheduled jobs due."""
-        page = self._asked(lambda: self._client.list_jobs(statuses=[JobStatus.SCHEDULED], limit=_LOOKED_AT))
+        page = self._requested(lambda: self._client.list_jobs(statuses=[JobStatus.SCHEDULED], limit=_LOOKED_AT))
         ids = [job.id for job in page if job.type != poison.name]
         ids = random.sample(ids, min(2, len(ids)))
         if not ids:
@@ -128,22 +128,22 @@ class Outsider:
         self, random: Random, statuses: list[ChainStatus], count: int, *, but: JobType[Any, Any] | None = None
     ) -> list[str]:
         types = [one for one in (effect, threaded, plain, flaky) if one is not but]
-        listed = self._asked(lambda: self._client.list_chains(job_types=types, statuses=statuses, limit=_LOOKED_AT))
+        listed = self._requested(lambda: self._client.list_chains(job_types=types, statuses=statuses, limit=_LOOKED_AT))
         # Those of directed faults are needed.
         ids = [chain.id for chain in listed if not chain.id.startswith("o")]
         if not ids:
             raise Missed("there is no such chain")
         return random.sample(ids, min(count, len(ids)))
 
-    def _asked(self, call: Any) -> Any:
-        told = ""
+    def _requested(self, call: Any) -> Any:
+        reported = ""
         for _ in range(_ATTEMPTS):
             try:
                 return call()
             except QueuertError as error:
-                told = str(error)
+                reported = str(error)
                 time.sleep(_PAUSE)
-        raise Missed(told)
+        raise Missed(reported)
 
     def _outside(self, op: str, ids: list[str], act: Callable[[], object]) -> None:
         self._call(op, "outside", ids, "", lambda repeated: act())
@@ -154,7 +154,7 @@ class Outsider:
         Raises:
             Missed: there was no answer, or a refusal.
         """
-        told = ""
+        reported = ""
         for attempt in range(_ATTEMPTS):
             call = f"{next(self._calls)}"
             self._log.add(m="begin", op=op, call=call, how=how, ids=ids, key="", type=type)
@@ -162,14 +162,14 @@ class Outsider:
             try:
                 act(attempt > 0)
             except StateUnavailableError as error:
-                outcome, told = "unknown", str(error)
+                outcome, reported = "unknown", str(error)
             except (QueuertError, sqlite3.Error) as error:
-                outcome, told = "error", f"{error.__class__.__name__}: {error}"
+                outcome, reported = "error", f"{error.__class__.__name__}: {error}"
             results = [[id, id, False] for id in ids] if outcome == "ack" else []
-            self._log.add(m="end", op=op, call=call, outcome=outcome, results=results, error=told)
+            self._log.add(m="end", op=op, call=call, outcome=outcome, results=results, error=reported)
             if outcome == "ack":
                 return
             if outcome == "error":
                 break
             time.sleep(_PAUSE)
-        raise Missed(f"{op}: {told}")
+        raise Missed(f"{op}: {reported}")

@@ -136,14 +136,14 @@ class Nursery:
         with self._changed:
             self._changed.notify_all()
 
-    def _note(self, told: dict[str, Any]) -> None:
-        if "ready" in told:
+    def _note(self, reported: dict[str, Any]) -> None:
+        if "ready" in reported:
             self._ready.set()
             return
         with self._changed:
-            if "started" in told:
-                child = self._children[told["started"]] = Child(told["started"])
-                self._started[told["number"]] = child
+            if "started" in reported:
+                child = self._children[reported["started"]] = Child(reported["started"])
+                self._started[reported["number"]] = child
             else:
-                self._children.pop(told["ended"]).note_end(told["code"])
+                self._children.pop(reported["ended"]).note_end(reported["code"])
             self._changed.notify_all()

@@ -41,19 +41,19 @@ class Profile:
 
 _POSTGRES = {
     "acknowledged starts": 2_000, "faults": 60, "kinds of fault": 8, "workers killed": 15, "server crashes": 2,
-    "endings refused by the fence": 3, "leases reaped of workers that lived": 3,
+    "finishes refused by the fence": 3, "leases reaped of workers that lived": 3,
     "commits in doubt that stood": 1, "commits in doubt that did not": 1,
     "blockers that closed in overlap": 20, "starts of one key within 5 ms": 20,
     "listeners restored": 2, "jobs found by polling alone": 1, "kinds of poison buried": 5,
-    "attempts of types with limits": 80, "endings that the store refused": 2, "big outputs": 5,
+    "attempts of types with limits": 80, "finishes that the store refused": 2, "big outputs": 5,
 }  # fmt: skip
 _FULL = {
     "acknowledged starts": 25_000, "faults": 1_000, "kinds of fault": 20, "workers killed": 300, "server crashes": 25,
-    "endings refused by the fence": 100, "leases reaped of workers that lived": 100,
+    "finishes refused by the fence": 100, "leases reaped of workers that lived": 100,
     "commits in doubt that stood": 20, "commits in doubt that did not": 20,
     "blockers that closed in overlap": 1_000, "starts of one key within 5 ms": 1_000,
     "listeners restored": 30, "jobs found by polling alone": 50, "kinds of poison buried": 5,
-    "attempts of types with limits": 1_000, "endings that the store refused": 30, "big outputs": 10,
+    "attempts of types with limits": 1_000, "finishes that the store refused": 30, "big outputs": 10,
     "claims of limited types while a worker stood still in one": 10, "running jobs held by a caller's transaction": 3,
     "retries under a flood of fresh work": 2, "poisonous jobs buried": 40, memory_growth.WITNESSES: 2,
 }  # fmt: skip
@@ -74,7 +74,7 @@ _OF_SERVERS_ALONE = (
 )  # fmt: skip
 _BY_JOBS = frozenset({
     "acknowledged starts", "blockers that closed in overlap", "starts of one key within 5 ms",
-    "attempts of types with limits", "endings that the store refused", "big outputs",
+    "attempts of types with limits", "finishes that the store refused", "big outputs",
 })  # fmt: skip
 _CRASHES_OF_REDIS = 0.4
 """It has one way to crash where Postgres has three."""

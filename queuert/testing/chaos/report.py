@@ -32,7 +32,7 @@ def measured(
 
 def hangs(history: History) -> tuple[Hang, ...]:
     """The workers that did not stop, with what they were at."""
-    found = [json.loads(told) for (told,) in history.rows("SELECT told FROM hangs ORDER BY rowid")]
+    found = [json.loads(reported) for (reported,) in history.rows("SELECT told FROM hangs ORDER BY rowid")]
     names = {field.name for field in fields(Hang)}
     return tuple(Hang(**{name: value for name, value in one.items() if name in names}) for one in found)
 
@@ -120,8 +120,8 @@ class ChaosReport:
         return f" (of {self.gates[name]}{'' if self.probes[name] >= self.gates[name] else ': TOO FEW'})"
 
     def _measure(self, name: str, value: float | None) -> str:
-        told = f"{value:7.2f} {name}" if value is not None else f"        {name}: not measured"
-        return f"  {told}{self._limit(name)}"
+        reported = f"{value:7.2f} {name}" if value is not None else f"        {name}: not measured"
+        return f"  {reported}{self._limit(name)}"
 
     def _limit(self, name: str) -> str:
         if name not in self.limits:

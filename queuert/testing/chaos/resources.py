@@ -55,7 +55,7 @@ def taken_by(pid: int) -> Taken | None:
 
 
 def tidy() -> None:
-    """Give back what this process does not use: garbage, and the memory that the allocator keeps for later."""
+    """Release what this process does not use: garbage, and the memory that the allocator keeps for later."""
     gc.collect()
     with suppress(OSError, AttributeError):  # Only glibc has it.
         ctypes.CDLL(None).malloc_trim(0)

@@ -30,20 +30,20 @@ from queuert.testing.chaos.leak_probes import Witnesses
 from queuert.testing.chaos.loading import load_records
 from queuert.testing.chaos.memory_growth import unmeasured
 from queuert.testing.chaos.metrics import figures, measures, probes
-from queuert.testing.chaos.operator_client import Outsider
+from queuert.testing.chaos.operator_client import Operator
 from queuert.testing.chaos.plan import Fault, Plan, make_plan
 from queuert.testing.chaos.profiles import ChaosSettings
 from queuert.testing.chaos.records import Records, Tail
 from queuert.testing.chaos.report import ChaosReport, hangs, measured
 from queuert.testing.chaos.stops import see_to_its_end
 from queuert.testing.chaos.stores import OwnedStore, owned_store
-from queuert.testing.chaos.thresholds import asked_of
+from queuert.testing.chaos.thresholds import requested_of
 from queuert.testing.chaos.timeline import timeline
 from queuert.testing.chaos.worker import state_for
 from queuert.testing.chaos.workload import job_types_of, load
 
 STUCK_SECONDS = 30.0
-INTERRUPTED = "interrupted: ending everything"
+INTERRUPTED = "interrupted: finish everything"
 _LOOK = 0.2
 _TRIES = 3
 _CLIENTS_SECONDS = 120.0
@@ -56,7 +56,7 @@ def run_chaos(
     timeline_file: Path | None = None,
     report_file: Path | None = None,
 ) -> ChaosReport:
-    """Break a store, its workers and its clients by a seeded plan, and judge what became of the jobs.
+    """Break a store, its workers and its clients by a seeded plan, and judge the result of the jobs.
 
     The processes, the servers and the files of a run are its own, and gone when this returns, but for the directory
     that the settings name, which keeps the history as a database as well (`history.db`).
@@ -78,12 +78,12 @@ def run_chaos(
     workload = None if settings.workload is None else load(settings.workload)
     plan = make_plan(settings)
     rehearsal = Rehearsal() if workload is None else rehearse(workload, plan)
-    with files.directory_of(settings) as directory, ExitStack() as stack, _interruption_is_told(shown):
+    with files.directory_of(settings) as directory, ExitStack() as stack, _interruption_is_reported(shown):
         files.try_paths(timeline=timeline_file, report=report_file)
         store = owned_store(settings.store, directory, durable=settings.profile.durable)
         stack.callback(store.close)
         store.start()
-        conductor = Conductor(settings, plan, store, directory, shown, job_types_of(workload), rehearsal.patience)
+        conductor = Conductor(settings, plan, store, directory, shown, job_types_of(workload), rehearsal.timeout)
         stack.callback(conductor.close)
         began = time.time()
         conductor.play()
@@ -93,7 +93,7 @@ def run_chaos(
         conductor.close()
         history = _history(settings, conductor, directory)
         stack.callback(history.close)
-        gates = asked_of(settings, plan, rehearsal.repeats)
+        gates = requested_of(settings, plan, rehearsal.repeats)
         report = _report(settings, plan, gates, history, drained - began, conductor.drain_seconds)
         if timeline_file is not None:
             page = timeline(history, began, drained)
@@ -105,7 +105,7 @@ def run_chaos(
 
 
 @contextmanager
-def _interruption_is_told(display: Display) -> Iterator[None]:
+def _interruption_is_reported(display: Display) -> Iterator[None]:
     """Say at once that all is being ended, which takes some seconds."""
     try:
         yield
@@ -136,13 +136,13 @@ class Conductor:
         directory: Path,
         display: Display,
         job_types: JobTypes,
-        patience: float = 0.0,
+        timeout: float = 0.0,
     ) -> None:
         self._settings = settings
         self._plan = plan
         self._store = store
         self._display = display
-        self._stuck_seconds = STUCK_SECONDS + patience
+        self._stuck_seconds = STUCK_SECONDS + timeout
         self._interrupted = threading.Event()
         self._done: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -163,10 +163,10 @@ class Conductor:
         traces = Tail(directory / "traces.jsonl", lambda line: (line["m"], line["job"], line["attempt"]))
         stack.callback(traces.close)
         state = state_for({"url": store.url, "listen_url": store.url})
-        self._outsider = Outsider(state, job_types, directory, self._settings.seed)
-        stack.callback(self._outsider.close)
+        self._operator = Operator(state, job_types, directory, self._settings.seed)
+        stack.callback(self._operator.close)
         stops, left, hangs = (Records(directory / f"{name}.jsonl") for name in ("stops", "left", "hangs"))
-        return Scene(store, self._fleet, self._outsider, traces, gates, stops, left, hangs)
+        return Scene(store, self._fleet, self._operator, traces, gates, stops, left, hangs)
 
     def play(self) -> None:
         """Do everything until the last job has ended, or will not."""
@@ -213,21 +213,21 @@ class Conductor:
     def _happens(self, fault: Fault) -> bool:
         began = time.time()
         try:
-            happened, told = True, INJECTORS[fault.kind](self.scene, fault)
+            happened, reported = True, INJECTORS[fault.kind](self.scene, fault)
         except (Missed, QueuertError, OSError) as error:
-            happened, told = False, str(error)
+            happened, reported = False, str(error)
         except Exception as error:
             # The server that the fault is done to may be down by another one.
             if type(error).__module__.partition(".")[0] not in ("psycopg", "redis", "sqlite3"):
                 raise
-            happened, told = False, f"{type(error).__name__}: {error}"
+            happened, reported = False, f"{type(error).__name__}: {error}"
         self._records.add(
             number=fault.number,
             kind=fault.kind,
             began=began,
             ended=time.time(),
             happened=int(happened),
-            detail=told,
+            detail=reported,
             target=fault.target,
         )
         with self._lock:
@@ -265,7 +265,7 @@ class Conductor:
 
     def rest(self) -> None:
         """Measure what all processes take up, now that nothing happens."""
-        self._outsider.close()
+        self._operator.close()
         self.facts |= self._witnesses.end()
 
     def stop(self) -> None:

@@ -50,20 +50,20 @@ def end_of_tasks(pid: int) -> str:
 def _answer() -> None:
     while True:
         signal.sigwait({TASKS})
-        os.write(_ERRORS, told_tasks().encode(errors="replace"))
+        os.write(_ERRORS, reported_tasks().encode(errors="replace"))
 
 
-def told_tasks() -> str:
+def reported_tasks() -> str:
     """All tasks of this process's event loops, each with the calls that it waits in, the innermost last."""
-    told = io.StringIO()
-    print(f"--- tasks of process {os.getpid()} ---", file=told)
+    reported = io.StringIO()
+    print(f"--- tasks of process {os.getpid()} ---", file=reported)
     for loop in _loops:
         for task in sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name()):
-            print(f"Task {task.get_name()}, waits for {getattr(task, '_fut_waiter', None)!r}", file=told)
+            print(f"Task {task.get_name()}, waits for {getattr(task, '_fut_waiter', None)!r}", file=reported)
             for frame in _frames(task.get_coro()):
-                print(f'  File "{frame.f_code.co_filename}", line {frame.f_lineno} in {_name(frame)}', file=told)
-    print(end_of_tasks(os.getpid()), file=told)
-    return told.getvalue()
+                print(f'  File "{frame.f_code.co_filename}", line {frame.f_lineno} in {_name(frame)}', file=reported)
+    print(end_of_tasks(os.getpid()), file=reported)
+    return reported.getvalue()
 
 
 def _frames(waits: Any) -> Iterator[FrameType]:

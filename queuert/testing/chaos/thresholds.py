@@ -18,7 +18,7 @@ _JOBS_OF_POISON = 2
 _LATER_OF_A_DUEL = 3
 
 
-def asked_of(settings: ChaosSettings, plan: Plan, repeats: int = 0) -> dict[str, int]:
+def requested_of(settings: ChaosSettings, plan: Plan, repeats: int = 0) -> dict[str, int]:
     """How often each probe must fire.
 
     A run of the profile's own size must reach its gates. Of a smaller one less is asked, and never more than its plan
@@ -65,7 +65,7 @@ def _held_by_starts(plan: Plan) -> dict[str, int]:
     how = Counter(op.how for op in all_ops)
     return {
         "attempts of types with limits": sum(len(op.ids) for op in all_ops if op.type in LIMITS),
-        "endings that the store refused": how["clash"],
+        "finishes that the store refused": how["clash"],
         "big outputs": sum(op.size > 0 for op in all_ops),
         "blockers that closed in overlap": how["group"],
         "starts of one key within 5 ms": _LATER_OF_A_DUEL * how["duel"],

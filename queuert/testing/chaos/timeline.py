@@ -23,7 +23,7 @@ text{{font:11px sans-serif}}.c{{fill:#4a7ab5}}.d{{fill:#3a9a4a}}.r{{fill:#d98a00
 <h1>Chaos</h1><p>{summary}</p>
 <p>Rows with faults: <b style="color:#c33">a fault</b>, <b>a kill</b>, <b style="color:#a0a">a crash of the server</b>,
 <b style="color:#999">missed</b>; hover for what was done. Rows of workers: <b style="color:#4a7ab5">claims</b>,
-<b style="color:#3a9a4a">endings</b>, <b style="color:#d98a00">leases reaped</b>.</p>
+<b style="color:#3a9a4a">finishes</b>, <b style="color:#d98a00">leases reaped</b>.</p>
 <svg width="{width}" height="{height}" viewBox="0 0 {width} {height}">{body}</svg>
 <script type="application/json" id="data">{data}</script></html>
 """
@@ -81,12 +81,12 @@ def _row(index: int, name: str) -> Iterator[str]:
 
 
 def _faults(history: History, kind: str, index: int, began: float, scale: float) -> Iterator[str]:
-    colour = "s" if kind in CRASHES else "k" if kind in WORKERS_KILLED else "f"
+    mode = "s" if kind in CRASHES else "k" if kind in WORKERS_KILLED else "f"
     for row in history.rows("SELECT began, ended, happened, detail FROM f WHERE kind = ?", (kind,)):
         x, width = _LEFT + (row["began"] - began) * scale, max(2.0, (row["ended"] - row["began"]) * scale)
         title = html.escape(f"{kind} at {row['began'] - began:.1f} s: {row['detail']}")
         shape = f'x="{x:.1f}" y="{index * _ROW + 3}" width="{width:.1f}" height="{_ROW - 6}"'
-        yield f'<rect class="{colour if row["happened"] else "m"}" {shape}><title>{title}</title></rect>'
+        yield f'<rect class="{mode if row["happened"] else "m"}" {shape}><title>{title}</title></rect>'
 
 
 def _points(history: History, slot: int, index: int, began: float, scale: float) -> Iterator[str]:
@@ -98,6 +98,6 @@ def _points(history: History, slot: int, index: int, began: float, scale: float)
     )
     heights = {"c": 2, "d": 7, "r": 11}
     # What falls on the same pixel is drawn once.
-    seen = {(round(_LEFT + (at - began) * scale), colour) for at, colour in rows}
-    for x, colour in sorted(seen):
-        yield f'<rect class="{colour}" x="{x}" y="{index * _ROW + heights[colour]}" width="1" height="4"/>'
+    seen = {(round(_LEFT + (at - began) * scale), mode) for at, mode in rows}
+    for x, mode in sorted(seen):
+        yield f'<rect class="{mode}" x="{x}" y="{index * _ROW + heights[mode]}" width="1" height="4"/>'

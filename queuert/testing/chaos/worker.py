@@ -45,7 +45,7 @@ class EventRecords:
 
 
 def state_for(settings: dict[str, Any]) -> StateAdapter:
-    """The store of a child. On Postgres, hints go their own way, so that they can be cut off by themselves."""
+    """The store of a child. On Postgres, notifications go their own way, so that they can be cut off by themselves."""
     url: str = settings["url"]
     if not url.startswith("postgresql"):
         return state_from_url(url, **({} if url.startswith("sqlite") else {"answer_timeout": "3"}))

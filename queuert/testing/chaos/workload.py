@@ -27,7 +27,7 @@ PAUSING = RetryPolicy(
 )
 POISON = RetryPolicy(max_attempts=2, initial_delay=0.0, jitter=0.0)
 TIDY = "tidy"
-"""How a steady job has its worker give back what it does not use."""
+"""How a steady job has its worker release what it does not use."""
 CLASH = "clash"
 """How an attempt continues with a job whose id there is already: the store refuses that, the first time."""
 POISONS = ("exit", "segfault", "kill", "memory", "hang")

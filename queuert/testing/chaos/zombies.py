@@ -14,7 +14,7 @@ _TOGETHER = 3
 @injector("zombie while next runs", "zombie after next ended")
 def zombie(scene: Scene, fault: Fault) -> str:
     """Freeze the worker of attempt one, let attempt two begin (or end) elsewhere, and resume it: it must be refused."""
-    ids = scene.outsider.start(effect, [Task(gated=True)] * _TOGETHER)
+    ids = scene.operator.start(effect, [Task(gated=True)] * _TOGETHER)
     try:
         place = place_of(scene, ids[0], 1)
         with place.held() as child:
@@ -41,8 +41,8 @@ def _next_begins(scene: Scene, id: str, *, ended: bool) -> None:
 
 
 def _refused(scene: Scene, id: str) -> str:
-    for mark, patience in (("refused", TRACE_SECONDS), ("broke", 0.0)):
-        line = scene.traces.wait_for((mark, id, 1), patience)
+    for mark, timeout in (("refused", TRACE_SECONDS), ("broke", 0.0)):
+        line = scene.traces.wait_for((mark, id, 1), timeout)
         if line is not None:
             return f"{mark} ({line['detail']})"
     raise Missed(f"attempt 1 of {id} was not heard of again")

@@ -16,6 +16,6 @@ Each case runs twice, on asynchronous and on synchronous stores. One that needs 
 """
 
 from queuert.testing.conformance.registry import Case, all_cases, run_case
-from queuert.testing.conformance.stores import Colour, Stores, UserData
+from queuert.testing.conformance.stores import Mode, Stores, UserData
 
-__all__ = ["Case", "Colour", "Stores", "UserData", "all_cases", "run_case"]
+__all__ = ["Case", "Mode", "Stores", "UserData", "all_cases", "run_case"]

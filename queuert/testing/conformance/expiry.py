@@ -31,7 +31,7 @@ async def closed_chain(store: AsyncStore, *, id: str | None = None, ttl: float |
     return held.id
 
 
-async def retired(store: AsyncStore, policies: dict[str, Retention] | None = None, *, limit: int = 1_000) -> list[str]:
+async def pruned(store: AsyncStore, policies: dict[str, Retention] | None = None, *, limit: int = 1_000) -> list[str]:
     """What is deleted from one end to the other."""
     gone: list[str] = []
     cursor = None
@@ -49,8 +49,8 @@ async def there(store: AsyncStore, *ids: str) -> list[str]:
     return [one.id for one in await store.get_jobs(ids) if one is not None]
 
 
-async def closed_chains(store: AsyncStore, *endings: Any, type: str = "work", **more: Any) -> list[str]:
+async def closed_chains(store: AsyncStore, *finishes: Any, type: str = "work", **more: Any) -> list[str]:
     """Chains that were started one after the other, and closed in these ways; their ids in this order."""
-    claims = [(await started_and_claimed(store, type=type, **more))[0] for _ in endings]
-    await store.finish([ending(held) for ending, held in zip(endings, claims, strict=True)])
+    claims = [(await started_and_claimed(store, type=type, **more))[0] for _ in finishes]
+    await store.finish([finish(held) for finish, held in zip(finishes, claims, strict=True)])
     return [held.id for held in claims]

@@ -10,11 +10,11 @@ import pytest
 
 from queuert.state import StateAdapter
 from queuert.testing.conformance.registry import Case, all_cases, run_case
-from queuert.testing.conformance.stores import Colour
+from queuert.testing.conformance.stores import Mode
 
 
 def conformance_tests(adapter: str, *, user_data: str | None = None) -> Callable[..., None]:
-    """A test function that runs every case in both colours; assign it to a name that begins with ``test``.
+    """A test function that runs every case sync and async; assign it to a name that begins with ``test``.
 
     Args:
         adapter: name of a fixture that yields a fresh, empty :class:`~queuert.state.StateAdapter` for each test.
@@ -23,13 +23,13 @@ def conformance_tests(adapter: str, *, user_data: str | None = None) -> Callable
     """
 
     @pytest.mark.parametrize("case", all_cases(), ids=str)
-    @pytest.mark.parametrize("colour", list(Colour), ids=str)
-    def test(request: pytest.FixtureRequest, case: Case, colour: Colour) -> None:
+    @pytest.mark.parametrize("mode", list(Mode), ids=str)
+    def test(request: pytest.FixtureRequest, case: Case, mode: Mode) -> None:
         subject: StateAdapter = request.getfixturevalue(adapter)
         lacking = [each.value for each in case.needs if each not in subject.capabilities]
         if lacking:
             pytest.skip(" and ".join(lacking))
         data: Any = request.getfixturevalue(user_data) if user_data else None
-        asyncio.run(run_case(case, subject, colour, data))
+        asyncio.run(run_case(case, subject, mode, data))
 
     return test

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from queuert.state import Capability, StateAdapter
-from queuert.testing.conformance.stores import Colour, Stores, UserData
+from queuert.testing.conformance.stores import Mode, Stores, UserData
 
 CaseFunction = Callable[[Stores], Awaitable[None]]
 
@@ -53,13 +53,13 @@ def all_cases() -> tuple[Case, ...]:
     return tuple(_cases)
 
 
-async def run_case(case: Case, adapter: StateAdapter, colour: Colour, user_data: UserData | None = None) -> None:
+async def run_case(case: Case, adapter: StateAdapter, mode: Mode, user_data: UserData | None = None) -> None:
     """Run one case on a fresh, empty adapter, and close what it opened.
 
     Raises:
         Exception: what the case raised, an AssertionError as a rule.
     """
-    stores = Stores(adapter, colour, user_data)
+    stores = Stores(adapter, mode, user_data)
     try:
         await case.run(stores)
     finally:

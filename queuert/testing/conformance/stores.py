@@ -1,4 +1,4 @@
-"""What a case is given: stores of one colour, behind the asynchronous contract, and the user's own data."""
+"""What a case is given: stores of one mode, behind the asynchronous contract, and the user's own data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _THREADS = 64
 """Above the number of calls that any case has in flight: one that waits for a lock must not keep its holder waiting."""
 
 
-class Colour(StrEnum):
+class Mode(StrEnum):
     """Which of an adapter's stores a case runs on."""
 
     ASYNC = "async"
@@ -23,7 +23,7 @@ class Colour(StrEnum):
 class UserData(Protocol):
     """Rows of the user's own in the adapter's database, for adapters capable of user transactions.
 
-    A connection may be of either colour: it is the one that the store, or :meth:`transaction`, gave.
+    A connection may be sync or async: it is the one that the store, or :meth:`transaction`, gave.
     """
 
     async def add(self, connection: Any, key: str) -> None:
@@ -34,7 +34,7 @@ class UserData(Protocol):
         """The keys of the rows that are committed."""
         ...
 
-    def transaction(self, colour: Colour) -> AbstractAsyncContextManager[Any]:
+    def transaction(self, mode: Mode) -> AbstractAsyncContextManager[Any]:
         """The caller's own connection in a transaction: committed when the block ends well, else rolled back."""
         ...
 
@@ -42,9 +42,9 @@ class UserData(Protocol):
 class Stores:
     """Opens stores for one case."""
 
-    def __init__(self, adapter: StateAdapter, colour: Colour, user_data: UserData | None = None) -> None:
+    def __init__(self, adapter: StateAdapter, mode: Mode, user_data: UserData | None = None) -> None:
         self.adapter = adapter
-        self.colour = colour
+        self.mode = mode
         self._user_data = user_data
         self._opened: list[AsyncStore] = []
 
@@ -61,7 +61,7 @@ class Stores:
 
     def make(self, *, max_connections: int = 4) -> AsyncStore:
         """A store that is not open yet."""
-        if self.colour is Colour.ASYNC:
+        if self.mode is Mode.ASYNC:
             return self.adapter.async_store(max_connections=max_connections)
         return threaded(self.adapter.sync_store(max_connections=max_connections), threads=_THREADS)
 
@@ -77,8 +77,8 @@ class Stores:
         return [await self.open(max_connections=2) for _ in range(count)]
 
     def user_transaction(self) -> AbstractAsyncContextManager[Any]:
-        """The caller's own connection, of the case's colour, in a transaction."""
-        return self.user_data.transaction(self.colour)
+        """The caller's own connection, of the case's mode, in a transaction."""
+        return self.user_data.transaction(self.mode)
 
     async def aclose(self) -> None:
         """Close all stores."""

@@ -148,8 +148,8 @@ def _sent_back(outcome: Any) -> bytes:
     try:
         return pickle.dumps(outcome)
     except Exception as error:
-        told = f"what the handler returned cannot be pickled, to be sent back from its process: {error}"
-        raise TypeError(told) from error
+        reported = f"what the handler returned cannot be pickled, to be sent back from its process: {error}"
+        raise TypeError(reported) from error
 
 
 class _Unpickler(pickle.Unpickler):

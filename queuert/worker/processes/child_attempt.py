@@ -24,7 +24,7 @@ from queuert.worker.abort import AbortSignal
 from queuert.worker.processes import messages
 
 _CONNECTIONS = 2
-"""One for ``complete()``, one to learn what became of a commit whose answer was lost."""
+"""One for ``complete()``, one to learn the result of a commit whose answer was lost."""
 
 
 class Connection:
@@ -129,22 +129,22 @@ class ChildAttempt:
         """The worker writes it."""
         self._connection.send(messages.Progressed(progress))
 
-    def ending(self, outcome: Any) -> Finish:
+    def finish(self, outcome: Any) -> Finish:
         """How the attempt ends with this outcome."""
         assert self.job_type is not None
         if self.abort.reason is AbortReason.TIMEOUT:
             self.abort.raise_if_set()
-        return finishes.ending(self.run.job, self.job_type, self.retry, outcome)
+        return finishes.finish(self.run.job, self.job_type, self.retry, outcome)
 
     async def apply_after_attempt(self, finish: Finish) -> Finish:
         """Not here: ``check_event_loop`` goes first."""
         return finish
 
     def amended_in_thread(self, finish: Finish) -> Finish:
-        """The ending as the worker's hook leaves it."""
+        """The finish as the worker's hook leaves it."""
         if not self.run.amends:
             return finish
-        self._connection.send(messages.Ending(finish))
+        self._connection.send(messages.AttemptFinish(finish))
         return self.answers.get()
 
     def begin(self) -> AbstractAsyncContextManager[AsyncStoreTransaction]:
@@ -163,7 +163,7 @@ class ChildAttempt:
         self._connection.send(messages.Held())
 
     def committed(self, finish: Finish, result: FinishResult) -> None:
-        """The ending stands."""
+        """The finish stands."""
         self._cut = None
         self._connection.send(messages.Committed(finish, result))
 
@@ -171,7 +171,7 @@ class ChildAttempt:
         """Not here: ``check_event_loop`` goes first."""
 
     def end_block(self, doubtful: Finish | None) -> None:
-        """The transaction is over, and the job has no ending, or one in doubt."""
+        """The transaction is over, and the job has no finish, or one in doubt."""
         self._cut = None
         self._connection.send(messages.LetGo(doubtful))
 
@@ -198,7 +198,7 @@ class _Announced:
         self._transaction.cut()
 
     def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
-        """Write the ending inside the transaction, and never commit with it: the worker must hear of it before."""
+        """Write the finish inside the transaction, and never commit with it: the worker must hear of it before."""
         result = self._transaction.finish(finish)
         self._connection.send(messages.Committing(finish, result))
         return result

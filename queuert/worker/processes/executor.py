@@ -30,7 +30,7 @@ from queuert.worker.timeouts import timer
 
 _own_log = logging.getLogger("queuert.worker")
 
-_TOLD = 1.0
+_REPORTED = 1.0
 """Seconds between telling a handler that its attempt is over, and killing it."""
 _START = 60.0
 """Seconds that a child may take to import the handler, before a hard timeout begins to count."""
@@ -58,11 +58,11 @@ class Host(Protocol):
         ...
 
     async def apply_after_attempt(self, finish: Finish) -> Finish:
-        """The ending of a ``complete()`` block as it is to be written."""
+        """The finish of a ``complete()`` block as it is to be written."""
         ...
 
     def committing(self, finish: Finish, result: FinishResult) -> None:
-        """This ending is about to be committed."""
+        """This finish is about to be committed."""
         ...
 
     def committed(self, finish: Finish, result: FinishResult) -> None:
@@ -70,7 +70,7 @@ class Host(Protocol):
         ...
 
     def end_block(self, doubtful: Finish | None) -> None:
-        """It is over, and the job has no ending, or one whose commit was not answered."""
+        """It is over, and the job has no finish, or one whose commit was not answered."""
         ...
 
 
@@ -251,7 +251,7 @@ class _ChildRun:
                     self._host.progressed(message.progress)
                 case messages.Held():
                     self._host.hold(self._cut)
-                case messages.Ending():
+                case messages.AttemptFinish():
                     self._child.send(messages.Amended(await self._host.apply_after_attempt(message.finish)))
                 case messages.Committing():
                     self._host.committing(message.finish, message.result)
@@ -292,7 +292,7 @@ class _ChildRun:
             return
         self._child.send(messages.Abort(reason))
         if reason is not AbortReason.TIMEOUT:
-            self._killer = self._loop.call_later(_TOLD, self._kill, reason)
+            self._killer = self._loop.call_later(_REPORTED, self._kill, reason)
 
     def _out_of_time(self) -> None:
         self._host.abort(AbortReason.TIMEOUT)

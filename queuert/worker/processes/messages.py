@@ -52,7 +52,7 @@ class Run:
     blockers: bytes = field(repr=False)
     stopping: bool
     amends: bool = False
-    """Endings are shown to the worker before they are written."""
+    """Finishes are shown to the worker before they are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Stopping:
 
 @dataclass(frozen=True, slots=True)
 class Amended:
-    """The ending that the child asked about, as it is to be written."""
+    """The finish that the child asked about, as it is to be written."""
 
     finish: Finish
 
@@ -93,15 +93,15 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """The ending of a ``complete()`` block; the child waits for it to come back."""
+class AttemptFinish:
+    """The finish of a ``complete()`` block; the child waits for it to come back."""
 
     finish: Finish
 
 
 @dataclass(frozen=True, slots=True)
 class Committing:
-    """The ending is written in the transaction, and is committed next."""
+    """The finish is written in the transaction, and is committed next."""
 
     finish: Finish
     result: FinishResult
@@ -109,7 +109,7 @@ class Committing:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The ending stands."""
+    """The finish stands."""
 
     finish: Finish
     result: FinishResult
@@ -117,7 +117,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class LetGo:
-    """The transaction is over, and the job has no ending, or one whose commit was not answered."""
+    """The transaction is over, and the job has no finish, or one whose commit was not answered."""
 
     doubtful: Finish | None
 

@@ -21,7 +21,7 @@ def timeline(run: Scenario, job: str | None) -> list[str]:
                 (entry.at, f"store   {entry.what}: {entry.job_id}/{entry.attempt} {entry.holder or ''}{until}")
             )
     for machine in run.machines:
-        for at, event in machine.told.events:
+        for at, event in machine.reported.events:
             if job is None or getattr(event, "job_id", job) == job:
                 lines.append((at, f"told    {event}"))
     for one in run.desk.sittings:
@@ -34,15 +34,15 @@ def timeline(run: Scenario, job: str | None) -> list[str]:
 
 
 def main() -> None:
-    """Run the seed and print what became of it."""
+    """Run the seed and print the result of it."""
     parser = argparse.ArgumentParser(prog="python -m tests.model.simulation", description=__doc__)
     parser.add_argument("seed", type=int)
     parser.add_argument("job", nargs="?")
-    asked = parser.parse_args()
-    run = Scenario(plan(asked.seed))
+    requested = parser.parse_args()
+    run = Scenario(plan(requested.seed))
     run.run()
     print(run.plan)
-    for line in [*timeline(run, asked.job), *faults(run)]:
+    for line in [*timeline(run, requested.job), *faults(run)]:
         print(line)
 
 

@@ -43,7 +43,7 @@ def completer_drops_a_batch() -> AbstractContextManager[Any]:
 
 @contextmanager
 def pending_counts_as_written() -> Iterator[None]:
-    """An ending that was put off is told as written."""
+    """A finish that was postponed is told as written."""
     decide = Completer._decide
 
     def decided(self: Completer[Any], batch: Sequence[Any], results: Sequence[FinishResult]) -> None:
@@ -54,12 +54,12 @@ def pending_counts_as_written() -> Iterator[None]:
 
 
 def claimed_ahead_is_kept() -> AbstractContextManager[Any]:
-    """What waits for a place in vain is not given back."""
+    """What waits for a place without result is not released."""
     return patch.object(ReleaseQueue, "put", lambda self, leases: None)
 
 
 def given_back_is_started() -> AbstractContextManager[Any]:
-    """What was claimed ahead is given back, and run all the same."""
+    """What was claimed ahead is released, and run all the same."""
     return patch.object(Prefetch, "take_back", lambda self: list(self._waiting))
 
 
@@ -73,7 +73,7 @@ def _renew_until_an_error(self: LeaseRenewer) -> None:
         self._wake.clear()
 
 
-def keeper_ends_at_an_error() -> AbstractContextManager[Any]:
+def renewer_ends_at_an_error() -> AbstractContextManager[Any]:
     """The first renewal that fails is the last one."""
     return patch.object(LeaseRenewer, "_renew_until_stopped", _renew_until_an_error)
 
@@ -137,7 +137,7 @@ async def _wait_for_idle(self: WorkerRuntime, shutdown_timeout: float) -> None:
 
 
 def stop_leaves_what_runs() -> AbstractContextManager[Any]:
-    """After the grace the worker goes, and what still runs is not given back."""
+    """After the grace the worker goes, and what still runs is not released."""
     return patch.object(WorkerRuntime, "_drain", _wait_for_idle)
 
 
@@ -146,14 +146,14 @@ def leases_are_not_forgotten() -> AbstractContextManager[Any]:
     return patch.object(LeaseRegistry, "remove", lambda self, held: None)
 
 
-def refused_endings_are_told() -> AbstractContextManager[Any]:
-    """An ending that the store refused is told as written."""
+def refused_finishes_are_reported() -> AbstractContextManager[Any]:
+    """A finish that the store refused is told as written."""
     ended = AttemptReporter.ended
 
-    def told(self: AttemptReporter, endings: Sequence[Any]) -> None:
-        ended(self, [one._replace(result=replace(one.result, lost=None)) for one in endings])
+    def reported(self: AttemptReporter, finishes: Sequence[Any]) -> None:
+        ended(self, [one._replace(result=replace(one.result, lost=None)) for one in finishes])
 
-    return patch.object(AttemptReporter, "ended", told)
+    return patch.object(AttemptReporter, "ended", reported)
 
 
 def aborts_do_not_cancel() -> AbstractContextManager[Any]:
@@ -162,7 +162,7 @@ def aborts_do_not_cancel() -> AbstractContextManager[Any]:
 
 
 def doubtful_claims_are_kept() -> AbstractContextManager[Any]:
-    """What a claim took whose answer was lost, or came after the stop, is not given back."""
+    """What a claim took whose answer was lost, or came after the stop, is not released."""
     return patch.object(ReleaseQueue, "put_claim", lambda self, request, answered: None)
 
 
@@ -185,7 +185,7 @@ BREAKAGES: tuple[Callable[[], AbstractContextManager[Any]], ...] = (
     pending_counts_as_written,
     claimed_ahead_is_kept,
     given_back_is_started,
-    keeper_ends_at_an_error,
+    renewer_ends_at_an_error,
     refused_renewals_count,
     nobody_watches,
     deadlines_count_from_the_answer,
@@ -193,7 +193,7 @@ BREAKAGES: tuple[Callable[[], AbstractContextManager[Any]], ...] = (
     loops_end_at_an_error,
     stop_leaves_what_runs,
     leases_are_not_forgotten,
-    refused_endings_are_told,
+    refused_finishes_are_reported,
     aborts_do_not_cancel,
     doubtful_claims_are_kept,
     late_claims_are_run,

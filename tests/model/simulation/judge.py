@@ -17,7 +17,7 @@ from tests.model.simulation.scenario import Machine, Scenario
 
 Faults = Iterator[str]
 
-ENDINGS = {
+FINISHES = {
     events.AttemptCompleted: "end complete",
     events.AttemptContinued: "end continue",
     events.AttemptRetried: "end retry",
@@ -39,7 +39,7 @@ def nobody_noticed(run: Scenario) -> Faults:
     """No exception ends up in the event loop, or at the end of a thread; what loops fail with is the store's."""
     yield from run.world.accidents
     for machine in run.machines:
-        for _, event in machine.told.events:
+        for _, event in machine.reported.events:
             if isinstance(event, events.LoopFailed) and not event.error.startswith("State"):
                 yield f"loop {event.loop} of {machine.process.name}: {event.error}"
 
@@ -62,7 +62,7 @@ def everything_ends(run: Scenario) -> Faults:
 
 
 def attempts_go_up_by_one(run: Scenario) -> Faults:
-    """I9, and I10: each claim counts one, also those whose worker died; what was given back unstarted does not."""
+    """I9, and I10: each claim counts one, also those whose worker died; what was released unstarted does not."""
     for id, entries in _by_job(run).items():
         attempt = 0
         for entry in entries:
@@ -77,7 +77,7 @@ def attempts_go_up_by_one(run: Scenario) -> Faults:
 
 
 def leases_do_not_overlap(run: Scenario) -> Faults:
-    """I5, I16: a job is claimed again only when its lease was given back or reaped, and reaped only when it is over."""
+    """I5, I16: a job is claimed again only when its lease was released or reaped, and reaped only when it is over."""
     for id, entries in _by_job(run).items():
         held: Entry | None = None
         for entry in entries:
@@ -92,7 +92,7 @@ def leases_do_not_overlap(run: Scenario) -> Faults:
 
 
 def only_the_holder_ends(run: Scenario) -> Faults:
-    """I6, I7, I8: an ending is its holder's, there is one, and nothing comes after the end of a job but a retry."""
+    """I6, I7, I8: a finish is its holder's, there is one, and nothing comes after the end of a job but a retry."""
     for id, entries in _by_job(run).items():
         token: str | None = None
         final = False
@@ -120,14 +120,14 @@ def outputs_are_of_the_last_attempt(run: Scenario) -> Faults:
 
 
 def effects_stand_once(run: Scenario) -> Faults:
-    """I7: what a handler wrote in ``complete()`` is there once, and exactly if the attempt's ending is."""
+    """I7: what a handler wrote in ``complete()`` is there once, and exactly if the attempt's finish is."""
     ended = {(one.job_id, one.token) for one in run.server.store.record if one.what.startswith("end ")}
     for (job_id, token, attempt), count in Counter(run.server.effects).items():
         if count != 1 or (job_id, token) not in ended:
             yield f"the writes of attempt {attempt} of job {job_id} stand {count} times"
 
 
-def handlers_are_told_in_time(run: Scenario) -> Faults:
+def handlers_are_reported_in_time(run: Scenario) -> Faults:
     """I5, I17: no handler works on untold when its job is claimed anew, nor for longer than a lease after a cancel."""
     yield from run.observed
 
@@ -158,51 +158,51 @@ def pauses_are_kept(run: Scenario) -> Faults:
                 floor = 0.0
 
 
-def every_end_is_told(run: Scenario) -> Faults:
-    """What a worker tells of endings is true, and it tells of each that it wrote, unless it was killed."""
+def every_end_is_reported(run: Scenario) -> Faults:
+    """What a worker tells of finishes is true, and it tells of each that it wrote, unless it was killed."""
     ends = [one for one in run.server.store.record if one.what.startswith("end ")]
     written: Counter[tuple[Any, ...]] = Counter((one.holder, one.job_id, one.attempt, one.what) for one in ends)
-    told: Counter[tuple[Any, ...]] = Counter(
+    reported: Counter[tuple[Any, ...]] = Counter(
         (machine.holder, one.job_id, one.attempt, what)
         for machine in run.machines
         for one in _attempt_events(machine)
-        if (what := ENDINGS.get(type(one))) is not None
+        if (what := FINISHES.get(type(one))) is not None
     )
     resting = {f"end {kind}" for kind in RETURNING}
-    for key in told - written:
-        # An ending whose answer was lost, and another over its head: the store takes the second for the first.
+    for key in reported - written:
+        # A finish whose answer was lost, and another from a client: the store takes the second for the first.
         if key[3] in resting and any((*key[:3], what) in written for what in resting):
             continue
-        yield f"{key} was told {told[key]} times, and written {written[key]} times"
+        yield f"{key} was told {reported[key]} times, and written {written[key]} times"
     alive = {one.holder: one for one in run.machines if one.process.alive}
-    for key in written - told:
+    for key in written - reported:
         if key[0] in alive and key[1:3] not in _broken(alive[key[0]]):
-            yield f"{key} was written {written[key]} times, and told {told[key]} times"
+            yield f"{key} was written {written[key]} times, and told {reported[key]} times"
 
 
 def _attempt_events(machine: Machine) -> list[Any]:
-    return [event for _, event in machine.told.events if hasattr(event, "attempt")]
+    return [event for _, event in machine.reported.events if hasattr(event, "attempt")]
 
 
 def _broken(machine: Machine) -> set[tuple[str, int]]:
     """Attempts of which a worker said that it did not learn their end, or that somebody else has the job since.
 
-    Both may be said of an ending that stands, when the answer was lost.
+    Both may be said of a finish that stands, when the answer was lost.
     """
     return _whose(_attempt_events(machine), (events.FinishFailed, events.AttemptAborted, events.FinishRejected))
 
 
-def _whose(told: list[Any], kinds: tuple[type[events.Event], ...]) -> set[tuple[str, int]]:
-    return {(one.job_id, one.attempt) for one in told if type(one) in kinds}
+def _whose(reported: list[Any], kinds: tuple[type[events.Event], ...]) -> set[tuple[str, int]]:
+    return {(one.job_id, one.attempt) for one in reported if type(one) in kinds}
 
 
-def every_attempt_is_told_of(run: Scenario) -> Faults:
+def every_attempt_is_reported_of(run: Scenario) -> Faults:
     """Each attempt that a worker told of as begun has an end there: written, refused, told to stop, or in doubt."""
-    ends = (*ENDINGS, events.FinishRejected, events.FinishFailed, events.AttemptAborted)
+    ends = (*FINISHES, events.FinishRejected, events.FinishFailed, events.AttemptAborted)
     for machine in run.machines:
-        told = list[Any](_attempt_events(machine))
-        begun = {(one.job_id, one.attempt): None for one in told if isinstance(one, events.AttemptStarted)}
-        ended = _whose(told, ends)
+        reported = list[Any](_attempt_events(machine))
+        begun = {(one.job_id, one.attempt): None for one in reported if isinstance(one, events.AttemptStarted)}
+        ended = _whose(reported, ends)
         for job_id, attempt in begun if machine.process.alive else ():
             if (job_id, attempt) not in ended:
                 yield f"{machine.process.name} never told how attempt {attempt} of job {job_id} ended"
@@ -232,7 +232,7 @@ def _left_behind(machine: Machine) -> Faults:
             "attempts": parts.running,
             "leases to look after": len(parts.book),
             "places taken": slots.running,
-            "endings to be written": len(parts.completer._pending),
+            "finishes to be written": len(parts.completer._pending),
         }
         for what, count in counts.items():
             if count:
@@ -258,11 +258,11 @@ CHECKS: tuple[Callable[[Scenario], Faults], ...] = (
     only_the_holder_ends,
     outputs_are_of_the_last_attempt,
     effects_stand_once,
-    handlers_are_told_in_time,
+    handlers_are_reported_in_time,
     pauses_are_kept,
     cancelled_before_it_began,
-    every_end_is_told,
-    every_attempt_is_told_of,
+    every_end_is_reported,
+    every_attempt_is_reported_of,
     stopped_workers_hold_nothing,
 )
 

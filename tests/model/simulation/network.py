@@ -1,4 +1,4 @@
-"""What a simulated process has of the store and of hints: adapters whose ways lead to a simulated server."""
+"""What a simulated process has of the store and of notifications: adapters whose ways lead to a simulated server."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class SimulatedTransaction:
             self._server.abort(self._held)
 
     async def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
-        """Write the ending."""
+        """Write the finish."""
         held = self._held
         assert held is not None
         return cast("FinishResult", await self._store.ask(lambda: self._server.write(held, finish)))
@@ -189,7 +189,7 @@ class SimulatedState:
 
 
 class Notifications:
-    """Carries hints between the processes of a world; some of them."""
+    """Carries notifications between the processes of a world; some of them."""
 
     def __init__(self, world: World, weather: Weather, healthy: bool) -> None:
         self.world = world
@@ -199,37 +199,37 @@ class Notifications:
 
     def publish(self, topic: Topic, keys: Iterable[str]) -> None:
         """Tell whoever listens, now or a little later."""
-        hint = Notification(topic, frozenset(keys))
-        for one in self.listeners if hint.keys else ():
-            if one.topic is topic and self.weather.hint_arrives(self.world.now):
-                self.world.later(self.weather.way(self.world.now), one.process, partial(one.hear, hint))
+        notification = Notification(topic, frozenset(keys))
+        for one in self.listeners if notification.keys else ():
+            if one.topic is topic and self.weather.notification_arrives(self.world.now):
+                self.world.later(self.weather.way(self.world.now), one.process, partial(one.hear, notification))
 
 
 @dataclass(eq=False)
 class Listener:
-    """Somebody who wants hints."""
+    """Somebody who wants notifications."""
 
-    hints: Notifications
+    notifications: Notifications
     process: Process
     topic: Topic
     callback: NotificationCallback
 
-    def hear(self, hint: Notification) -> None:
-        """A hint has come."""
-        if self in self.hints.listeners:
-            self.callback(hint)
+    def hear(self, notification: Notification) -> None:
+        """A notification has come."""
+        if self in self.notifications.listeners:
+            self.callback(notification)
 
     def close(self) -> None:
         """Leave."""
-        if self in self.hints.listeners:
-            self.hints.listeners.remove(self)
+        if self in self.notifications.listeners:
+            self.notifications.listeners.remove(self)
 
 
 class SimulatedNotify:
     """The notify adapter of one process."""
 
-    def __init__(self, hints: Notifications, process: Process) -> None:
-        self._hints = hints
+    def __init__(self, notifications: Notifications, process: Process) -> None:
+        self._notifications = notifications
         self._process = process
 
     def open(self, observers: Observers) -> None:
@@ -241,15 +241,15 @@ class SimulatedNotify:
     def publish(self, topic: Topic, keys: Iterable[str]) -> None:
         """Tell the others, if one of us still can."""
         if self._process.alive:
-            self._hints.publish(topic, keys)
+            self._notifications.publish(topic, keys)
 
     def subscribe(self, topic: Topic, callback: NotificationCallback) -> Subscription:
         """Hear of a topic."""
-        listener = Listener(self._hints, self._process, topic, callback)
-        self._hints.listeners.append(listener)
+        listener = Listener(self._notifications, self._process, topic, callback)
+        self._notifications.listeners.append(listener)
         return listener
 
     @property
     def healthy(self) -> bool:
         """What it believes."""
-        return self._hints.healthy
+        return self._notifications.healthy

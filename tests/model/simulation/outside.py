@@ -19,7 +19,7 @@ from tests.model.simulation.plain_store import CLOSED, PlainStore, Row, due
 class WholeStore(PlainStore):
     """The plain store, with the operations of those who come from outside."""
 
-    def _intervention(self, row: Row, met: JobStatus, written: bool, due_types: Iterable[Row] = ()) -> ChainUpdate:
+    def _update(self, row: Row, met: JobStatus, written: bool, due_types: Iterable[Row] = ()) -> ChainUpdate:
         first, status = self.jobs[row.chain], self.chains[row.chain]
         return ChainUpdate(row.chain, first.type, status, row.id, row.type, met, written, due(due_types))
 
@@ -31,13 +31,13 @@ class WholeStore(PlainStore):
         row = self.tail(chain)
         met = row.status
         if self.chains[chain] is not ChainStatus.OPEN:
-            return self._intervention(row, met, False)
+            return self._update(row, met, False)
         self._note(f"outside {status}", row)
         row.status, row.leased, row.token, row.holder = status, False, None, None
         due_types: list[Row] = []
         if status is not JobStatus.CONTINUED:
             due_types = self._close(chain, CLOSED[status])
-        return self._intervention(row, met, True, due_types)
+        return self._update(row, met, True, due_types)
 
     def complete_chains(self, completions: Sequence[WorkerlessCompletion], **_: Any) -> list[ChainUpdate]:
         """End the last job of each chain; all or none."""
@@ -45,7 +45,7 @@ class WholeStore(PlainStore):
         tails = [self.tail(one.chain_id) for one in completions]
         for one, row in zip(completions, tails, strict=True):
             if self.chains[one.chain_id] is not ChainStatus.OPEN or row.id != one.tail_id:
-                return [self._intervention(tail, tail.status, False) for tail in tails]
+                return [self._update(tail, tail.status, False) for tail in tails]
         return [self._complete_one(one, row) for one, row in zip(completions, tails, strict=True)]
 
     def _complete_one(self, one: WorkerlessCompletion, row: Row) -> ChainUpdate:
@@ -54,7 +54,7 @@ class WholeStore(PlainStore):
             return self._end_outside(one.chain_id, JobStatus.COMPLETED)
         ended = self._end_outside(one.chain_id, JobStatus.CONTINUED)
         following = self._write(one.continuation, row)
-        return self._intervention(row, ended.met, True, [following])
+        return self._update(row, ended.met, True, [following])
 
     def retry_chains(self, ids: Sequence[str], **_: Any) -> list[ChainUpdate]:
         """Open failed and cancelled chains again."""
@@ -74,7 +74,7 @@ class WholeStore(PlainStore):
         row.token = None
         self._note("retry", row)
         self._rest(row)
-        return self._intervention(row, met, True, [row])
+        return self._update(row, met, True, [row])
 
     def trigger_jobs(self, ids: Sequence[str], **_: Any) -> list[TriggeredJob]:
         """Make scheduled jobs due now."""

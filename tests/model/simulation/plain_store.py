@@ -150,12 +150,12 @@ class PlainStore:
         return StartedJob(row.id, row.type, row.status, self._moment(row.created_at), existing=standing is not None)
 
     def _standing_in(self, job: NewJob) -> Row | None:
-        asked = job.deduplication
-        assert asked is not None
+        requested = job.deduplication
+        assert requested is not None
         same = [
             row for row in self.jobs.values()
-            if row.index == 0 and (row.type, row.key) == (job.type, asked.key)
-            and (asked.scope == "any" or self.chains[row.id] is ChainStatus.OPEN)
+            if row.index == 0 and (row.type, row.key) == (job.type, requested.key)
+            and (requested.scope == "any" or self.chains[row.id] is ChainStatus.OPEN)
         ]  # fmt: skip
         return same[-1] if same else None
 
@@ -256,7 +256,7 @@ class PlainStore:
         return found
 
     def release(self, leases: Sequence[Lease]) -> int:
-        """Give back what was not started."""
+        """Release what was not started."""
         rows = [row for lease in leases if (row := self.holds(lease)) is not None]
         for row in rows:
             row.attempt -= 1
@@ -266,7 +266,7 @@ class PlainStore:
         return len(rows)
 
     def release_claim(self, request: ClaimRequest) -> int:
-        """Give back all that a claim took."""
+        """Release all that a claim took."""
         return self.release([Lease(row.id, request.token) for row in self.jobs.values() if row.token == request.token])
 
     def _give_back(self, row: Row, delay: float) -> None:
@@ -332,7 +332,7 @@ class PlainStore:
         return waiting
 
     def lost_reason(self, lease: Lease, kind: FinishKind | None = None) -> AbortReason | None:
-        """Why a lease does not hold its job; None where it does, or has written this kind of ending itself."""
+        """Why a lease does not hold its job; None where it does, or has written this kind of finish itself."""
         row = self.jobs.get(lease.job_id)
         if row is None:
             return AbortReason.NOT_FOUND
@@ -416,7 +416,7 @@ class PlainStore:
 
 
 RETURNING = {FinishKind.RETRY, FinishKind.INTERRUPT, FinishKind.WAIT}
-"""Endings after which the job rests: they are not told apart by what they leave."""
+"""Finishes after which the job rests: they are not told apart by what they leave."""
 
 
 def _delay(run_at: RunAt | None) -> float:

@@ -56,7 +56,7 @@ class Plan:
     lease: float
     shutdown_timeout: float
     poll_interval: float | None
-    healthy_hints: bool
+    healthy_notifications: bool
     starts: list[Start]
     faults: list[Fault]
     weather: Weather
@@ -73,7 +73,7 @@ def plan(seed: int) -> Plan:
         late=chance.choice([0.3, 3.0, 10.0]),
         lost=chance.choice([0.0, 0.01, 0.05]),
         refused=chance.choice([0.0, 0.0, 0.02]),
-        hints_lost=chance.choice([0.0, 0.3, 1.0]),
+        notifications_lost=chance.choice([0.0, 0.3, 1.0]),
     )
     burst = _burst(chance) if chance.random() < 0.4 else []
     return Plan(
@@ -83,7 +83,7 @@ def plan(seed: int) -> Plan:
         lease=chance.choice([3.0, 5.0, 8.0]),
         shutdown_timeout=chance.choice([0.0, 1.0, 5.0, 20.0]),
         poll_interval=chance.choice([None, None, 1.0, 5.0]),
-        healthy_hints=chance.random() < 0.8,
+        healthy_notifications=chance.random() < 0.8,
         starts=_starts(chance) + burst,
         faults=_faults(chance, burst[0].at if burst else None),
         weather=weather,

@@ -26,7 +26,7 @@ STOP = 60.0
 """Seconds in which a worker must have stopped."""
 
 
-class Told:
+class Reported:
     """What a worker tells, in the order in which it does."""
 
     def __init__(self, world: World) -> None:
@@ -44,7 +44,7 @@ class Machine:
 
     process: Process
     worker: InProcessWorker
-    told: Told
+    reported: Reported
     holder: str = ""
     start_error: BaseException | None = None
     stopping: asyncio.Task[None] | None = None
@@ -84,7 +84,7 @@ class Scenario:
         self.plan = plan
         self.world = World()
         self.server = Server(self.world, plan.weather)
-        self.hints = Notifications(self.world, plan.weather, plan.healthy_hints)
+        self.notifications = Notifications(self.world, plan.weather, plan.healthy_notifications)
         self.desk = Desk(self.world)
         self.machines: list[Machine] = []
         self.acknowledged: list[str] = []
@@ -93,12 +93,14 @@ class Scenario:
         self.epoch = self.world.now
         self.world.on_death = lambda process: self.world.later(2.0, None, self.new_machine)
         self._client_process = Process(self.world, "client")
-        self._client = self._new_client(self._client_process, Told(self.world))
+        self._client = self._new_client(self._client_process, Reported(self.world))
         self.server.store.heard = self._maybe_flush
 
-    def _new_client(self, process: Process, told: Told) -> AsyncClient:
-        notify = SimulatedNotify(self.hints, process)
-        return AsyncClient(SimulatedState(self.server, process, notify), JOB_TYPES, notify=notify, observability=told)
+    def _new_client(self, process: Process, reported: Reported) -> AsyncClient:
+        notify = SimulatedNotify(self.notifications, process)
+        return AsyncClient(
+            SimulatedState(self.server, process, notify), JOB_TYPES, notify=notify, observability=reported
+        )
 
     def run(self) -> None:
         """Run it to its end."""
@@ -131,8 +133,8 @@ class Scenario:
     def new_machine(self) -> None:
         """Start another worker."""
         process = Process(self.world, f"worker-{len(self.machines) + 1}")
-        told = Told(self.world)
-        client = self._new_client(process, told)
+        reported = Reported(self.world)
+        client = self._new_client(process, reported)
         worker = InProcessWorker(
             client,
             processors(process, self.desk, self.plan.lease),
@@ -141,7 +143,7 @@ class Scenario:
             shutdown_timeout=self.plan.shutdown_timeout,
             poll_interval=self.plan.poll_interval,
         )
-        machine = Machine(process, worker, told)
+        machine = Machine(process, worker, reported)
         self.machines.append(machine)
         start(process, machine.begin(), "begin")
 
@@ -220,8 +222,8 @@ class Scenario:
                 self._note(f"job {job} was claimed, and attempt {one.attempt.number} goes on in {one.process.name}")
         elif entry.what == "outside cancelled":
             # Its renewal is refused; where that cannot be learnt, its lease comes to its end.
-            self.world.later(lease / 2, None, lambda: self._look_whether_told(entry, calm=True))
-            self.world.later(lease, None, lambda: self._look_whether_told(entry, calm=False))
+            self.world.later(lease / 2, None, lambda: self._look_whether_reported(entry, calm=True))
+            self.world.later(lease, None, lambda: self._look_whether_reported(entry, calm=False))
         elif entry.what == "reap":
             for one in self.desk.sittings:
                 same = (one.attempt.job_id, one.attempt.number) == (job, entry.attempt)
@@ -240,7 +242,7 @@ class Scenario:
         last = max(self._troubled_until(), process.frozen_at)
         return last < self.world.now - seconds - 1.0
 
-    def _look_whether_told(self, entry: Entry, *, calm: bool) -> None:
+    def _look_whether_reported(self, entry: Entry, *, calm: bool) -> None:
         for one in self._at_work_on(entry.job_id):
             if one.attempt.number == entry.attempt and (not calm or self._calm_for(self.plan.lease / 2, one.process)):
                 self._note(f"job {entry.job_id} was cancelled at {entry.at - self.epoch:.3f}, and goes on untold")

@@ -50,7 +50,7 @@ class Weather:
     lost: float = 0.0
     """Share of those that get lost; as many answers do."""
     refused: float = 0.0
-    hints_lost: float = 0.0
+    notifications_lost: float = 0.0
 
     def way(self, now: float) -> float:
         """Seconds for one way."""
@@ -68,9 +68,9 @@ class Weather:
                 drawn -= share
         return Fate.FINE
 
-    def hint_arrives(self, now: float) -> bool:
-        """Whether a hint does."""
-        return now >= self.rough_until or self.chance.random() >= self.hints_lost
+    def notification_arrives(self, now: float) -> bool:
+        """Whether a notification does."""
+        return now >= self.rough_until or self.chance.random() >= self.notifications_lost
 
 
 class LockedError(Exception):
@@ -170,8 +170,8 @@ class Server:
         if wait and any(one.job.id in locked for one in finishes):
             raise LockedError
         results = self.store.finish(finishes)
-        self.probes["endings put off"] += sum(one.pending for one in results)
-        self.probes["endings refused"] += sum(one.lost is not None for one in results)
+        self.probes["finishes postponed"] += sum(one.pending for one in results)
+        self.probes["finishes refused"] += sum(one.lost is not None for one in results)
         return results
 
     def cancel_chains(self, ids: Sequence[str], *, reason: str, **_: Any) -> Any:
@@ -238,7 +238,7 @@ class Server:
         held.idle = self.world.later(held.job.lease_seconds, None, lambda: self.abort(held))
 
     def write(self, held: Held, finish: Finish) -> FinishResult:
-        """Write the ending, to stand when the transaction commits."""
+        """Write the finish, to stand when the transaction commits."""
         self._check(held)
         self._note_use(held)
         held.finish, held.result = finish, FinishResult(finish.job.id)

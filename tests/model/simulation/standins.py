@@ -1,4 +1,4 @@
-"""What stands in for the clock, for threads and for chance while a world is simulated, in the worker's own modules."""
+"""What is a duplicate of the clock, for threads and for chance while a world is simulated, in the worker's own modules."""
 
 from __future__ import annotations
 

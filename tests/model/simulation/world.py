@@ -76,7 +76,7 @@ class World:
         return step
 
     def again(self, steps: deque[Step]) -> None:
-        """Steps that had been put off."""
+        """Steps that had been postponed."""
         self._ready.extend(steps)
 
     def at(self, when: float, owner: Owner | None, action: Action) -> Step:

@@ -66,7 +66,7 @@ async def wait_for_children(attempt: Attempt[int, int]) -> Outcome[int]:
         return tx.finish(attempt.wait_for(*(NewChain(child, number) for number in range(3))))
 
 
-def processors(told: Callable[[str], None] = lambda line: None) -> Processors:
+def processors(reported: Callable[[str], None] = lambda line: None) -> Processors:
     """The handlers; ``told`` is how far those have come that wait."""
     made = Processors(JOB_TYPES, retry=AT_ONCE, lease=LEASE)
     made.handles(single)(complete)
@@ -81,14 +81,14 @@ def processors(told: Callable[[str], None] = lambda line: None) -> Processors:
         async with attempt.complete() as tx:
             note(attempt, tx.connection)
             if attempt.number == 1:
-                told(f"inside {attempt.job_id}")
+                reported(f"inside {attempt.job_id}")
                 await asyncio.Event().wait()
             return tx.finish(attempt.input)
 
     @made.handles(slow)
     async def slowly(attempt: Attempt[str, int]) -> Outcome[int]:
         if attempt.number == 1:
-            told(f"began {attempt.job_id}")
+            reported(f"began {attempt.job_id}")
             while not Path(attempt.input).exists():
                 # Blocks the loop as well, so that nobody tells it of its lease before it goes on.
                 time.sleep(0.01)

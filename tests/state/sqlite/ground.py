@@ -47,15 +47,15 @@ _NEVER = {
     "a job was written by another than its holder": (
         "SELECT * FROM history WHERE new_status IN ('completed', 'continued') AND old_token IS NOT new_token"
     ),
-    "an ending stands twice": (
+    "a finish stands twice": (
         "SELECT job_id FROM history WHERE new_status IN ('completed', 'continued') GROUP BY job_id HAVING count(*) > 1"
     ),
     "an effect stands twice": "SELECT job_id FROM effect GROUP BY job_id HAVING count(*) > 1",
-    "an effect stands without an ending": (
+    "an effect stands without a finish": (
         "SELECT * FROM effect JOIN queuert_job AS job ON job.id = job_id"
         " WHERE status NOT IN ('completed', 'continued') AND type <> 'parent'"
     ),
-    "an ending stands without its effect": (
+    "a finish stands without its effect": (
         "SELECT id FROM queuert_job WHERE status IN ('completed', 'continued')"
         " AND id NOT IN (SELECT job_id FROM effect)"
     ),

@@ -58,23 +58,23 @@ async def test_a_transaction_that_nobody_comes_for_is_begun_again(path: Path, be
             transaction.connection.execute("CREATE TABLE mine (key TEXT)")
             await transaction.finish(complete(held))
 
-    ending = asyncio.create_task(ends())
+    finish = asyncio.create_task(ends())
     await asyncio.sleep(0)
     # The event loop does nothing else meanwhile.
     assert begun.wait(WAIT)
     write(path)
-    await ending
+    await finish
     assert (await read(store, held.id)).status is JobStatus.COMPLETED
     await store.aclose()
 
 
-async def test_the_last_ending_is_committed_without_the_event_loop(path: Path) -> None:
+async def test_the_last_finish_is_committed_without_the_event_loop(path: Path) -> None:
     store, held = await held_in(path)
     async with store.transaction(held) as transaction:
-        ending = asyncio.create_task(transaction.finish(complete(held), last=True))
+        finish = asyncio.create_task(transaction.finish(complete(held), last=True))
         await asyncio.sleep(0)
         write(path)  # The event loop does nothing else meanwhile.
-        assert (await ending).written
+        assert (await finish).written
     assert (await read(store, held.id)).status is JobStatus.COMPLETED
     await store.aclose()
 

@@ -182,7 +182,7 @@ def test_a_held_file_is_waited_for(client: Client, connection: sqlite3.Connectio
     assert there(client) == 1
 
 
-async def test_hints_come_with_the_commit(path: Path) -> None:
+async def test_notifications_come_with_the_commit(path: Path) -> None:
     """A worker that would sleep for an hour finds a job that was started in a caller's transaction."""
     state = SQLiteState(path, synchronous="normal")
     async with (
@@ -219,7 +219,7 @@ def test_the_block_ends_its_transaction_itself(state: SQLiteState, statement: st
     store.close()
 
 
-def test_what_rolls_back_all_of_it_is_told(state: SQLiteState) -> None:
+def test_what_rolls_back_all_of_it_is_reported(state: SQLiteState) -> None:
     """SQLite rolls back by itself after some errors; if that is swallowed, nothing seems to have been kept."""
     store = state.sync_store()
     store.open()
@@ -242,8 +242,8 @@ def test_what_rolls_back_all_of_it_is_told(state: SQLiteState) -> None:
     store.close()
 
 
-def test_a_refused_ending_writes_nothing_of_it(state: SQLiteState) -> None:
-    """What an ending had written before it was refused is undone; another one can be written in the same block."""
+def test_a_refused_finish_writes_nothing_of_it(state: SQLiteState) -> None:
+    """What a finish had written before it was refused is undone; another one can be written in the same block."""
     store = state.sync_store()
     store.open()
     store.start_jobs([job(), job("other", id="taken")])

@@ -1,4 +1,4 @@
-"""Clients and workers of both colours on SQLite, in a file and in memory."""
+"""Clients and workers sync and async on SQLite, in a file and in memory."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.state.sqlite.application import AT_ONCE, JOB_TYPES, child, first, las
 from tests.state.sqlite.ground import WAIT
 
 SLOWLY = 3600.0
-"""Seconds between two polls: who goes on before was told by a hint."""
+"""Seconds between two polls: who goes on before was told by a notification."""
 
 
 def handlers() -> Processors:
@@ -59,11 +59,11 @@ def handlers() -> Processors:
     return made
 
 
-@pytest.mark.parametrize("colour", ["async", "sync"])
-async def test_chains_of_every_kind(state: SQLiteState, colour: str) -> None:
-    """Continuations, children, blockers, threads: told of by hints, with no poll in reach."""
+@pytest.mark.parametrize("mode", ["async", "sync"])
+async def test_chains_of_every_kind(state: SQLiteState, mode: str) -> None:
+    """Continuations, children, blockers, threads: told of by notifications, with no poll in reach."""
     async with AsyncClient(state, JOB_TYPES) as client:
-        given = client if colour == "async" else Client(state, JOB_TYPES)
+        given = client if mode == "async" else Client(state, JOB_TYPES)
         worker = InProcessWorker(given, handlers(), concurrency=4, poll_interval=SLOWLY)
         async with worker:
             chains = [await client.start_chain(type, 3) for type in (single, threaded, first, parent)]
@@ -91,7 +91,7 @@ def test_a_synchronous_client(state: SQLiteState) -> None:
         assert {(one.status, one.count) for one in client.count_jobs()} == {(JobStatus.COMPLETED, 20)}
 
 
-async def test_failures_and_interventions(state: SQLiteState) -> None:
+async def test_failures_and_updates(state: SQLiteState) -> None:
     """A failed chain is retried from outside, a scheduled one triggered, another one cancelled, and all deleted."""
     processors = Processors(JOB_TYPES, retry=RetryPolicy(max_attempts=1))
     fails = True
@@ -119,10 +119,10 @@ async def test_failures_and_interventions(state: SQLiteState) -> None:
         assert await client.count_jobs() == []
 
 
-async def test_a_running_job_is_told_that_it_was_cancelled(state: SQLiteState) -> None:
-    """By a hint, and at once; its ending is refused."""
+async def test_a_running_job_is_reported_that_it_was_cancelled(state: SQLiteState) -> None:
+    """By a notification, and at once; its finish is refused."""
     processors = Processors(JOB_TYPES, retry=AT_ONCE)
-    told = asyncio.Event()
+    reported = asyncio.Event()
     log = EventLog()
 
     @processors.handles(single)
@@ -130,7 +130,7 @@ async def test_a_running_job_is_told_that_it_was_cancelled(state: SQLiteState) -
         try:
             await asyncio.Event().wait()
         finally:
-            told.set()
+            reported.set()
         return 0
 
     async with (
@@ -141,10 +141,10 @@ async def test_a_running_job_is_told_that_it_was_cancelled(state: SQLiteState) -
         await log.wait_for(AttemptStarted, job_id=chain.id)
         await client.cancel_chain(chain.id, reason="enough")
         async with asyncio.timeout(WAIT):
-            await told.wait()
+            await reported.wait()
 
 
-def test_both_colours_share_the_data_in_memory() -> None:
+def test_both_modes_share_the_data_in_memory() -> None:
     state = SQLiteState()
     first_client, second_client = Client(state, JOB_TYPES), Client(state, JOB_TYPES)
     chain = first_client.start_chain(single, 1)

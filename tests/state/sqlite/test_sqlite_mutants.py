@@ -9,7 +9,7 @@ import pytest
 from queuert.errors import QueuertError
 from queuert.state.sqlite import SQLiteState
 from queuert.state.sqlite.statements import statements
-from queuert.testing.conformance import Colour, all_cases, run_case
+from queuert.testing.conformance import Mode, all_cases, run_case
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -73,5 +73,5 @@ def test_mutants_are_caught(monkeypatch: pytest.MonkeyPatch, name: str, old: str
     monkeypatch.setitem(statements(), name, statement.replace(old, new))
     state = SQLiteState(answer_timeout=1.0)
     with pytest.raises((AssertionError, ValueError, LookupError, QueuertError)):
-        asyncio.run(run_case(CASES[case], state, Colour.SYNC))
+        asyncio.run(run_case(CASES[case], state, Mode.SYNC))
     state.close()

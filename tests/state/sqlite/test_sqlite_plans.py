@@ -60,7 +60,7 @@ def test_no_statement_reads_a_table_from_end_to_end(connection: sqlite3.Connecti
     bad = [line for line in lines if line.startswith("SCAN") or "TEMP B-TREE" in line]
     # An end of an index, and rows that are made up, are looked at and not searched for.
     bad = [line for line in bad if not re.match(r"SCAN (CONSTANT ROW|found|known|\(subquery)", line)]
-    if name in ("last_created", "last_hint", "trim_hints"):
+    if name in ("last_created", "last_notification", "trim_notifications"):
         assert "max(" in statements()[name]
         bad = []
     assert not bad or name in _WHOLE, bad
@@ -143,8 +143,8 @@ def measured(steps: Steps) -> dict[str, int]:
     found["finish"] = steps.of(lambda: store.finish([complete(held[0]), retry(held[1]), go_on(held[2], job("mine"))]))
     found["claim"] = steps.of(lambda: store.claim(ask(limit=10)))
     rated = {"work": Limits(concurrency=500, per_key=400, rate=Rate(1_000, per=60.0))}
-    asked = ask(limit=10)
-    limited = ClaimRequest(asked.leases, asked.limit, asked.holder, asked.token, rated)
+    params = ask(limit=10)
+    limited = ClaimRequest(params.leases, params.limit, params.holder, params.token, rated)
     found["limited claim"] = steps.of(lambda: store.claim(limited))
     found["claim of nothing"] = steps.of(lambda: store.claim(ask("nothing", "waits")))
     found["reap"] = steps.of(lambda: store.reap(ReapRequest(dict.fromkeys(("work", "mine", "other"), AT_ONCE))))

@@ -1,4 +1,4 @@
-"""What the clients give back, and what they refuse to take."""
+"""What the clients release, and what they refuse to take."""
 
 from __future__ import annotations
 

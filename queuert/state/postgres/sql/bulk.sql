@@ -30,7 +30,7 @@ FROM {schema}.job WHERE write_id = %(write_id)s
 SELECT count(*) FROM {schema}.{stage} WHERE tag = ANY (%(tags)s::uuid[])
 
 -- name: bulk_drop_duplicates
--- Remove the staged rows that a chain stands in for, as find_duplicates finds it, or the first row of the same key.
+-- Remove the staged rows that a chain is a duplicate of, as find_duplicates finds it, or the first row of the same key.
 WITH ordered AS MATERIALIZED (
     SELECT staged.ctid AS tid, staged.deduplication_key AS key,
         row_number() OVER (PARTITION BY staged.deduplication_key ORDER BY part.first + staged.place) AS nth
@@ -63,7 +63,7 @@ double AS MATERIALIZED (
 DELETE FROM {schema}.{stage} AS staged USING double WHERE staged.ctid = double.tid
 
 -- name: bulk_drop_existing
--- Remove the staged rows whose ids exist, before one of them stands in for another row, or waits for a chain.
+-- Remove the staged rows whose ids exist, before one of them is a duplicate of another row, or waits for a chain.
 DELETE FROM {schema}.{stage} AS staged
 USING {schema}.job
 WHERE staged.tag = ANY (%(tags)s::uuid[]) AND job.id = staged.id
@@ -86,7 +86,7 @@ WHERE staged.id = repeated.id AND part.tag = staged.tag AND part.first + staged.
 DROP TABLE IF EXISTS {schema}.{stage}
 
 -- name: bulk_find_write
--- What became of a bulk write, if it was committed.
+-- The result of a bulk write, if it was committed.
 SELECT type, rows, started, rejected, reject_files FROM {schema}.bulk_write WHERE write_id = %(write_id)s
 
 -- name: bulk_forget_stage
@@ -209,7 +209,7 @@ SELECT %(type)s, key
 FROM (
     SELECT DISTINCT deduplication_key AS key FROM {schema}.{stage}
     WHERE tag = ANY (%(tags)s::uuid[]) AND deduplication_key IS NOT NULL
-) AS asked
+) AS params
 ORDER BY key COLLATE "C"
 ON CONFLICT (type, key) DO UPDATE SET taken = deduplication.taken + 1
 

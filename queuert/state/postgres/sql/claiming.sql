@@ -157,8 +157,8 @@ FROM claimed
 SELECT CASE WHEN count(*) > 0
     THEN greatest(extract(epoch FROM min(head.scheduled_at) - clock_timestamp()), 0)::float8 END
 FROM (
-    SELECT asked.type FROM unnest(%(types)s::text[]) AS asked (type)
-    WHERE NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = asked.type)
+    SELECT params.type FROM unnest(%(types)s::text[]) AS params (type)
+    WHERE NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = params.type)
 ) AS wanted
 CROSS JOIN LATERAL (
     (SELECT to_timestamp(0) AS scheduled_at FROM {schema}.job
@@ -169,12 +169,12 @@ CROSS JOIN LATERAL (
 ) AS head
 
 -- name: release
--- Give back jobs that were claimed and not started. The attempt never was. A row that some transaction has locked is passed
+-- Release jobs that were claimed and not started. The attempt never was. A row that some transaction has locked is passed
 -- over: the worker's next claim comes after this.
 WITH free AS MATERIALIZED (
     SELECT job.id
-    FROM unnest(%(ids)s::text[], %(tokens)s::uuid[]) AS asked (id, token)
-    JOIN {schema}.job ON job.id = asked.id AND job.lease_token = asked.token AND job.lease_expires_at IS NOT NULL
+    FROM unnest(%(ids)s::text[], %(tokens)s::uuid[]) AS params (id, token)
+    JOIN {schema}.job ON job.id = params.id AND job.lease_token = params.token AND job.lease_expires_at IS NOT NULL
     FOR NO KEY UPDATE OF job SKIP LOCKED
 ),
 done AS (
@@ -197,7 +197,7 @@ noted AS (
 SELECT id FROM done
 
 -- name: release_claim
--- Give back all that one claim took and nobody started, found by its token among the running jobs of its types. A row that
+-- Release all that one claim took and nobody started, found by its token among the running jobs of its types. A row that
 -- some transaction has locked is passed over, and its lease runs out: the worker's next claim comes after this.
 WITH free AS MATERIALIZED (
     SELECT id FROM {schema}.job
@@ -231,18 +231,18 @@ SELECT id FROM done
 -- Of a row that was passed over, though the lease holds it, the lease is extended beside it, for the reaper to read: who has
 -- locked the row may have it for longer than the lease lasts, and the reaper may be there first when it is free again.
 WITH free AS MATERIALIZED (
-    SELECT job.id, asked.seconds, asked.progress
+    SELECT job.id, params.seconds, params.progress
     FROM unnest(%(ids)s::text[], %(tokens)s::uuid[], %(seconds)s::float8[], %(progress)s::text[])
-        AS asked (id, token, seconds, progress)
-    JOIN {schema}.job ON job.id = asked.id AND job.lease_token = asked.token AND job.lease_expires_at IS NOT NULL
+        AS params (id, token, seconds, progress)
+    JOIN {schema}.job ON job.id = params.id AND job.lease_token = params.token AND job.lease_expires_at IS NOT NULL
     FOR NO KEY UPDATE OF job SKIP LOCKED
 ),
 extended AS (
     INSERT INTO {schema}.lease_extension (job_id, lease_token, expires_at)
-    SELECT DISTINCT ON (job.id) job.id, job.lease_token, clock_timestamp() + asked.seconds * interval '1 second'
-    FROM unnest(%(ids)s::text[], %(tokens)s::uuid[], %(seconds)s::float8[]) AS asked (id, token, seconds)
-    JOIN {schema}.job ON job.id = asked.id AND job.lease_token = asked.token AND job.lease_expires_at IS NOT NULL
-    WHERE (SELECT count(*) FROM free) < cardinality(%(ids)s::text[]) AND asked.id NOT IN (SELECT id FROM free)
+    SELECT DISTINCT ON (job.id) job.id, job.lease_token, clock_timestamp() + params.seconds * interval '1 second'
+    FROM unnest(%(ids)s::text[], %(tokens)s::uuid[], %(seconds)s::float8[]) AS params (id, token, seconds)
+    JOIN {schema}.job ON job.id = params.id AND job.lease_token = params.token AND job.lease_expires_at IS NOT NULL
+    WHERE (SELECT count(*) FROM free) < cardinality(%(ids)s::text[]) AND params.id NOT IN (SELECT id FROM free)
     ORDER BY job.id
     ON CONFLICT (job_id) DO UPDATE SET lease_token = excluded.lease_token, expires_at = excluded.expires_at
 )

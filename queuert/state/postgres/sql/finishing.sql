@@ -1,5 +1,5 @@
 -- name: complete
--- Complete attempts of the only jobs of their chains, each while its token holds it: what most endings are. Rows that another
+-- Complete attempts of the only jobs of their chains, each while its token holds it: what most finishes are. Rows that another
 -- transaction has locked are left out, and so are chains that other jobs wait for: the general statement is for those.
 -- Tokens and outputs are looked up by the job's id, in one JSON object: there is no join that could be planned badly. Nobody is
 -- waited for, so no order of locks is needed.
@@ -12,12 +12,12 @@ WITH done AS (
         completed_tx = pg_current_xact_id(),
         chain_closed_at = clock_timestamp(),
         expires_at = clock_timestamp() + result_ttl * interval '1 second',
-        output = %(asked)s::jsonb -> id -> 1,
+        output = %(params)s::jsonb -> id -> 1,
         error = NULL
     WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM {schema}.job
-        WHERE id = ANY (ARRAY(SELECT jsonb_object_keys(%(asked)s::jsonb)))
-            AND lease_token = (%(asked)s::jsonb -> id ->> 0)::uuid AND lease_expires_at IS NOT NULL
+        WHERE id = ANY (ARRAY(SELECT jsonb_object_keys(%(params)s::jsonb)))
+            AND lease_token = (%(params)s::jsonb -> id ->> 0)::uuid AND lease_expires_at IS NOT NULL
             AND chain_index = 0 AND NOT has_dependents
         FOR NO KEY UPDATE SKIP LOCKED))
     RETURNING id, type, attempt, scheduled_at, started_at, holder
@@ -149,7 +149,7 @@ SELECT id, lease_token::text, status FROM done
 -- stays in the row as evidence of who ended it. Rows, and the chains that close, are locked first, the
 -- oldest first; what another transaction has locked is left out, so that one held row does not hold up the batch. So is a
 -- chain that other jobs wait for, unless the caller releases those in the same transaction (`closes_awaited`).
-WITH asked AS MATERIALIZED (
+WITH params AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(finishes)s::json) AS f (
         id text, token uuid, kind text, delay float8, output jsonb, error jsonb, root text,
         next_id text, next_type text, next_input jsonb, next_priority int, next_delay float8, next_moment timestamptz,
@@ -166,36 +166,36 @@ closable AS (
 ),
 done AS (
     UPDATE {schema}.job
-    SET status = CASE asked.kind
+    SET status = CASE params.kind
             WHEN 'complete' THEN 'completed' WHEN 'continue' THEN 'continued'
             WHEN 'fail' THEN 'failed' WHEN 'cancel' THEN 'cancelled'
-            WHEN 'retry' THEN CASE WHEN asked.delay > 0 THEN 'scheduled' ELSE 'ready' END
+            WHEN 'retry' THEN CASE WHEN params.delay > 0 THEN 'scheduled' ELSE 'ready' END
             ELSE 'ready' END,
         chain_status = CASE WHEN chain_index > 0 THEN NULL
-            ELSE CASE asked.kind WHEN 'complete' THEN 'completed' WHEN 'fail' THEN 'failed'
+            ELSE CASE params.kind WHEN 'complete' THEN 'completed' WHEN 'fail' THEN 'failed'
                                  WHEN 'cancel' THEN 'cancelled' ELSE chain_status END END,
-        chain_closed_at = CASE WHEN chain_index = 0 AND asked.kind IN ('complete', 'fail', 'cancel')
+        chain_closed_at = CASE WHEN chain_index = 0 AND params.kind IN ('complete', 'fail', 'cancel')
             THEN clock_timestamp() END,
-        expires_at = CASE WHEN chain_index = 0 AND asked.kind IN ('complete', 'fail', 'cancel')
-            THEN clock_timestamp() + coalesce(asked.ttl, result_ttl) * interval '1 second' END,
-        finished_at = CASE WHEN asked.kind NOT IN ('retry', 'interrupt', 'wait') THEN clock_timestamp() END,
-        completed_tx = CASE WHEN asked.kind NOT IN ('retry', 'interrupt', 'wait') THEN pg_current_xact_id() END,
-        scheduled_at = CASE asked.kind WHEN 'retry' THEN clock_timestamp() + asked.delay * interval '1 second'
+        expires_at = CASE WHEN chain_index = 0 AND params.kind IN ('complete', 'fail', 'cancel')
+            THEN clock_timestamp() + coalesce(params.ttl, result_ttl) * interval '1 second' END,
+        finished_at = CASE WHEN params.kind NOT IN ('retry', 'interrupt', 'wait') THEN clock_timestamp() END,
+        completed_tx = CASE WHEN params.kind NOT IN ('retry', 'interrupt', 'wait') THEN pg_current_xact_id() END,
+        scheduled_at = CASE params.kind WHEN 'retry' THEN clock_timestamp() + params.delay * interval '1 second'
                                        WHEN 'wait' THEN clock_timestamp()
                                        ELSE scheduled_at END,
-        uncounted = uncounted + (asked.kind IN ('interrupt', 'wait'))::int,
-        lease_expirations = lease_expirations + asked.crashed::int,
-        output = CASE asked.kind WHEN 'complete' THEN coalesce(asked.output, 'null') WHEN 'continue' THEN asked.output END,
-        error = asked.error,
-        continued_by = asked.next_id,
+        uncounted = uncounted + (params.kind IN ('interrupt', 'wait'))::int,
+        lease_expirations = lease_expirations + params.crashed::int,
+        output = CASE params.kind WHEN 'complete' THEN coalesce(params.output, 'null') WHEN 'continue' THEN params.output END,
+        error = params.error,
+        continued_by = params.next_id,
         lease_expires_at = NULL
-    FROM asked
-    WHERE job.id = asked.id AND job.lease_token = asked.token AND job.lease_expires_at IS NOT NULL
+    FROM params
+    WHERE job.id = params.id AND job.lease_token = params.token AND job.lease_expires_at IS NOT NULL
         AND job.id IN (SELECT id FROM locked)
-        AND (asked.kind IN ('continue', 'retry', 'interrupt', 'wait')
-             OR coalesce(asked.root, asked.id) IN (SELECT id FROM closable))
+        AND (params.kind IN ('continue', 'retry', 'interrupt', 'wait')
+             OR coalesce(params.root, params.id) IN (SELECT id FROM closable))
     RETURNING job.id, job.lease_token, job.type, job.status, job.chain_id, job.chain_type, job.chain_index, job.priority,
-        job.result_ttl, asked.ttl, asked.kind, job.attempt, job.scheduled_at, job.started_at, job.holder, job.error
+        job.result_ttl, params.ttl, params.kind, job.attempt, job.scheduled_at, job.started_at, job.holder, job.error
 ),
 closed AS (
     UPDATE {schema}.job
@@ -208,14 +208,14 @@ continued AS (
     INSERT INTO {schema}.job
         (id, type, chain_id, chain_type, chain_index, status, priority, scheduled_at, input, trace_context, limit_key,
          result_ttl)
-    SELECT asked.next_id, asked.next_type, done.chain_id, done.chain_type, done.chain_index + 1,
+    SELECT params.next_id, params.next_type, done.chain_id, done.chain_type, done.chain_index + 1,
         CASE WHEN due.at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END,
-        coalesce(asked.next_priority, done.priority), due.at, coalesce(asked.next_input, 'null'), asked.next_trace,
-        asked.next_limit, done.result_ttl
+        coalesce(params.next_priority, done.priority), due.at, coalesce(params.next_input, 'null'), params.next_trace,
+        params.next_limit, done.result_ttl
     FROM done
-    JOIN asked ON asked.id = done.id AND asked.token = done.lease_token
+    JOIN params ON params.id = done.id AND params.token = done.lease_token
     CROSS JOIN LATERAL (
-        SELECT greatest(coalesce(asked.next_moment, clock_timestamp() + asked.next_delay * interval '1 second'),
+        SELECT greatest(coalesce(params.next_moment, clock_timestamp() + params.next_delay * interval '1 second'),
                         clock_timestamp()) AS at
     ) AS due
     WHERE done.status = 'continued'
@@ -407,8 +407,8 @@ WITH done AS (
                 THEN ', and the job has expired ' || job.lease_expirations + 1
                     || ' times: it may be what kills its workers'
                 ELSE ' on the last attempt' END)
-    FROM unnest(%(ids)s::text[], %(tokens)s::uuid[]) AS asked (id, token)
-    WHERE job.id = asked.id AND job.lease_token = asked.token AND job.lease_expires_at <= clock_timestamp()
+    FROM unnest(%(ids)s::text[], %(tokens)s::uuid[]) AS params (id, token)
+    WHERE job.id = params.id AND job.lease_token = params.token AND job.lease_expires_at <= clock_timestamp()
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
         job.started_at, job.holder, job.error
 ),

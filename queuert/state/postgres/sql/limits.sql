@@ -32,7 +32,7 @@ RETURNING id
 -- Under the lock of the limited types, so what runs of them, and what has started, is all that counts. The index by
 -- key is walked from key to key, from the one after `cursor` on: a key costs one entry, however many of its jobs wait.
 -- Of the keys with free slots, those with the best heads hold the best jobs, so only these are read further.
-WITH RECURSIVE asked AS MATERIALIZED (
+WITH RECURSIVE params AS MATERIALIZED (
     SELECT a.*, per_key IS NOT NULL OR starts IS NOT NULL AS by_key,
         statement_timestamp() - seconds * interval '1 second' AS since
     FROM unnest(%(limited)s::text[], %(concurrencies)s::int[], %(per_keys)s::int[], %(starts)s::int[],
@@ -42,19 +42,19 @@ WITH RECURSIVE asked AS MATERIALIZED (
 ),
 -- All that run, of which there are as many as slots: one by one for each key would be another plan at the planner's mercy.
 running AS MATERIALIZED (
-    SELECT asked.type, of_key.*
-    FROM asked
+    SELECT params.type, of_key.*
+    FROM params
     CROSS JOIN LATERAL (
         SELECT limit_key AS key, count(*) AS count
         FROM {schema}.job
-        WHERE job.type = asked.type AND status = 'running'
+        WHERE job.type = params.type AND status = 'running'
         GROUP BY limit_key
     ) AS of_key
 ),
 limited AS MATERIALIZED (
-    SELECT asked.*, least(%(limit)s, concurrency - coalesce(
-        (SELECT sum(count) FROM running WHERE running.type = asked.type), 0)) AS free
-    FROM asked
+    SELECT params.*, least(%(limit)s, concurrency - coalesce(
+        (SELECT sum(count) FROM running WHERE running.type = params.type), 0)) AS free
+    FROM params
 ),
 walk AS (
     SELECT type, cursor, cursor COLLATE "C" AS key, 1 AS round, 0 AS visited FROM limited WHERE by_key AND free > 0

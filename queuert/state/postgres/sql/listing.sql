@@ -71,26 +71,26 @@ kind (status, chain_status) AS (
     WHERE known_kind.chain_status = ANY (%(statuses)s::text[])
 ),
 stretch AS MATERIALIZED (
-    SELECT asked.type, kind.status, kind.chain_status, head.created_at, head.id
-    FROM (SELECT unnest(%(types)s::text[]) AS type UNION ALL SELECT type FROM known) AS asked
+    SELECT params.type, kind.status, kind.chain_status, head.created_at, head.id
+    FROM (SELECT unnest(%(types)s::text[]) AS type UNION ALL SELECT type FROM known) AS params
     CROSS JOIN kind
     CROSS JOIN LATERAL (
         (SELECT created_at, id FROM {schema}.job
          WHERE kind.status NOT IN ('running', 'continued') AND chain_index = 0 AND job.status <> 'running'
-            AND job.type = asked.type AND job.status = kind.status
+            AND job.type = params.type AND job.status = kind.status
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
          ORDER BY created_at DESC, id DESC LIMIT 1)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
-         WHERE kind.status = 'running' AND job.status = 'running' AND job.type = asked.type AND chain_index = 0
+         WHERE kind.status = 'running' AND job.status = 'running' AND job.type = params.type AND chain_index = 0
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
          ORDER BY created_at DESC, id DESC LIMIT 1)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE kind.status = 'continued' AND job.status = 'continued'
-            AND job.type = asked.type AND job.chain_status = kind.chain_status
+            AND job.type = params.type AND job.chain_status = kind.chain_status
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
          ORDER BY created_at DESC, id DESC LIMIT 1)
@@ -149,10 +149,10 @@ WITH RECURSIVE leap (step, created_at, chain_id, found) AS (
     ) AS next
     CROSS JOIN LATERAL (
         SELECT entry.created_at, entry.chain_id, count(*) OVER () AS number
-        FROM unnest(%(names)s::text[], %(values)s::text[]) AS asked (name, value)
+        FROM unnest(%(names)s::text[], %(values)s::text[]) AS params (name, value)
         CROSS JOIN LATERAL (
             SELECT created_at, chain_id FROM {schema}.chain_attribute
-            WHERE chain_attribute.name = asked.name AND chain_attribute.value = asked.value
+            WHERE chain_attribute.name = params.name AND chain_attribute.value = params.value
                 AND (created_at, chain_id) <= (next.created_at, next.chain_id)
             ORDER BY created_at DESC, chain_id DESC LIMIT 1
         ) AS entry
@@ -208,27 +208,27 @@ WITH RECURSIVE known (type) AS (
     ) AS next
 ),
 stretch AS MATERIALIZED (
-    SELECT asked.type, status, part.name, head.created_at, head.id
-    FROM (SELECT unnest(%(types)s::text[]) AS type UNION ALL SELECT type FROM known) AS asked
+    SELECT params.type, status, part.name, head.created_at, head.id
+    FROM (SELECT unnest(%(types)s::text[]) AS type UNION ALL SELECT type FROM known) AS params
     CROSS JOIN unnest(%(statuses)s::text[]) AS status
     JOIN (VALUES ('first'), ('later'), ('running')) AS part (name) ON (part.name = 'running') = (status = 'running')
     CROSS JOIN LATERAL (
         (SELECT created_at, id FROM {schema}.job
          WHERE part.name = 'first' AND chain_index = 0 AND job.status <> 'running'
-            AND job.type = asked.type AND job.status = status.status
+            AND job.type = params.type AND job.status = status.status
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
          ORDER BY created_at DESC, id DESC LIMIT 1)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE part.name = 'later' AND chain_index > 0 AND job.status <> 'running'
-            AND job.type = asked.type AND job.status = status.status
+            AND job.type = params.type AND job.status = status.status
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
          ORDER BY created_at DESC, id DESC LIMIT 1)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
-         WHERE part.name = 'running' AND job.status = 'running' AND job.type = asked.type
+         WHERE part.name = 'running' AND job.status = 'running' AND job.type = params.type
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
          ORDER BY created_at DESC, id DESC LIMIT 1)
@@ -339,25 +339,25 @@ WITH RECURSIVE known (type) AS (
         ORDER BY following.type LIMIT 1
     ) AS next
 ),
-asked AS MATERIALIZED (SELECT unnest(%(types)s::text[]) AS type UNION ALL SELECT type FROM known)
-SELECT asked.type, found.status, found.due, found.number, extract(epoch FROM clock_timestamp() - found.oldest)::float8
-FROM asked CROSS JOIN LATERAL (
+params AS MATERIALIZED (SELECT unnest(%(types)s::text[]) AS type UNION ALL SELECT type FROM known)
+SELECT params.type, found.status, found.due, found.number, extract(epoch FROM clock_timestamp() - found.oldest)::float8
+FROM params CROSS JOIN LATERAL (
     SELECT status, false AS due, counted.number, CASE WHEN status = 'ready' THEN ready.oldest ELSE age.oldest END AS oldest
     FROM unnest(%(statuses)s::text[]) AS status
     CROSS JOIN LATERAL (
         SELECT least(count(*), %(cap)s::bigint + 1) AS number FROM (
             (SELECT FROM {schema}.job
              WHERE status.status <> 'running' AND chain_index = 0 AND job.status <> 'running'
-                AND job.type = asked.type AND job.status = status.status
+                AND job.type = params.type AND job.status = status.status
              ORDER BY created_at, id LIMIT %(cap)s::bigint + 1)
             UNION ALL
             (SELECT FROM {schema}.job
              WHERE status.status <> 'running' AND chain_index > 0 AND job.status <> 'running'
-                AND job.type = asked.type AND job.status = status.status
+                AND job.type = params.type AND job.status = status.status
              ORDER BY created_at, id LIMIT %(cap)s::bigint + 1)
             UNION ALL
             (SELECT FROM {schema}.job
-             WHERE status.status = 'running' AND job.status = 'running' AND job.type = asked.type
+             WHERE status.status = 'running' AND job.status = 'running' AND job.type = params.type
              ORDER BY type LIMIT %(cap)s::bigint + 1)
         ) AS entry
     ) AS counted
@@ -365,18 +365,18 @@ FROM asked CROSS JOIN LATERAL (
         SELECT min(seen.since) AS oldest FROM (
             (SELECT coalesce(finished_at, scheduled_at) AS since FROM {schema}.job
              WHERE status.status NOT IN ('ready', 'running') AND chain_index = 0 AND job.status <> 'running'
-                AND job.type = asked.type AND job.status = status.status
+                AND job.type = params.type AND job.status = status.status
                 AND counted.number <= least(1000, %(cap)s::bigint)
              ORDER BY created_at, id LIMIT 1000)
             UNION ALL
             (SELECT coalesce(finished_at, scheduled_at) AS since FROM {schema}.job
              WHERE status.status NOT IN ('ready', 'running') AND chain_index > 0 AND job.status <> 'running'
-                AND job.type = asked.type AND job.status = status.status
+                AND job.type = params.type AND job.status = status.status
                 AND counted.number <= least(1000, %(cap)s::bigint)
              ORDER BY created_at, id LIMIT 1000)
             UNION ALL
             (SELECT coalesce(finished_at, scheduled_at) AS since FROM {schema}.job
-             WHERE status.status = 'running' AND job.status = 'running' AND job.type = asked.type
+             WHERE status.status = 'running' AND job.status = 'running' AND job.type = params.type
                 AND counted.number <= least(1000, %(cap)s::bigint)
              ORDER BY type LIMIT 1000)
         ) AS seen
@@ -386,13 +386,13 @@ FROM asked CROSS JOIN LATERAL (
         WITH RECURSIVE stretch (rank, oldest, step) AS (
             (
                 SELECT attempt - uncounted - lease_expirations - priority, scheduled_at, 1 FROM {schema}.job
-                WHERE job.status = 'ready' AND job.type = asked.type AND status.status = 'ready'
+                WHERE job.status = 'ready' AND job.type = params.type AND status.status = 'ready'
                 ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT 1
             )
             UNION ALL
             SELECT next.rank, next.scheduled_at, step + 1 FROM stretch CROSS JOIN LATERAL (
                 SELECT attempt - uncounted - lease_expirations - priority AS rank, scheduled_at FROM {schema}.job
-                WHERE job.status = 'ready' AND job.type = asked.type
+                WHERE job.status = 'ready' AND job.type = params.type
                     AND attempt - uncounted - lease_expirations - priority > stretch.rank
                 ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT 1
             ) AS next
@@ -407,7 +407,7 @@ FROM asked CROSS JOIN LATERAL (
     CROSS JOIN LATERAL (
         SELECT count(*) AS number, min(entry.scheduled_at) AS oldest FROM (
             SELECT scheduled_at FROM {schema}.job
-            WHERE job.status = 'scheduled' AND job.type || '' = asked.type
+            WHERE job.status = 'scheduled' AND job.type || '' = params.type
                 AND scheduled_at > span.after::timestamptz AND scheduled_at <= span.until
             ORDER BY scheduled_at LIMIT %(cap)s::bigint + 1
         ) AS entry

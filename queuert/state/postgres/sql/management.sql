@@ -3,10 +3,10 @@
 -- the open ones that the last jobs have as blockers; the oldest first. What is returned is each row as it stands under the
 -- lock: a last job that has continued while we waited says so, and is looked for anew.
 WITH tail AS MATERIALIZED (
-    SELECT coalesce(last.id, asked.id) AS id
-    FROM unnest(%(ids)s::text[]) AS asked (id)
+    SELECT coalesce(last.id, params.id) AS id
+    FROM unnest(%(ids)s::text[]) AS params (id)
     LEFT JOIN LATERAL (
-        SELECT job.id FROM {schema}.job WHERE job.chain_id = asked.id AND chain_index > 0
+        SELECT job.id FROM {schema}.job WHERE job.chain_id = params.id AND chain_index > 0
         ORDER BY chain_index DESC LIMIT 1
     ) AS last ON true
 ),
@@ -76,7 +76,7 @@ SELECT id FROM done
 -- name: complete_outside
 -- End the last jobs of chains over the heads of their holders: with an output, which closes the chain, or by a continuation.
 -- All are locked and known to be open. A job that was blocked keeps its count of open blockers, which goes on down.
-WITH asked AS MATERIALIZED (
+WITH params AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(completions)s::json) AS c (id text, output jsonb, next_id text)
 ),
 following AS MATERIALIZED (
@@ -85,20 +85,20 @@ following AS MATERIALIZED (
 ),
 done AS (
     UPDATE {schema}.job
-    SET status = CASE WHEN asked.next_id IS NULL THEN 'completed' ELSE 'continued' END,
+    SET status = CASE WHEN params.next_id IS NULL THEN 'completed' ELSE 'continued' END,
         finished_at = clock_timestamp(),
         completed_tx = pg_current_xact_id(),
-        chain_status = CASE WHEN chain_index > 0 THEN NULL WHEN asked.next_id IS NULL THEN 'completed' ELSE 'open' END,
-        chain_closed_at = CASE WHEN chain_index = 0 AND asked.next_id IS NULL THEN clock_timestamp() END,
-        expires_at = CASE WHEN chain_index = 0 AND asked.next_id IS NULL
+        chain_status = CASE WHEN chain_index > 0 THEN NULL WHEN params.next_id IS NULL THEN 'completed' ELSE 'open' END,
+        chain_closed_at = CASE WHEN chain_index = 0 AND params.next_id IS NULL THEN clock_timestamp() END,
+        expires_at = CASE WHEN chain_index = 0 AND params.next_id IS NULL
             THEN clock_timestamp() + result_ttl * interval '1 second' END,
-        output = CASE WHEN asked.next_id IS NULL THEN coalesce(asked.output, 'null') END,
+        output = CASE WHEN params.next_id IS NULL THEN coalesce(params.output, 'null') END,
         error = NULL,
-        continued_by = asked.next_id,
+        continued_by = params.next_id,
         lease_token = NULL,
         lease_expires_at = NULL
-    FROM asked
-    WHERE job.id = asked.id
+    FROM params
+    WHERE job.id = params.id
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
         job.started_at, job.continued_by, job.result_ttl
 ),
@@ -266,28 +266,28 @@ SELECT id FROM done
 -- Lock all jobs of the chains that are to be deleted, the oldest first; with `cascade` also of the chains that any of these
 -- jobs waited for, and so on down, each once. OFFSET 0 keeps the planner, which cannot know how few they are, from joining
 -- with the whole tables; `id = chain_id` is a first job, said so that no partial index of all of them is read for it.
-WITH RECURSIVE doomed AS (
+WITH RECURSIVE to_delete AS (
     SELECT id FROM {schema}.job WHERE id = ANY (%(ids)s::text[]) AND id = chain_id
     UNION
     SELECT blocker.id
-    FROM doomed
+    FROM to_delete
     CROSS JOIN LATERAL (
         SELECT blocker_chain_id AS id FROM {schema}.job_blocker
         WHERE job_id = ANY (ARRAY(
-            SELECT doomed.id
+            SELECT to_delete.id
             UNION ALL
-            SELECT job.id FROM {schema}.job WHERE job.chain_id = doomed.id AND job.chain_index > 0))
+            SELECT job.id FROM {schema}.job WHERE job.chain_id = to_delete.id AND job.chain_index > 0))
         OFFSET 0
     ) AS blocker
     WHERE %(cascade)s
 ),
 member AS MATERIALIZED (
-    SELECT id FROM doomed
+    SELECT id FROM to_delete
     UNION ALL
     SELECT following.id
-    FROM doomed
+    FROM to_delete
     CROSS JOIN LATERAL (
-        SELECT job.id FROM {schema}.job WHERE job.chain_id = doomed.id AND job.chain_index > 0 OFFSET 0
+        SELECT job.id FROM {schema}.job WHERE job.chain_id = to_delete.id AND job.chain_index > 0 OFFSET 0
     ) AS following
 )
 SELECT id, chain_id FROM {schema}.job
@@ -364,11 +364,11 @@ ORDER BY created_at, id FOR NO KEY UPDATE SKIP LOCKED
 -- name: release_stranded
 -- Release blocked jobs that wait for nothing any more, and set their entries right. They are locked, and looked at once more.
 WITH stranded AS MATERIALIZED (
-    SELECT asked.id
-    FROM unnest(%(ids)s::text[]) AS asked (id)
+    SELECT params.id
+    FROM unnest(%(ids)s::text[]) AS params (id)
     WHERE NOT EXISTS (
         SELECT FROM {schema}.job_blocker
-        WHERE job_id = asked.id AND NOT closed
+        WHERE job_id = params.id AND NOT closed
             AND (SELECT chain_status FROM {schema}.job AS chain WHERE chain.id = blocker_chain_id) = 'open')
 ),
 marked AS (
@@ -398,7 +398,7 @@ SELECT id, type FROM done
 -- name: pause_job_types
 -- Pause job types, in one order. One that is paused keeps its time, and its reason unless there is another.
 INSERT INTO {schema}.paused_type (type, reason)
-SELECT type, %(reason)s FROM unnest(%(types)s::text[]) AS asked (type)
+SELECT type, %(reason)s FROM unnest(%(types)s::text[]) AS params (type)
 ORDER BY type COLLATE "C"
 ON CONFLICT (type) DO UPDATE SET reason = coalesce(excluded.reason, paused_type.reason)
 RETURNING type
@@ -414,5 +414,5 @@ RETURNING type
 SELECT type, paused_at, reason FROM {schema}.paused_type ORDER BY type
 
 -- name: notify
--- Hints that go out when the caller's transaction commits.
-SELECT pg_notify(%(channel)s, payload) FROM unnest(%(payloads)s::text[]) AS hint (payload)
+-- Notifications that go out when the caller's transaction commits.
+SELECT pg_notify(%(channel)s, payload) FROM unnest(%(payloads)s::text[]) AS notification (payload)

@@ -30,33 +30,33 @@ WHERE id = ANY (%(ids)s::text[]) AND expires_at <= clock_timestamp()
 -- are those that were started before that moment and have closed after it as well, which are the open ones of then; and, for a
 -- count, as many entries of the index as are kept. The marks are looked up first, so that the walk begins and ends at them.
 WITH stretch AS MATERIALIZED (
-    SELECT asked.*, cut.at AS cut, beyond.created_at AS mark, beyond.id AS mark_id
+    SELECT params.*, cut.at AS cut, beyond.created_at AS mark, beyond.id AS mark_id
     FROM unnest(%(types)s::text[], %(statuses)s::text[], %(ages)s::float8[], %(counts)s::bigint[],
                 %(lows)s::timestamptz[], %(low_ids)s::text[]) WITH ORDINALITY
-        AS asked (type, status, age, count, low, low_id, place)
+        AS params (type, status, age, count, low, low_id, place)
     CROSS JOIN LATERAL (SELECT statement_timestamp() - age * interval '1 second' AS at) AS cut
     LEFT JOIN LATERAL (
         SELECT created_at, id FROM (
             (SELECT created_at, id FROM {schema}.job
-             WHERE asked.count IS NOT NULL AND chain_index = 0 AND job.status <> 'running'
-                AND job.type = asked.type AND job.status = asked.status
-             ORDER BY created_at DESC, id DESC LIMIT coalesce(asked.count, 0) + 1)
+             WHERE params.count IS NOT NULL AND chain_index = 0 AND job.status <> 'running'
+                AND job.type = params.type AND job.status = params.status
+             ORDER BY created_at DESC, id DESC LIMIT coalesce(params.count, 0) + 1)
             UNION ALL
             (SELECT created_at, id FROM {schema}.job
-             WHERE asked.count IS NOT NULL AND job.status = 'continued'
-                AND job.type = asked.type AND job.chain_status = asked.status
-             ORDER BY created_at DESC, id DESC LIMIT coalesce(asked.count, 0) + 1)
+             WHERE params.count IS NOT NULL AND job.status = 'continued'
+                AND job.type = params.type AND job.chain_status = params.status
+             ORDER BY created_at DESC, id DESC LIMIT coalesce(params.count, 0) + 1)
         ) AS newest
-        ORDER BY created_at DESC, id DESC OFFSET coalesce(asked.count, 0) LIMIT 1
+        ORDER BY created_at DESC, id DESC OFFSET coalesce(params.count, 0) LIMIT 1
     ) AS beyond ON true
 )
-SELECT stretch.place, found.id, found.created_at, found.chain_closed_at, found.unkept
+SELECT stretch.place, found.id, found.created_at, found.chain_closed_at, found.beyond_retention
 FROM stretch
 CROSS JOIN LATERAL (
     SELECT id, created_at, chain_closed_at,
         expires_at IS NULL
             AND coalesce(chain_closed_at <= stretch.cut OR (created_at, id) <= (stretch.mark, stretch.mark_id), false)
-            AS unkept
+            AS beyond_retention
     FROM (
         (SELECT id, created_at, chain_closed_at, expires_at FROM {schema}.job
          WHERE chain_index = 0 AND job.status <> 'running' AND job.type = stretch.type AND job.status = stretch.status
@@ -106,13 +106,13 @@ ORDER BY created_at, id FOR UPDATE SKIP LOCKED
 WITH held AS MATERIALIZED (
     SELECT unnest(%(locked)s::text[]) AS id
 ),
-doomed AS MATERIALIZED (
+to_delete AS MATERIALIZED (
     SELECT root.id
-    FROM unnest(%(ids)s::text[], %(closed)s::timestamptz[], %(expires)s::timestamptz[]) AS asked (id, closed_at, expires_at)
+    FROM unnest(%(ids)s::text[], %(closed)s::timestamptz[], %(expires)s::timestamptz[]) AS params (id, closed_at, expires_at)
     CROSS JOIN LATERAL (
         SELECT id FROM {schema}.job
-        WHERE job.id = asked.id AND chain_index = 0 AND chain_status <> 'open' AND chain_closed_at = asked.closed_at
-            AND expires_at IS NOT DISTINCT FROM asked.expires_at
+        WHERE job.id = params.id AND chain_index = 0 AND chain_status <> 'open' AND chain_closed_at = params.closed_at
+            AND expires_at IS NOT DISTINCT FROM params.expires_at
         OFFSET 0
     ) AS root
     WHERE root.id IN (SELECT id FROM held)
@@ -127,21 +127,21 @@ doomed AS MATERIALIZED (
                         IN ('blocked', 'scheduled', 'ready', 'running')))
 ),
 member AS MATERIALIZED (
-    SELECT id FROM doomed
+    SELECT id FROM to_delete
     UNION ALL
     SELECT following.id
-    FROM doomed
+    FROM to_delete
     CROSS JOIN LATERAL (
-        SELECT job.id FROM {schema}.job WHERE job.chain_id = doomed.id AND job.chain_index > 0 OFFSET 0
+        SELECT job.id FROM {schema}.job WHERE job.chain_id = to_delete.id AND job.chain_index > 0 OFFSET 0
     ) AS following
 ),
 entry AS (
     DELETE FROM {schema}.job_blocker
     WHERE ctid = ANY (ARRAY(
         SELECT naming.tid
-        FROM doomed
+        FROM to_delete
         CROSS JOIN LATERAL (
-            SELECT ctid AS tid FROM {schema}.job_blocker WHERE blocker_chain_id = doomed.id OFFSET 0
+            SELECT ctid AS tid FROM {schema}.job_blocker WHERE blocker_chain_id = to_delete.id OFFSET 0
         ) AS naming))
 )
 DELETE FROM {schema}.job WHERE id = ANY (ARRAY(SELECT id FROM member))

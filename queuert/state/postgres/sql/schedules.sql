@@ -75,14 +75,14 @@ RETURNING name
 
 -- name: start_scheduled
 -- Write the chains of ticks that are not there; return all of them, and whether they were.
-WITH asked AS MATERIALIZED (
+WITH params AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(jobs)s::json)
         AS new (id text, type text, priority int, input jsonb, limit_key text)
 ),
 written AS (
     INSERT INTO {schema}.job (id, type, chain_id, chain_type, chain_status, status, priority, input, limit_key)
     SELECT id, type, id, type, 'open', 'ready', priority, coalesce(input, 'null'), limit_key
-    FROM asked
+    FROM params
     ORDER BY id COLLATE "C"
     ON CONFLICT (id) DO NOTHING
     RETURNING id, type, status, created_at, scheduled_at
@@ -96,4 +96,4 @@ noted AS (
 )
 SELECT id, type, status, created_at, false FROM written
 UNION ALL
-SELECT id, type, status, created_at, true FROM {schema}.job WHERE id = ANY (ARRAY(SELECT id FROM asked))
+SELECT id, type, status, created_at, true FROM {schema}.job WHERE id = ANY (ARRAY(SELECT id FROM params))

@@ -119,42 +119,42 @@ noted AS (
 SELECT id, type, status, created_at FROM written
 
 -- name: notify_after_start
--- A hint behind a start, in a transaction of its own. Nobody needs it after a crash, so it does not wait for the disk; and as
+-- A notification behind a start, in a transaction of its own. Nobody needs it after a crash, so it does not wait for the disk; and as
 -- the caller waits for it, it does not wait long for the lock of all that notify either: who is refused sends it later.
 SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '50ms', true),
     pg_notify(%(channel)s, %(payload)s)
 
 -- name: lock_deduplication_keys
 -- Hold the slots of deduplication keys to the end of the transaction: who comes second waits for its outcome. A slot is
--- nothing but that lock. What stands in for a new chain is looked up in a later statement, whose snapshot is younger.
+-- nothing but that lock. What is a duplicate of a new chain is looked up in a later statement, whose snapshot is younger.
 INSERT INTO {schema}.deduplication (type, key)
-SELECT type, key FROM unnest(%(types)s::text[], %(keys)s::text[]) AS asked (type, key)
+SELECT type, key FROM unnest(%(types)s::text[], %(keys)s::text[]) AS params (type, key)
 ORDER BY type COLLATE "C", key COLLATE "C"
 ON CONFLICT (type, key) DO UPDATE SET taken = deduplication.taken + 1
 RETURNING type
 
 -- name: find_duplicates
--- The newest chain that stands in for each start of a deduplication key. Open ones have an index of their own, so that a
+-- The newest chain that is a duplicate of each start of a deduplication key. Open ones have an index of their own, so that a
 -- key with a long history costs no more than a new one. statement_timestamp() is stable, so that it can bound the scan; the
 -- statement waits for no lock. The order names all columns of these indexes, and only theirs, so that no other one will do.
-WITH asked AS MATERIALIZED (
+WITH params AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(keys)s::json)
         AS k (place int, type text, key text, only_open bool, seconds float8, excluding jsonb)
 )
-SELECT asked.place, found.id, found.type, found.status, found.created_at, found.chain_status
-FROM asked
+SELECT params.place, found.id, found.type, found.status, found.created_at, found.chain_status
+FROM params
 CROSS JOIN LATERAL (
     (SELECT id, type, status, created_at, chain_status FROM {schema}.job
-     WHERE asked.only_open AND job.type = asked.type AND deduplication_key = asked.key AND chain_status = 'open'
-        AND created_at >= coalesce(statement_timestamp() - asked.seconds * interval '1 second', '-infinity')
-        AND NOT asked.excluding ? job.id
+     WHERE params.only_open AND job.type = params.type AND deduplication_key = params.key AND chain_status = 'open'
+        AND created_at >= coalesce(statement_timestamp() - params.seconds * interval '1 second', '-infinity')
+        AND NOT params.excluding ? job.id
      ORDER BY type DESC, deduplication_key DESC, created_at DESC LIMIT 1)
     UNION ALL
     (SELECT id, type, status, created_at, chain_status FROM {schema}.job
-     WHERE NOT asked.only_open AND job.type = asked.type AND deduplication_key = asked.key
+     WHERE NOT params.only_open AND job.type = params.type AND deduplication_key = params.key
         AND (expires_at IS NULL OR expires_at > statement_timestamp())
-        AND created_at >= coalesce(statement_timestamp() - asked.seconds * interval '1 second', '-infinity')
-        AND NOT asked.excluding ? job.id
+        AND created_at >= coalesce(statement_timestamp() - params.seconds * interval '1 second', '-infinity')
+        AND NOT params.excluding ? job.id
      ORDER BY type DESC, deduplication_key DESC, created_at DESC LIMIT 1)
 ) AS found
 
@@ -189,7 +189,7 @@ SELECT id FROM locked WHERE chain_index = 0
 -- Let jobs wait for chains that are locked by this transaction; those that have closed already count as closed. A job that
 -- waits again has blockers already: the new ones come after them, and one that it has is waited for once more if its chain
 -- was opened again since.
-WITH asked AS MATERIALIZED (
+WITH params AS MATERIALIZED (
     SELECT b.*, chain.chain_status <> 'open' AS closed, entry.tid, entry.closed AS was_closed
     FROM json_to_recordset(%(blockers)s::json) AS b (job_id text, chain_id text, position int)
     JOIN {schema}.job AS chain ON chain.id = b.chain_id
@@ -200,7 +200,7 @@ WITH asked AS MATERIALIZED (
 ),
 places AS MATERIALIZED (
     SELECT waiting.job_id, coalesce(last.position + 1, 0) AS first
-    FROM (SELECT DISTINCT job_id FROM asked) AS waiting
+    FROM (SELECT DISTINCT job_id FROM params) AS waiting
     LEFT JOIN LATERAL (
         SELECT position FROM {schema}.job_blocker WHERE job_blocker.job_id = waiting.job_id
         ORDER BY position DESC LIMIT 1
@@ -208,15 +208,15 @@ places AS MATERIALIZED (
 ),
 added AS (
     INSERT INTO {schema}.job_blocker (job_id, blocker_chain_id, position, closed)
-    SELECT asked.job_id, asked.chain_id, places.first + asked.position, asked.closed
-    FROM asked JOIN places ON places.job_id = asked.job_id
-    WHERE asked.tid IS NULL
+    SELECT params.job_id, params.chain_id, places.first + params.position, params.closed
+    FROM params JOIN places ON places.job_id = params.job_id
+    WHERE params.tid IS NULL
     ON CONFLICT (blocker_chain_id, job_id) DO NOTHING
     RETURNING job_id, closed
 ),
 reopened AS (
     UPDATE {schema}.job_blocker SET closed = false
-    WHERE ctid = ANY (ARRAY(SELECT tid FROM asked WHERE was_closed AND NOT asked.closed))
+    WHERE ctid = ANY (ARRAY(SELECT tid FROM params WHERE was_closed AND NOT params.closed))
     RETURNING job_id
 ),
 counted AS (

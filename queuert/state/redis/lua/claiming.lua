@@ -5,24 +5,24 @@
 -- is taken whatever its input measures, and what does not fit into `max_bytes` is not looked beyond.
 -- Answers with whether dead entries were left in the way, and the jobs.
 
-local asked = given(1)
-math.randomseed(asked.seed)
+local params = given(1)
+math.randomseed(params.seed)
 local answer = {0}
 
 -- All sources, with the position of their type; by type, what is left of its concurrency.
 local function sources_from(first, limit)
     local sources, left = {}, {}
-    for position, type in ipairs(asked.types) do
+    for position, type in ipairs(params.types) do
         if call('HEXISTS', P .. 'paused', type) == 0 then
-            local limits = asked.limits and asked.limits[type]
+            local limits = params.limits and params.limits[type]
             local own
             if limits then
-                own, left[type] = limited_sources(type, limits, limit, asked.holder, first)
+                own, left[type] = limited_sources(type, limits, limit, params.holder, first)
             else
                 left[type] = limit
-                own = {lists_of(type, asked.holder, first), keyed_of(type, asked.holder, first)}
+                own = {lists_of(type, params.holder, first), keyed_of(type, params.holder, first)}
                 local due = due_of_type(type, limit)
-                if #due > 0 then own[3] = listed_source(due, asked.holder, first) end
+                if #due > 0 then own[3] = listed_source(due, params.holder, first) end
             end
             local turns = {}  -- By rank: how many jobs of the type were taken, from whichever source.
             for _, source in ipairs(own) do
@@ -48,12 +48,12 @@ end
 local bytes, cut = 0, false
 
 local function lease(job, input)
-    local limits = asked.limits and asked.limits[job.type]
+    local limits = params.limits and params.limits[job.type]
     count(job.type, job.status, -1)
     count(job.type, 'running', 1)
     put(job, {
-        status = 'running', attempt = job.attempt + 1, started = NOW, leased = NOW + asked.leases[job.type],
-        token = asked.token, holder = asked.holder, gen = job.gen or 0,
+        status = 'running', attempt = job.attempt + 1, started = NOW, leased = NOW + params.leases[job.type],
+        token = params.token, holder = params.holder, gen = job.gen or 0,
     })
     call('ZADD', P .. 'lease:' .. job.type, job.leased, job.id)
     if job.limit then call('HINCRBY', P .. 'rk:' .. job.type, job.limit, 1) end
@@ -69,8 +69,8 @@ end
 
 -- Claim from a rank on, as many as are wanted still.
 local function claim_from(first)
-    local sources, left = sources_from(first, asked.limit + 1 - #answer)
-    while #answer <= asked.limit do
+    local sources, left = sources_from(first, params.limit + 1 - #answer)
+    while #answer <= params.limit do
         local chosen, head
         for _, source in ipairs(sources) do
             local job = left[source.type] > 0 and source.of.head()
@@ -79,7 +79,7 @@ local function claim_from(first)
         if not head then break end
         local input = call('GET', P .. 'i:' .. head.id)
         bytes = bytes + (input and #input or 0)
-        cut = bytes > asked.max_bytes and #answer > 1
+        cut = bytes > params.max_bytes and #answer > 1
         if cut then break end
         local rank = standing(head, first)
         chosen.turns[rank] = (chosen.turns[rank] or 0) + 1
@@ -89,9 +89,9 @@ local function claim_from(first)
     end
 end
 
-if asked.after then claim_from(asked.after + 1) end
-if #answer <= asked.limit and not cut then claim_from(nil) end
-if #answer > 1 then call('SADD', P .. 'holders', asked.holder) end
+if params.after then claim_from(params.after + 1) end
+if #answer <= params.limit and not cut then claim_from(nil) end
+if #answer > 1 then call('SADD', P .. 'holders', params.holder) end
 if BUDGET <= 0 and not cut then answer[1] = 1 end
 return packed(answer)
 
@@ -109,12 +109,12 @@ end
 return next_at and text(math.max(0, next_at - NOW)) or '-1'
 
 -- name: release
--- Give back jobs that were claimed and not started, to the front. ARGV[1]: list of {id, token}. How many there were.
+-- Release jobs that were claimed and not started, to the front. ARGV[1]: list of {id, token}. How many there were.
 
-local asked, released = given(1), 0
-for at = #asked, 1, -1 do
-    local job = load(asked[at][1])
-    if holds(job, asked[at][2]) then
+local params, released = given(1), 0
+for at = #params, 1, -1 do
+    local job = load(params[at][1])
+    if holds(job, params[at][2]) then
         give_back(job)
         released = released + 1
     end
@@ -122,13 +122,13 @@ end
 return released
 
 -- name: release_claim
--- Give back all that one claim took, when its answer was lost. ARGV[1]: {holder, token}. How many there were.
+-- Release all that one claim took, when its answer was lost. ARGV[1]: {holder, token}. How many there were.
 
-local asked, released = given(1), 0
-local entries = call('LRANGE', P .. 'p:' .. asked.holder, 0, -1)
+local params, released = given(1), 0
+local entries = call('LRANGE', P .. 'p:' .. params.holder, 0, -1)
 for at = #entries, 1, -1 do
     local job = load(entries[at]:match('^%d+:%d+:(.*)$'))
-    if holds(job, asked.token) then
+    if holds(job, params.token) then
         give_back(job)
         released = released + 1
     end
@@ -139,11 +139,11 @@ return released
 -- Extend leases that still hold. ARGV[1]: list of {id, token, microseconds, progress if there is news}. Answers with 1 or 0 for each.
 
 local answer = {}
-for at, asked in ipairs(given(1)) do
-    local job = load(asked[1])
+for at, params in ipairs(given(1)) do
+    local job = load(params[1])
     answer[at] = 0
-    if holds(job, asked[2]) then
-        put(job, {leased = NOW + asked[3], progress = asked[4]})
+    if holds(job, params[2]) then
+        put(job, {leased = NOW + params[3], progress = params[4]})
         call('ZADD', P .. 'lease:' .. job.type, job.leased, job.id)
         answer[at] = 1
     end

@@ -1,11 +1,11 @@
 -- name: finish
--- End attempts of many kinds, each while its token holds the job. ARGV[1]: list of endings; ARGV[2...]: payloads.
+-- End attempts of many kinds, each while its token holds the job. ARGV[1]: list of finishes; ARGV[2...]: payloads.
 -- Answers with {id, why it was lost or '', types that became due} for each.
 
 local UNCOUNTED = {interrupt = 1, wait = 1}
 
--- A script is not rolled back: all endings are looked at before anything of any is written. `new` and `chains` are the
--- ids of the jobs, and of the chains, that the endings before create.
+-- A script is not rolled back: all finishes are looked at before anything of any is written. `new` and `chains` are the
+-- ids of the jobs, and of the chains, that the finishes before create.
 local new, chains = {}, {}
 
 local function taken(id)
@@ -18,16 +18,16 @@ local function unknown(chain)
     return not chains[chain] and stands_open(chain) == nil
 end
 
--- Whether the ending's new jobs can be written; a refusal if not.
-local function refused(ending)
-    for _, start in ipairs(ending.starts or {}) do
+-- Whether the finish's new jobs can be written; a refusal if not.
+local function refused(finish)
+    for _, start in ipairs(finish.starts or {}) do
         if taken(start.id) then return refusal('id_conflict', start.id) end
         chains[start.id] = true
     end
-    for _, chain in ipairs(ending.blockers or {}) do
+    for _, chain in ipairs(finish.blockers or {}) do
         if unknown(chain) then return refusal('chain_not_found', chain) end
     end
-    local following = ending.continuation
+    local following = finish.continuation
     if not following then return nil end
     if taken(following.id) then return refusal('id_conflict', following.id) end
     for _, chain in ipairs(following.blockers or {}) do
@@ -36,17 +36,17 @@ local function refused(ending)
     return nil
 end
 
--- The first refusal of endings that would be written, in their order. Only new jobs and blockers can be refused, and of
--- several endings by one lease only the first counts.
-local function first_refused(endings)
+-- The first refusal of finishes that would be written, in their order. Only new jobs and blockers can be refused, and of
+-- several finishes by one lease only the first counts.
+local function first_refused(finishes)
     local first_of_lease = {}
-    for at, ending in ipairs(endings) do
-        local lease = ending.token .. ending.id
+    for at, finish in ipairs(finishes) do
+        local lease = finish.token .. finish.id
         first_of_lease[lease] = first_of_lease[lease] or at
-        if (ending.continuation or ending.blockers) and first_of_lease[lease] == at
-            and holds(load(ending.id), ending.token)
+        if (finish.continuation or finish.blockers) and first_of_lease[lease] == at
+            and holds(load(finish.id), finish.token)
         then
-            local answer = refused(ending)
+            local answer = refused(finish)
             if answer then return answer end
         end
     end
@@ -54,10 +54,10 @@ local function first_refused(endings)
 end
 
 -- The payloads that an attempt leaves behind.
-local function keep(job, ending)
-    if ending.output then call('SET', P .. 'o:' .. job.id, ARGV[ending.output]) end
-    if ending.error then
-        call('SET', P .. 'e:' .. job.id, ARGV[ending.error])
+local function keep(job, finish)
+    if finish.output then call('SET', P .. 'o:' .. job.id, ARGV[finish.output]) end
+    if finish.error then
+        call('SET', P .. 'e:' .. job.id, ARGV[finish.error])
     elseif job.attempt > 1 then
         call('DEL', P .. 'e:' .. job.id)
     end
@@ -67,12 +67,12 @@ local function first_of(job)
     return job.index == 0 and job or load(job.chain)
 end
 
-local function wait_for(job, ending, changes, due_types)
-    for _, start in ipairs(ending.starts or {}) do
+local function wait_for(job, finish, changes, due_types)
+    for _, start in ipairs(finish.starts or {}) do
         local started = write_job(start, NOW)
         if started.status ~= 'blocked' then due_types[started.type] = true end
     end
-    local added, open = add_blockers(job, job.blockers, ending.blockers or {})
+    local added, open = add_blockers(job, job.blockers, finish.blockers or {})
     changes.blockers = job.blockers + added
     changes.open = job.open + open
     changes.due = NOW
@@ -80,24 +80,24 @@ local function wait_for(job, ending, changes, due_types)
     if open == 0 then due_types[job.type] = true end
 end
 
-local function go_on(job, ending, changes, due_types)
+local function go_on(job, finish, changes, due_types)
     changes.finished = NOW
-    changes.next = ending.continuation.id
+    changes.next = finish.continuation.id
     move(job, 'continued', changes)
-    local following = write_job(ending.continuation, NOW, job)
+    local following = write_job(finish.continuation, NOW, job)
     if following.status ~= 'blocked' then due_types[following.type] = true end
 end
 
-local function try_again(job, ending, changes, due_types)
-    local front = ending.kind == 'interrupt'
-    if not front then changes.due = NOW + (ending.delay or 0) end
-    move(job, (ending.delay or 0) > 0 and 'scheduled' or 'ready', changes, front)
+local function try_again(job, finish, changes, due_types)
+    local front = finish.kind == 'interrupt'
+    if not front then changes.due = NOW + (finish.delay or 0) end
+    move(job, (finish.delay or 0) > 0 and 'scheduled' or 'ready', changes, front)
     due_types[job.type] = true
 end
 
-local function close(job, ending, changes, due_types)
-    local first, status = first_of(job), ENDED[ending.kind]
-    local of_chain = closing(first, status, ending.ttl)
+local function close(job, finish, changes, due_types)
+    local first, status = first_of(job), ENDED[finish.kind]
+    local of_chain = closing(first, status, finish.ttl)
     changes.finished = NOW
     if first == job then
         for name, value in pairs(of_chain) do changes[name] = value end
@@ -113,21 +113,21 @@ local WRITE = {
     complete = close, fail = close, cancel = close,
 }
 
-local endings, answer = given(1), {}
-local no = first_refused(endings)
+local finishes, answer = given(1), {}
+local no = first_refused(finishes)
 if no then return no end
-for at, ending in ipairs(endings) do
-    local job = load(ending.id)
-    if not holds(job, ending.token) then
-        answer[at] = {ending.id, lost_reason(job, ending.token, ending.kind), {}}
+for at, finish in ipairs(finishes) do
+    local job = load(finish.id)
+    if not holds(job, finish.token) then
+        answer[at] = {finish.id, lost_reason(job, finish.token, finish.kind), {}}
     else
         local due_types = {}
-        local changes = {uncounted = job.uncounted + (UNCOUNTED[ending.kind] or 0)}
-        if ending.crashed then changes.expired = job.expired + 1 end
+        local changes = {uncounted = job.uncounted + (UNCOUNTED[finish.kind] or 0)}
+        if finish.crashed then changes.expired = job.expired + 1 end
         if changes.uncounted == job.uncounted then changes.uncounted = nil end
-        keep(job, ending)
-        WRITE[ending.kind](job, ending, changes, due_types)
-        answer[at] = {ending.id, '', listed(due_types)}
+        keep(job, finish)
+        WRITE[finish.kind](job, finish, changes, due_types)
+        answer[at] = {finish.id, '', listed(due_types)}
     end
 end
 return packed(answer)
@@ -136,8 +136,8 @@ return packed(answer)
 -- Turn expired leases into failed attempts. ARGV[1]: {policies: [...], limit, seed}.
 -- Answers with the microseconds until the next lease expires (-1: none) and what was reaped.
 
-local asked = given(1)
-math.randomseed(asked.seed)
+local params = given(1)
+math.randomseed(params.seed)
 
 local function pause_after(policy, counted)
     if policy.initial == 0 then return 0 end
@@ -178,8 +178,8 @@ local function reap_one(job, policy)
 end
 
 local answer, next_expiry = {}, nil
-for _, policy in ipairs(asked.policies) do
-    local leases, left = P .. 'lease:' .. policy.type, asked.limit - #answer
+for _, policy in ipairs(params.policies) do
+    local leases, left = P .. 'lease:' .. policy.type, params.limit - #answer
     for _, id in ipairs(call('ZRANGEBYSCORE', leases, '-inf', text(NOW), 'LIMIT', 0, left)) do
         local job = load(id)
         if job and job.status == 'running' then
@@ -197,5 +197,5 @@ return {next_expiry and text(math.max(0, next_expiry - NOW)) or '-1', answer}
 -- Why leases do not hold their jobs. ARGV[1]: list of {id, token}. '' for those that do, or that ended theirs.
 
 local answer = {}
-for at, asked in ipairs(given(1)) do answer[at] = lost_reason(load(asked[1]), asked[2]) end
+for at, params in ipairs(given(1)) do answer[at] = lost_reason(load(params[1]), params[2]) end
 return answer

@@ -72,17 +72,17 @@ return answer
 
 -- name: get_chains
 -- Read chains. ARGV[1]: {ids, expired, portion}: with those that have expired, or as if they were gone. Answers for each
--- with its first job's facts and its last one's ending. With a portion, in bytes, only with those that have closed, as
+-- with its first job's facts and its last one's finish. With a portion, in bytes, only with those that have closed, as
 -- many as fit, one at least; of the others with the status alone.
 
 local answer = {}
-local asked = given(1)
+local params = given(1)
 local size = 0
-for at, id in ipairs(asked.ids) do
+for at, id in ipairs(params.ids) do
     local first = load(id)
-    if not is_first(first) or (has_expired(first) and not asked.expired) then
+    if not is_first(first) or (has_expired(first) and not params.expired) then
         answer[at] = 0
-    elseif asked.portion and (first.chain_status == 'open' or size >= asked.portion) then
+    elseif params.portion and (first.chain_status == 'open' or size >= params.portion) then
         answer[at] = first.chain_status
     else
         local tail = tail_of(id)
@@ -112,39 +112,39 @@ return answer
 -- Ids by the time of creation, among some types. ARGV[1]: {types, since, before, after: {time, id}, oldest_first,
 -- limit, chains, statuses, attributes}. Looks at up to `scan` entries; answers with where it stopped and {time, id} of those that fit.
 
-local asked = given(1)
-local types = asked.types or call('SMEMBERS', P .. 'types')
+local params = given(1)
+local types = params.types or call('SMEMBERS', P .. 'types')
 local statuses
-if asked.statuses then
+if params.statuses then
     statuses = {}
-    for _, status in ipairs(asked.statuses) do statuses[status] = true end
+    for _, status in ipairs(params.statuses) do statuses[status] = true end
 end
 
 -- Whether one entry comes before another in the order asked.
 local function earlier(one, other)
     if one[1] ~= other[1] then
-        if asked.oldest_first then return one[1] < other[1] end
+        if params.oldest_first then return one[1] < other[1] end
         return one[1] > other[1]
     end
-    if asked.oldest_first then return one[2] < other[2] end
+    if params.oldest_first then return one[2] < other[2] end
     return one[2] > other[2]
 end
 
-local place = asked.after and {tonumber(asked.after[1]), asked.after[2]}
+local place = params.after and {tonumber(params.after[1]), params.after[2]}
 local CHUNK = 50
 
 -- The entries of one sorted set in the order asked, from the place on.
 local function entries_of(key)
-    local low = asked.since and tonumber(asked.since) or 0
-    local high = asked.before and tonumber(asked.before) - 1 or 2 ^ 53
-    if place and asked.oldest_first then low = math.max(low, place[1]) end
-    if place and not asked.oldest_first then high = math.min(high, place[1]) end
+    local low = params.since and tonumber(params.since) or 0
+    local high = params.before and tonumber(params.before) - 1 or 2 ^ 53
+    if place and params.oldest_first then low = math.max(low, place[1]) end
+    if place and not params.oldest_first then high = math.min(high, place[1]) end
     local offset, chunk, at, finished = 0, {}, 1, false
     local function following()
         while true do
             if not chunk[at] then
                 if finished then return nil end
-                if asked.oldest_first then
+                if params.oldest_first then
                     chunk = call('ZRANGEBYSCORE', key, text(low), text(high), 'WITHSCORES', 'LIMIT', offset, CHUNK)
                 else
                     chunk = call('ZREVRANGEBYSCORE', key, text(high), text(low), 'WITHSCORES', 'LIMIT', offset, CHUNK)
@@ -161,22 +161,22 @@ local function entries_of(key)
 end
 
 local wanted_types
-if asked.types then
+if params.types then
     wanted_types = {}
-    for _, type in ipairs(asked.types) do wanted_types[type] = true end
+    for _, type in ipairs(params.types) do wanted_types[type] = true end
 end
 
 -- Whether a chain has all the attributes that are asked for.
 local function has_attributes(id)
-    for _, one in ipairs(asked.attributes) do
+    for _, one in ipairs(params.attributes) do
         if not call('ZSCORE', P .. 'at:' .. pair(one[1], one[2]), id) then return false end
     end
     return not wanted_types or wanted_types[call('HGET', P .. 'j:' .. id, 'type')]
 end
 
 local function fits(id)
-    if asked.attributes and not has_attributes(id) then return false end
-    if not asked.chains then
+    if params.attributes and not has_attributes(id) then return false end
+    if not params.chains then
         if not statuses then return true end
         local found = call('HMGET', P .. 'j:' .. id, 'status')
         return statuses[found[1]]
@@ -195,14 +195,14 @@ local function add_source(key)
     if head then sources[#sources + 1] = {head = head, following = following} end
 end
 
-if asked.attributes then
-    add_source(P .. 'at:' .. pair(unpack(asked.attributes[1])))
+if params.attributes then
+    add_source(P .. 'at:' .. pair(unpack(params.attributes[1])))
 else
     for _, type in ipairs(types) do add_source(P .. 'ix:' .. type) end
 end
 
 local found, looked, last = {}, 0, nil
-while #found < asked.limit and looked < asked.scan and #sources > 0 do
+while #found < params.limit and looked < params.scan and #sources > 0 do
     local best = 1
     for at = 2, #sources do
         if earlier(sources[at].head, sources[best].head) then best = at end
@@ -213,36 +213,36 @@ while #found < asked.limit and looked < asked.scan and #sources > 0 do
     sources[best].head = sources[best].following()
     if not sources[best].head then table.remove(sources, best) end
 end
-local more = #sources > 0 and #found < asked.limit
+local more = #sources > 0 and #found < params.limit
 return {more and {text(last[1]), last[2]} or 0, found}
 
 -- name: list_members
 -- Ids of a chain's jobs by their index, or of the jobs that a chain blocks by id.
 -- ARGV[1]: {chain, blocked, after, oldest_first, limit}. Answers with {key, id} for each.
 
-local asked = given(1)
+local params = given(1)
 local answer = {}
-if asked.blocked then
-    local key, ids = P .. 'bb:' .. asked.chain, nil
-    if asked.oldest_first then
-        ids = call('ZRANGEBYLEX', key, asked.after and '(' .. asked.after or '-', '+', 'LIMIT', 0, asked.limit)
+if params.blocked then
+    local key, ids = P .. 'bb:' .. params.chain, nil
+    if params.oldest_first then
+        ids = call('ZRANGEBYLEX', key, params.after and '(' .. params.after or '-', '+', 'LIMIT', 0, params.limit)
     else
-        ids = call('ZREVRANGEBYLEX', key, asked.after and '(' .. asked.after or '+', '-', 'LIMIT', 0, asked.limit)
+        ids = call('ZREVRANGEBYLEX', key, params.after and '(' .. params.after or '+', '-', 'LIMIT', 0, params.limit)
     end
     for at, id in ipairs(ids) do answer[at] = {'', id} end
     return answer
 end
-local key, after = P .. 'c:' .. asked.chain, asked.after
+local key, after = P .. 'c:' .. params.chain, params.after
 if call('EXISTS', key) == 0 then
-    local alone = is_first(load(asked.chain))
-    local behind = not after or (asked.oldest_first and after < 0) or (not asked.oldest_first and after > 0)
-    return alone and behind and {{'0', asked.chain}} or {}
+    local alone = is_first(load(params.chain))
+    local behind = not after or (params.oldest_first and after < 0) or (not params.oldest_first and after > 0)
+    return alone and behind and {{'0', params.chain}} or {}
 end
 local flat
-if asked.oldest_first then
-    flat = call('ZRANGEBYSCORE', key, after and '(' .. after or '-inf', '+inf', 'WITHSCORES', 'LIMIT', 0, asked.limit)
+if params.oldest_first then
+    flat = call('ZRANGEBYSCORE', key, after and '(' .. after or '-inf', '+inf', 'WITHSCORES', 'LIMIT', 0, params.limit)
 else
-    flat = call('ZREVRANGEBYSCORE', key, after and '(' .. after or '+inf', '-inf', 'WITHSCORES', 'LIMIT', 0, asked.limit)
+    flat = call('ZREVRANGEBYSCORE', key, after and '(' .. after or '+inf', '-inf', 'WITHSCORES', 'LIMIT', 0, params.limit)
 end
 for at = 1, #flat, 2 do answer[#answer + 1] = {flat[at + 1], flat[at]} end
 return answer
@@ -250,8 +250,8 @@ return answer
 -- name: standing
 -- Why a lease does not hold its job now; '' where it does. ARGV[1]: {id, token}.
 
-local asked = given(1)
-local job = load(asked[1])
-if holds(job, asked[2]) then return '' end
-local reason = lost_reason(job, asked[2])
+local params = given(1)
+local job = load(params[1])
+if holds(job, params[2]) then return '' end
+local reason = lost_reason(job, params[2])
 return reason == '' and 'already_completed' or reason

@@ -4,7 +4,7 @@
 local ids = given(1)
 local chains, missing = chains_of(ids)
 if missing then return refusal('chain_not_found', missing) end
-local done, told_of, answer = {}, {}, {}
+local done, reported_of, answer = {}, {}, {}
 for at, id in ipairs(ids) do
     if not done[id] then
         local first = load(id)
@@ -16,7 +16,7 @@ for at, id in ipairs(ids) do
             finish_workerless(tail, 'cancelled', {})
             call('SET', P .. 'e:' .. tail.id, ARGV[2])
             close_chain(tail.id == id and tail or first, 'cancelled', due_types)
-            done[id] = met(first, tail, met_as, 'cancelled', true, fresh(due_types, told_of))
+            done[id] = met(first, tail, met_as, 'cancelled', true, fresh(due_types, reported_of))
         end
     end
     answer[at] = done[id]
@@ -24,27 +24,27 @@ end
 return answer
 
 -- name: complete_chains
--- End the last jobs of chains over their heads, all or none. ARGV[1]: list of {chain, tail, output, continuation};
+-- End the last jobs of chains from a client, all or none. ARGV[1]: list of {chain, tail, output, continuation};
 -- ARGV[2...]: payloads.
 
-local asked, ids, fits = given(1), {}, true
-for at, one in ipairs(asked) do ids[at] = one.chain end
+local params, ids, fits = given(1), {}, true
+for at, one in ipairs(params) do ids[at] = one.chain end
 local chains, missing = chains_of(ids)
 if missing then return refusal('chain_not_found', missing) end
-for _, one in ipairs(asked) do
+for _, one in ipairs(params) do
     local chain = chains[one.chain]
     fits = fits and chain.first.chain_status == 'open' and chain.tail.id == one.tail
 end
 local answer = {}
 if not fits then
-    for at, one in ipairs(asked) do
+    for at, one in ipairs(params) do
         local chain = chains[one.chain]
         answer[at] = met(chain.first, chain.tail, chain.tail.status, chain.first.chain_status, false)
     end
     return answer
 end
 local new = {}
-for _, one in ipairs(asked) do
+for _, one in ipairs(params) do
     local following = one.continuation
     if following then
         if new[following.id] or load(following.id) then return refusal('id_conflict', following.id) end
@@ -53,8 +53,8 @@ for _, one in ipairs(asked) do
         if absent then return refusal('chain_not_found', absent) end
     end
 end
-local told_of = {}
-for at, one in ipairs(asked) do
+local reported_of = {}
+for at, one in ipairs(params) do
     local first, tail, due_types = chains[one.chain].first, load(one.tail), {}
     if tail.id == first.id then first = tail end
     local met_as, following = tail.status, one.continuation
@@ -68,7 +68,7 @@ for at, one in ipairs(asked) do
         call('SET', P .. 'o:' .. tail.id, ARGV[one.output])
         close_chain(first.id == tail.id and tail or load(first.id), 'completed', due_types)
     end
-    answer[at] = met(first, tail, met_as, following and 'open' or 'completed', true, fresh(due_types, told_of))
+    answer[at] = met(first, tail, met_as, following and 'open' or 'completed', true, fresh(due_types, reported_of))
 end
 return answer
 
@@ -76,22 +76,22 @@ return answer
 -- Delete chains with all their jobs, all or none. ARGV[1]: {ids, cascade}.
 -- Answers with the deleted chains, in the order asked and then by id, and with the jobs that were running.
 
-local asked = given(1)
+local params = given(1)
 
-local doomed, order, left = {}, {}, {}
-for _, id in ipairs(asked.ids) do
-    if not doomed[id] and is_first(load(id)) then
-        doomed[id] = true
+local to_delete, order, left = {}, {}, {}
+for _, id in ipairs(params.ids) do
+    if not to_delete[id] and is_first(load(id)) then
+        to_delete[id] = true
         order[#order + 1] = id
         left[#left + 1] = id
     end
 end
 local further = {}
-while asked.cascade and #left > 0 do
+while params.cascade and #left > 0 do
     for _, id in ipairs(jobs_of(table.remove(left))) do
         for _, chain in ipairs(call('ZRANGE', P .. 'bl:' .. id, 0, -1)) do
-            if not doomed[chain] then
-                doomed[chain] = true
+            if not to_delete[chain] then
+                to_delete[chain] = true
                 further[#further + 1] = chain
                 left[#left + 1] = chain
             end
@@ -105,7 +105,7 @@ local references = {}
 for _, chain in ipairs(order) do
     for _, id in ipairs(call('ZRANGE', P .. 'bb:' .. chain, 0, -1)) do
         local job = load(id)
-        if job and not doomed[job.chain] then
+        if job and not to_delete[job.chain] then
             references[#references + 1] = chain
             references[#references + 1] = id
         end
@@ -189,14 +189,14 @@ return answer
 -- Without a cursor, what holders and lists are left with is mended first.
 -- Answers with where to go on ('' at the end) and {id, type} of those released.
 
-local asked = given(1)
-if not asked.cursor then
-    math.randomseed(asked.seed)
+local params = given(1)
+if not params.cursor then
+    math.randomseed(params.seed)
     for _, holder in ipairs(call('SMEMBERS', P .. 'holders')) do mend_holder(holder) end
     for _, type in ipairs(call('SMEMBERS', P .. 'types')) do compact(type) end
 end
-local from = asked.cursor and '(' .. asked.cursor or '-'
-local ids = call('ZRANGEBYLEX', P .. 'blocked', from, '+', 'LIMIT', 0, asked.limit)
+local from = params.cursor and '(' .. params.cursor or '-'
+local ids = call('ZRANGEBYLEX', P .. 'blocked', from, '+', 'LIMIT', 0, params.limit)
 local released = {}
 for _, id in ipairs(ids) do
     local job, open = load(id), false
@@ -214,7 +214,7 @@ for _, id in ipairs(ids) do
         call('ZREM', P .. 'blocked', id)
     end
 end
-return {#ids == asked.limit and ids[#ids] or '', released}
+return {#ids == params.limit and ids[#ids] or '', released}
 
 -- name: pause_job_types
 -- Claim no more jobs of some types. ARGV[1]: list of types; ARGV[2]: the reason, if there is one.

@@ -3,13 +3,13 @@
 -- by each policy ({type, status, age, count}) those that it does not keep, oldest first.
 -- What must stay is passed over: `stayed` says how many of the phase so far. Answers with where to go on and the ids.
 
-local asked, retired, looked = given(1), {}, 0
-local phase, stayed = asked.phase, asked.stayed
+local params, pruned, looked = given(1), {}, 0
+local phase, stayed = params.phase, params.stayed
 
 local function prune(chain)
     if still_needed(chain) then return false end
     retire_chain(chain)
-    retired[#retired + 1] = chain
+    pruned[#pruned + 1] = chain
     return true
 end
 
@@ -34,29 +34,29 @@ local function not_kept(policy)
     return true
 end
 
-while phase <= #asked.policies and looked < asked.limit do
+while phase <= #params.policies and looked < params.limit do
     local more
-    if phase == 0 then more = expired() else more = not_kept(asked.policies[phase]) end
+    if phase == 0 then more = expired() else more = not_kept(params.policies[phase]) end
     if more then
         looked = looked + 1
     else
         phase, stayed = phase + 1, 0
     end
 end
-return {phase <= #asked.policies and {phase, stayed} or 0, retired}
+return {phase <= #params.policies and {phase, stayed} or 0, pruned}
 
 -- name: update_result_ttl
--- Let closed chains expire so long from now. ARGV[1]: {ids, ttl}. Answers with what became of each.
+-- Let closed chains expire so long from now. ARGV[1]: {ids, ttl}. Answers with the result of each.
 
-local asked, answer = given(1), {}
-for at, id in ipairs(asked.ids) do
+local params, answer = given(1), {}
+for at, id in ipairs(params.ids) do
     local first = load(id)
     if not is_first(first) or has_expired(first) then
         answer[at] = 'not_found'
     elseif first.chain_status == 'open' then
         answer[at] = 'open'
     else
-        put(first, {expires = NOW + asked.ttl})
+        put(first, {expires = NOW + params.ttl})
         call('ZADD', P .. 'expires', first.expires, id)
         answer[at] = 'updated'
     end

@@ -10,22 +10,22 @@ return deleted
 -- ARGV[1]: {name, tick, next_at, jobs}; ARGV[2...]: their inputs. Chains that exist are left as they are; where a job of
 -- another type has the id, the chain gets the id that is given besides. 0: not fired.
 
-local asked = given(1)
-local stored = call('HGET', P .. 'schedules', asked.name)
+local params = given(1)
+local stored = call('HGET', P .. 'schedules', params.name)
 if not stored then return 0 end
 local schedule = cjson.decode(stored)
-if schedule.paused or schedule.next_at ~= asked.tick then return 0 end
-schedule.next_at = asked.next_at
-schedule.last_at = asked.last_at or schedule.last_at
-call('HSET', P .. 'schedules', asked.name, cjson.encode(schedule))
+if schedule.paused or schedule.next_at ~= params.tick then return 0 end
+schedule.next_at = params.next_at
+schedule.last_at = params.last_at or schedule.last_at
+call('HSET', P .. 'schedules', params.name, cjson.encode(schedule))
 local answer = {}
-for at, new in ipairs(asked.jobs) do
+for at, new in ipairs(params.jobs) do
     local found = load(new.id)
     if found and found.type ~= new.type then
         new.id = new.beside
         found = nil
     end
-    answer[at] = told(found or write_job(new, NOW + at - 1), found ~= nil)
+    answer[at] = reported(found or write_job(new, NOW + at - 1), found ~= nil)
 end
 return packed(answer)
 
@@ -39,12 +39,12 @@ return answer
 -- name: pause_schedules
 -- Pause recurring schedules, or let them go on. ARGV[1]: {names, paused}. How many there are of these names.
 
-local asked, found = given(1), 0
-for _, name in ipairs(asked.names) do
+local params, found = given(1), 0
+for _, name in ipairs(params.names) do
     local stored = call('HGET', P .. 'schedules', name)
     if stored then
         local schedule = cjson.decode(stored)
-        schedule.paused = asked.paused
+        schedule.paused = params.paused
         call('HSET', P .. 'schedules', name, cjson.encode(schedule))
         found = found + 1
     end

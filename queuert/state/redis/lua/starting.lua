@@ -1,5 +1,5 @@
 -- name: start
--- Write the first jobs of new chains, all or none, or find the chains that stand in for them.
+-- Write the first jobs of new chains, all or none, or find the chains that are duplicates of them.
 -- ARGV[1]: list of new jobs; ARGV[2...]: their inputs. All is looked at before anything is written.
 
 local jobs = given(1)
@@ -13,12 +13,12 @@ for _, new in ipairs(jobs) do
 end
 
 for at, new in ipairs(jobs) do
-    local asked = new.deduplication
-    local slot = asked and pair(new.type, asked.key)
+    local params = new.deduplication
+    local slot = params and pair(new.type, params.key)
     if slot and taken[slot] then
         stands_in[at] = taken[slot]
     else
-        local found = asked and duplicate_of(new, NOW)
+        local found = params and duplicate_of(new, NOW)
         if not found and written[new.id] then
             if new.attach and jobs[written[new.id]].type == new.type then
                 stands_in[at] = written[new.id]
@@ -62,9 +62,9 @@ for at, new in ipairs(jobs) do
     local other = stands_in[at]
     if not other then
         made[at] = write_job(new, NOW + at - 1)
-        results[at] = told(made[at])
+        results[at] = reported(made[at])
     else
-        results[at] = told(type(other) == 'number' and made[other] or other, true)
+        results[at] = reported(type(other) == 'number' and made[other] or other, true)
     end
 end
 return packed(results)

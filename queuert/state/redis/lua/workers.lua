@@ -3,13 +3,13 @@
 --
 -- workers HASH what each told last; workers:until ZSET when it is over
 
-local asked = given(1)
-local id, record = asked.record.id, asked.record
+local params = given(1)
+local id, record = params.record.id, params.record
 local stored = call('HGET', P .. 'workers', id)
-record.started_at = stored and cjson.decode(stored).started_at or text(NOW - asked.uptime)
+record.started_at = stored and cjson.decode(stored).started_at or text(NOW - params.uptime)
 record.seen_at = text(NOW)
 call('HSET', P .. 'workers', id, cjson.encode(record))
-call('ZADD', P .. 'workers:until', NOW + asked.ttl, id)
+call('ZADD', P .. 'workers:until', NOW + params.ttl, id)
 for _, other in ipairs(call('ZRANGEBYSCORE', P .. 'workers:until', '-inf', text(NOW), 'LIMIT', 0, 100)) do
     if other ~= id then
         call('ZREM', P .. 'workers:until', other)

@@ -121,4 +121,4 @@ CREATE TABLE queuert_worker (
     expires_at  INTEGER NOT NULL
 ) WITHOUT ROWID;
 -- What other processes are to look at; the latest few thousand. Without keys it says: at everything.
-CREATE TABLE queuert_hint (id INTEGER PRIMARY KEY AUTOINCREMENT, sender TEXT NOT NULL, topic TEXT NOT NULL, keys TEXT);
+CREATE TABLE queuert_notification (id INTEGER PRIMARY KEY AUTOINCREMENT, sender TEXT NOT NULL, topic TEXT NOT NULL, keys TEXT);

@@ -65,12 +65,12 @@ FROM found WHERE key IS NOT NULL
 SELECT min(scheduled_at) FROM queuert_job INDEXED BY queuert_job_ready WHERE type = :type AND status = 'ready'
 
 -- name: release
--- Give back a job that was claimed and not started. The attempt never was.
+-- Release a job that was claimed and not started. The attempt never was.
 UPDATE queuert_job SET status = 'ready', attempt = attempt - 1, lease_token = NULL, lease_expires_at = NULL
 WHERE id = :id AND lease_token = :token AND lease_expires_at IS NOT NULL
 
 -- name: release_claim
--- Give back all that one claim took of a type.
+-- Release all that one claim took of a type.
 UPDATE queuert_job SET status = 'ready', attempt = attempt - 1, lease_token = NULL, lease_expires_at = NULL
 WHERE type = :type AND status = 'running' AND lease_token = :token
 

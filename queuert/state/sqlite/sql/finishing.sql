@@ -6,7 +6,7 @@ UPDATE queuert_job SET status = :status, finished_at = :finished_at, scheduled_a
 WHERE id = :id
 
 -- name: close_chain
--- A chain ends, and expires when its TTL is over: the one of its ending, or that of its start.
+-- A chain ends, and expires when its TTL is over: the one of its finish, or that of its start.
 UPDATE queuert_job SET chain_status = :status, chain_closed_at = :now,
     expires_at = :now + CAST(coalesce(:ttl, result_ttl) * 1000000 AS INTEGER)
 WHERE id = :id

@@ -272,7 +272,7 @@ async def go_with_the_chain(stores: Stores) -> None:
 
 @case()
 async def go_with_expired_chains(stores: Stores) -> None:
-    """Of chains that were retired nothing is found; a chain that is started anew has its own only."""
+    """Of chains that were pruned nothing is found; a chain that is started anew has its own only."""
     store = await stores.open()
     [first, second] = await started_and_claimed(store, 2, attributes={"user": "17"}, result_ttl=0.001)
     [open_one] = await start(store, job(attributes={"user": "17"}))
@@ -311,14 +311,14 @@ async def stand_when_the_caller_commits(stores: Stores) -> None:
     """In the caller's transaction they are written and deleted with the chain, when it commits."""
     store = await stores.open()
     [old] = await start(store, job(attributes={"user": "17"}))
-    async with stores.user_data.transaction(stores.colour) as connection:
+    async with stores.user_data.transaction(stores.mode) as connection:
         [new] = await store.start_jobs([job(attributes={"user": "17"})], connection=connection)
         await store.delete_chains([old], connection=connection)
         assert await _ids(store, _MINE) == [old]
     assert await _ids(store, _MINE) == [new.id]
 
     async def refused() -> None:
-        async with stores.user_data.transaction(stores.colour) as connection:
+        async with stores.user_data.transaction(stores.mode) as connection:
             await store.start_jobs([job(attributes={"user": "17"})], connection=connection)
             await store.delete_chains([new.id], connection=connection)
             raise StateError("the caller's own")

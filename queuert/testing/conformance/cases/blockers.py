@@ -235,7 +235,7 @@ async def continuation_with_blockers(stores: Stores) -> None:
 
 
 @case()
-async def blocked_continuation_is_not_told_as_due(stores: Stores) -> None:
+async def blocked_continuation_is_not_reported_as_due(stores: Stores) -> None:
     """``due_types`` names types of jobs that became due: a continuation that is blocked did not."""
     store = await stores.open()
     first, held = await started_and_claimed(store, 2)
@@ -250,8 +250,8 @@ async def in_the_order_given(stores: Stores) -> None:
     held = await started_and_claimed(store, 4)
     order = [held[2], held[0], held[3], held[1]]
     waiting = await _waiting_for(store, *(one.id for one in order))
-    ending = fail(held[0])
-    await store.finish([complete(held[2], '"two"'), ending, cancel(held[3])])
+    finish = fail(held[0])
+    await store.finish([complete(held[2], '"two"'), finish, cancel(held[3])])
     found = await store.get_blockers(waiting)
     assert [one.chain_id for one in found] == [one.id for one in order]
     assert [(one.status, one.output) for one in found] == [
@@ -260,7 +260,7 @@ async def in_the_order_given(stores: Stores) -> None:
         (ChainStatus.CANCELLED, None),
         (ChainStatus.OPEN, None),
     ]
-    assert found[1].error == ending.error
+    assert found[1].error == finish.error
     assert await store.get_blockers(held[0].id) == []
     assert await store.get_blockers("unknown") == []
 
@@ -280,8 +280,8 @@ async def diamond(stores: Stores) -> None:
 
 
 @case()
-async def lost_endings_release_nothing(stores: Stores) -> None:
-    """An ending that is lost leaves the chain open and its dependents blocked."""
+async def lost_finishes_release_nothing(stores: Stores) -> None:
+    """A finish that is lost leaves the chain open and its dependents blocked."""
     store = await stores.open()
     [held] = await started_and_claimed(store)
     waiting = await _waiting_for(store, held.id)
@@ -295,7 +295,7 @@ async def lost_endings_release_nothing(stores: Stores) -> None:
 async def refused_continuations_write_nothing(stores: Stores) -> None:
     """A continuation that waits for an unknown chain, or takes an id that exists, is a typed error.
 
-    Its job is not finished and its lease holds: another ending, and those of the same batch, can be asked for again.
+    Its job is not finished and its lease holds: another finish, and those of the same batch, can be asked for again.
     """
     store = await stores.open()
     await start(store, job("other", id="taken"))

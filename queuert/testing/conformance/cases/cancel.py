@@ -146,14 +146,14 @@ async def blocked_one_stays_cancelled(stores: Stores) -> None:
 
 @case()
 async def holder_learns_why(stores: Stores) -> None:
-    """A running attempt is refused everything, with the reason CANCELLED: ending, renewal, release, reaping."""
+    """A running attempt is refused everything, with the reason CANCELLED: finish, renewal, release, reaping."""
     store = await stores.open()
     [held] = await started_and_claimed(store)
     await _cancel(store, held.id)
     assert await store.renew([Renewal(held.lease, 60.0)]) == [False]
     assert await store.lost_reasons([held.lease]) == [AbortReason.CANCELLED]
-    for ending in (complete(held), fail(held), retry(held), go_on(held, job())):
-        assert (await store.finish([ending]))[0].lost is AbortReason.CANCELLED
+    for finish in (complete(held), fail(held), retry(held), go_on(held, job())):
+        assert (await store.finish([finish]))[0].lost is AbortReason.CANCELLED
     assert await store.release([held.lease]) == 0
     assert list((await store.reap(ReapRequest({"work": AT_ONCE}))).reaped) == []
     assert (await read(store, held.id)).attempt == 1
@@ -221,13 +221,13 @@ async def callers_transaction(stores: Stores) -> None:
 
 @case()
 async def against_finish(stores: Stores) -> None:
-    """An ending and a cancel at once: one of them has the job, and both know who."""
+    """A finish and a cancel at once: one of them has the job, and both know who."""
     store, other = await stores.open_many(2)
     for round in range(_ROUNDS):
         [held] = await started_and_claimed(store)
         following = job("next")
-        ending = complete(held) if round % 2 else go_on(held, following)
-        [finished], [cancelled] = await asyncio.gather(store.finish([ending]), _cancel(other, held.id))
+        finish = complete(held) if round % 2 else go_on(held, following)
+        [finished], [cancelled] = await asyncio.gather(store.finish([finish]), _cancel(other, held.id))
         chain = await read_chain(store, held.id)
         if round % 2:
             assert finished.written != cancelled.written
@@ -291,6 +291,6 @@ async def against_another(stores: Stores) -> None:
         )
         closed = [one.chain_id for results in answers for one in results if one.written]
         assert sorted(closed) == sorted(ids)
-        told = [type for results in answers for one in results for type in one.due_types]
-        assert told == ["waits"]
+        reported = [type for results in answers for one in results for type in one.due_types]
+        assert reported == ["waits"]
         assert (await claim_one(several[0], "waits")).id == waiting

@@ -219,7 +219,7 @@ async def each_attempt_costs_one_of_priority(stores: Stores) -> None:
 
 @case()
 async def stops_and_deaths_cost_no_priority(stores: Stores) -> None:
-    """An attempt that a stopping worker gave back, or a dead one left, does not put its job behind a fresh one."""
+    """An attempt that a stopping worker released, or a dead one left, does not put its job behind a fresh one."""
     store = await stores.open()
     old = await lost_to_reaper(store)
     await store.finish([interrupt(await claim_one(store))])
@@ -473,8 +473,8 @@ async def no_small_input_goes_before_a_large_one(stores: Stores) -> None:
     first, *_ = await start(store, *sized(400))
     large, *_ = await start(store, *sized(900, type="other"))
     small, *_ = await start(store, *sized(10))
-    asked = [replace(ask("work", "other"), max_bytes=1000) for _ in range(2)]
-    assert [[one.id for one in await store.claim(one)] for one in asked] == [[first], [large, small]]
+    requested = [replace(ask("work", "other"), max_bytes=1000) for _ in range(2)]
+    assert [[one.id for one in await store.claim(one)] for one in requested] == [[first], [large, small]]
 
 
 @case()

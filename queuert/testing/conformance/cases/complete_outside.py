@@ -86,8 +86,8 @@ async def holder_learns_why(stores: Stores) -> None:
     for one in (held, other):
         assert await store.renew([Renewal(one.lease, 60.0)]) == [False]
         assert await store.lost_reasons([one.lease]) == [AbortReason.ALREADY_COMPLETED]
-        for ending in (complete(one), fail(one), go_on(one, job())):
-            assert (await store.finish([ending]))[0].lost is AbortReason.ALREADY_COMPLETED
+        for finish in (complete(one), fail(one), go_on(one, job())):
+            assert (await store.finish([finish]))[0].lost is AbortReason.ALREADY_COMPLETED
     assert (await read(store, held.id)).output == "outside"
     assert len(await store.claim(ask("work", "next"))) == 1
 
@@ -262,7 +262,7 @@ async def waits_for_the_holders_transaction(stores: Stores) -> None:
 
 @case()
 async def against_finish(stores: Stores) -> None:
-    """The holder's ending and a completion from outside at once: one of them has the job, and both know who."""
+    """The holder's finish and a completion from outside at once: one of them has the job, and both know who."""
     store, other = await stores.open_many(2)
     for _ in range(_ROUNDS):
         [held] = await started_and_claimed(store)

@@ -91,7 +91,7 @@ async def any_characters(stores: Stores) -> None:
 
 @case()
 async def open_scope_ignores_closed_chains(stores: Stores) -> None:
-    """Scope open: a chain that has closed, in whichever way, stands in for nothing."""
+    """Scope open: a chain that has closed, in whichever way, is a duplicate of nothing."""
     store = await stores.open()
     for end in (complete, fail, cancel):
         started = await _one(store, _keyed())
@@ -182,7 +182,7 @@ async def batch_of_one_key(stores: Stores) -> None:
 
 @case()
 async def blockers_of_what_is_not_written(stores: Stores) -> None:
-    """A start that another stands in for needs none of its blockers, not even that they exist."""
+    """A start that another is a duplicate of needs none of its blockers, not even that they exist."""
     store = await stores.open()
     first = await _one(store, _keyed())
     assert (await _one(store, _keyed(blockers=["nowhere"]))).id == first.id

@@ -91,8 +91,8 @@ async def holder_learns_why(stores: Stores) -> None:
     await _delete(store, held.id)
     assert await store.renew([Renewal(held.lease, 60.0)]) == [False]
     assert await store.lost_reasons([held.lease]) == [AbortReason.NOT_FOUND]
-    for ending in (complete(held), go_on(held, job())):
-        assert (await store.finish([ending]))[0].lost is AbortReason.NOT_FOUND
+    for finish in (complete(held), go_on(held, job())):
+        assert (await store.finish([finish]))[0].lost is AbortReason.NOT_FOUND
     assert await store.release([held.lease]) == 0
     assert list((await store.reap(ReapRequest({"work": AT_ONCE}))).reaped) == []
     assert list(await store.count_jobs()) == []
@@ -240,12 +240,12 @@ async def callers_transaction(stores: Stores) -> None:
 
 @case()
 async def against_finish(stores: Stores) -> None:
-    """An ending and a deletion at once: nothing is left, and an ending that came second is told NOT_FOUND."""
+    """A finish and a deletion at once: nothing is left, and a finish that came second is told NOT_FOUND."""
     store, other = await stores.open_many(2)
     for round in range(_ROUNDS):
         [held] = await started_and_claimed(store)
-        ending = complete(held) if round % 2 else go_on(held, job("next"))
-        [finished], deleted = await asyncio.gather(store.finish([ending]), other.delete_chains([held.id]))
+        finish = complete(held) if round % 2 else go_on(held, job("next"))
+        [finished], deleted = await asyncio.gather(store.finish([finish]), other.delete_chains([held.id]))
         assert list(deleted.chain_ids) == [held.id]
         assert finished.written or finished == FinishResult(held.id, AbortReason.NOT_FOUND)
         assert list(await store.count_jobs()) == []

@@ -90,7 +90,7 @@ async def several_at_once(stores: Stores) -> None:
 
 @case()
 async def keys_are_free_again(stores: Stores) -> None:
-    """An expired chain stands in for no start of its deduplication key; an older one that has not expired does."""
+    """An expired chain is a duplicate of no start of its deduplication key; an older one that has not expired does."""
     store = await stores.open()
     key = Deduplicate("key", scope="any")
     old = await closed_chain(store, deduplication=key)

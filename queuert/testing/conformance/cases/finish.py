@@ -1,4 +1,4 @@
-"""Finishing: every kind of ending, written once and by the holder only."""
+"""Finishing: every kind of finish, written once and by the holder only."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ async def fail_closes_the_chain(stores: Stores) -> None:
     """FAIL keeps the error, on the job and on its chain; no output shows."""
     store = await stores.open()
     [claimed] = await started_and_claimed(store)
-    ending = fail(claimed)
-    assert (await store.finish([ending]))[0].written
+    finish = fail(claimed)
+    assert (await store.finish([finish]))[0].written
     found, chain = await read(store, claimed.id), await read_chain(store, claimed.id)
-    assert (found.status, found.last_error, found.output) == (JobStatus.FAILED, ending.error, None)
-    assert (chain.status, chain.error, chain.output) == (ChainStatus.FAILED, ending.error, None)
+    assert (found.status, found.last_error, found.output) == (JobStatus.FAILED, finish.error, None)
+    assert (chain.status, chain.error, chain.output) == (ChainStatus.FAILED, finish.error, None)
     assert found.finished_at is not None and chain.closed_at is not None
 
 
@@ -87,17 +87,17 @@ async def retry_makes_it_due_again(stores: Stores) -> None:
     """RETRY without a pause makes the job READY with its error, the chain open, and tells its type."""
     store = await stores.open()
     [claimed] = await started_and_claimed(store)
-    ending = retry(claimed)
-    assert await store.finish([ending]) == [FinishResult(claimed.id, due_types=("work",))]
+    finish = retry(claimed)
+    assert await store.finish([finish]) == [FinishResult(claimed.id, due_types=("work",))]
     found = await read(store, claimed.id)
-    assert (found.status, found.last_error, found.attempt) == (JobStatus.READY, ending.error, 1)
+    assert (found.status, found.last_error, found.attempt) == (JobStatus.READY, finish.error, 1)
     assert (found.finished_at, found.lease_expires_at) == (None, None)
     assert (await read_chain(store, claimed.id)).status is ChainStatus.OPEN
 
 
 @case()
 async def retry_with_a_pause(stores: Stores) -> None:
-    """RETRY with a pause schedules the job for so long after the ending."""
+    """RETRY with a pause schedules the job for so long after the finish."""
     store = await stores.open()
     [claimed] = await started_and_claimed(store)
     await store.finish([retry(claimed, 3600.0)])
@@ -177,16 +177,16 @@ async def end_of_a_later_job_closes_the_chain(stores: Stores) -> None:
         await store.finish([go_on(first, job("next"))])
         await store.finish([retry(await claim_one(store, "next"))])
         assert (await read_chain(store, first.id)).status is ChainStatus.OPEN
-        ending = end(await claim_one(store, "next"))
-        await store.finish([ending])
+        finish = end(await claim_one(store, "next"))
+        await store.finish([finish])
         chain = await read_chain(store, first.id)
-        assert (chain.status, chain.error, chain.tail_type) == (status, ending.error, "next")
+        assert (chain.status, chain.error, chain.tail_type) == (status, finish.error, "next")
         assert (await read(store, first.id)).status is JobStatus.CONTINUED
 
 
 @case()
 async def all_kinds_in_one_call(stores: Stores) -> None:
-    """Endings of all kinds go in one call, and their results come in the order asked."""
+    """Finishes of all kinds go in one call, and their results come in the order asked."""
     store = await stores.open()
     held = await started_and_claimed(store, 6)
     ends = [complete(held[0]), go_on(held[1], job("next")), retry(held[2]), fail(held[3]), cancel(held[4])]
@@ -206,7 +206,7 @@ async def all_kinds_in_one_call(stores: Stores) -> None:
 
 @case()
 async def one_lost_among_many(stores: Stores) -> None:
-    """A lost ending in a batch of a hundred writes nothing and does not disturb the others."""
+    """A lost finish in a batch of a hundred writes nothing and does not disturb the others."""
     store = await stores.open()
     held = await started_and_claimed(store, 100)
     await store.release([held[50].lease])
@@ -221,7 +221,7 @@ async def one_lost_among_many(stores: Stores) -> None:
 
 @case()
 async def a_lost_one_may_ask_for_the_impossible(stores: Stores) -> None:
-    """A lost ending whose continuation could not be written anyway does not disturb the others either."""
+    """A lost finish whose continuation could not be written anyway does not disturb the others either."""
     store = await stores.open()
     await start(store, job("other", id="taken"))
     good, lost, also_lost = await started_and_claimed(store, 3)
@@ -233,7 +233,7 @@ async def a_lost_one_may_ask_for_the_impossible(stores: Stores) -> None:
 
 @case()
 async def two_leases_of_a_job_in_one_call(stores: Stores) -> None:
-    """The stale ending and the live one of a job, asked for together, get each its own answer."""
+    """The stale finish and the live one of a job, asked for together, get each its own answer."""
     store = await stores.open()
     stale = await lost_to_reaper(store)
     live = await claim_one(store)
@@ -256,8 +256,8 @@ async def two_continuations_of_a_job_in_one_call(stores: Stores) -> None:
 
 
 @case()
-async def asked_twice_is_written_once(stores: Stores) -> None:
-    """Asking again for an ending that stands says that it is written, and changes nothing: for every kind."""
+async def requested_twice_is_written_once(stores: Stores) -> None:
+    """Asking again for a finish that stands says that it is written, and changes nothing: for every kind."""
     store = await stores.open()
     held = await started_and_claimed(store, 6)
     ends = [complete(held[0]), go_on(held[1], job("next")), retry(held[2], 60.0), fail(held[3]), cancel(held[4])]
@@ -270,8 +270,8 @@ async def asked_twice_is_written_once(stores: Stores) -> None:
 
 
 @case()
-async def another_ending_than_the_one_that_stands(stores: Stores) -> None:
-    """An ending that contradicts the one which this lease has written is not said to stand."""
+async def another_finish_than_the_one_that_stands(stores: Stores) -> None:
+    """A finish that contradicts the one which this lease has written is not said to stand."""
     store = await stores.open()
     retried, failed = await started_and_claimed(store, 2)
     await store.finish([retry(retried, 60.0), fail(failed)])
@@ -283,7 +283,7 @@ async def another_ending_than_the_one_that_stands(stores: Stores) -> None:
 
 @case()
 async def wrong_token(stores: Stores) -> None:
-    """An ending by a token that does not hold the job writes nothing, for every kind."""
+    """A finish by a token that does not hold the job writes nothing, for every kind."""
     store = await stores.open()
     [claimed] = await started_and_claimed(store)
     thief = stolen(claimed)
@@ -298,7 +298,7 @@ async def wrong_token(stores: Stores) -> None:
 
 @case()
 async def unknown_job(stores: Stores) -> None:
-    """An ending of a job that does not exist is lost: not found."""
+    """A finish of a job that does not exist is lost: not found."""
     store = await stores.open()
     [claimed] = await started_and_claimed(store)
     ghost = Finish(_renamed(claimed, "ghost"), FinishKind.COMPLETE, output="1")
@@ -312,7 +312,7 @@ def _renamed(claimed: ClaimedJob, id: str) -> ClaimedJob:
 
 @case()
 async def late_after_the_reaper(stores: Stores) -> None:
-    """An ending that comes after the reaper is lost, before the next claim, while it runs, and after it finished."""
+    """A finish that comes after the reaper is lost, before the next claim, while it runs, and after it finished."""
     store = await stores.open()
     late = await lost_to_reaper(store)
     reasons = [(await store.finish([complete(late)]))[0].lost]
@@ -327,7 +327,7 @@ async def late_after_the_reaper(stores: Stores) -> None:
 
 @case()
 async def late_after_other_ends(stores: Stores) -> None:
-    """A late ending tells whether the job was cancelled, continued, failed, or failed by the reaper meanwhile."""
+    """A late finish tells whether the job was cancelled, continued, failed, or failed by the reaper meanwhile."""
     store = await stores.open()
     reasons = []
     for end in (cancel, fail, lambda one: go_on(one, job("next"))):
@@ -342,7 +342,7 @@ async def late_after_other_ends(stores: Stores) -> None:
 
 @case()
 async def expired_and_not_reaped(stores: Stores) -> None:
-    """An ending after the lease's end is written as long as nobody has reaped the job."""
+    """A finish after the lease's end is written as long as nobody has reaped the job."""
     store = await stores.open()
     [claimed, other] = await started_and_claimed(store, 2)
     await expire(store, claimed, other)
@@ -352,8 +352,8 @@ async def expired_and_not_reaped(stores: Stores) -> None:
 
 
 @case()
-async def nothing_asked(stores: Stores) -> None:
-    """No endings, no results."""
+async def nothing_requested(stores: Stores) -> None:
+    """No finishes, no results."""
     assert await (await stores.open()).finish([]) == []
 
 

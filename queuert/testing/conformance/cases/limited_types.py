@@ -66,7 +66,7 @@ async def each_limited_type_has_its_lease(stores: Stores) -> None:
 
 
 @case()
-async def limits_of_types_not_asked_for_are_of_no_account(stores: Stores) -> None:
+async def limits_of_types_not_requested_for_are_of_no_account(stores: Stores) -> None:
     """Limits that name other types than the request change nothing."""
     store = await stores.open()
     await start(store, job(), job())

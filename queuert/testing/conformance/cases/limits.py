@@ -93,7 +93,7 @@ async def never_exceeded_while_attempts_end(stores: Stores) -> None:
 
 
 @case()
-async def freed_by_every_ending(stores: Stores) -> None:
+async def freed_by_every_finish(stores: Stores) -> None:
     """Whatever ends an attempt frees its slot: completion, failure, a retry's pause, a continuation, a stop."""
     store = await stores.open()
     await start(store, *(job() for _ in range(10)))
@@ -105,16 +105,16 @@ async def freed_by_every_ending(stores: Stores) -> None:
     def elsewhere(claimed: ClaimedJob) -> Finish:
         return go_on(claimed, job("other"))
 
-    for ending in (complete, fail, cancel, again, elsewhere, interrupt):
+    for finish in (complete, fail, cancel, again, elsewhere, interrupt):
         [claimed] = await _claim(store, one)
         assert await _claim(store, one) == []
-        await store.finish([ending(claimed)])
+        await store.finish([finish(claimed)])
     assert len(await _claim(store, one)) == 1
 
 
 @case()
 async def freed_by_release(stores: Stores) -> None:
-    """Jobs that are given back unstarted free their slots, one by one or with the whole claim."""
+    """Jobs that are released unstarted free their slots, one by one or with the whole claim."""
     store = await stores.open()
     await start(store, job(), job())
     request = replace(ask(), limits={"work": Limits(concurrency=1)})

@@ -229,8 +229,8 @@ async def uncommitted_starts_are_not_seen(stores: Stores) -> None:
 
 
 @case(Capability.USER_TRANSACTIONS)
-async def uncommitted_endings_are_not_seen(stores: Stores) -> None:
-    """An ending or a continuation is in no list until its transaction commits."""
+async def uncommitted_finishes_are_not_seen(stores: Stores) -> None:
+    """A finish or a continuation is in no list until its transaction commits."""
     store = await stores.open()
     [held] = await started_and_claimed(store)
     await start(store, job("waits", id="waits", blockers=[held.id]))

@@ -80,23 +80,23 @@ async def due_shows_as_ready(stores: Stores) -> None:
 
 
 @case()
-async def jobs_in_the_order_asked(stores: Stores) -> None:
+async def jobs_in_the_order_requested(stores: Stores) -> None:
     """Jobs are read in the order asked, None where there is none, repeated ones repeated."""
     store = await stores.open()
     ids = await start(store, job(), job(), job())
-    asked = [ids[2], "unknown", ids[0], ids[2]]
-    assert [one.id if one else None for one in await store.get_jobs(asked)] == [ids[2], None, ids[0], ids[2]]
+    requested = [ids[2], "unknown", ids[0], ids[2]]
+    assert [one.id if one else None for one in await store.get_jobs(requested)] == [ids[2], None, ids[0], ids[2]]
     assert await store.get_jobs([]) == []
 
 
 @case()
-async def chains_in_the_order_asked(stores: Stores) -> None:
+async def chains_in_the_order_requested(stores: Stores) -> None:
     """Chains likewise; the id of a later job is no chain's."""
     store = await stores.open()
     [first, second] = await started_and_claimed(store, 2)
     await store.finish([go_on(first, job(id="later"))])
-    asked = [second.id, "later", first.id, "unknown", second.id]
-    found = await store.get_chains(asked)
+    requested = [second.id, "later", first.id, "unknown", second.id]
+    found = await store.get_chains(requested)
     assert [one.id if one else None for one in found] == [second.id, None, first.id, None, second.id]
     assert await store.get_chains([]) == []
 
@@ -178,10 +178,10 @@ async def of_open_chains_the_status_alone(stores: Stores) -> None:
     [held, other, failed] = await started_and_claimed(store, 3)
     await store.finish([go_on(other, job(id="later"))])
     await store.finish([complete(held), fail(failed)])
-    asked = [other.id, held.id, "later", failed.id, "unknown", held.id]
+    requested = [other.id, held.id, "later", failed.id, "unknown", held.id]
     records = await store.get_chains([held.id, failed.id])
     expected = [ChainStatus.OPEN, records[0], None, records[1], None, records[0]]
-    assert await store.closed_chains(asked) == expected
+    assert await store.closed_chains(requested) == expected
     assert await store.closed_chains([]) == []
 
 

@@ -23,9 +23,9 @@ from queuert.testing.conformance.stores import Stores
 _AT = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
 
 
-def _told(job: ClaimedJob, done: float) -> str:
-    told = {"attempt": job.attempt, "at": _AT.isoformat(), "fraction": done / 4, "done": done, "total": 4}
-    return json.dumps({**told, "message": "naïve \U0001f4e6"})
+def _reported(job: ClaimedJob, done: float) -> str:
+    reported = {"attempt": job.attempt, "at": _AT.isoformat(), "fraction": done / 4, "done": done, "total": 4}
+    return json.dumps({**reported, "message": "naïve \U0001f4e6"})
 
 
 def _kept(done: float) -> JobProgress:
@@ -36,13 +36,16 @@ def _kept(done: float) -> JobProgress:
 async def is_kept_with_a_renewal(stores: Stores) -> None:
     """Progress is read back as it was told; the newest counts, and a renewal without any leaves it as it is."""
     store = await stores.open()
-    told, silent = await started_and_claimed(store, 2)
-    assert (await read(store, told.id)).progress is None
-    assert await store.renew([Renewal(told.lease, 60.0, _told(told, 1)), Renewal(silent.lease, 60.0)]) == [True, True]
-    assert ((await read(store, told.id)).progress, (await read(store, silent.id)).progress) == (_kept(1), None)
-    await store.renew([Renewal(told.lease, 60.0, _told(told, 3))])
-    await store.renew([Renewal(told.lease, 60.0)])
-    assert (await read(store, told.id)).progress == _kept(3)
+    reported, silent = await started_and_claimed(store, 2)
+    assert (await read(store, reported.id)).progress is None
+    assert await store.renew([Renewal(reported.lease, 60.0, _reported(reported, 1)), Renewal(silent.lease, 60.0)]) == [
+        True,
+        True,
+    ]
+    assert ((await read(store, reported.id)).progress, (await read(store, silent.id)).progress) == (_kept(1), None)
+    await store.renew([Renewal(reported.lease, 60.0, _reported(reported, 3))])
+    await store.renew([Renewal(reported.lease, 60.0)])
+    assert (await read(store, reported.id)).progress == _kept(3)
 
 
 @case()
@@ -50,14 +53,14 @@ async def of_a_stranger_is_refused(stores: Stores) -> None:
     """What an attempt tells that holds the job no more is not kept, be the job free, taken anew or ended."""
     store = await stores.open()
     lost = await lost_to_reaper(store)
-    assert await store.renew([Renewal(lost.lease, 60.0, _told(lost, 1))]) == [False]
+    assert await store.renew([Renewal(lost.lease, 60.0, _reported(lost, 1))]) == [False]
     again = await claim_one(store)
-    assert await store.renew([Renewal(again.lease, 60.0, _told(again, 2))]) == [True]
-    late = [Renewal(lost.lease, 60.0, _told(again, 3)), Renewal(stolen(again).lease, 60.0, _told(again, 4))]
+    assert await store.renew([Renewal(again.lease, 60.0, _reported(again, 2))]) == [True]
+    late = [Renewal(lost.lease, 60.0, _reported(again, 3)), Renewal(stolen(again).lease, 60.0, _reported(again, 4))]
     assert await store.renew(late) == [False, False]
     assert (await read(store, lost.id)).progress == _kept(2)
     await store.finish([complete(again)])
-    assert await store.renew([Renewal(again.lease, 60.0, _told(again, 4))]) == [False]
+    assert await store.renew([Renewal(again.lease, 60.0, _reported(again, 4))]) == [False]
     assert (await read(store, lost.id)).progress == _kept(2)
 
 
@@ -66,12 +69,12 @@ async def is_the_last_attempts(stores: Stores) -> None:
     """It stays when the attempt has ended, and the next attempt begins without any."""
     store = await stores.open()
     [claimed] = await started_and_claimed(store)
-    await store.renew([Renewal(claimed.lease, 60.0, _told(claimed, 1))])
+    await store.renew([Renewal(claimed.lease, 60.0, _reported(claimed, 1))])
     await store.finish([retry(claimed)])
     assert (await read(store, claimed.id)).progress == _kept(1)
     again = await claim_one(store)
     assert (await read(store, claimed.id)).progress is None
-    await store.renew([Renewal(again.lease, 60.0, _told(again, 4))])
+    await store.renew([Renewal(again.lease, 60.0, _reported(again, 4))])
     await store.finish([complete(again)])
     ended = await read(store, claimed.id)
     assert (ended.status, ended.progress) == (JobStatus.COMPLETED, _kept(4))
@@ -83,6 +86,6 @@ async def does_not_wait_for_a_transaction(stores: Stores) -> None:
     store = await stores.open()
     held, other = await started_and_claimed(store, 2)
     async with store.transaction(held):
-        asked = [Renewal(held.lease, 60.0, _told(held, 1)), Renewal(other.lease, 60.0, _told(other, 2))]
-        assert await store.renew(asked) == [False, True]
+        requested = [Renewal(held.lease, 60.0, _reported(held, 1)), Renewal(other.lease, 60.0, _reported(other, 2))]
+        assert await store.renew(requested) == [False, True]
     assert ((await read(store, held.id)).progress, (await read(store, other.id)).progress) == (None, _kept(2))

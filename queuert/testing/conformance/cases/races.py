@@ -31,10 +31,10 @@ from queuert.testing.conformance.stores import Stores
 _ROUNDS = 50
 
 
-async def _check_released_once(store: AsyncStore, waiting: str, told: Sequence[Sequence[str]]) -> None:
+async def _check_released_once(store: AsyncStore, waiting: str, reported: Sequence[Sequence[str]]) -> None:
     found = await read(store, waiting)
     assert (found.status, found.open_blockers) == (JobStatus.READY, 0)
-    assert sum("waits" in types for types in told) == 1, "told of the release not exactly once"
+    assert sum("waits" in types for types in reported) == 1, "told of the release not exactly once"
     assert (await claim_one(store, "waits")).id == waiting
 
 
@@ -44,10 +44,10 @@ async def _two_blockers_in_transactions(stores: Stores, *, overlap: bool) -> Non
         held = await started_and_claimed(store, 2)
         [waiting] = await start(store, job("waits", blockers=[one.id for one in held]))
         both_open = asyncio.Barrier(2) if overlap else None
-        told = await asyncio.gather(
+        reported = await asyncio.gather(
             *(_finish_together(one, claimed, both_open) for one, claimed in zip((store, other), held, strict=True))
         )
-        await _check_released_once(store, waiting, told)
+        await _check_released_once(store, waiting, reported)
 
 
 async def _finish_together(
@@ -220,7 +220,7 @@ async def renew_against_reap_at_the_cap(stores: Stores) -> None:
 
 @case()
 async def finish_against_reap(stores: Stores) -> None:
-    """An ending after the lease's end, against a reaper: one of them has the job, and both know who."""
+    """A finish after the lease's end, against a reaper: one of them has the job, and both know who."""
     store, other = await stores.open_many(2)
     for policy, status in ((AT_ONCE, JobStatus.READY), (LAST_ATTEMPT, JobStatus.FAILED)):
         for _ in range(_ROUNDS // 2):
@@ -237,21 +237,21 @@ async def finish_against_reap(stores: Stores) -> None:
 
 
 @case()
-async def one_ending_asked_for_by_many(stores: Stores) -> None:
-    """The same ending asked for by eight at once is written once; all of them are told that it stands."""
+async def one_finish_requested_for_by_many(stores: Stores) -> None:
+    """The same finish asked for by eight at once is written once; all of them are told that it stands."""
     several = await stores.open_many(8)
     store = several[0]
     for _ in range(10):
         [held] = await started_and_claimed(store)
-        ending = go_on(held, job("next"))
-        answers = await asyncio.gather(*(one.finish([ending]) for one in several))
+        finish = go_on(held, job("next"))
+        answers = await asyncio.gather(*(one.finish([finish]) for one in several))
         assert all(result.written for [result] in answers)
         assert len(await store.claim(ask("next"))) == 1
 
 
 @case()
 async def holder_against_successor(stores: Stores) -> None:
-    """A late ending and its successor's, at once: the successor's stands, the late one is told that it lost."""
+    """A late finish and its successor's, at once: the successor's stands, the late one is told that it lost."""
     store, other = await stores.open_many(2)
     for _ in range(_ROUNDS // 2):
         [late] = await started_and_claimed(store)
@@ -276,7 +276,7 @@ async def _reaped(store: AsyncStore) -> Sequence[ReapedJob]:
 
 @case()
 async def overlapping_batches(stores: Stores) -> None:
-    """Batches that end the same jobs in opposite orders neither block each other for ever nor lose an ending."""
+    """Batches that end the same jobs in opposite orders neither block each other for ever nor lose a finish."""
     store, other = await stores.open_many(2)
     for _ in range(10):
         held = await started_and_claimed(store, 40)
@@ -289,7 +289,7 @@ async def overlapping_batches(stores: Stores) -> None:
 
 @case()
 async def release_against_finish(stores: Stores) -> None:
-    """A job is given back or finished, never both."""
+    """A job is released or finished, never both."""
     store, other = await stores.open_many(2)
     for _ in range(_ROUNDS // 2):
         [held] = await started_and_claimed(store)
@@ -301,7 +301,7 @@ async def release_against_finish(stores: Stores) -> None:
 
 @case()
 async def everything_at_once(stores: Stores) -> None:
-    """Four workers claim, finish, retry, give back and reap side by side until two hundred chains have closed.
+    """Four workers claim, finish, retry, release and reap side by side until two hundred chains have closed.
 
     No job is lost or finished twice, and attempts have no gaps.
     """

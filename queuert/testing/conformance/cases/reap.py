@@ -132,7 +132,7 @@ async def releases_dependents_at_the_cap(stores: Stores) -> None:
 
 @case()
 async def interruptions_do_not_count(stores: Stores) -> None:
-    """Attempts that a stopping worker gave back do not bring the job nearer to its cap."""
+    """Attempts that a stopping worker released do not bring the job nearer to its cap."""
     store = await stores.open()
     [claimed] = await started_and_claimed(store)
     for _ in range(3):

@@ -34,7 +34,7 @@ async def due_at_once_and_not_counted(stores: Stores) -> None:
 
 @case()
 async def keeps_earlier_attempts(stores: Stores) -> None:
-    """Only the attempt that was given back is not counted."""
+    """Only the attempt that was released is not counted."""
     store = await stores.open()
     [first] = await started_and_claimed(store)
     await store.finish([retry(first)])
@@ -72,7 +72,7 @@ async def many_keep_their_places(stores: Stores) -> None:
 
 @case()
 async def only_by_its_holder(stores: Stores) -> None:
-    """Wrong tokens, unknown jobs, lost leases and finished jobs are not given back; the right one among them is."""
+    """Wrong tokens, unknown jobs, lost leases and finished jobs are not released; the right one among them is."""
     store = await stores.open()
     lost = await lost_to_reaper(store)
     held = await claim_one(store)
@@ -119,7 +119,7 @@ async def many(stores: Stores) -> None:
 
 @case()
 async def of_a_whole_claim(stores: Stores) -> None:
-    """``release_claim`` gives back what a claim took and still holds, by its token alone, and no one else's jobs."""
+    """``release_claim`` releases what a claim took and still holds, by its token alone, and no one else's jobs."""
     store = await stores.open()
     await start(store, *(job(type) for type in ("a", "b", "a", "b", "a")))
     request = ask("a", "b", limit=4)

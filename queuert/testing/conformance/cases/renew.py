@@ -62,17 +62,17 @@ async def each_its_own_seconds_in_order(stores: Stores) -> None:
     """Many at once: each gets its own time, and its answer in its place."""
     store = await stores.open()
     held = await started_and_claimed(store, 5)
-    asked = [Renewal(one.lease, 1000.0 * (place + 1)) for place, one in enumerate(held)]
-    asked.insert(2, Renewal(stolen(held[0]).lease, 5.0))
-    asked.insert(4, Renewal(Lease("unknown", held[0].token), 5.0))
-    assert await store.renew(asked) == [True, True, False, True, False, True, True]
+    requested = [Renewal(one.lease, 1000.0 * (place + 1)) for place, one in enumerate(held)]
+    requested.insert(2, Renewal(stolen(held[0]).lease, 5.0))
+    requested.insert(4, Renewal(Lease("unknown", held[0].token), 5.0))
+    assert await store.renew(requested) == [True, True, False, True, False, True, True]
     ends = [await _expiry(store, one.id) for one in held]
     gaps = [later - sooner for sooner, later in itertools.pairwise(ends)]
     assert all(timedelta(seconds=900) < gap < timedelta(seconds=1100) for gap in gaps)
 
 
 @case()
-async def nothing_asked(stores: Stores) -> None:
+async def nothing_requested(stores: Stores) -> None:
     """No leases, no answers."""
     assert await (await stores.open()).renew([]) == []
 
@@ -122,7 +122,7 @@ async def tells_two_leases_of_a_job_apart(stores: Stores) -> None:
 
 @case()
 async def refuses_what_has_ended(stores: Stores) -> None:
-    """A finished job, one to be tried again, and one that was given back hold no lease."""
+    """A finished job, one to be tried again, and one that was released hold no lease."""
     store = await stores.open()
     done, again, released = await started_and_claimed(store, 3)
     await store.finish([complete(done), retry(again)])
@@ -154,8 +154,8 @@ async def reasons(stores: Stores) -> None:
     lost = await lost_to_reaper(store)
     assert await store.lost_reasons([lost.lease]) == [AbortReason.TAKEN_BY_ANOTHER_WORKER]
     again = await claim_one(store)
-    asked = [lost.lease, holds.lease, Lease("unknown", holds.token), ended.lease, stolen(ended).lease, again.lease]
-    assert await store.lost_reasons(asked) == [
+    requested = [lost.lease, holds.lease, Lease("unknown", holds.token), ended.lease, stolen(ended).lease, again.lease]
+    assert await store.lost_reasons(requested) == [
         AbortReason.TAKEN_BY_ANOTHER_WORKER,
         None,
         AbortReason.NOT_FOUND,

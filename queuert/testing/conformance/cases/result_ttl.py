@@ -72,8 +72,8 @@ async def open_chains_do_not_expire(stores: Stores) -> None:
     """Attempts that end without closing the chain give it no end."""
     store = await stores.open()
     [held] = await started_and_claimed(store, result_ttl=SOON)
-    for ending in (retry, interrupt):
-        await store.finish([ending(held)])
+    for finish in (retry, interrupt):
+        await store.finish([finish(held)])
         assert (await read_chain(store, held.id)).expires_at is None
         held = await claim_one(store)
     assert held.result_ttl == SOON
@@ -81,16 +81,16 @@ async def open_chains_do_not_expire(stores: Stores) -> None:
 
 @case()
 async def of_a_long_chain(stores: Stores) -> None:
-    """The TTL is the chain's: each of its jobs knows it, and the last one's ending counts."""
+    """The TTL is the chain's: each of its jobs knows it, and the last one's finish counts."""
     store = await stores.open()
-    for ending in (complete, fail, cancelled):
+    for finish in (complete, fail, cancelled):
         [held] = await started_and_claimed(store, result_ttl=LONG)
         for _ in range(2):
             await store.finish([go_on(held, job("next"))])
             assert (await read_chain(store, held.chain_id)).expires_at is None
             held = await claim_one(store, "next")
             assert held.result_ttl == LONG
-        await store.finish([ending(held)])
+        await store.finish([finish(held)])
         await _lasts(store, held.chain_id, LONG)
 
 
@@ -130,7 +130,7 @@ async def failed_by_the_reaper(stores: Stores) -> None:
 
 
 @case()
-async def chains_that_an_ending_starts(stores: Stores) -> None:
+async def chains_that_an_finish_starts(stores: Stores) -> None:
     """A chain that is started by a job that waits for it has its own TTL."""
     store = await stores.open()
     [held] = await started_and_claimed(store)
@@ -150,8 +150,8 @@ def _lasting(finish: Finish, seconds: float) -> Finish:
 
 
 @case()
-async def the_ending_may_say_otherwise(stores: Stores) -> None:
-    """An ending's own TTL counts instead of the chain's, or where that has none, for one job and for several."""
+async def the_finish_may_say_otherwise(stores: Stores) -> None:
+    """A finish's own TTL counts instead of the chain's, or where that has none, for one job and for several."""
     store = await stores.open()
     for ttl in (None, 60.0):
         [held] = await started_and_claimed(store, result_ttl=ttl)
@@ -164,7 +164,7 @@ async def the_ending_may_say_otherwise(stores: Stores) -> None:
 
 
 @case()
-async def each_ending_its_own(stores: Stores) -> None:
+async def each_finish_its_own(stores: Stores) -> None:
     """In one batch each chain is kept by its own TTL."""
     store = await stores.open()
     given = (None, 100.0, 10_000.0)
@@ -200,8 +200,8 @@ async def updated(stores: Stores) -> None:
     closed = await closed_chain(store, ttl=60.0)
     endless = await closed_chain(store, ttl=None)
     [open_one] = await start(store, job(result_ttl=60.0))
-    asked = [endless, open_one, "nowhere", closed, closed]
-    assert await store.update_result_ttl(asked, LONG) == [
+    requested = [endless, open_one, "nowhere", closed, closed]
+    assert await store.update_result_ttl(requested, LONG) == [
         TtlUpdate.UPDATED,
         TtlUpdate.OPEN,
         TtlUpdate.NOT_FOUND,

@@ -22,7 +22,7 @@ from queuert.testing.conformance.builders import (
     start,
     started_and_claimed,
 )
-from queuert.testing.conformance.expiry import ALL_GO, LONG, SOON, closed_chains, retired, there
+from queuert.testing.conformance.expiry import ALL_GO, LONG, SOON, closed_chains, pruned, there
 from queuert.testing.conformance.registry import case
 from queuert.testing.conformance.stores import Stores
 
@@ -56,7 +56,7 @@ async def expired_chains_go(stores: Stores) -> None:
     gone: set[str] = set()
 
     async def all_gone() -> bool:
-        gone.update(await retired(store, {"work": Retention(Keep(age=LONG), Keep(age=LONG))}))
+        gone.update(await pruned(store, {"work": Retention(Keep(age=LONG), Keep(age=LONG))}))
         return gone >= wanted
 
     await eventually(all_gone)
@@ -71,7 +71,7 @@ async def ids_and_keys_are_free_again(stores: Stores) -> None:
     key = Deduplicate("key", scope="any")
     [held] = await started_and_claimed(store, id="a", deduplication=key)
     await store.finish([complete(held)])
-    assert await retired(store, {"work": ALL_GO}) == ["a"]
+    assert await pruned(store, {"work": ALL_GO}) == ["a"]
     [started] = await store.start_jobs([job(id="a", deduplication=key)])
     assert (started.id, started.existing) == ("a", False)
 
@@ -86,7 +86,7 @@ async def by_outcome_and_type(stores: Stores) -> None:
     done, failed, cancelled = await closed_chains(store, complete, fail, cancel)
     others = await closed_chains(store, complete, fail, cancel, type="other")
     policies = {"work": Retention(completed=_NONE), "other": Retention(failed=_NONE, cancelled=_NONE)}
-    assert set(await retired(store, policies)) == {done, *others[1:]}
+    assert set(await pruned(store, policies)) == {done, *others[1:]}
     assert await there(store, done, failed, cancelled, *others) == [failed, cancelled, others[0]]
 
 
@@ -96,10 +96,10 @@ async def by_age(stores: Stores) -> None:
     store = await stores.open()
     [old] = await closed_chains(store, complete)
     [running] = await started_and_claimed(store)
-    assert await retired(store, {"work": Retention(completed=Keep(age=LONG))}) == []
+    assert await pruned(store, {"work": Retention(completed=Keep(age=LONG))}) == []
 
     async def gone() -> list[str]:
-        return await retired(store, {"work": Retention(completed=Keep(age=SOON))})
+        return await pruned(store, {"work": Retention(completed=Keep(age=SOON))})
 
     assert await eventually(gone) == [old]
     assert await there(store, running.id) == [running.id]
@@ -113,11 +113,11 @@ async def by_count(stores: Stores) -> None:
     done = await closed_chains(store, *[complete] * 5)
     running = await started_and_claimed(store, 3)
     policy = Retention(completed=Keep(count=2), failed=Keep(count=2))
-    assert set(await retired(store, {"work": policy})) == set(done[:3])
-    assert await retired(store, {"work": policy}) == []
+    assert set(await pruned(store, {"work": policy})) == set(done[:3])
+    assert await pruned(store, {"work": policy}) == []
     assert await there(store, *failed, *done) == [*failed, *done[3:]]
     await store.finish([complete(running[0])])
-    assert await retired(store, {"work": policy}) == [done[3]]
+    assert await pruned(store, {"work": policy}) == [done[3]]
 
 
 @case()
@@ -125,11 +125,11 @@ async def by_age_and_count(stores: Stores) -> None:
     """With both bounds a chain stays only within both."""
     store = await stores.open()
     ids = await closed_chains(store, complete, complete, complete)
-    assert await retired(store, {"work": Retention(completed=Keep(age=LONG, count=2))}) == ids[:1]
+    assert await pruned(store, {"work": Retention(completed=Keep(age=LONG, count=2))}) == ids[:1]
     gone: list[str] = []
 
     async def all_gone() -> bool:
-        gone.extend(await retired(store, {"work": Retention(completed=Keep(age=SOON, count=2))}))
+        gone.extend(await pruned(store, {"work": Retention(completed=Keep(age=SOON, count=2))}))
         return len(gone) == 2
 
     await eventually(all_gone)
@@ -142,9 +142,9 @@ async def an_end_of_its_own_goes_first(stores: Stores) -> None:
     store = await stores.open()
     [older] = await closed_chains(store, complete)
     [kept] = await closed_chains(store, complete, result_ttl=LONG)
-    assert await retired(store, {"work": Retention(completed=Keep(count=2))}) == []
-    assert await retired(store, {"work": Retention(completed=Keep(count=1))}) == [older]
-    assert await retired(store, {"work": ALL_GO}) == []
+    assert await pruned(store, {"work": Retention(completed=Keep(count=2))}) == []
+    assert await pruned(store, {"work": Retention(completed=Keep(count=1))}) == [older]
+    assert await pruned(store, {"work": ALL_GO}) == []
     assert await there(store, kept) == [kept]
 
 
@@ -155,8 +155,8 @@ async def only_chains_that_began_so(stores: Stores) -> None:
     [held] = await started_and_claimed(store)
     await store.finish([go_on(held, job("next"))])
     await store.finish([complete(await claim_one(store, "next"))])
-    assert await retired(store, {"next": ALL_GO}) == []
-    assert await retired(store, {"work": ALL_GO}) == [held.id]
+    assert await pruned(store, {"next": ALL_GO}) == []
+    assert await pruned(store, {"work": ALL_GO}) == [held.id]
 
 
 # --- pages ------------------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ async def pages_make_the_whole(stores: Stores) -> None:
         gone: list[str] = []
 
         async def all_gone(limit: int = limit, gone: list[str] = gone, wanted: set[str] = wanted) -> bool:
-            gone.extend(await retired(store, policies, limit=limit))
+            gone.extend(await pruned(store, policies, limit=limit))
             return set(gone) >= wanted
 
         await eventually(all_gone)
@@ -192,7 +192,7 @@ async def pages_make_the_whole(stores: Stores) -> None:
 
 
 @case()
-async def no_more_than_asked(stores: Stores) -> None:
+async def no_more_than_requested(stores: Stores) -> None:
     """One call looks at no more than the limit, and its cursor says that there is more."""
     store = await stores.open()
     ids = await closed_chains(store, complete, complete, complete)
@@ -224,18 +224,18 @@ async def blockers_of_open_jobs_stay(stores: Stores) -> None:
     [waiting] = await start(store, job("waits", blockers=[needed, open_one]))
     policies = {"work": ALL_GO}
     assert (await read(store, waiting)).status is JobStatus.BLOCKED
-    assert await retired(store, policies) == []
+    assert await pruned(store, policies) == []
     await store.cancel_chains([open_one], reason="not needed")
     assert (await read(store, waiting)).status is JobStatus.READY
-    assert await retired(store, policies) == []
+    assert await pruned(store, policies) == []
     held = await claim_one(store, "waits")
-    assert await retired(store, policies) == []
+    assert await pruned(store, policies) == []
     await store.finish([retry(held, 3_600.0)])
     assert (await read(store, waiting)).status is JobStatus.SCHEDULED
-    assert await retired(store, policies) == []
+    assert await pruned(store, policies) == []
     await store.trigger_jobs([waiting])
     await store.finish([complete(await claim_one(store, "waits"))])
-    assert await retired(store, policies) == [needed]
+    assert await pruned(store, policies) == [needed]
 
 
 @case()
@@ -249,11 +249,11 @@ async def expired_blockers_stay_as_well(stores: Stores) -> None:
         return await store.get_chains([needed]) == [None]
 
     await eventually(expired)
-    assert await retired(store) == []
+    assert await pruned(store) == []
     [blocker] = await store.get_blockers(waiting)
     assert (blocker.chain_id, blocker.output) == (needed, '"done"')
     await store.finish([complete(await claim_one(store, "waits"))])
-    assert await retired(store) == [needed]
+    assert await pruned(store) == [needed]
 
 
 @case()
@@ -264,10 +264,10 @@ async def jobs_that_ended_let_go(stores: Stores) -> None:
     await store.update_result_ttl([kept], LONG)
     waiting = await start(store, *(job("waits", blockers=[gone, kept]) for _ in range(4)))
     following = job("next")
-    endings = (complete, fail, cancel, lambda held: go_on(held, following))
-    for ending in endings:
-        await store.finish([ending(await claim_one(store, "waits"))])
-    assert await retired(store, {"work": ALL_GO}) == [gone]
+    finishes = (complete, fail, cancel, lambda held: go_on(held, following))
+    for finish in finishes:
+        await store.finish([finish(await claim_one(store, "waits"))])
+    assert await pruned(store, {"work": ALL_GO}) == [gone]
     for id in waiting:
         assert [one.chain_id for one in await store.get_blockers(id)] == [kept]
     [failed] = [id for id in waiting if (await read(store, id)).status is JobStatus.FAILED]
@@ -286,7 +286,7 @@ async def a_chain_and_its_blockers_at_once(stores: Stores) -> None:
     for _ in range(4):
         await store.finish([complete(await claim_one(store))])
     assert (await read(store, parent.id)).status is JobStatus.COMPLETED
-    assert set(await retired(store, {"work": ALL_GO})) == {parent.id, *(one.id for one in children)}
+    assert set(await pruned(store, {"work": ALL_GO})) == {parent.id, *(one.id for one in children)}
     assert list(await store.count_jobs()) == []
 
 
@@ -296,5 +296,5 @@ async def opened_again(stores: Stores) -> None:
     store = await stores.open()
     [failed] = await closed_chains(store, fail, result_ttl=LONG)
     await store.retry_chains([failed])
-    assert await retired(store, {"work": ALL_GO}) == []
+    assert await pruned(store, {"work": ALL_GO}) == []
     assert await there(store, failed) == [failed]

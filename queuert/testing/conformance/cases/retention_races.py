@@ -16,7 +16,7 @@ from queuert.testing.conformance.builders import (
     read,
     start,
 )
-from queuert.testing.conformance.expiry import ALL_GO, closed_chains, retired, there
+from queuert.testing.conformance.expiry import ALL_GO, closed_chains, pruned, there
 from queuert.testing.conformance.registry import case
 from queuert.testing.conformance.stores import Stores
 
@@ -25,14 +25,14 @@ _ROUNDS = 25
 
 @case()
 async def many_at_once(stores: Stores) -> None:
-    """Several stores retire the same chains: each goes once, and nobody fails."""
+    """Several stores prune the same chains: each goes once, and nobody fails."""
     opened = await stores.open_many(4)
     for _ in range(5):
         ids = await closed_chains(opened[0], *[complete] * 20)
-        found = await asyncio.gather(*(retired(store, {"work": ALL_GO}, limit=7) for store in opened))
+        found = await asyncio.gather(*(pruned(store, {"work": ALL_GO}, limit=7) for store in opened))
         gone = [id for each in found for id in each]
         # What one held while the other passed over it goes with the next look.
-        gone += await retired(opened[0], {"work": ALL_GO})
+        gone += await pruned(opened[0], {"work": ALL_GO})
         assert sorted(gone) == sorted(ids)
 
 
@@ -75,33 +75,33 @@ async def against_starts_that_wait(stores: Stores) -> None:
 
 
 @case()
-async def against_endings(stores: Stores) -> None:
-    """Chains are retired beside jobs that had them as blockers and are ending: nobody waits for ever, nobody fails."""
+async def against_finishes(stores: Stores) -> None:
+    """Chains are pruned beside jobs that had them as blockers and are finish: nobody waits for ever, nobody fails."""
     store, other = await stores.open_many(2)
     for _ in range(_ROUNDS):
         needed = await closed_chains(store, complete, complete, result_ttl=None)
         ids = await start(store, *(job("waits", blockers=needed) for _ in range(3)))
         claims = [await claim_one(store, "waits") for _ in ids]
         _, results = await asyncio.gather(
-            retired(other, {"work": ALL_GO, "waits": ALL_GO}), store.finish([complete(one) for one in claims])
+            pruned(other, {"work": ALL_GO, "waits": ALL_GO}), store.finish([complete(one) for one in claims])
         )
         assert all(one.written for one in results)
-        await retired(other, {"work": ALL_GO, "waits": ALL_GO})
+        await pruned(other, {"work": ALL_GO, "waits": ALL_GO})
         assert await there(store, *ids, *needed) == []
 
 
 @case(Capability.USER_TRANSACTIONS)
 async def what_others_opened_again_stays(stores: Stores) -> None:
-    """A chain that is opened again in a transaction while others are retired stays, and so do its blockers."""
+    """A chain that is opened again in a transaction while others are pruned stays, and so do its blockers."""
     store, other = await stores.open_many(2)
     [needed] = await closed_chains(store, complete)
     [waiting] = await start(store, job("waits", blockers=[needed]))
     await store.finish([fail(await claim_one(store, "waits"))])
     async with stores.user_transaction() as connection:
         await store.retry_chains([waiting], connection=connection)
-        retiring = asyncio.create_task(retired(other, {"work": ALL_GO, "waits": ALL_GO}))
+        pruning = asyncio.create_task(pruned(other, {"work": ALL_GO, "waits": ALL_GO}))
         await stores.user_data.add(connection, "before the commit")
-    assert await retiring == []
+    assert await pruning == []
     [blocker] = await store.get_blockers(waiting)
     assert blocker.chain_id == needed
 
@@ -115,7 +115,7 @@ async def what_others_hold_is_passed_over(stores: Stores) -> None:
     await store.finish([fail(await claim_one(store, "waits"))])
     async with stores.user_transaction() as connection:
         await store.retry_chains([waiting], connection=connection)
-        assert await retired(store, {"work": ALL_GO, "waits": ALL_GO}) == [plain]
-    assert await retired(store, {"work": ALL_GO, "waits": ALL_GO}) == []
+        assert await pruned(store, {"work": ALL_GO, "waits": ALL_GO}) == [plain]
+    assert await pruned(store, {"work": ALL_GO, "waits": ALL_GO}) == []
     [blocker] = await store.get_blockers(waiting)
     assert blocker.chain_id == needed

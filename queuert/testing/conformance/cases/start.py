@@ -46,7 +46,7 @@ async def first_job_is_its_chain(stores: Stores) -> None:
 
 
 @case()
-async def results_in_the_order_asked(stores: Stores) -> None:
+async def results_in_the_order_requested(stores: Stores) -> None:
     """Started jobs are reported in the order in which they were given, whatever their ids, with what was written."""
     store = await stores.open()
     jobs = [job("odd" if number % 2 else "even", id=f"{number * 7919 % 50:02}") for number in range(50)]
@@ -57,7 +57,7 @@ async def results_in_the_order_asked(stores: Stores) -> None:
 
 
 @case()
-async def nothing_asked_nothing_written(stores: Stores) -> None:
+async def nothing_requested_nothing_written(stores: Stores) -> None:
     """An empty batch is an empty answer."""
     store = await stores.open()
     assert await store.start_jobs([]) == []
@@ -185,8 +185,8 @@ async def unknown_blocker_is_refused(stores: Stores) -> None:
     """A blocker that does not exist is a ChainNotFoundError that names it; nothing of the batch is written."""
     store = await stores.open()
     await start(store, job(id="real"))
-    asked = store.start_jobs([job(id="free"), job(id="waits", blockers=["real", "unreal"])])
-    assert (await error_of(ChainNotFoundError, asked)).id == "unreal"
+    requested = store.start_jobs([job(id="free"), job(id="waits", blockers=["real", "unreal"])])
+    assert (await error_of(ChainNotFoundError, requested)).id == "unreal"
     assert await store.get_jobs(["free", "waits"]) == [None, None]
 
 
@@ -194,8 +194,8 @@ async def unknown_blocker_is_refused(stores: Stores) -> None:
 async def blockers_come_first(stores: Stores) -> None:
     """A job of the same batch does not exist yet; one that was started before does."""
     store = await stores.open()
-    asked = store.start_jobs([job(id="first"), job(blockers=["first"])])
-    assert (await error_of(ChainNotFoundError, asked)).id == "first"
+    requested = store.start_jobs([job(id="first"), job(blockers=["first"])])
+    assert (await error_of(ChainNotFoundError, requested)).id == "first"
     await start(store, job(id="first"))
     [started] = await store.start_jobs([job(blockers=["first"])])
     assert started.status is JobStatus.BLOCKED

@@ -51,7 +51,7 @@ async def _refused(store: AsyncStore, claimed: ClaimedJob) -> str:
 
 @case(_NEEDS)
 async def commits_together(stores: Stores) -> None:
-    """The caller's row and the ending stand together after the block, and neither is seen before its end."""
+    """The caller's row and the finish stand together after the block, and neither is seen before its end."""
     store = await stores.open()
     [held] = await started_and_claimed(store)
     async with store.transaction(held) as transaction:
@@ -99,7 +99,7 @@ async def rolls_back_a_continuation(stores: Stores) -> None:
 
 @case()
 async def every_kind_inside(stores: Stores) -> None:
-    """Every kind of ending works inside a transaction as it does outside."""
+    """Every kind of finish works inside a transaction as it does outside."""
     store = await stores.open()
     ends: dict[JobStatus, Callable[[ClaimedJob], Finish]] = {
         JobStatus.COMPLETED: complete,
@@ -154,7 +154,7 @@ async def continuation_with_blockers(stores: Stores) -> None:
 
 
 @case(_NEEDS)
-async def without_an_ending(stores: Stores) -> None:
+async def without_an_finish(stores: Stores) -> None:
     """A block without ``finish`` commits the caller's writes; the job goes on under its lease."""
     store = await stores.open()
     [held] = await started_and_claimed(store)
@@ -217,7 +217,7 @@ async def swallowed_error_of_the_database(stores: Stores) -> None:
 
 
 @case(_NEEDS)
-async def swallowed_error_without_an_ending(stores: Stores) -> None:
+async def swallowed_error_without_an_finish(stores: Stores) -> None:
     """The same where nothing was finished."""
     store = await stores.open()
     [held] = await started_and_claimed(store)
@@ -285,8 +285,8 @@ async def keeps_nobody_waiting(stores: Stores) -> None:
 
 
 @case()
-async def ending_from_outside_waits(stores: Stores) -> None:
-    """An ending by the same lease from outside waits for the transaction, and finds its ending written."""
+async def finish_from_outside_waits(stores: Stores) -> None:
+    """A finish by the same lease from outside waits for the transaction, and finds its finish written."""
     store, other = await stores.open_many(2)
     [held] = await started_and_claimed(store)
     async with store.transaction(held) as transaction:
@@ -341,8 +341,8 @@ async def conflict_does_not_spoil_the_callers(stores: Stores) -> None:
     await start(store, job(id="taken"))
     async with stores.user_transaction() as connection:
         await stores.user_data.add(connection, "mine")
-        asked = store.start_jobs([job(id="first"), job(id="taken")], connection=connection)
-        assert (await error_of(JobIdConflictError, asked)).ids == ("taken",)
+        requested = store.start_jobs([job(id="first"), job(id="taken")], connection=connection)
+        assert (await error_of(JobIdConflictError, requested)).ids == ("taken",)
         await store.start_jobs([job(id="second")], connection=connection)
     assert await stores.user_data.keys() == {"mine"}
     assert [one.id if one else None for one in await store.get_jobs(["first", "second"])] == [None, "second"]

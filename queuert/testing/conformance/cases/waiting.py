@@ -1,4 +1,4 @@
-"""A running job that waits: for chains that its ending starts, and for others; then it runs again."""
+"""A running job that waits: for chains that its finish starts, and for others; then it runs again."""
 
 from __future__ import annotations
 
@@ -107,9 +107,9 @@ async def only_by_its_holder(stores: Stores) -> None:
     [result] = await store.finish([wait(stolen(held), job("child"))])
     assert result.lost is AbortReason.TAKEN_BY_ANOTHER_WORKER
     assert await store.claim(ask("child")) == []
-    ending = wait(held, job("child"))
+    finish = wait(held, job("child"))
     for _ in range(2):
-        assert (await store.finish([ending]))[0].written
+        assert (await store.finish([finish]))[0].written
     assert len(await store.claim(ask("child"))) == 1
 
 
@@ -126,8 +126,8 @@ async def refused_as_a_whole(stores: Stores) -> None:
 
 
 @case()
-async def beside_other_endings(stores: Stores) -> None:
-    """Waits go in one batch with endings of other kinds, also of the chain that is waited for."""
+async def beside_other_finishes(stores: Stores) -> None:
+    """Waits go in one batch with finishes of other kinds, also of the chain that is waited for."""
     store = await stores.open()
     held = await _parent(store)
     [other] = await started_and_claimed(store, type="other")

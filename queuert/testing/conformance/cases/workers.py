@@ -15,11 +15,11 @@ from queuert.workers import WorkerHeartbeat, WorkerRecord, WorkerState
 _LONG = 3600.0
 
 
-def _beat(id: str = "one", **told: Any) -> WorkerHeartbeat:
+def _beat(id: str = "one", **reported: Any) -> WorkerHeartbeat:
     beat = WorkerHeartbeat(
         id, name="name", host="host", pid=17, version="1.0", job_types=("a", "b"), concurrency=4, running=2, uptime=0.0
     )
-    return replace(beat, **told)
+    return replace(beat, **reported)
 
 
 async def _ids(store: AsyncStore) -> list[str]:
@@ -40,22 +40,24 @@ async def nobody_is_there(stores: Stores) -> None:
 
 
 @case()
-async def listed_as_told(stores: Stores) -> None:
+async def listed_as_reported(stores: Stores) -> None:
     """A worker is listed as it told of itself, odd texts among it, with times by the store's clock."""
     store, other = await stores.open_many(2)
-    told = _beat("h-ö'\":{}%-1", name="n\n", host="h=1", pid=2**31, job_types=(), running=0, state=WorkerState.STOPPING)
-    await store.record_heartbeat(told, _LONG)
+    reported = _beat(
+        "h-ö'\":{}%-1", name="n\n", host="h=1", pid=2**31, job_types=(), running=0, state=WorkerState.STOPPING
+    )
+    await store.record_heartbeat(reported, _LONG)
     found = await _only(other)
     shared = {field.name for field in fields(WorkerRecord)} & {field.name for field in fields(WorkerHeartbeat)}
     assert len(shared) == 9
-    assert {name: getattr(found, name) for name in shared} == {name: getattr(told, name) for name in shared}
+    assert {name: getattr(found, name) for name in shared} == {name: getattr(reported, name) for name in shared}
     assert found.started_at == found.seen_at
     [clock] = await start(store, job())
     assert found.seen_at <= (await read(store, clock)).created_at
 
 
 @case()
-async def beats_replace_what_was_told(stores: Stores) -> None:
+async def beats_replace_what_was_reported(stores: Stores) -> None:
     """Another beat replaces all but the start, and moves ``seen_at`` on."""
     store = await stores.open()
     await store.record_heartbeat(_beat(uptime=100.0), _LONG)

@@ -57,17 +57,17 @@ local function write_job(new, now, before)
 end
 
 -- What the caller is told of a job: id, type, status, created, whether it was there, and how its chain stands.
-local function told(job, existing)
+local function reported(job, existing)
     return {job.id, job.type, job.status, text(job.created), existing and 1 or 0, job.chain_status or 'open'}
 end
 
--- The newest chain of the key that stands in for a new one.
+-- The newest chain of the key that is a duplicate of a new one.
 local function duplicate_of(new, now)
-    local asked = new.deduplication
+    local params = new.deduplication
     local excluded = {}
-    for _, id in ipairs(asked.excluding or {}) do excluded[id] = true end
-    local since = asked.window and text(now - tonumber(asked.window)) or '-inf'
-    local key = P .. (asked.any and 'd:' or 'do:') .. pair(new.type, asked.key)
+    for _, id in ipairs(params.excluding or {}) do excluded[id] = true end
+    local since = params.window and text(now - tonumber(params.window)) or '-inf'
+    local key = P .. (params.any and 'd:' or 'do:') .. pair(new.type, params.key)
     local at = 0
     while true do
         local found = call('ZREVRANGEBYSCORE', key, '+inf', since, 'LIMIT', at, 100)

@@ -7,7 +7,7 @@ local function holds(job, token)
     return job ~= nil and job.status == 'running' and job.token == token
 end
 
--- Why a lease does not hold its job; '' where it does and, asked for an ending of a kind, where the lease wrote it.
+-- Why a lease does not hold its job; '' where it does and, asked for a finish of a kind, where the lease wrote it.
 local function lost_reason(job, token, kind)
     if not job then return 'not_found' end
     local ours = job.token == token

@@ -1,6 +1,6 @@
--- Interventions from outside of handlers.
+-- Management calls from outside of handlers.
 
--- What became of one chain: id, type, status, its last job as it was met, whether it was written, what became due.
+-- The result of one chain: id, type, status, its last job as it was met, whether it was written, what became due.
 local function met(chain, tail, met_as, status, written, due_types)
     return {chain.id, chain.type, status, tail.id, tail.type, met_as, written and 1 or 0, listed(due_types or {})}
 end
@@ -28,11 +28,11 @@ local function chains_of(ids)
 end
 
 -- Types that no earlier chain of the same call has named.
-local function fresh(due_types, told_of)
+local function fresh(due_types, reported_of)
     local new = {}
     for type in pairs(due_types) do
-        if not told_of[type] then new[type] = true end
-        told_of[type] = true
+        if not reported_of[type] then new[type] = true end
+        reported_of[type] = true
     end
     return new
 end

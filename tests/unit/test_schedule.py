@@ -18,7 +18,7 @@ from queuert.schedules import (
     MissedRuns,
     RecurringSchedule,
     TickSpec,
-    hint_key,
+    notification_key,
     tick_id,
     tick_of,
     ticks_to_run,
@@ -168,8 +168,8 @@ def test_ids_of_ticks() -> None:
         tick_of("something else")
 
 
-def test_hint_keys_are_no_job_types() -> None:
-    assert " " in hint_key("report")
+def test_notification_keys_are_no_job_types() -> None:
+    assert " " in notification_key("report")
 
 
 # --- missed ticks -----------------------------------------------------------------------------------------------------

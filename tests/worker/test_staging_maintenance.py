@@ -38,8 +38,8 @@ async def test_a_worker_drops_what_a_dead_driver_has_staged(stage: Stage, monkey
     )
     stage.handles(number, echo)
     async with stage.worker() as worker:
-        told = await in_time(stage.log.wait_for(StagingCleaned))
-    assert (told.worker, told.dropped, told.forgotten) == (worker.name, (dead,), 0)
+        reported = await in_time(stage.log.wait_for(StagingCleaned))
+    assert (reported.worker, reported.dropped, reported.forgotten) == (worker.name, (dead,), 0)
     assert tables(stage) == {fresh}
     assert stage.rows("select id from queuert.stream_stage order by id") == [("0",), ("1",)]
 

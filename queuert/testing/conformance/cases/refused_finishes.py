@@ -1,4 +1,4 @@
-"""Batches of endings of which the store refuses one."""
+"""Batches of finishes of which the store refuses one."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ async def writes_and_hides_nothing(stores: Stores) -> None:
     ]
     await error_of(JobIdConflictError, store.finish(ends))
     assert [(await read(store, one.job.id)).status for one in ends] == [JobStatus.RUNNING] * 5
-    told = [await store.finish([one]) for one in ends if one.job is not refused]
-    assert [one.due_types for [one] in told] == [("next",), ("dependent",), ("child",), ("last",)]
+    reported = [await store.finish([one]) for one in ends if one.job is not refused]
+    assert [one.due_types for [one] in reported] == [("next",), ("dependent",), ("child",), ("last",)]
     found = await store.claim(ask("next", "dependent", "child", "last"))
     assert sorted(one.type for one in found) == ["child", "dependent", "last", "next"]
     await error_of(JobIdConflictError, store.finish([ends[3]]))

@@ -1,4 +1,4 @@
-"""Hints that travel behind a start, on its connection and in a transaction of their own."""
+"""Notifications that travel behind a start, on its connection and in a transaction of their own."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from queuert import (
 )
 from queuert.errors import JobIdConflictError
 from queuert.notify import InProcessNotify, NotifyAdapter, Topic
-from queuert.notify.adapter import announcement
+from queuert.notify.adapter import notification
 from queuert.notify.postgres import PostgresNotify
 from queuert.notify.redis import RedisNotify
 from queuert.state.async_store import AsyncStore
 from queuert.state.postgres import PostgresState, protocol
 from queuert.state.postgres.settings import Place
 from queuert.state.types import NewJob
-from queuert.testing.conformance import Colour, Stores
+from queuert.testing.conformance import Mode, Stores
 from queuert.testing.conformance.builders import started_and_claimed
 from tests.conftest import StartPostgres
 from tests.notify.conftest import NewPostgresParty
@@ -51,14 +51,14 @@ JOB_TYPES = JobTypes(work)
 
 @pytest.fixture
 def always_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No hint waits for others."""
+    """No notification waits for others."""
     monkeypatch.setattr("queuert.notify.postgres.throttle.SHORTEST", 0.0)
     monkeypatch.setattr("queuert.notify.postgres.throttle.LONGEST", 0.0)
 
 
 @pytest.fixture
 def never_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After one hint all others wait."""
+    """After one notification all others wait."""
     monkeypatch.setattr("queuert.notify.postgres.throttle.SHORTEST", HOUR)
     monkeypatch.setattr("queuert.notify.postgres.throttle.LONGEST", HOUR)
 
@@ -68,12 +68,12 @@ def plain(id: str, **others: Any) -> NewJob:
 
 
 async def went_along(store: AsyncStore, adapter: NotifyAdapter, *jobs: NewJob, connection: Any = None) -> bool:
-    """Start these; whether their hint was sent by the store."""
-    hint = announcement(adapter, Topic.JOBS, {job.type for job in jobs})
-    assert hint is not None
-    started = await store.start_jobs(jobs, connection=connection, announcement=hint)
+    """Start these; whether their notification was sent by the store."""
+    notification = notification(adapter, Topic.JOBS, {job.type for job in jobs})
+    assert notification is not None
+    started = await store.start_jobs(jobs, connection=connection, notification=notification)
     assert [one.id for one in started] == [job.id for job in jobs]
-    return hint.arrived
+    return notification.arrived
 
 
 def heard_so_far(tap: Wiretap, last: str = "last") -> list[str]:
@@ -97,7 +97,7 @@ def kept_from_sending(adapter: NotifyAdapter, dsn: str) -> Gate:
 # --- along ------------------------------------------------------------------------------------------------------------
 
 
-async def test_after_a_silence_a_start_takes_its_hint_along(
+async def test_after_a_silence_a_start_takes_its_notification_along(
     dsn: str, stores: Stores, new_postgres_party: NewPostgresParty
 ) -> None:
     store, party = await stores.open(), new_postgres_party(dsn)
@@ -166,7 +166,7 @@ async def test_a_worker_is_woken_though_the_listener_of_the_client_stands_still(
 
 
 @pytest.mark.usefixtures("never_silent", "unhurried_close")
-def test_starts_one_upon_the_other_are_told_together(dsn: str) -> None:
+def test_starts_one_upon_the_other_are_reported_together(dsn: str) -> None:
     with wiretap(dsn, JOBS) as tap:
         with Client(PostgresState(dsn), JOB_TYPES) as client:
             for number in range(50):
@@ -177,7 +177,7 @@ def test_starts_one_upon_the_other_are_told_together(dsn: str) -> None:
 
 
 @pytest.mark.usefixtures("always_silent")
-async def test_a_start_leaves_its_hint_to_those_that_wait_to_be_sent(
+async def test_a_start_leaves_its_notification_to_those_that_wait_to_be_sent(
     dsn: str, stores: Stores, new_postgres_party: NewPostgresParty
 ) -> None:
     store, party = await stores.open(), new_postgres_party(dsn)
@@ -203,7 +203,7 @@ async def test_what_went_along_is_one_of_those_that_others_wait_for(
 
 
 @pytest.mark.usefixtures("always_silent")
-async def test_what_is_more_than_a_plain_statement_is_told_afterwards(
+async def test_what_is_more_than_a_plain_statement_is_reported_afterwards(
     dsn: str, stores: Stores, new_postgres_party: NewPostgresParty
 ) -> None:
     store, party = await stores.open(), new_postgres_party(dsn)
@@ -220,10 +220,10 @@ async def test_what_is_more_than_a_plain_statement_is_told_afterwards(
 
 @pytest.mark.usefixtures("always_silent")
 @pytest.mark.parametrize("threshold", [None, 5])
-async def test_where_statements_are_not_prepared_at_once_it_is_told_afterwards(
-    dsn: str, colour: Colour, threshold: int | None, new_postgres_party: NewPostgresParty
+async def test_where_statements_are_not_prepared_at_once_it_is_reported_afterwards(
+    dsn: str, mode: Mode, threshold: int | None, new_postgres_party: NewPostgresParty
 ) -> None:
-    party, stores = new_postgres_party(dsn), Stores(PostgresState(dsn, prepare_threshold=threshold), colour)
+    party, stores = new_postgres_party(dsn), Stores(PostgresState(dsn, prepare_threshold=threshold), mode)
     try:
         assert not await went_along(await stores.open(), party.adapter, plain("a"))
     finally:
@@ -231,42 +231,42 @@ async def test_where_statements_are_not_prepared_at_once_it_is_told_afterwards(
 
 
 @pytest.mark.usefixtures("always_silent")
-async def test_on_a_connection_of_the_callers_it_is_told_in_his_transaction(
+async def test_on_a_connection_of_the_callers_it_is_reported_in_his_transaction(
     dsn: str, stores: Stores, new_postgres_party: NewPostgresParty
 ) -> None:
     store, party = await stores.open(), new_postgres_party(dsn)
     async with await psycopg.AsyncConnection.connect(dsn) as callers:
-        if stores.colour is Colour.ASYNC:
+        if stores.mode is Mode.ASYNC:
             assert not await went_along(store, party.adapter, plain("a"), connection=callers)
     with psycopg.connect(dsn) as callers_own:
-        if stores.colour is Colour.SYNC:
+        if stores.mode is Mode.SYNC:
             assert not await went_along(store, party.adapter, plain("b"), connection=callers_own)
 
 
 @pytest.mark.usefixtures("always_silent")
 def test_it_goes_along_to_its_own_place_only(dsn: str, new_postgres_party: NewPostgresParty) -> None:
     adapter = new_postgres_party(dsn).adapter
-    hint = announcement(adapter, Topic.JOBS, {"work"})
-    assert hint is not None
+    notification = notification(adapter, Topic.JOBS, {"work"})
+    assert notification is not None
     elsewhere = make_conninfo(dsn, dbname="elsewhere")
     for place in (Place(dsn, "other"), Place(elsewhere, "queuert"), None):
-        assert hint.depart(place) is None
-    assert hint.depart(Place(dsn, "queuert")) == (JOBS, "work")
-    assert not hint.arrived
+        assert notification.depart(place) is None
+    assert notification.depart(Place(dsn, "queuert")) == (JOBS, "work")
+    assert not notification.arrived
 
 
 def test_an_adapter_that_is_not_open_sends_nothing(dsn: str) -> None:
     adapter = PostgresNotify(dsn)
-    hint = adapter.announcement(Topic.JOBS, {"work"})
-    assert hint.depart(Place(dsn, "queuert")) is None
+    notification = adapter.notification(Topic.JOBS, {"work"})
+    assert notification.depart(Place(dsn, "queuert")) is None
 
 
 def test_other_adapters_leave_nothing_to_the_store() -> None:
     for adapter in (InProcessNotify(), RedisNotify("redis://localhost")):
-        assert announcement(adapter, Topic.JOBS, {"work"}) is None
+        assert notification(adapter, Topic.JOBS, {"work"}) is None
 
 
-def test_a_listener_at_another_address_is_told_as_ever(dsn: str) -> None:
+def test_a_listener_at_another_address_is_reported_as_ever(dsn: str) -> None:
     """As where jobs go through a pooler."""
     state = PostgresState(dsn, listen_dsn=make_conninfo(dsn, application_name="direct"))
     with Client(state, JOB_TYPES) as client, wiretap(dsn, JOBS) as tap:
@@ -281,7 +281,7 @@ def test_a_listener_at_another_address_is_told_as_ever(dsn: str) -> None:
 
 
 async def run(connection: Any, statement: sql.Composable | str) -> None:
-    """Run a statement on a connection of either colour."""
+    """Run a statement on a connection sync or async."""
     cursor = connection.execute(statement)
     if inspect.isawaitable(cursor):
         await cursor
@@ -302,12 +302,12 @@ async def test_a_deallocation_is_made_good(dsn: str, stores: Stores, new_postgre
     assert await went_along(store, party.adapter, plain("a"))
     connection = await statements(store, "DEALLOCATE ALL")
     # Of the two the second is found missing only when the first is there.
-    told = [await went_along(store, party.adapter, plain(f"b{number}")) for number in range(3)]
-    assert told[-1]
+    reported = [await went_along(store, party.adapter, plain(f"b{number}")) for number in range(3)]
+    assert reported[-1]
     # They stand though we take them for gone.
     connection.prepared.clear()
-    told = [await went_along(store, party.adapter, plain(f"c{number}")) for number in range(3)]
-    assert told[-1]
+    reported = [await went_along(store, party.adapter, plain(f"c{number}")) for number in range(3)]
+    assert reported[-1]
 
 
 @pytest.mark.usefixtures("always_silent")
@@ -330,15 +330,15 @@ async def test_a_start_that_is_refused_says_so(dsn: str, stores: Stores, new_pos
         await went_along(store, party.adapter, plain("a"))
 
 
-async def test_a_connection_lost_after_the_answer_loses_the_hint_alone(
+async def test_a_connection_lost_after_the_answer_loses_the_notification_alone(
     dsn: str, stores: Stores, new_postgres_party: NewPostgresParty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, party = await stores.open(max_connections=1), new_postgres_party(dsn)
-    received, asked = protocol._received, []
+    received, requested = protocol._received, []
 
     def lost(pgconn: Any) -> Any:
-        asked.append(pgconn)
-        if len(asked) == 2:
+        requested.append(pgconn)
+        if len(requested) == 2:
             raise OperationalError("lost")
         return (yield from received(pgconn))
 
@@ -353,7 +353,7 @@ async def test_a_connection_lost_after_the_answer_loses_the_hint_alone(
 async def test_a_start_that_is_cancelled_leaves_no_connection_in_its_middle(
     dsn: str, new_postgres_party: NewPostgresParty
 ) -> None:
-    stores, party = Stores(PostgresState(dsn), Colour.ASYNC), new_postgres_party(dsn)
+    stores, party = Stores(PostgresState(dsn), Mode.ASYNC), new_postgres_party(dsn)
     try:
         store = await stores.open(max_connections=1)
         with psycopg.connect(dsn) as holder:

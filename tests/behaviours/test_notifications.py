@@ -1,4 +1,4 @@
-"""Several workers and callers on one store, with hints from Postgres, hints in the process, and none at all."""
+"""Several workers and callers on one store, with notifications from Postgres, notifications in the process, and none at all."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.behaviours.support import BRIEF, QUICK, WATCHED, World, echo, first, 
 from tests.worker.support import WAIT, Gate, in_time, until
 
 NEVER_RENEWED = LeasePolicy(seconds=600)
-"""Not within a test: only a hint can tell of the loss of such a lease."""
+"""Not within a test: only a notification can tell of the loss of such a lease."""
 
 
 async def test_an_idle_worker_begins_soon(wired: World) -> None:
-    """Nobody polls within the test where hints arrive: it is the hint that wakes the worker."""
+    """Nobody polls within the test where notifications arrive: it is the notification that wakes the worker."""
     wired.handles(number, by=echo)
     async with wired.worker():
         await wired.log.wait_for(WorkerStarted)
@@ -79,14 +79,14 @@ async def test_a_chain_over_several_workers(wired: World) -> None:
     ],
 )
 async def test_a_handler_learns_what_was_done_from_outside(wired: World, intervene: str, reason: AbortReason) -> None:
-    """By a hint; without any, at the next renewal of its lease."""
+    """By a notification; without any, at the next renewal of its lease."""
     gate = Gate()
 
     async def handler(attempt: Attempt[int, int]) -> int:
         await gate.pass_through(attempt)
         return attempt.input
 
-    lease = WATCHED if wired.hints == "none" else NEVER_RENEWED
+    lease = WATCHED if wired.notifications == "none" else NEVER_RENEWED
     wired.handles(number, by=handler, lease=lease)
     chain = await wired.caller.start_chain(number, 1)
     async with wired.worker():
@@ -96,12 +96,12 @@ async def test_a_handler_learns_what_was_done_from_outside(wired: World, interve
 
 
 @pytest.mark.parametrize("wired", ["postgres", "in process"], indirect=True)
-async def test_a_holder_whose_lease_was_reaped_is_told(wired: World) -> None:
+async def test_a_holder_whose_lease_was_reaped_is_reported(wired: World) -> None:
     """Long before its next renewal; the next attempt is another worker's, or its own."""
-    gate, told = Gate(), asyncio.Event()
+    gate, reported = Gate(), asyncio.Event()
 
     async def handler(attempt: Attempt[int, int]) -> int:
-        await (gate.pass_through(attempt) if attempt.number == 1 else told.wait())
+        await (gate.pass_through(attempt) if attempt.number == 1 else reported.wait())
         return attempt.number
 
     slow, quick = wired.group(), wired.group()
@@ -115,7 +115,7 @@ async def test_a_holder_whose_lease_was_reaped_is_told(wired: World) -> None:
             wired.rows("update queuert.job set lease_expires_at = now() - interval '1 second' where status = 'running'")
             await wired.log.wait_for(AttemptAborted, job_id=chain.id, reason=AbortReason.TAKEN_BY_ANOTHER_WORKER)
             assert attempt.abort.reason is AbortReason.TAKEN_BY_ANOTHER_WORKER
-            told.set()
+            reported.set()
             assert await wired.caller.result(chain) == 2
     assert len(wired.log.of(JobReaped, job_id=chain.id)) == 1
 
@@ -145,11 +145,11 @@ async def test_running_jobs_are_not_reaped_by_their_own_worker(wired: World, slo
     assert wired.log.of(JobReaped) == []
 
 
-# --- hints that cannot be relied upon ---------------------------------------------------------------------------------
+# --- notifications that cannot be relied upon ---------------------------------------------------------------------------------
 
 
 class Unreliable(InProcessNotify):
-    """Loses every other hint, doubles the rest, tells of what never happened, and says that all is well."""
+    """Loses every other notification, doubles the rest, tells of what never happened, and says that all is well."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -159,8 +159,8 @@ class Unreliable(InProcessNotify):
         self.published += 1
         if self.published % 2:
             return
-        for told in (list(keys), ["nobody", "knows", "this"], list(keys)):
-            super().publish(topic, told)
+        for reported in (list(keys), ["nobody", "knows", "this"], list(keys)):
+            super().publish(topic, reported)
 
     def subscribe(self, topic: Topic, callback: Any) -> Any:
         callback(Notification(topic, None))
@@ -168,11 +168,11 @@ class Unreliable(InProcessNotify):
         return super().subscribe(topic, callback)
 
 
-async def test_unreliable_hints(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Everything comes to its end, by polls where a hint is lost; nothing is done twice for a doubled one."""
+async def test_unreliable_notifications(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything comes to its end, by polls where a notification is lost; nothing is done twice for a doubled one."""
     monkeypatch.setattr("queuert.client.async_waiting.POLL_WITH_NOTIFY", QUICK)
-    world = World(dsn, hints="in process")
-    world._shared = world.caller.client.notify = hints = Unreliable()
+    world = World(dsn, notifications="in process")
+    world._shared = world.caller.client.notify = notifications = Unreliable()
     world.handles(number, by=echo)
     world.handles(middle, by=lambda attempt: attempt.continue_with(last, attempt.input))
     world.handles(last, by=lambda attempt: str(attempt.input))
@@ -186,19 +186,19 @@ async def test_unreliable_hints(dsn: str, monkeypatch: pytest.MonkeyPatch) -> No
             assert [await world.caller.result(chain) for chain in chains] == ["0", "1", "2", "3", "4"]
     finally:
         await world.close()
-    assert hints.published > 5
+    assert notifications.published > 5
     assert len(world.log.of(AttemptStarted)) == 10 + 3 + 2 * 5
 
 
 class Vague(InProcessNotify):
-    """Never says whom a hint concerns, as a carrier does that was cut off for a while."""
+    """Never says whom a notification concerns, as a carrier does that was cut off for a while."""
 
     def publish(self, topic: Topic, keys: Iterable[str]) -> None:
         if self.healthy:
             self._subscribers.dispatch(Notification(topic, None))
 
 
-async def test_hints_that_name_nobody_concern_everybody(world: World) -> None:
+async def test_notifications_that_name_nobody_concern_everybody(world: World) -> None:
     """Nobody polls within the test: who waits for a chain, for jobs, or holds a lease looks at all that is his."""
     world._shared = world.caller.client.notify = Vague()
     gate = Gate()
@@ -212,8 +212,8 @@ async def test_hints_that_name_nobody_concern_everybody(world: World) -> None:
     async with world.worker(poll_interval=3600.0, concurrency=2):
         await world.log.wait_for(WorkerStarted)
         # A wait looks once more at its own end: here that would be too late.
-        asked = world.caller.result(await world.caller.start_chain(number, 1), 3 * WAIT)
-        assert await in_time(asked) == 1
+        requested = world.caller.result(await world.caller.start_chain(number, 1), 3 * WAIT)
+        assert await in_time(requested) == 1
         chain = await world.caller.start_chain(text, "x")
         await gate.next()
         await world.caller.cancel_chain(chain)

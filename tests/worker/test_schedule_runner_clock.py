@@ -115,9 +115,9 @@ async def test_ticks_that_have_chains_are_not_started_again_when_the_clock_goes_
     assert await store.fire_schedule(NAME, await ground.next_at(), last + timedelta(seconds=1), done) is not None
     async with ground.worker():
         await ground.log.wait_for(ChainStarted, times=2)
-    told = [tick_of(event.chain_id) for event in ground.log.of(ChainStarted)]
-    assert not set(told) & {*ticks, last}
-    assert len(told) == len(set(told))
+    reported = [tick_of(event.chain_id) for event in ground.log.of(ChainStarted)]
+    assert not set(reported) & {*ticks, last}
+    assert len(reported) == len(set(reported))
 
 
 NOW = datetime(2030, 1, 1, 12, 0, 30, tzinfo=UTC)

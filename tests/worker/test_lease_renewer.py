@@ -33,18 +33,18 @@ class SlowStore:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.asked = 0
+        self.requested = 0
 
     def open(self) -> None:
         return
 
     def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
-        self.asked += len(renewals)
+        self.requested += len(renewals)
         self._clock.now += SLOW
         return [True] * len(renewals)
 
     def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
-        self.asked += len(leases)
+        self.requested += len(leases)
         self._clock.now += SLOW
         return [None] * len(leases)
 
@@ -61,9 +61,9 @@ class Holder:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock of the lease keeper and its book."""
+    """The clock of the lease renewer and its book."""
     clock = Clock()
-    for module in ("lease_keeper", "lease_book"):
+    for module in ("lease_renewer", "lease_book"):
         monkeypatch.setattr(f"queuert.worker.{module}.time", clock)
     return clock
 
@@ -80,7 +80,7 @@ def test_a_deadline_is_counted_from_the_asking_and_not_from_the_answer(
     book.add([held])
     state: Any = SimpleNamespace(sync_store=lambda **_: store)
     registration: Any = None
-    keeper = LeaseRenewer(
+    renewer = LeaseRenewer(
         book,
         state,
         worker="worker",
@@ -90,10 +90,10 @@ def test_a_deadline_is_counted_from_the_asking_and_not_from_the_answer(
         registration=registration,
     )
     clock.now += LEASE / 3
-    asked_at = clock.now
-    keeper._renew_due()
-    assert (store.asked, clock.now) == (1, asked_at + SLOW)
-    assert held.deadline == asked_at + LEASE
-    assert held.renew_at == asked_at + LEASE / 3
-    assert book.expiring(asked_at + LEASE) == [held]
+    requested_at = clock.now
+    renewer._renew_due()
+    assert (store.requested, clock.now) == (1, requested_at + SLOW)
+    assert held.deadline == requested_at + LEASE
+    assert held.renew_at == requested_at + LEASE / 3
+    assert book.expiring(requested_at + LEASE) == [held]
     assert holder.aborted == []

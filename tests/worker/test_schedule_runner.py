@@ -71,7 +71,7 @@ async def test_tick_after_tick(stage: Stage) -> None:
     assert (second - first, third - second) == (timedelta(seconds=1), timedelta(seconds=1))
 
 
-async def test_put_schedules_wakes_the_ticker(stage: Stage) -> None:
+async def test_put_schedules_wakes_the_schedule_runner(stage: Stage) -> None:
     """A worker that has nothing scheduled learns at once of what is put, though it would look much later."""
     stage.handles(number, echo)
     notify = InProcessNotify()
@@ -132,8 +132,8 @@ async def test_eight_tickers_and_many_ticks(stage: Stage) -> None:
         await stage.client.put_schedules(schedules)
         await stage.log.wait_for(ChainStarted, times=12 * 20 * (batch + 1), timeout=2 * WAIT)
     await until(lambda: stage.one("select min(next_at) > now() from queuert.run_at"), "all schedules moved on")
-    told = [event.chain_id for event in stage.log.of(ChainStarted)]
-    assert len(told) == len(set(told)) == stage.one("select count(*) from queuert.job") == 5 * 12 * 20
+    reported = [event.chain_id for event in stage.log.of(ChainStarted)]
+    assert len(reported) == len(set(reported)) == stage.one("select count(*) from queuert.job") == 5 * 12 * 20
     assert stage.log.of(LoopFailed) == []
 
 
@@ -165,7 +165,7 @@ async def test_one_that_makes_no_sense_does_not_hold_up_others(stage: Stage) -> 
     async with stage.worker() as worker:
         await stage.log.wait_for(AttemptCompleted)
         failed = await stage.log.wait_for(LoopFailed)
-        assert (failed.worker, failed.loop) == (worker.name, "ticker")
+        assert (failed.worker, failed.loop) == (worker.name, "schedule_runner")
         assert "Mars/Olympus" in failed.error
     assert [row[0] for row in stage.rows("select name from queuert.run_at where next_at < now()")] == ["bad"]
 
@@ -253,7 +253,7 @@ async def test_refused_schedules(stage: Stage) -> None:
 
 
 def test_the_synchronous_client(dsn: str) -> None:
-    """Both colours of the client have the same operations."""
+    """Both modes of the client have the same operations."""
     from queuert import PostgresState
 
     with Client(PostgresState(dsn), JobTypes(number)) as client:
@@ -266,7 +266,7 @@ def test_the_synchronous_client(dsn: str) -> None:
         assert client.resume_job_types(["number", text]) == ["number", "text"]
 
 
-async def test_a_tick_whose_id_is_taken_by_another_type_runs_and_is_told_of(stage: Stage) -> None:
+async def test_a_tick_whose_id_is_taken_by_another_type_runs_and_is_reported_of(stage: Stage) -> None:
     """Whoever may start chains can take the id: the tick runs under another one, and an event says so."""
     stage.handles(number, echo)
     await stage.client.put_schedules([far(input=7)])
@@ -279,8 +279,8 @@ async def test_a_tick_whose_id_is_taken_by_another_type_runs_and_is_told_of(stag
     await store.start_jobs([NewJob(taken, "of another type", "1", id_chosen=True)])
     await store.aclose()
     async with stage.worker() as worker:
-        told = await in_time(stage.log.wait_for(TickIdTaken))
-        chain = await stage.client.get_chain(told.chain_id, number)
+        reported = await in_time(stage.log.wait_for(TickIdTaken))
+        chain = await stage.client.get_chain(reported.chain_id, number)
         assert await chain.result(20) == 7
-    assert (told.worker, told.schedule, told.taken_id) == (worker.name, "far", taken)
-    assert [one.chain_id for one in stage.log.of(ChainStarted)] == [told.chain_id]
+    assert (reported.worker, reported.schedule, reported.taken_id) == (worker.name, "far", taken)
+    assert [one.chain_id for one in stage.log.of(ChainStarted)] == [reported.chain_id]

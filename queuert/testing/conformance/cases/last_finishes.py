@@ -1,4 +1,4 @@
-"""Endings that are the last of their transaction: a store may commit with them."""
+"""Finishes that are the last of their transaction: a store may commit with them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NEEDS = Capability.USER_TRANSACTIONS
 
 @case(_NEEDS)
 async def commits_with_the_last(stores: Stores) -> None:
-    """An ending that is the last of the block may be committed with it; after the block it and the rows stand."""
+    """A finish that is the last of the block may be committed with it; after the block it and the rows stand."""
     store = await stores.open()
     [held] = await started_and_claimed(store)
     async with store.transaction(held) as transaction:
@@ -41,7 +41,7 @@ async def commits_with_the_last(stores: Stores) -> None:
 
 @case()
 async def last_of_a_chain_that_was_joined(stores: Stores) -> None:
-    """Jobs that came to wait for the chain after its claim are released by the last ending as by any other."""
+    """Jobs that came to wait for the chain after its claim are released by the last finish as by any other."""
     store = await stores.open()
     [held] = await started_and_claimed(store)
     await start(store, job("waits", id="waits", blockers=[held.id]))
@@ -52,7 +52,7 @@ async def last_of_a_chain_that_was_joined(stores: Stores) -> None:
 
 @case(_NEEDS)
 async def last_after_a_swallowed_error(stores: Stores) -> None:
-    """The last ending after an error that the caller swallowed: all is kept but the failed statement, or nothing is."""
+    """The last finish after an error that the caller swallowed: all is kept but the failed statement, or nothing is."""
     store = await stores.open()
     [held] = await started_and_claimed(store)
     kept = True
@@ -80,7 +80,7 @@ async def last_releases_what_came_to_wait(stores: Stores) -> None:
 
 @case()
 async def every_kind_as_the_last(stores: Stores) -> None:
-    """Every kind of ending can be the last."""
+    """Every kind of finish can be the last."""
     store = await stores.open()
     ends: list[tuple[JobStatus, Callable[[ClaimedJob], Finish]]] = [
         (JobStatus.COMPLETED, complete),
