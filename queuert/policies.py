@@ -48,7 +48,8 @@ def _check_classes(name: str, classes: object) -> None:
 class RetryPolicy:
     """When a failed attempt is tried again, and when no more.
 
-    The n-th failed attempt is followed by a pause of ``initial_delay * multiplier ** (n - 1)`` seconds, at most ``max_delay``,
+    The n-th failed attempt is followed by a pause of ``initial_delay * multiplier ** (n - 1)`` seconds, at most
+    ``max_delay``,
     then stretched by a random share of up to ``jitter`` so that jobs that failed together do not come back together.
     After ``max_attempts`` failed attempts the job is ``failed``. An attempt that a worker released is not
     counted.

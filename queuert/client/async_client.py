@@ -30,7 +30,7 @@ from queuert.new_chain import (
     new_jobs,
     pipeline_batches,
 )
-from queuert.notify.adapter import PiggybackNotification, Topic, notification
+from queuert.notify.adapter import PiggybackNotification, Topic, piggyback_notification
 from queuert.observability.events import ChainStarted
 from queuert.payloads import check_text
 from queuert.run_at import RunAt
@@ -227,7 +227,7 @@ class AsyncClient(
 
     def _notification(self, jobs: Sequence[NewJob]) -> PiggybackNotification | None:
         """What the store may tell of these jobs itself."""
-        return notification(self.notify, Topic.JOBS, {job.type for job in jobs})
+        return piggyback_notification(self.notify, Topic.JOBS, {job.type for job in jobs})
 
     def _tell(self, started: Sequence[StartedJob], notification: PiggybackNotification | None, connection: Any) -> None:
         inside = connection is not None

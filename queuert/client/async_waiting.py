@@ -56,7 +56,8 @@ class AsyncChainWatcher:
     async def wait_block_closed(
         self, ids: Sequence[str], on_closed: Callable[[dict[str, ChainRecord]], None] | None = None
     ) -> dict[str, ChainRecord]:
-        """Read the chains until all are closed. A notification names those worth a look; now and then all are looked at.
+        """Read the chains until all are closed. A notification names those worth a look; now and then all are looked
+        at.
 
         ``on_closed`` is called with those that were found closed, as they are found.
         """
@@ -105,7 +106,8 @@ async def _closed_of(store: AsyncStore, ids: Sequence[str]) -> AsyncIterator[dic
 
 
 class _Hinted:
-    """The chains that are worth a look: all at first, then those that notifications name. Called from the adapter's thread."""
+    """The chains that are worth a look: all at first, then those that notifications name. Called from the adapter's
+    thread."""
 
     def __init__(self, on_notification: Callable[[], None]) -> None:
         self._all: dict[str, None] = {}

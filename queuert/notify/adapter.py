@@ -1,6 +1,7 @@
 """How sleepers are woken: the contract of a notify adapter.
 
-A notification is a notification and nothing else. Everything works without it, only later, by polling; whoever gets one looks
+A notification is a notification and nothing else. Everything works without it, only later, by polling; whoever gets
+one looks
 for himself. So a notification may be late, doubled, lost, or say less than it knows, and nobody may rely on its text.
 """
 
@@ -56,7 +57,8 @@ class NotifyAdapter(Protocol):
         ...
 
     def publish(self, topic: Topic, keys: Iterable[str]) -> None:
-        """Send a notification soon. Never blocks, never raises; notifications of a moment are sent together, each key once."""
+        """Send a notification soon. Never blocks, never raises; notifications of a moment are sent together, each key
+        once."""
         ...
 
     def subscribe(self, topic: Topic, callback: NotificationCallback) -> Subscription:
@@ -74,7 +76,8 @@ class NotifyAdapter(Protocol):
 
 
 class PiggybackNotification(Protocol):
-    """A notification about what is yet to be written. The store that writes it may send it along, right behind the write.
+    """A notification about what is yet to be written. The store that writes it may send it along, right behind the
+    write.
 
     A store that cannot leaves it alone, and it is published afterwards. It is for one write, in one thread.
     """
@@ -96,10 +99,11 @@ class PiggybackNotification(Protocol):
         ...
 
 
-def notification(adapter: NotifyAdapter, topic: Topic, keys: Iterable[str]) -> PiggybackNotification | None:
-    """A notification that has yet to be sent, by a store or by ``publish``; None where the adapter leaves no notifications to stores.
+def piggyback_notification(adapter: NotifyAdapter, topic: Topic, keys: Iterable[str]) -> PiggybackNotification | None:
+    """A notification that has yet to be sent, by a store or by ``publish``; None where the adapter leaves no
+    notifications to stores.
 
     One that does has a method of this name. ``isinstance`` with a protocol would take a hundredth of a start.
     """
-    make = getattr(adapter, "notification", None)
+    make = getattr(adapter, "piggyback_notification", None)
     return None if make is None else cast("PiggybackNotification", make(topic, keys))

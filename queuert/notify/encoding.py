@@ -1,4 +1,5 @@
-"""Notifications as the text of notifications: encoded compactly, packed tightly, and read back from anybody without harm.
+"""Notifications as the text of notifications: encoded compactly, packed tightly, and read back from anybody without
+harm.
 
 A text is one key as it is, or a mark followed by a JSON list of keys, or the mark alone: *anything may have happened*.
 Keys that the first form cannot carry (they are empty, begin with the mark, or are not plain ASCII) take the second.

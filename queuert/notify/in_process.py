@@ -16,8 +16,8 @@ class InProcessNotify:
     """Carries notifications between the clients and workers of this process that were given this very object.
 
     It has no thread: subscribers are called in the publisher's, before ``publish`` returns. What a subscriber
-    publishes meanwhile is told next, when everybody has heard the notification before it, so that no call is ever nested. A
-    forked child begins with an adapter that is closed and has no subscribers.
+    publishes meanwhile is told next, when everybody has heard the notification before it, so that no call is ever
+    nested. A forked child begins with an adapter that is closed and has no subscribers.
 
     Example:
         >>> notify = InProcessNotify()

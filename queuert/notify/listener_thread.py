@@ -1,4 +1,5 @@
-"""The thread that keeps the connections for notifications: it connects, serves, and connects again when they are lost."""
+"""The thread that keeps the connections for notifications: it connects, serves, and connects again when they are
+lost."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Notifications by way of the file that holds the jobs; what it shares with others is in :mod:`queuert.notify.threaded_adapter`.
+"""Notifications by way of the file that holds the jobs; what it shares with others is in
+:mod:`queuert.notify.threaded_adapter`.
 
-A notification is a row, written in a transaction of its own, or in that of the caller whose writes it is about. SQLite tells
+A notification is a row, written in a transaction of its own, or in that of the caller whose writes it is about. SQLite
+tells
 nobody; but ``PRAGMA data_version`` says, for next to nothing, whether somebody else has committed since the last look.
 """
 

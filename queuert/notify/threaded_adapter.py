@@ -67,8 +67,8 @@ class ListeningNotify:
     def publish(self, topic: Topic, keys: Iterable[str]) -> None:
         """Send a notification at once, or together with others as soon as the connection is free, each key once.
 
-        Never blocks, never raises. While the connection is lost a bounded number of notifications is kept; more than that
-        become one notification to look at everything. Does nothing while the adapter is not open.
+        Never blocks, never raises. While the connection is lost a bounded number of notifications is kept; more than
+        that become one notification to look at everything. Does nothing while the adapter is not open.
         """
         listener = self._listener
         if listener is not None:

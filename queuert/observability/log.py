@@ -12,58 +12,61 @@ from queuert.observability import events
 from queuert.observability.escaping import MAX_LENGTH, escape
 
 _ATTEMPT = "attempt %(attempt)s of job %(job_id)s (%(type)s, chain %(chain_id)s) on worker %(worker)s "
+_CALLERS = "; in the caller's transaction: %(in_callers_transaction)s"
 
 SENTENCES: Final[Mapping[type[events.Event], str]] = {
     events.WorkerStarted: "worker %(worker)s started: %(concurrency)s slots for %(types)s",
-    events.WorkerStopping: "worker %(worker)s is stopping: %(running)s running jobs have %(shutdown_timeout)s s to finish",
-    events.WorkerStopped: "worker %(worker)s stopped, with %(abandoned)s handlers abandoned",
-    events.LoopFailed: "the %(loop)s of worker %(worker)s failed (%(failures)s in a row), again in %(retry_in)s s: "
+    events.WorkerStopping: "worker %(worker)s is stopping; %(running)s running jobs have %(shutdown_timeout)s s to "
+    "finish",
+    events.WorkerStopped: "worker %(worker)s stopped; handlers still running: %(abandoned)s",
+    events.LoopFailed: "worker %(worker)s: %(loop)s failed (%(failures)s in a row), retrying in %(retry_in)s s: "
     "%(error)s",
-    events.LoopRecovered: "the %(loop)s of worker %(worker)s works again after %(failures)s failures",
-    events.TickIdTaken: "the id %(taken_id)s of a tick of schedule %(schedule)s is taken by a job of another type; "
-    "worker %(worker)s started the tick's chain as %(chain_id)s",
-    events.ChainStarted: "chain %(chain_id)s (%(type)s) started; in the caller's transaction: "
-    "%(in_callers_transaction)s, known to be committed: %(committed)s",
+    events.LoopRecovered: "worker %(worker)s: %(loop)s recovered after %(failures)s failures",
+    events.TickIdTaken: "schedule %(schedule)s: a job of another type has the id %(taken_id)s of this tick, "
+    "so worker %(worker)s started the chain as %(chain_id)s",
+    events.ChainStarted: "chain %(chain_id)s (%(type)s) started" + _CALLERS + ", committed: %(committed)s",
     events.ChainClosed: "chain %(chain_id)s (%(type)s) is %(status)s, %(duration)s s after its start",
-    events.ChainContinued: "chain %(chain_id)s (%(type)s) was continued from outside with job %(next_job_id)s "
-    "(%(next_type)s); in the caller's transaction: %(in_callers_transaction)s",
-    events.ChainRetried: "chain %(chain_id)s (%(type)s) was opened again; in the caller's transaction: "
-    "%(in_callers_transaction)s",
-    events.JobsTriggered: "%(count)s jobs were made due; in the caller's transaction: %(in_callers_transaction)s",
-    events.ChainsDeleted: "%(count)s chains were deleted; in the caller's transaction: %(in_callers_transaction)s",
-    events.JobReaped: "attempt %(attempt)s of job %(job_id)s (%(type)s, chain %(chain_id)s) counts as failed: "
-    "worker %(holder)s let its lease expire; failed for good: %(failed)s (seen by worker %(worker)s)",
-    events.JobsReleased: "worker %(worker)s released %(count)s jobs that it had not started",
-    events.StrandedJobsReleased: "worker %(worker)s released %(count)s jobs that were blocked by nothing any more: %(job_ids)s",
-    events.ChainsPruned: "worker %(worker)s deleted %(count)s chains that need not be kept: %(chain_ids)s",
-    events.StagingCleaned: "worker %(worker)s dropped staging tables %(dropped)s, forgot %(forgotten)s bulk writes",
-    events.StagingCleanupFailed: "worker %(worker)s cannot look after the staging of bulk writes: %(error)s",
-    events.EventLogMaintained: "worker %(worker)s made days %(made)s of events, dropped %(dropped)s, deleted %(deleted)s",
-    events.EventLogMaintenancePostponed: "worker %(worker)s postponed days %(days)s of the event log: a transaction is in the way",
-    events.EventLogMaintenanceFailed: "worker %(worker)s cannot look after the event log: %(error)s",
-    events.AttemptStarted: _ATTEMPT + "started, %(waited)s s after it became due",
+    events.ChainContinued: "chain %(chain_id)s (%(type)s) was continued by a client with job %(next_job_id)s "
+    "(%(next_type)s)" + _CALLERS,
+    events.ChainRetried: "chain %(chain_id)s (%(type)s) was reopened by a client" + _CALLERS,
+    events.JobsTriggered: "%(count)s jobs were made due by a client" + _CALLERS,
+    events.ChainsDeleted: "%(count)s chains were deleted by a client" + _CALLERS,
+    events.JobReaped: "the lease of worker %(holder)s on attempt %(attempt)s of job %(job_id)s (%(type)s, chain "
+    "%(chain_id)s) expired; the attempt counts as failed, the job as failed: %(failed)s (reaped by %(worker)s)",
+    events.JobsReleased: "worker %(worker)s released %(count)s claimed jobs that it had not started",
+    events.StrandedJobsReleased: "worker %(worker)s unblocked %(count)s jobs without open blockers: %(job_ids)s",
+    events.ChainsPruned: "worker %(worker)s pruned %(count)s chains beyond their retention: %(chain_ids)s",
+    events.StagingCleaned: "worker %(worker)s dropped staging tables %(dropped)s and %(forgotten)s bulk write records",
+    events.StagingCleanupFailed: "worker %(worker)s could not clean up the staging of bulk writes: %(error)s",
+    events.EventLogMaintained: "worker %(worker)s maintained the event log: created partitions %(made)s, dropped "
+    "%(dropped)s, deleted %(deleted)s events",
+    events.EventLogMaintenancePostponed: "worker %(worker)s postponed event log partitions %(days)s: an open "
+    "transaction blocks them",
+    events.EventLogMaintenanceFailed: "worker %(worker)s could not maintain the event log: %(error)s",
+    events.AttemptStarted: _ATTEMPT + "started, %(waited)s s after the job was due",
     events.AttemptCompleted: _ATTEMPT + "completed after %(duration)s s",
     events.AttemptContinued: _ATTEMPT + "continued after %(duration)s s with job %(next_job_id)s (%(next_type)s)",
-    events.AttemptRetried: _ATTEMPT + "failed after %(duration)s s, again in %(retry_in)s s: %(error)s",
-    events.AttemptFailed: _ATTEMPT + "failed for good after %(duration)s s: %(error)s",
+    events.AttemptRetried: _ATTEMPT + "failed after %(duration)s s, retrying in %(retry_in)s s: %(error)s",
+    events.AttemptFailed: _ATTEMPT + "failed after %(duration)s s, and the job with it: %(error)s",
     events.AttemptCancelled: _ATTEMPT + "cancelled its chain after %(duration)s s: %(error)s",
     events.AttemptWaiting: _ATTEMPT + "waits for %(blockers)s chain(s) after %(duration)s s",
-    events.AttemptReleased: _ATTEMPT + "was released after %(duration)s s, and does not count",
+    events.AttemptReleased: _ATTEMPT + "was released after %(duration)s s; it does not count",
     events.AttemptAborted: _ATTEMPT + "was aborted: %(reason)s",
     events.HandlerKilled: "the process of " + _ATTEMPT + "was killed: %(reason)s",
-    events.FinishRejected: _ATTEMPT + "was not committed: %(reason)s",
-    events.ErrorAfterCompletion: _ATTEMPT + "raised after its completion was stored, which stands: %(error)s",
-    events.AfterAttemptFailed: _ATTEMPT + "is written without what its after_attempt would have changed: %(error)s",
+    events.FinishRejected: _ATTEMPT + "could not commit, its lease does not hold: %(reason)s",
+    events.ErrorAfterCompletion: _ATTEMPT
+    + "raised after its completion was committed; the completion stands: %(error)s",
+    events.AfterAttemptFailed: _ATTEMPT + "finished without the changes of after_attempt, which raised: %(error)s",
     events.FinishFailed: _ATTEMPT + "could not store its finish; the job runs again when its lease expires: %(error)s",
-    events.SparkProgressed: _ATTEMPT + "has %(done)s of %(known)s Spark tasks done, %(active)s run",
-    events.SparkUnreachable: "Spark does not answer to the %(operation)s of " + _ATTEMPT + "(tried again): %(error)s",
+    events.SparkProgressed: _ATTEMPT + "has %(done)s of %(known)s Spark tasks done, %(active)s are running",
+    events.SparkUnreachable: "Spark did not answer %(operation)s of " + _ATTEMPT + "(retrying): %(error)s",
     events.LeasesRenewed: "worker %(worker)s renewed %(count)s leases and lost %(lost)s",
-    events.StoreCallFailed: "%(operation)s of worker %(worker)s failed at the store and is tried again: %(error)s",
+    events.StoreCallFailed: "worker %(worker)s: %(operation)s failed at the store, retrying: %(error)s",
     events.RetentionMissing: "worker %(worker)s has no retention for %(types)s: closed chains of these types fill the "
-    "server's memory, which refuses all writes once it is full. Set retention=, or result_ttl= of each start",
+    "server's memory, which rejects all writes once it is full. Set retention=, or result_ttl= of each start",
     events.StoreWarningRaised: "jobs of %(adapter)s are at risk (%(risk)s): %(advice)s",
-    events.ListenerLost: "%(adapter)s hears no notifications, again in %(retry_in)s s: %(error)s",
-    events.ListenerRestored: "%(adapter)s hears notifications again",
+    events.ListenerLost: "%(adapter)s: listener disconnected, reconnecting in %(retry_in)s s: %(error)s",
+    events.ListenerRestored: "%(adapter)s: listener reconnected",
     events.NotificationDropped: "%(adapter)s could not send a notification: %(error)s",
     events.ObserverFailed: "%(adapter)s raised at %(event)s: %(error)s",
 }

@@ -78,7 +78,8 @@ class ListingStore(Protocol):
 class ManagementStore(Protocol):
     """Complete, cancel, retry, trigger and delete, many at a time.
 
-    All are all-or-nothing. With ``connection`` they are part of the caller's transaction, and the store sends the notifications
+    All are all-or-nothing. With ``connection`` they are part of the caller's transaction, and the store sends the
+    notifications
     (jobs that became due, chains that closed, leases that were taken away) when it commits; otherwise the caller sends
     them from the results. Rows that others have locked are waited for. A running job loses its lease with its status:
     its holder's finish is refused.

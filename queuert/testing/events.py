@@ -111,7 +111,8 @@ class EventLog:
         wanted = ", ".join(f"{name}={value!r}" for name, value in fields.items())
         reported = "\n  ".join(map(repr, self.events[-_SHOWN:])) or "nothing"
         return AssertionError(
-            f"{kind.__name__}({wanted}) was not told {times} time(s) in {timeout:g} s; the last events were:\n  {reported}"
+            f"{kind.__name__}({wanted}) was not told {times} time(s) in {timeout:g} s; the last events were:\n  "
+            f"{reported}"
         )
 
 

@@ -40,7 +40,16 @@ class AttemptState:
     """
 
     __slots__ = (
-        "_closing", "_job", "_processor", "_services", "_stop", "began", "finishing", "ended", "held", "indeterminate",
+        "_closing",
+        "_job",
+        "_processor",
+        "_services",
+        "_stop",
+        "began",
+        "ended",
+        "finishing",
+        "held",
+        "indeterminate",
         "signal",
     )  # fmt: skip
 

@@ -30,8 +30,8 @@ _SHORTEST_SPACING = 0.05
 class Claimer:
     """Claims as many jobs as slots are free, and some ahead of them, until there are no more; then waits.
 
-    What ends the wait: a notification that jobs of its types became due, the time of the next scheduled one, the poll. A notification
-    that comes while a claim is under way is not lost: the claimer looks again.
+    What ends the wait: a notification that jobs of its types became due, the time of the next scheduled one, the poll.
+    A notification that comes while a claim is under way is not lost: the claimer looks again.
     """
 
     def __init__(

@@ -26,8 +26,8 @@ _CONCURRENT_FLUSHES = 2
 
 _MANY = 400
 _TIMEOUT = 0.05
-"""While so many finishes are being written, fewer wait for them and go with the next: a statement and its commit cost as
-much for ten as for a hundred. But they wait for so many seconds at most, lest that statement hangs.
+"""While so many finishes are being written, fewer wait for them and go with the next: a statement and its commit cost
+as much for ten as for a hundred. But they wait for so many seconds at most, lest that statement hangs.
 """
 
 

@@ -150,8 +150,8 @@ def late(job: ClaimedJob) -> Finish:
 def presumed(finish: Finish, result: FinishResult, types: Iterable[str]) -> FinishResult:
     """The result of a finish that may have stood already when it was asked for once more.
 
-    Then the store does not tell any more what became due by it, which would wait for somebody's poll without a notification.
-    When a chain closes that may be a job of any of ``types``, the worker's, that waited for it.
+    Then the store does not tell any more what became due by it, which would wait for somebody's poll without a
+    notification. When a chain closes that may be a job of any of ``types``, the worker's, that waited for it.
     """
     if not result.written:
         return result

@@ -18,7 +18,7 @@ from queuert.state.async_store import AsyncStore
 from queuert.state.types import ClaimRequest, Lease
 from queuert.worker.lease_clock import lease_time
 
-FAILING_AFTER = 1.0
+RELEASE_WAIT = 1.0
 """Seconds that a claim waits for what is released before it: a release that hangs must not keep a worker idle."""
 
 AFTER_EXPIRY = 60.0
@@ -136,7 +136,7 @@ class ReleaseQueue:
             return
         self._offered.clear()
         try:
-            async with asyncio.timeout(FAILING_AFTER):
+            async with asyncio.timeout(RELEASE_WAIT):
                 await self._offered.wait()
         except TimeoutError:
             self._slow = True

@@ -242,8 +242,8 @@ class WorkerRuntime:
     def _may_begin(self, runner: AttemptRunner) -> bool:
         """With one place, what an attempt may have started, or seen start, begins when its own finish is written.
 
-        So a job that starts its successor is over when that one looks for it. Finishes are in the order of their claims:
-        the first is the oldest.
+        So a job that starts its successor is over when that one looks for it. Finishes are in the order of their
+        claims: the first is the oldest.
         """
         finishing = self._concluding
         if len(finishing) >= _MOST_CONCLUDING or self.completer.characters >= _MOST_CHARACTERS:

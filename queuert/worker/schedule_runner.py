@@ -21,7 +21,8 @@ PAUSE_WITHOUT_NOTIFY = 5.0
 """Seconds between two looks for schedules that were put meanwhile, with notifications and without."""
 
 CLOCK_CHECK = 60.0
-"""Seconds between two looks for schedules that the store's clock has postponed, because it was ahead when they ticked."""
+"""Seconds between two looks for schedules that the store's clock has postponed, because it was ahead when they
+ticked."""
 
 
 class ScheduleRunner:
@@ -104,7 +105,7 @@ class ScheduleRunner:
         for job, its in zip(jobs, started or (), strict=False):
             if its.id != job.id:
                 self._observers.emit(
-                    TickIdTaken(worker=self._worker, run_at=run_at.name, taken_id=job.id, chain_id=its.id)
+                    TickIdTaken(worker=self._worker, schedule=schedule.name, taken_id=job.id, chain_id=its.id)
                 )
 
     async def _bring_back(self, schedules: Sequence[ScheduleRecord], now: datetime) -> bool:

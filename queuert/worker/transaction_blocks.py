@@ -116,7 +116,7 @@ class BlockMiddleware(Protocol):
 class BlockTracker:
     """Which blocks of an attempt were asked for, and which one is open: one at a time."""
 
-    __slots__ = ("_abort", "_requested", "_ended", "_open")
+    __slots__ = ("_abort", "_ended", "_open", "_requested")
 
     def __init__(self, abort: AbortSignal) -> None:
         self._abort = abort

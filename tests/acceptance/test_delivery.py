@@ -121,7 +121,7 @@ async def test_a_worker_in_trouble_tells_the_application(
     async def broken(maintenance: Any) -> float:
         raise RuntimeError("no sweeping today")
 
-    monkeypatch.setattr("queuert.worker.maintenance.Sweeper._step", broken)
+    monkeypatch.setattr("queuert.worker.maintenance.Maintenance._step", broken)
     chain, _ = await _delivered(ground, app, server)
     assert await chain.result() == "delivered"
     assert "the worker is in trouble: RuntimeError: no sweeping today" in app.heard

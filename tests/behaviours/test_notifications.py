@@ -1,4 +1,5 @@
-"""Several workers and callers on one store, with notifications from Postgres, notifications in the process, and none at all."""
+"""Several workers and callers on one store, with notifications from Postgres, notifications in the process, and none
+at all."""
 
 from __future__ import annotations
 
@@ -145,7 +146,8 @@ async def test_running_jobs_are_not_reaped_by_their_own_worker(wired: World, slo
     assert wired.log.of(JobReaped) == []
 
 
-# --- notifications that cannot be relied upon ---------------------------------------------------------------------------------
+# --- notifications that cannot be relied upon
+# ---------------------------------------------------------------------------------
 
 
 class Unreliable(InProcessNotify):

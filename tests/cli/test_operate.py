@@ -275,7 +275,7 @@ def test_counts(run: Run, client: Client, monkeypatch: pytest.MonkeyPatch) -> No
     assert [line[:3] for line in lines[1:]] == [["number", "ready", "3"], ["step", "scheduled", "1"]]
     [only] = document(run, "counts", "--type", "step", "--type", "removed")["items"]
     assert (only["type"], only["status"], only["count"], only["estimated"]) == ("step", "scheduled", 1, False)
-    monkeypatch.setattr("queuert.client.Client.counts", lambda self, types: _estimates())
+    monkeypatch.setattr("queuert.client.Client.count_jobs", lambda self, types: _estimates())
     assert "~20000" in run("counts")
 
 

@@ -6,7 +6,7 @@ import re
 
 from scripts.check_docs import ROOT
 
-TEXT = (ROOT / "docs" / "design" / "house.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "design" / "architecture.md").read_text(encoding="utf-8")
 NAMES = re.findall(r"`([^`]+)`", TEXT)
 
 

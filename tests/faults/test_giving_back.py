@@ -66,7 +66,7 @@ async def test_what_was_claimed_ahead(
     ground: Ground, proxy: FaultProxy, arrives: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The handler in the one place ends when all the others are back."""
-    monkeypatch.setattr("queuert.worker.prefetch.Pace.ahead", lambda self, places: 10)
+    monkeypatch.setattr("queuert.worker.prefetch.HandlerDurationEstimate.ahead", lambda self, places: 10)
     # What waits goes back by the stop alone, and not before it on a slow machine.
     monkeypatch.setattr("queuert.worker.prefetch.STALE_SECONDS", 3600.0)
     await ground.client.start_chains([NewChain(patient, Plan(before=[1])) for _ in range(6)])

@@ -226,7 +226,7 @@ async def test_one_lease_that_is_refused_does_not_keep_the_others(monkeypatch: p
 
 
 async def test_a_release_that_hangs_holds_up_a_claim_once_and_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("queuert.worker.releases.PATIENCE", 0.0)
+    monkeypatch.setattr("queuert.worker.releases.RELEASE_WAIT", 0.0)
     store = Refusing(hangs=True)
     returns = returns_of(store, "a")
     for _ in range(3):

@@ -128,7 +128,8 @@ async def test_a_long_outage_is_over_when_it_is_over(
 
 
 async def test_the_listener_is_ended(ground: Ground, proxy: FaultProxy) -> None:
-    """A notification that was lost with the connection is made up for by a look; then notifications arrive again. Nobody polls."""
+    """A notification that was lost with the connection is made up for by a look; then notifications arrive again.
+    Nobody polls."""
     state = PostgresState(ground.dsn, listen_dsn=proxy.address_in(ground.dsn))
     log = EventLog()
     async with ground.worker(state=state, log=log, poll_interval=NEVER):

@@ -32,7 +32,8 @@ IMPATIENT = replace(QUICK, answer=3.0)
 """For tests of servers that do not answer."""
 
 DOUBTFUL = replace(QUICK, self_test=0.5, probe=3_600.0)
-"""For tests of notifications that do not arrive. Nothing is asked meanwhile: poolers pass on what comes beside an answer."""
+"""For tests of notifications that do not arrive. Nothing is asked meanwhile: poolers pass on what comes beside an
+answer."""
 
 STRANGE_KEYS = [
     *("", " ", "\n", "\t", "\x00", "a\x00b", MARK, f"{MARK}[]", f'{MARK}["a"]', "\x7f", "\ud800", "\udfff!"),

@@ -29,7 +29,7 @@ from queuert import (
 )
 from queuert.errors import JobIdConflictError
 from queuert.notify import InProcessNotify, NotifyAdapter, Topic
-from queuert.notify.adapter import notification
+from queuert.notify.adapter import piggyback_notification
 from queuert.notify.postgres import PostgresNotify
 from queuert.notify.redis import RedisNotify
 from queuert.state.async_store import AsyncStore
@@ -69,7 +69,7 @@ def plain(id: str, **others: Any) -> NewJob:
 
 async def went_along(store: AsyncStore, adapter: NotifyAdapter, *jobs: NewJob, connection: Any = None) -> bool:
     """Start these; whether their notification was sent by the store."""
-    notification = notification(adapter, Topic.JOBS, {job.type for job in jobs})
+    notification = piggyback_notification(adapter, Topic.JOBS, {job.type for job in jobs})
     assert notification is not None
     started = await store.start_jobs(jobs, connection=connection, notification=notification)
     assert [one.id for one in started] == [job.id for job in jobs]
@@ -246,7 +246,7 @@ async def test_on_a_connection_of_the_callers_it_is_reported_in_his_transaction(
 @pytest.mark.usefixtures("always_silent")
 def test_it_goes_along_to_its_own_place_only(dsn: str, new_postgres_party: NewPostgresParty) -> None:
     adapter = new_postgres_party(dsn).adapter
-    notification = notification(adapter, Topic.JOBS, {"work"})
+    notification = piggyback_notification(adapter, Topic.JOBS, {"work"})
     assert notification is not None
     elsewhere = make_conninfo(dsn, dbname="elsewhere")
     for place in (Place(dsn, "other"), Place(elsewhere, "queuert"), None):
@@ -257,13 +257,13 @@ def test_it_goes_along_to_its_own_place_only(dsn: str, new_postgres_party: NewPo
 
 def test_an_adapter_that_is_not_open_sends_nothing(dsn: str) -> None:
     adapter = PostgresNotify(dsn)
-    notification = adapter.notification(Topic.JOBS, {"work"})
+    notification = adapter.piggyback_notification(Topic.JOBS, {"work"})
     assert notification.depart(Place(dsn, "queuert")) is None
 
 
 def test_other_adapters_leave_nothing_to_the_store() -> None:
     for adapter in (InProcessNotify(), RedisNotify("redis://localhost")):
-        assert notification(adapter, Topic.JOBS, {"work"}) is None
+        assert piggyback_notification(adapter, Topic.JOBS, {"work"}) is None
 
 
 def test_a_listener_at_another_address_is_reported_as_ever(dsn: str) -> None:

@@ -1,4 +1,5 @@
-"""A Redis user with nothing but what the documents grant it: the whole store and its notifications work, and no more does."""
+"""A Redis user with nothing but what the documents grant it: the whole store and its notifications work, and no more
+does."""
 
 from __future__ import annotations
 

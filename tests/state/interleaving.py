@@ -47,7 +47,7 @@ class _GatedConnection(PooledConnection):
 
 
 class _OneConnection:
-    """Stands in for the store's pool: always the same connection, as it is."""
+    """Replaces the store's pool: always the same connection, as it is."""
 
     prepares = False
 

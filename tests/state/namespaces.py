@@ -104,7 +104,8 @@ _TICKING = RecurringSchedule("ticking", number, 1, cron="0 0 1 1 *")
 
 
 async def workers_work_for_their_own(pair: Pair) -> None:
-    """Notifications, schedules and workers: started and stopped again and again, each namespace gets its own results."""
+    """Notifications, schedules and workers: started and stopped again and again, each namespace gets its own
+    results."""
     log = EventLog()
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(AsyncClient(state, _JOB_TYPES, observability=log)) for state in pair]

@@ -121,7 +121,8 @@ def test_a_plain_start_of_an_id_that_exists_is_refused(store: Store) -> None:
     assert store.get_jobs(["b"]) == [None]
 
 
-# --- finishes ----------------------------------------------------------------------------------------------------------
+# --- finishes
+# ----------------------------------------------------------------------------------------------------------
 
 
 def test_plain_completions_keep_what_was_returned(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Retiring chains costs what is looked at, and what is kept by count; not what is stored."""
+"""Pruning chains costs what is looked at, and what is kept by count; not what is stored."""
 
 from __future__ import annotations
 

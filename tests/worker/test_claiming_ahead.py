@@ -44,7 +44,7 @@ def running(stage: Stage) -> int:
 @pytest.fixture
 def claims_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine makes a quick handler, and for as long as a test looks at what waits."""
-    monkeypatch.setattr("queuert.worker.prefetch.AHEAD_SECONDS", 3600.0)
+    monkeypatch.setattr("queuert.worker.prefetch.PREFETCH_HORIZON", 3600.0)
     monkeypatch.setattr("queuert.worker.prefetch.STALE_SECONDS", 3600.0)
 
 
@@ -82,7 +82,7 @@ async def test_given_back_when_a_handler_turns_out_to_be_long(
 ) -> None:
     """Another worker gets the jobs that waited behind it."""
     # As long as may be: a quick handler that the machine held up for a moment must not pass for a long one.
-    monkeypatch.setattr("queuert.worker.prefetch.AHEAD_SECONDS", 0.9)
+    monkeypatch.setattr("queuert.worker.prefetch.PREFETCH_HORIZON", 0.9)
     await with_some_ahead(stage, handler)
     await stage.log.wait_for(JobsReleased)
     await until(lambda: running(stage) == 1, "all that waited are released")

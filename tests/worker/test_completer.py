@@ -124,7 +124,8 @@ async def test_an_finish_that_waits_for_a_lock_does_not_hold_up_the_others(stage
 
 
 async def test_an_finish_that_waits_for_a_lock_keeps_its_lease_for_as_long(stage: Stage) -> None:
-    """Each time that it is postponed counts anew: else a lock of a minute would cost the job its lease and an attempt."""
+    """Each time that it is postponed counts anew: else a lock of a minute would cost the job its lease and an
+    attempt."""
     gate = Gate()
 
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
@@ -217,7 +218,7 @@ class Held:
 
     def __init__(self, stage: Stage, monkeypatch: pytest.MonkeyPatch, *, timeout: float) -> None:
         monkeypatch.setattr("queuert.worker.completer._MANY", 4)
-        monkeypatch.setattr("queuert.worker.completer._PATIENCE", timeout)
+        monkeypatch.setattr("queuert.worker.completer._TIMEOUT", timeout)
         self.stage = stage
         self.statements = Statements(monkeypatch)
         self.ends = [asyncio.Event() for _ in range(8)]

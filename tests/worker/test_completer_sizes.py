@@ -83,7 +83,7 @@ class FinishListener:
 @pytest.fixture(autouse=True)
 def _one_lane(monkeypatch: pytest.MonkeyPatch) -> None:
     """One statement after the other."""
-    monkeypatch.setattr("queuert.worker.completer._LANES", 1)
+    monkeypatch.setattr("queuert.worker.completer._CONCURRENT_FLUSHES", 1)
 
 
 @asynccontextmanager

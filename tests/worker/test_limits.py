@@ -115,7 +115,8 @@ async def test_other_types_are_not_held_up(stage: Stage) -> None:
 
 @pytest.mark.parametrize("finish", ["completed", "retried"])
 async def test_the_end_of_an_attempt_tells_other_workers(stage: Stage, finish: str) -> None:
-    """When an attempt of a limited type ends, a notification of its type goes out, whether or not a job became due by it."""
+    """When an attempt of a limited type ends, a notification of its type goes out, whether or not a job became due by
+    it."""
     reported: list[frozenset[str] | None] = []
     stage.client.notify = notify = InProcessNotify()
     notify.subscribe("jobs", lambda notification: reported.append(notification.keys))  # type: ignore[arg-type]
@@ -203,7 +204,8 @@ async def test_held_back_jobs_do_not_make_the_worker_spin(stage: Stage) -> None:
 
 
 def test_pauses_in_contention() -> None:
-    """A claim without result is followed by another within a second, or the time in which a rate lets one start through."""
+    """A claim without result is followed by another within a second, or the time in which a rate lets one start
+    through."""
     assert _longest_contention([]) == 1.0
     assert _longest_contention([Limits(concurrency=1), Limits(rate=Rate(5, per=60))]) == 1.0
     assert _longest_contention([Limits(per_key=1), Limits(rate=Rate(5, per=1))]) == 0.2

@@ -79,7 +79,7 @@ def _patient_stops(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def time_to_listen(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handler that is told to stop may be slow in it: it is not killed a second later."""
-    monkeypatch.setattr("queuert.worker.processes.executor._TOLD", WAIT)
+    monkeypatch.setattr("queuert.worker.processes.executor._REPORTED", WAIT)
 
 
 def runs(pid: int) -> bool:

@@ -84,7 +84,8 @@ class Requests:
 
 @pytest.fixture(params=["async", "sync"])
 async def ask(stage: Stage, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes requests in one mode, woken by notifications alone; afterwards nobody listens any more, however they ended."""
+    """Makes requests in one mode, woken by notifications alone; afterwards nobody listens any more, however they
+    ended."""
     for module in (async_waiting, sync_waiting):
         monkeypatch.setattr(module, "POLL_WITH_NOTIFY", 3_600.0)
     await stage.client.aclose()

@@ -119,7 +119,7 @@ async def test_a_tick_whose_chain_is_there_starts_and_tells_nothing(stage: Stage
 
 
 @pytest.mark.timeout(12 * WAIT)
-async def test_eight_tickers_and_many_ticks(stage: Stage) -> None:
+async def test_eight_schedule_runners_and_many_ticks(stage: Stage) -> None:
     """Eight workers race for sixty schedules with twenty missed ticks each: every tick gets exactly one chain."""
     stage.handles(number, echo)
     workers = [stage.worker(name=f"w{n}") for n in range(8)]

@@ -18,15 +18,16 @@ from queuert.state.postgres.settings import PostgresSettings
 
 
 class PostgresNotify(ListeningNotify):
-    """Notifications by LISTEN and NOTIFY on the channels ``<schema>_jobs``, ``<schema>_chains`` and ``<schema>_leases``.
+    """Notifications by LISTEN and NOTIFY on the channels ``<schema>_jobs``, ``<schema>_chains`` and
+    ``<schema>_leases``.
 
     While it is open it keeps one connection and one thread. The connection is watched (keepalives, and a probe after
     a silence) and made again when it is lost; everybody is then told to look once. It needs a way to Postgres itself,
     or through a pooler in session mode: in transaction mode sending works, but listening cannot. That is noticed and
     reported once as :class:`~queuert.observability.events.ListenerLost`, and sleepers poll.
 
-    Notifications are sent in a transaction of their own, many at a time, so that commits of jobs never queue for Postgres'
-    notification lock. A forked child begins with an adapter that is closed and has no subscribers.
+    Notifications are sent in a transaction of their own, many at a time, so that commits of jobs never queue for
+    Postgres' notification lock. A forked child begins with an adapter that is closed and has no subscribers.
 
     Args:
         dsn: a libpq connection string or URI. No privileges are needed beyond connecting.
@@ -49,7 +50,7 @@ class PostgresNotify(ListeningNotify):
     def __repr__(self) -> str:
         return f"PostgresNotify(schema={self._settings.schema!r})"
 
-    def notification(self, topic: Topic, keys: Iterable[str]) -> PiggybackNotification:
+    def piggyback_notification(self, topic: Topic, keys: Iterable[str]) -> PiggybackNotification:
         """A notification that a store may send along with a write to the same database and schema."""
         return PostgresPiggybackNotification(
             self._settings.place, topic, frozenset(keys), self._gathering, self._is_silent

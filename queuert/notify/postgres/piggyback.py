@@ -1,4 +1,5 @@
-"""Notifications that travel behind the write that they tell of, on its connection: nobody has to be woken to send them."""
+"""Notifications that travel behind the write that they tell of, on its connection: nobody has to be woken to send
+them."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ from queuert.notify.postgres.throttle import NotifyThrottle
 from queuert.notify.subscribers import Subscribers
 from queuert.notify.timeouts import ListenerTimeouts
 
-# Nobody needs a notification after a crash, so its commit need not wait for the disk. Set for this one transaction, because a
-# setting of the session would get lost in a pooler.
+# Nobody needs a notification after a crash, so its commit need not wait for the disk. Set for this one transaction,
+# because a setting of the session would get lost in a pooler.
 _QUICKLY = "set_config('synchronous_commit', 'off', true)"
 
 # Read-only transaction: this is a standby, or became one. Another connection may lead to the primary.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 
 SHORTEST, LONGEST = 0.002, 0.01
-"""Seconds that notifications which come one upon the other wait for each other: twice as long each time, up to the longest.
+"""Seconds that notifications which come one upon the other wait for each other: twice as long each time, up to the
+longest.
 
 Each sending is a transaction, and one more for each that listens, on the processors that should run jobs: sent each two
 milliseconds, the notifications of a client that starts one chain after the other took it a tenth of its time.

@@ -24,8 +24,8 @@ class RedisNotify(ListeningNotify):
 
     The channels are ``{queuert:NAMESPACE}:notify:jobs``, ``...:chains`` and ``...:leases``. While it is open it keeps a
     thread and one connection, or two once somebody listens. They are asked for a sign after five seconds of silence
-    and made again when they are lost; everybody is then told to look once. A message to itself shows whether notifications
-    arrive; where they do not, or the user has no right to them, that is reported once as
+    and made again when they are lost; everybody is then told to look once. A message to itself shows whether
+    notifications arrive; where they do not, or the user has no right to them, that is reported once as
     :class:`~queuert.observability.events.ListenerLost`, and sleepers poll.
 
     It stores nothing. A forked child begins with an adapter that is closed and has no subscribers.

@@ -158,7 +158,8 @@ def _of_write(counts: BulkCounts, seconds: float) -> WaitProgress:
 
 
 def _pause(client: Client, woken: Wakeup, cost: float, left: float | None) -> None:
-    """Wait before the next count: at least for ten times as long as that took, then for a notification, or a few seconds."""
+    """Wait before the next count: at least for ten times as long as that took, then for a notification, or a few
+    seconds."""
     rest = max(_SHORTEST, cost * 10)
     longest = rest + (POLL_WITH_NOTIFY if client.notify.healthy else POLL_WITHOUT_NOTIFY)
     time.sleep(rest if left is None else min(rest, left))

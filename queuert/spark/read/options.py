@@ -1,4 +1,5 @@
-"""The options of reading. They are duplicates of filters: what Spark would push down by itself is not right in all plans."""
+"""The options of reading. They are duplicates of filters: what Spark would push down by itself is not right in all
+plans."""
 
 from __future__ import annotations
 

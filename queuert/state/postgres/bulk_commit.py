@@ -257,7 +257,8 @@ def _drop_unwanted(
 ) -> int:
     """Remove the staged rows that are to start nothing; how many.
 
-    First go those that are passed over for their ids: what is no job is a duplicate of no other row, and waits for nothing.
+    First go those that are passed over for their ids: what is no job is a duplicate of no other row, and waits for
+    nothing.
     """
     sql, passes_over = session.sql, start.skip_existing and start.has_ids
     if start.has_keys:

@@ -14,7 +14,8 @@ compress a row and store it elsewhere. Their numbers have place below the 64 tha
 
 
 class Statements:
-    """All statements of one schema, as bytes for the driver. The section ``-- name: claim`` is the attribute ``claim``."""
+    """All statements of one schema, as bytes for the driver. The section ``-- name: claim`` is the attribute
+    ``claim``."""
 
     def __init__(self, schema: str) -> None:
         self.schema = check_schema_name(schema)

@@ -63,7 +63,8 @@ class SQLiteBase:
         return callers_connection(given, self._links.path)
 
     def _outside(self, callers: Any, work: Callable[[Connection], T], reported: Callable[[T], Notifications]) -> T:
-        """Do work in a transaction, or in the caller's, whose commit brings the notifications; else the caller sends them."""
+        """Do work in a transaction, or in the caller's, whose commit brings the notifications; else the caller sends
+        them."""
         with self._writing(callers) as connection:
             result = work(connection)
             if callers is not None:

@@ -68,7 +68,8 @@ class LockedConnection:
     def __init__(
         self, path: str, *, timeout: float, synchronous: str = "FULL", busy_timeout: float | None = None
     ) -> None:
-        """``timeout`` is what it waits for other processes; ``busy_timeout``, by default the same, for other threads."""
+        """``timeout`` is what it waits for other processes; ``busy_timeout``, by default the same, for other
+        threads."""
         self.path = path
         self._timeout = timeout
         self._busy_timeout = timeout if busy_timeout is None else busy_timeout

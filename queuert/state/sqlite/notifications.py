@@ -16,7 +16,8 @@ KEPT = 2_000
 def write(
     connection: sqlite3.Connection, notifications: Mapping[Topic, Iterable[str] | None], *, sender: str = ""
 ) -> None:
-    """Write notifications in the connection's transaction; a topic whose keys are None is to be looked at as a whole."""
+    """Write notifications in the connection's transaction; a topic whose keys are None is to be looked at as a
+    whole."""
     for topic, given in notifications.items():
         keys = None if given is None else list(given)
         if keys is None or keys:

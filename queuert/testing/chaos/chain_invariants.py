@@ -118,7 +118,8 @@ def unknown_types_wait(history: History) -> Iterator[str]:
 
 @invariant("I21", "notifications are nothing but notifications")
 def notifications_are_notifications(history: History) -> Iterator[str]:
-    """Where notifications were cut off, jobs went on all the same: an attempt began in each such time that had due jobs."""
+    """Where notifications were cut off, jobs went on all the same: an attempt began in each such time that had due
+    jobs."""
     yield from _reported(
         history,
         """SELECT f.number FROM f WHERE f.kind = 'cut listeners' AND f.happened = 1

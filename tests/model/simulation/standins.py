@@ -1,4 +1,5 @@
-"""What is a duplicate of the clock, for threads and for chance while a world is simulated, in the worker's own modules."""
+"""What is a duplicate of the clock, for threads and for chance while a world is simulated, in the worker's own
+modules."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ _THREADED = (queuert.worker.abort, queuert.worker.leases, queuert.worker.threads
 
 
 class Clock:
-    """Stands in for the module ``time``."""
+    """Replaces the module ``time``."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -45,7 +46,7 @@ class Clock:
 
 
 class Event:
-    """Stands in for ``threading.Event``."""
+    """Replaces ``threading.Event``."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -72,7 +73,7 @@ class Event:
 
 
 class SimulatedThread:
-    """Stands in for ``threading.Thread``."""
+    """Replaces ``threading.Thread``."""
 
     def __init__(self, world: World, target: Callable[[], object], name: str = "", daemon: bool = True) -> None:
         self._world = world
@@ -96,7 +97,7 @@ class SimulatedThread:
 
 
 class Threading:
-    """Stands in for the module ``threading``."""
+    """Replaces the module ``threading``."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -112,7 +113,7 @@ class Threading:
 
 
 class Queue:
-    """Stands in for ``queue.SimpleQueue``."""
+    """Replaces ``queue.SimpleQueue``."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -163,7 +164,7 @@ def _modules_with(module: ModuleType) -> list[ModuleType]:
 
 
 class Ordered(MutableSet[Any]):
-    """Stands in for a set whose members are only told apart by where they lie in memory: this one has an order."""
+    """Replaces a set whose members are only told apart by where they lie in memory: this one has an order."""
 
     def __init__(self) -> None:
         self._members: dict[Any, None] = {}

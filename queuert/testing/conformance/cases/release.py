@@ -1,4 +1,4 @@
-"""Giving back what was claimed and not started."""
+"""Releasing what was claimed and not started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retiring chains beside others: each goes once, nobody waits, and what is wanted again stays."""
+"""Pruning chains beside others: each goes once, nobody waits, and what is wanted again stays."""
 
 from __future__ import annotations
 
