@@ -104,7 +104,17 @@ async def all_of_it(world: World, size: int) -> None:
     assert effects == Counter(chain.id for chain in [*words, *steps])
 
 
-OPERATIONS = ("claim", "finish", "next_due", "reap", "transaction", "commit", "sweep", "due_schedules", "renew")
+OPERATIONS = (
+    "claim",
+    "finish",
+    "next_due",
+    "reap",
+    "transaction",
+    "commit",
+    "release_stranded",
+    "due_schedules",
+    "renew",
+)
 
 
 def places() -> Iterator[Any]:

@@ -228,7 +228,7 @@ async def test_all_reads_agree_after_workers_ran(world: World) -> None:
         None,
     )
     assert read.closed_at >= two.finished_at >= two.started_at >= one.finished_at
-    counted = {(count.type, count.status): count.count for count in await world.caller.counts()}
+    counted = {(count.type, count.status): count.count for count in await world.caller.count_jobs()}
     assert counted == {("middle", JobStatus.CONTINUED): 1, ("last", JobStatus.COMPLETED): 1}
 
 

@@ -123,7 +123,7 @@ MUTANTS = [
     ("lock_chains_for_delete", "WHERE %(cascade)s", "", "delete-cascade_takes_the_blockers"),
     ("external_references", "job.chain_id <> ALL", "job.id <> ALL", "delete-named_by_a_continuation"),
     ("delete", "WHERE job_id = ANY", "WHERE false AND job_id = ANY", "delete-cascade_takes_the_blockers"),
-    ("sweep", "id > %(cursor)s::text", "true", "sweep-what_waits_is_let_be"),
+    ("find_stranded", "id > %(cursor)s::text", "true", "sweep-what_waits_is_let_be"),
     ("list_jobs", "(created_at, id) < (", "(created_at, id) <= (", "list_jobs-pages_make_the_whole"),
     ("list_jobs", "entry.created_at DESC, entry.id DESC", "entry.id DESC", "list_jobs-newest_first_and_oldest_first"),
     ("list_jobs", "head.created_at DESC, head.id DESC", "head.created_at", "list_jobs-pages_make_the_whole"),
