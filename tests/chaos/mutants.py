@@ -200,14 +200,14 @@ def _everywhere(name: str, replacement: Any) -> Iterator[None]:
 
 # --- the mutants ------------------------------------------------------------------------------------------------------
 
-_HOLDS = r"AND job\.lease_token = asked\.token AND job\.lease_expires_at IS NOT NULL"
+_HOLDS = r"AND job\.lease_token = params\.token AND job\.lease_expires_at IS NOT NULL"
 _TOKENS = (
     r"AND \(id = ANY \(%\(roots\)s::text\[\]\)"
     r" OR lease_token = ANY \(%\(tokens\)s::uuid\[\]\) AND lease_expires_at IS NOT NULL\)"
 )
-_HOLDS_PLAINLY = r"AND lease_token = \(%\(asked\)s::jsonb -> id ->> 0\)::uuid AND lease_expires_at IS NOT NULL"
+_HOLDS_PLAINLY = r"AND lease_token = \(%\(params\)s::jsonb -> id ->> 0\)::uuid AND lease_expires_at IS NOT NULL"
 _RETURNED = r"RETURNING job\.id, job\.lease_token,"
-_AS_REQUESTED = "RETURNING job.id, asked.token AS lease_token,"
+_AS_REQUESTED = "RETURNING job.id, params.token AS lease_token,"
 _BY_ID = """job.id = ANY (ARRAY(SELECT id FROM "queuert".job AS chosen WHERE chosen.ctid = ANY (
     ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare))))"""
 _RECHECK = """
