@@ -8,7 +8,7 @@ committed, and where nobody says so only as ``start_pending``:
 - ``queuert.chain.started`` (``queuert.chain.type``): those that are known to be committed
 - ``queuert.chain.start_pending`` (``queuert.chain.type``): those written in a transaction of a caller's, which nobody
   says the end of
-- ``queuert.run_at.id_taken``: chains of schedules that were started under another id than their ticks'
+- ``queuert.schedule.id_taken``: chains of schedules that were started under another id than their ticks'
 - ``queuert.chain.closed`` (``queuert.chain.type``, ``queuert.chain.status``)
 - from outside: ``queuert.chain.continued`` and ``.retried`` (``queuert.chain.type``), ``queuert.chain.deleted``,
   ``queuert.job.triggered``

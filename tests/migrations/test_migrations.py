@@ -274,7 +274,7 @@ def test_the_lock_is_given_back(bare_dsn: str, holder: psycopg.Connection[Any]) 
 
 
 @pytest.mark.parametrize(
-    "schema", ["", "Upper", "has space", 'quo"te', "semi;colon", "1digit", "a" * 41, "tg", "x'; --", "a\n", "pg-x"]
+    "schema", ["", "Upper", "has space", 'quo"te', "semi;colon", "1digit", "a" * 41, "täg", "x'; --", "a\n", "pg-x"]
 )
 def test_hostile_schema_names(schema: str) -> None:
     """They are refused before a connection is made: there is none to be had here."""

@@ -272,8 +272,8 @@ def test_a_client_is_taken_as_it_is_and_left_alone(
         client.set("mine", "kept")
         party = new_redis_party(client)
         heard, _ = party.listen(Topic.JOBS)
-        new_redis_party(redis_url).publish(Topic.JOBS, "gre")
-        heard.wait_for("gre")
+        new_redis_party(redis_url).publish(Topic.JOBS, "größe")
+        heard.wait_for("größe")
         party.adapter.close()
         assert client.get("mine") == ("kept" if decode_responses else b"kept")
         assert client.connection_pool.connection_kwargs["decode_responses"] is decode_responses
