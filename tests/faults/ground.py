@@ -75,6 +75,13 @@ class WorkerProcess:
         await until(lambda: self.is_frozen, "the process has stopped")
 
     @property
+    def peak_megabytes(self) -> float:
+        """The most memory that the process has had so far."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text(encoding="ascii", errors="replace")
+        [peak] = [line for line in status.splitlines() if line.startswith("VmHWM:")]
+        return int(peak.split()[1]) / 1024
+
+    @property
     def is_frozen(self) -> bool:
         """Whether it stands still, by its own doing or ours."""
         assert not self.has_ended, f"the process has ended with {self._process.returncode}"

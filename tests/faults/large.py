@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import resource
@@ -17,8 +18,12 @@ produce = JobType("produce", input=int, output=str)
 JOB_TYPES = JobTypes(consume, produce)
 
 
-def processors() -> Processors:
-    """One that takes a long text, and one that returns it; their jobs have one attempt, and may cost no lease."""
+def processors(together: int) -> Processors:
+    """One that takes a long text, and one that returns it; their jobs have one attempt, and may cost no lease.
+
+    What returns texts does so when so many of its jobs run.
+    """
+    all_are_here = asyncio.Barrier(together)
     made = Processors(JOB_TYPES, retry=RetryPolicy(max_attempts=1, max_crashes=1))
 
     @made.handles(consume)
@@ -27,6 +32,7 @@ def processors() -> Processors:
 
     @made.handles(produce)
     async def run_produce(attempt: Attempt[int, str]) -> Outcome[str]:
+        await all_are_here.wait()
         return "x" * attempt.input
 
     return made
@@ -38,7 +44,8 @@ def main() -> int:
     client = AsyncClient.from_url(os.environ["QUEUERT_URL"], JOB_TYPES, observability=EventPipe())
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (settings.pop("megabytes") * MEGABYTE, most))
-    return InProcessWorker(client, processors(), name="bounded", **settings).run()
+    together = settings.pop("together", 1)
+    return InProcessWorker(client, processors(together), name="bounded", **settings).run()
 
 
 if __name__ == "__main__":

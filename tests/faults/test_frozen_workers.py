@@ -17,7 +17,7 @@ from tests.faults.ground import MODES, WAIT, Ground, WorkerProcess
 
 pytestmark = pytest.mark.fault
 
-LOST = {"error", "taken_by_another_worker", "already_completed"}
+LOST = {"lease_not_renewed", "taken_by_another_worker", "already_completed"}
 """What the handler is told: whichever thread wakes first knows only that the time is over, or also by what."""
 
 

@@ -17,8 +17,8 @@ from queuert.observability.log import SENTENCES
 
 EVENTS = [
     value
-    for _, value in inspect.getmembers(events, inspect.isclass)
-    if issubclass(value, events.Event) and value is not events.Event
+    for name, value in inspect.getmembers(events, inspect.isclass)
+    if issubclass(value, events.Event) and value is not events.Event and not name.startswith("_")
 ]
 VALUES: dict[str, Any] = {
     "types": ("resize", "publish"),
@@ -114,7 +114,7 @@ def test_an_error_comes_with_its_kind_and_traceback(logger: logging.Logger, capl
     )
     record = logged(event, logger, caplog)
     assert record.getMessage() == (
-        r"attempt 3 of job j (t, chain c) on worker w failed for good after 1.235 s: app.Broken: no\nway"
+        r"attempt 3 of job j (t, chain c) on worker w failed after 1.235 s, and the job with it: app.Broken: no\nway"
     )
     found = {name: value for name, value in vars(record).items() if name.startswith("queuert_error")}
     assert found == {

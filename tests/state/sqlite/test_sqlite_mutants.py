@@ -56,12 +56,12 @@ MUTANTS = [
     ("put_schedule", "THEN next_at ELSE", "THEN excluded.next_at ELSE", "schedules-put_again_keeps_pause_and_tick"),
     ("due_schedules", "AND next_at <= :now", "", "schedules-due_by_the_clock"),
     ("pause_type", "coalesce(excluded.reason, reason)", "excluded.reason", "pauses-pauses_are_listed"),
-    ("close_chain", "coalesce(:ttl, result_ttl)", "result_ttl", "result_ttl-the_ending_may_say_otherwise"),
+    ("close_chain", "coalesce(:ttl, result_ttl)", "result_ttl", "result_ttl-the_finish_may_say_otherwise"),
     ("insert_job", "(SELECT result_ttl FROM queuert_job WHERE id = :chain_id)", "NULL", "result_ttl-of_a_long_chain"),
     ("find_beyond_retention", "chain_closed_at <= :cut", "false", "retention-by_age"),
     ("retention_cutoff", "created_at DESC, id DESC", "created_at, id", "retention-by_count"),
     ("find_expired", "(expires_at, id) >", "(expires_at, id) >=", "retention-pages_make_the_whole"),
-    ("record_heartbeat", "seen_at = excluded.seen_at, ", "", "workers-beats_replace_what_was_told"),
+    ("record_heartbeat", "seen_at = excluded.seen_at, ", "", "workers-beats_replace_what_was_reported"),
     ("delete_attribute", "AND chain_id = :chain_id", "AND false", "attributes-go_with_the_chain"),
 ]
 
