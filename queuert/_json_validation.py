@@ -139,7 +139,8 @@ def _leaf_reason(value: object, max_digits: int) -> str | None:
     if value is None or isinstance(value, bool):
         return None
     if isinstance(value, str):
-        return text_reason(value)
+        reason = text_reason(value)
+        return reason and f"must not contain {reason}"
     if isinstance(value, int | float | Decimal):
         return _number_reason(value, max_digits)
     try:
@@ -151,16 +152,16 @@ def _leaf_reason(value: object, max_digits: int) -> str | None:
 
 def _number_reason(value: object, max_digits: int) -> str | None:
     if isinstance(value, float):
-        return None if math.isfinite(value) else "not a finite number, and JSON has only those"
+        return None if math.isfinite(value) else "must be a finite number, as JSON has no others"
     if isinstance(value, int):
         too_long = abs(value) >= 10**max_digits
     elif isinstance(value, Decimal):
         if not value.is_finite():
-            return "not a finite number, and JSON has only those"
+            return "must be a finite number, as JSON has no others"
         too_long = _decimal_digits(value) > max_digits
     else:
         return None
-    return f"a number of more than {max_digits} digits" if too_long else None
+    return f"must be a number of at most {max_digits} digits" if too_long else None
 
 
 def _decimal_digits(value: Decimal) -> int:
@@ -173,8 +174,11 @@ def _decimal_digits(value: Decimal) -> int:
 def _key_reason(key: object, max_digits: int) -> str | None:
     if key is None:
         return "a key must not be None, which would be read back as text"
-    reason = text_reason(key) if isinstance(key, str) else _number_reason(key, max_digits)
-    return reason and f"a key is or holds {reason}"
+    if isinstance(key, str):
+        reason = text_reason(key)
+        return reason and f"a key must not contain {reason}"
+    reason = _number_reason(key, max_digits)
+    return reason and f"a key {reason}"
 
 
 def _too_deep(root: object, keys: tuple[object, ...], max_depth: int) -> tuple[tuple[object, ...], str]:

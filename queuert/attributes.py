@@ -64,7 +64,9 @@ def attribute_filter(given: GivenAttributes | None) -> tuple[tuple[str, str], ..
     checked = checked_attributes(given)
     empty = next((name for name, value in checked.items() if not value), None)
     if empty is not None:
-        raise ConfigurationError(f"attribute {empty!r} must have at least one value to list by: add one, or leave it out")
+        raise ConfigurationError(
+            f"attribute {empty!r} must have at least one value to list by: add one, or leave it out"
+        )
     return tuple(pairs_of(checked))
 
 

@@ -98,8 +98,7 @@ def stamp(dsn: str, *, schema: str = DEFAULT_SCHEMA, revision: str = "head", loc
 
 
 def sql(*, schema: str = DEFAULT_SCHEMA, revision: str = "head") -> str:
-    """Return the SQL that ``upgrade`` runs on an empty database (or between ``from:to`` revisions), for review or psql.
-    """
+    """Return the SQL that ``upgrade`` runs on an empty database (or between ``from:to`` revisions)."""
     from alembic import command
 
     output = io.StringIO()

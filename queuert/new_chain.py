@@ -104,9 +104,7 @@ def checked_chains(chains: Iterable[NewChain[R]]) -> list[NewChain[R]]:
     given = list(chains)
     for one in given:
         if not isinstance(one, NewChain):
-            raise ConfigurationError(
-                f"start_chains takes NewChain(job_type, input) objects, got {type(one).__name__}"
-            )
+            raise ConfigurationError(f"start_chains takes NewChain(job_type, input) objects, got {type(one).__name__}")
     return given
 
 

@@ -212,7 +212,9 @@ class PayloadCodec:
 
     def _build(self, annotation: Any) -> TypeAdapter[Any]:
         if isinstance(annotation, str):
-            raise DefinitionError(f"{self.field} of job type {self.job_type!r} must be a type, got its name as a string")
+            raise DefinitionError(
+                f"{self.field} of job type {self.job_type!r} must be a type, got its name as a string"
+            )
         try:
             return TypeAdapter(annotation)
         except Exception as error:

@@ -93,9 +93,7 @@ class _Address:
         """Raise if there is an option that is neither in ``known`` nor in ``others``, which ``more`` describes."""
         for name in self.options:
             if name not in known and name not in others:
-                raise ConfigurationError(
-                    f"{self.scheme}:// has no option {_shown(name)}; use {', '.join(known)}{more}"
-                )
+                raise ConfigurationError(f"{self.scheme}:// has no option {_shown(name)}; use {', '.join(known)}{more}")
 
     def chosen(self, **readers: Callable[[str, str], Any]) -> dict[str, Any]:
         """Return the values of the options that are set."""
