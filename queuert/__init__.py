@@ -1,7 +1,7 @@
 """Durable, typed chains of jobs that commit with your own transactions.
 
-Definitions (:class:`JobType`, :class:`JobTypes`) are shared; producers use :class:`Client` or :class:`AsyncClient`,
-workers :class:`Processors` and :class:`InProcessWorker`. Errors are in :mod:`queuert.errors`.
+:class:`JobType` and :class:`JobTypes` declare jobs. :class:`Client` and :class:`AsyncClient` start chains.
+:class:`Processors` holds the handlers, and :class:`InProcessWorker` runs them. Errors are in :mod:`queuert.errors`.
 """
 
 from queuert.client import AsyncChain, AsyncClient, Chain, Client, NewChain

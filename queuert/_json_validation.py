@@ -1,6 +1,7 @@
-"""Finding what is wrong with a payload, and where: the slow, careful half of :mod:`queuert.payloads`.
+"""Finds what is wrong with a payload, and where: the slow, exact half of :mod:`queuert.payloads`.
 
-Nothing here runs for a payload that looks innocent, and nothing here recurses, so no payload can exhaust the stack.
+Nothing here runs for a payload that the quick search has cleared, and nothing recurses, so that no payload can exhaust
+the stack.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ _Place = tuple[object, _Trail | tuple[()], int]
 
 
 def written_size(data: bytes, most: int) -> int:
-    """The bytes of JSON text with its floats written out in full; exact only when it may exceed ``most``."""
+    """Return the bytes of JSON text with its floats written out in full; exact only if they may exceed ``most``."""
     if len(data) * MAX_EXPANSION <= most or len(data) > most:
         return len(data)
     return len(data) + sum(abs(int(exponent)) for exponent in _EXPONENT.findall(_STRING.sub(b" ", data)))
 
 
 def deeper_than(data: bytes, depth: int) -> bool:
-    """Whether lists and objects of well-formed JSON text lie deeper than ``depth``: peel off innermost pairs."""
+    """Whether lists and objects of well-formed JSON text are nested deeper than ``depth``."""
     if data.count(b"[") + data.count(b"{") <= depth:
         return False
     brackets = _STRING.sub(b"", data).translate(None, _NOT_BRACKETS)
@@ -57,13 +58,13 @@ def deeper_than(data: bytes, depth: int) -> bool:
 
 
 def number_fault(data: bytes, max_digits: int) -> str | None:
-    """What is wrong with the numbers in JSON text: not finite, or longer than ``max_digits`` and than any double."""
+    """Return what is wrong with the numbers in JSON text: not finite, or longer than ``max_digits`` and any double."""
     bare = _STRING.sub(b" ", data)
     if b"NaN" in bare or b"Infinity" in bare:
-        return "NaN or Infinity"
+        return "must not contain NaN or Infinity"
     for match in _LONG_NUMBER.finditer(bare):
         if not _is_readable(match[0], match[2] or b"0", max_digits):
-            return f"a number of more than {max_digits} digits"
+            return f"must not contain a number of more than {max_digits} digits"
     return None
 
 
@@ -81,9 +82,9 @@ def _is_readable(number: bytes, exponent: bytes, max_digits: int) -> bool:
 def find_fault(
     root: object, *, max_depth: int, max_digits: int, numbers_only: bool = False
 ) -> tuple[tuple[object, ...], str] | None:
-    """The first thing in a value that JSON or a store cannot hold, as (keys that lead there, reason).
+    """Return the first part of a value that JSON or a store cannot hold, as (path of keys, reason).
 
-    ``numbers_only`` looks at numbers and keys alone, for values that have not been turned into JSON's types.
+    ``numbers_only`` checks only numbers and keys, for values that have not been turned into JSON's types.
     """
     stack: list[_Place] = [(root, (), 0)]
     while stack:
@@ -103,7 +104,7 @@ def find_fault(
 
 
 def step(key: object) -> str:
-    """A key as one step of a path: ``[3]``, ``.name`` or ``["any other"]``."""
+    """Return a key as one step of a path: ``[3]``, ``.name`` or ``["any other"]``."""
     if isinstance(key, int):
         return f"[{key}]"
     text = str(key)
@@ -113,7 +114,7 @@ def step(key: object) -> str:
 
 
 def text_reason(text: str) -> str | None:
-    """Why no store takes the text, if none does."""
+    """Return what in the text no store can hold, or None."""
     if text.isascii() and "\x00" not in text:
         return None
     found = UNSTORABLE.search(text)
@@ -138,7 +139,8 @@ def _leaf_reason(value: object, max_digits: int) -> str | None:
     if value is None or isinstance(value, bool):
         return None
     if isinstance(value, str):
-        return text_reason(value)
+        reason = text_reason(value)
+        return reason and f"must not contain {reason}"
     if isinstance(value, int | float | Decimal):
         return _number_reason(value, max_digits)
     try:
@@ -150,20 +152,20 @@ def _leaf_reason(value: object, max_digits: int) -> str | None:
 
 def _number_reason(value: object, max_digits: int) -> str | None:
     if isinstance(value, float):
-        return None if math.isfinite(value) else "not a finite number, and JSON has only those"
+        return None if math.isfinite(value) else "must be a finite number, as JSON has no others"
     if isinstance(value, int):
         too_long = abs(value) >= 10**max_digits
     elif isinstance(value, Decimal):
         if not value.is_finite():
-            return "not a finite number, and JSON has only those"
+            return "must be a finite number, as JSON has no others"
         too_long = _decimal_digits(value) > max_digits
     else:
         return None
-    return f"a number of more than {max_digits} digits" if too_long else None
+    return f"must be a number of at most {max_digits} digits" if too_long else None
 
 
 def _decimal_digits(value: Decimal) -> int:
-    """The digits of a finite decimal, written out in full."""
+    """Return the number of digits of a finite decimal, written out in full."""
     _, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     return max(len(digits) + exponent, 1) + max(-exponent, 0)
@@ -171,20 +173,23 @@ def _decimal_digits(value: Decimal) -> int:
 
 def _key_reason(key: object, max_digits: int) -> str | None:
     if key is None:
-        return "a key is None, which would be read back as text"
-    reason = text_reason(key) if isinstance(key, str) else _number_reason(key, max_digits)
-    return reason and f"a key is or holds {reason}"
+        return "a key must not be None, which would be read back as text"
+    if isinstance(key, str):
+        reason = text_reason(key)
+        return reason and f"a key must not contain {reason}"
+    reason = _number_reason(key, max_digits)
+    return reason and f"a key {reason}"
 
 
 def _too_deep(root: object, keys: tuple[object, ...], max_depth: int) -> tuple[tuple[object, ...], str]:
-    """The fault of a value that goes on for too long: it contains itself, or is just deep."""
+    """Return the error of a value that is nested too deep: it contains itself, or exceeds the limit."""
     value, seen = root, {id(root)}
     for count, key in enumerate(keys, 1):
         value = next(child for other, child in _children(value) or () if other is key or other == key)
         if id(value) in seen:
-            return keys[:count], "refers to itself"
+            return keys[:count], "must not refer to itself"
         seen.add(id(value))
-    return keys, f"nested deeper than {max_depth}"
+    return keys, f"must not be nested deeper than {max_depth}"
 
 
 def _keys(trail: _Trail | tuple[()]) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""What a job type declares of the chains that its jobs wait for: job types by name, in order."""
+"""The declaration of a job type's blockers: names of job types, in order."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from queuert.errors import BlockerMismatchError, DefinitionError
 
 @dataclass(frozen=True, slots=True)
 class BlockerTypes:
-    """The job types that blockers begin with, in order.
+    """The job types that the blockers of a job must have, in order.
 
     Attributes:
         owner: the name of the job type that declares them.
-        names: the names of their job types.
-        repeated: whether the last name stands for any number of chains, none among them.
+        names: the names of the blockers' job types.
+        repeated: whether the last name matches any number of chains, also none.
     """
 
     owner: str
@@ -24,19 +24,23 @@ class BlockerTypes:
     repeated: bool = False
 
     def check(self, types: Sequence[str | None]) -> None:
-        """Refuse blockers that are not as declared; those whose type is not known (None) only count.
+        """Check that blockers match the declaration; a blocker of unknown type (None) matches any.
 
         Raises:
-            BlockerMismatchError: one is of another type, or there are too many or too few.
+            BlockerMismatchError: a blocker is of another type, or there are too many or too few.
         """
         fixed = self.names[:-1] if self.repeated else self.names
         if len(types) < len(fixed) or (len(types) > len(fixed) and not self.repeated):
-            raise BlockerMismatchError(f"a job of type {self.owner!r} waits for {self}: {len(types)} were given")
+            raise BlockerMismatchError(
+                f"blockers of a job of type {self.owner!r} must be {self}, got {len(types)}; "
+                "pass them in the declared order"
+            )
         for position, found in enumerate(types):
             wanted = self.names[min(position, len(self.names) - 1)]
             if found is not None and found != wanted:
                 raise BlockerMismatchError(
-                    f"a job of type {self.owner!r} waits for {self}: blocker {position + 1} is of type {found!r}"
+                    f"blockers of a job of type {self.owner!r} must be {self}, "
+                    f"but blocker {position + 1} is of type {found!r}; pass them in the declared order"
                 )
 
     def __str__(self) -> str:
@@ -46,13 +50,15 @@ class BlockerTypes:
 
 
 def declared_blockers(owner: str, names: Sequence[str | EllipsisType]) -> BlockerTypes:
-    """The declaration, of names and perhaps an ellipsis at its end.
+    """Return the declaration, from names that an ellipsis may follow.
 
     Raises:
-        DefinitionError: the ellipsis stands elsewhere, or repeats nothing.
+        DefinitionError: the ellipsis is not last, or follows nothing.
     """
     found = tuple(name for name in names if isinstance(name, str))
     repeated = len(found) < len(names)
     if repeated and (not found or tuple(names) != (*found, ...)):
-        raise DefinitionError(f"blockers of job type {owner!r}: '...' stands once, last, and after what it repeats")
+        raise DefinitionError(
+            f"blockers of job type {owner!r} must have '...' only once, at the end, after the job type that it repeats"
+        )
     return BlockerTypes(owner, found, repeated)

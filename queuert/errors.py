@@ -5,9 +5,9 @@ The docstring of each class says what happened and what to do about it.
 ::
 
     QueuertError
-    ├── DefinitionError                 job types or processors do not fit together
+    ├── DefinitionError                 job types or processors contradict each other
     │   ├── DuplicateJobTypeError
-    │   └── BlockerMismatchError        the blockers of a job are not as declared, or as its handler asks
+    │   └── BlockerMismatchError        the blockers of a job differ from their declaration
     ├── ConfigurationError              a setting is out of range
     ├── UnknownJobTypeError
     ├── InvalidIdentifierError          an id, key or name that cannot be stored
@@ -21,13 +21,13 @@ The docstring of each class says what happened and what to do about it.
     │   └── ChainNotFoundError
     ├── JobTypeMismatchError
     ├── InvalidCursorError
-    ├── NotInStatusError                what was asked for cannot be done to a job or chain as it stands
+    ├── NotInStatusError                the status of a job or chain does not allow the operation
     │   ├── ChainAlreadyClosedError
     │   ├── ChainNotRetriableError
     │   ├── JobNotTriggerableError
     │   └── BlockerReferenceError
     ├── WaitTimeoutError
-    ├── ChainClosedError                the chain ended without an output
+    ├── ChainClosedError                the chain closed without an output
     │   ├── JobFailedError
     │   └── ChainCancelledError
     ├── AttemptError                    inside a handler
@@ -38,13 +38,13 @@ The docstring of each class says what happened and what to do about it.
     │   └── ContextMissingError
     ├── BlockerFailedError
     ├── Unrecoverable                   raised by handlers: the job fails at once
-    ├── RetryLater                      raised by handlers: it is tried again later
-    ├── StateError                      the store did not do what was asked
+    ├── RetryLater                      raised by handlers: the job is retried later
+    ├── StateError                      the store refused or failed to execute an operation
     │   ├── StateUnavailableError
     │   ├── SchemaMissingError
     │   └── MigrationError
     ├── UnsupportedConnectionError
-    ├── CapabilityMissingError          the store cannot do that
+    ├── CapabilityMissingError          the store does not support the operation
     ├── NotPicklableError
     └── ClosedError
 """
@@ -57,7 +57,7 @@ from difflib import get_close_matches
 
 
 class QueuertError(Exception):
-    """The root: catch it to catch all that Queuert raises on purpose.
+    """Base class of all errors that Queuert raises on purpose.
 
     Example::
 
@@ -68,7 +68,7 @@ class QueuertError(Exception):
     """
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Process pools and Spark send errors by value; the constructors take other arguments than the message.
+        # Process pools and Spark pickle errors, and the constructors do not take the message as their argument.
         return _rebuilt, (type(self), self.args, self.__dict__)
 
 
@@ -80,18 +80,18 @@ def _rebuilt(cls: type[QueuertError], args: tuple[object, ...], attributes: dict
 
 
 class DefinitionError(QueuertError):
-    """Job types or processors do not fit together; the message names them. Raised where they are declared."""
+    """Job types or processors contradict each other; the message names them. Raised where they are declared."""
 
 
 class DuplicateJobTypeError(DefinitionError):
-    """Two job types, or two processors, have one name. Rename one, or register the shared object once."""
+    """Two job types, or two processors, have the same name. Rename one, or register the shared object once."""
 
 
 class BlockerMismatchError(DefinitionError):
-    """The chains that a job waits for are not those that its job type declares, or that its handler asks for.
+    """The blockers of a job differ from those that its job type declares, or that its handler reads.
 
-    At a start nothing was written; in a worker it is a failed attempt. Give the chains in the order of ``blockers=``,
-    or change the declaration.
+    When a chain is started, nothing was written; in a worker, the attempt fails. Pass the chains in the order of
+    ``blockers=``, or change the declaration.
     """
 
 
@@ -100,26 +100,26 @@ class ConfigurationError(QueuertError, ValueError):
 
 
 class UnknownJobTypeError(QueuertError, LookupError):
-    """No job type of that name is registered. Add it to the ``JobTypes`` given to the client or worker."""
+    """No job type of this name is registered. Add it to the ``JobTypes`` of the client or worker."""
 
     def __init__(self, name: str, known: Iterable[str] = ()) -> None:
         names = sorted(known)
         close = get_close_matches(name, names, n=3)
-        notification = f"; did you mean {', '.join(map(repr, close))}?" if close else "."
-        super().__init__(f"job type {name!r} is not registered{notification} Registered: {', '.join(names) or 'none'}")
+        suggestion = f"; did you mean {', '.join(map(repr, close))}?" if close else "."
+        super().__init__(f"job type {name!r} is not registered{suggestion} Registered: {', '.join(names) or 'none'}")
         self.name = name
         self.known = tuple(names)
 
 
 class InvalidIdentifierError(QueuertError, ValueError):
-    """An id, key or name cannot be stored as it is; the message says which and why. Nothing was written."""
+    """An id, key or name cannot be stored; the message says which one and why. Nothing was written."""
 
 
 class PayloadError(QueuertError, ValueError):
-    """An input or output is not a storable value of its job type. Nothing was written.
+    """An input or output is not a valid, storable value of its job type. Nothing was written.
 
-    ``path`` names the place (``input.items[3].name``) and ``reason`` what is wrong there. The value itself is not
-    repeated, since it may be secret.
+    ``path`` says where the problem is (``input.items[3].name``) and ``reason`` what it is. The message does not contain
+    the value, which may be secret.
     """
 
     def __init__(self, *, job_type: str, field: str, path: str, reason: str) -> None:
@@ -131,26 +131,30 @@ class PayloadError(QueuertError, ValueError):
 
 
 class PayloadDecodeError(PayloadError):
-    """A stored input or output does not fit its job type's model, or cannot be read by its format.
+    """A stored input or output is not valid for its job type's model, or its format cannot read it.
 
-    It was written by another version of the program, with a key that is not here, or by hand. In a worker it is a
-    failed attempt like any other: mend the row, or deploy a model, format or key that reads it, and the next attempt
-    goes through.
+    Another version of the program wrote it, it was encrypted with a key that this program does not have, or the row was
+    edited by hand. In a worker the attempt fails and is retried: correct the row, or deploy a model, format or key that
+    reads it.
     """
 
 
 class ClientMiddlewareError(QueuertError, TypeError):
-    """A client middleware handed on other chains than it was given, or is none: mend it. Nothing was written."""
+    """A client middleware did not yield the chains it received, or is not a context manager. Nothing was written.
+
+    The message says what it did. Correct the middleware.
+    """
 
 
 class UndeclaredContinuationError(QueuertError, TypeError):
-    """A handler continued with a job type that its own does not declare. Add it to ``continues_with``."""
+    """A chain was continued with a job type that is not declared. Add it to ``continues_with``."""
 
 
 class JobIdConflictError(QueuertError, ValueError):
     """A job with an id that the caller chose exists already. Nothing of the batch was written.
 
-    Choose another id, or read the existing chain with ``get_chain``. Rows of a bulk write share those of ``repeated``.
+    Choose another id, or read the existing chain with ``get_chain``. ``ids`` names the conflicting ids, and
+    ``repeated`` those of them that occur more than once among the rows of a bulk write.
     """
 
     def __init__(self, ids: Iterable[str], *, repeated: Iterable[str] = ()) -> None:
@@ -158,7 +162,7 @@ class JobIdConflictError(QueuertError, ValueError):
         self.ids = (*existing, *(id for id in self.repeated if id not in existing))
         reported = {
             "jobs with these ids exist already": existing,
-            "these ids are repeated within the write": self.repeated,
+            "these ids occur more than once in the write": self.repeated,
         }
         super().__init__(
             "; ".join(f"{what}: {', '.join(map(repr, some[:10]))}" for what, some in reported.items() if some)
@@ -166,29 +170,29 @@ class JobIdConflictError(QueuertError, ValueError):
 
 
 class NotFoundError(QueuertError, LookupError):
-    """What was asked for is not in the store: it was never committed, or has been deleted."""
+    """The job or chain is not in the store: it was never committed, or it was deleted."""
 
     def __init__(self, id: str) -> None:
-        super().__init__(f"{self._noun} {id!r} does not exist: never committed, or deleted")
+        super().__init__(f"{self._noun} {id!r} does not exist: it was never committed, or it was deleted")
         self.id = id
 
     _noun = "row"
 
 
 class JobNotFoundError(NotFoundError):
-    """No job has this id. It was never committed, or has been deleted."""
+    """No job has this id: it was never committed, or it was deleted."""
 
     _noun = "job"
 
 
 class ChainNotFoundError(NotFoundError):
-    """No chain has this id. It was never committed, or has been deleted."""
+    """No chain has this id: it was never committed, or it was deleted."""
 
     _noun = "chain"
 
 
 class JobTypeMismatchError(QueuertError, TypeError):
-    """The chain that was read is of another job type than the one that was asked for."""
+    """The job type of a chain, or of its last job, is not the expected one. Pass the right job type, or none."""
 
     def __init__(self, chain_id: str, expected: str, actual: str) -> None:
         super().__init__(f"chain {chain_id!r} is of job type {actual!r}, not {expected!r}")
@@ -198,70 +202,75 @@ class JobTypeMismatchError(QueuertError, TypeError):
 
 
 class InvalidCursorError(QueuertError, ValueError):
-    """A cursor is not one that this listing gave out. Begin without one."""
+    """A cursor was not returned by this listing. Start again without a cursor."""
 
     def __init__(self, cursor: object) -> None:
-        super().__init__(f"not a cursor of this listing: {str(cursor)[:40]!r}")
+        super().__init__(
+            f"cursor must be a next_cursor of this listing, got {str(cursor)[:40]!r}; start again without one"
+        )
         self.cursor = cursor
 
 
 class NotInStatusError(QueuertError):
-    """What was asked for cannot be done to a job or chain as it stands. Nothing of the batch was written."""
+    """The status of a job or chain does not allow the operation. Nothing of the batch was written."""
 
 
 class ChainAlreadyClosedError(NotInStatusError):
-    """A chain that was to be completed has closed before. Read it with ``get_chain``."""
+    """A chain could not be completed or continued, because it is closed already. Read it with ``get_chain``."""
 
     def __init__(self, chain_id: str, status: str) -> None:
-        super().__init__(f"chain {chain_id!r} is {status} already")
+        super().__init__(f"chain {chain_id!r} is already {status}")
         self.chain_id = chain_id
         self.status = status
 
 
 class ChainNotRetriableError(NotInStatusError):
-    """Only failed and cancelled chains can be retried. Leave out this one."""
+    """Only failed and cancelled chains can be retried. Leave this chain out."""
 
     def __init__(self, chain_id: str, status: str) -> None:
-        super().__init__(f"chain {chain_id!r} is {status}: only failed and cancelled chains are retried")
+        super().__init__(f"chain {chain_id!r} must be failed or cancelled to be retried, but it is {status}")
         self.chain_id = chain_id
         self.status = status
 
 
 class JobNotTriggerableError(NotInStatusError):
-    """Only scheduled (and ready) jobs can be triggered. Leave out this one."""
+    """Only scheduled (and ready) jobs can be triggered. Leave this job out."""
 
     def __init__(self, job_id: str, status: str) -> None:
-        super().__init__(f"job {job_id!r} is {status}: only scheduled jobs are triggered")
+        super().__init__(f"job {job_id!r} must be scheduled to be triggered, but it is {status}")
         self.job_id = job_id
         self.status = status
 
 
 class BlockerReferenceError(NotInStatusError):
-    """Chains that were to be deleted are blockers of jobs that would stay.
+    """Chains cannot be deleted, because they are blockers of jobs that would remain.
 
-    ``references`` pairs up to 100 chain ids with the ids of the jobs that name them. Delete the chains of those jobs
-    as well, in the same call, or first.
+    ``references`` pairs up to 100 chain ids with the ids of the jobs that wait for them. Delete the chains of those
+    jobs first, or in the same call.
     """
 
     def __init__(self, references: Iterable[tuple[str, str]]) -> None:
         self.references = tuple(references)[:100]
         shown = ", ".join(f"{chain!r} by job {job!r}" for chain, job in self.references[:3])
         more = " ..." if len(self.references) > 3 else ""
-        super().__init__(f"chains are named as blockers by jobs that would stay: {shown}{more}")
+        super().__init__(
+            f"chains cannot be deleted while they are blockers of other jobs: {shown}{more}; "
+            "delete the chains of those jobs too"
+        )
 
 
 class WaitTimeoutError(QueuertError, TimeoutError):
-    """The chains did not close in the time given. They go on: wait again, or look at a worker's log."""
+    """The chains did not close within the timeout. They keep running: wait again, or read a worker's log."""
 
     def __init__(self, open_ids: Iterable[str], timeout: float) -> None:
         self.open_ids = tuple(open_ids)
         self.timeout = timeout
         shown = ", ".join(map(repr, self.open_ids[:5])) + (" ..." if len(self.open_ids) > 5 else "")
-        super().__init__(f"{len(self.open_ids)} chain(s) still open after {timeout:g} seconds: {shown}")
+        super().__init__(f"{len(self.open_ids)} chain(s) are still open after {timeout:g} seconds: {shown}")
 
 
 class ChainClosedError(QueuertError):
-    """The chain ended without an output."""
+    """The chain closed without an output."""
 
     def __init__(self, chain_id: str, reason: str) -> None:
         super().__init__(f"chain {chain_id!r} {reason}")
@@ -270,22 +279,22 @@ class ChainClosedError(QueuertError):
 
 
 class JobFailedError(ChainClosedError):
-    """The chain failed: a job of it spent its attempts or its handler gave up; ``reason`` is the last error."""
+    """The chain failed: a job used up its attempts, or its handler gave up. ``reason`` is the last error."""
 
 
 class ChainCancelledError(ChainClosedError):
-    """The chain was cancelled; ``reason`` says why, as far as whoever cancelled it told."""
+    """The chain was cancelled; ``reason`` is the reason that was given for it."""
 
 
 class AttemptError(QueuertError):
-    """Something went wrong between a handler and its attempt."""
+    """A handler used its attempt wrongly, or the attempt lost its lease."""
 
 
 class LeaseLostError(AttemptError):
-    """This attempt no longer holds its job, so nothing of it may be committed.
+    """This attempt has lost the lease of its job, so it must not commit anything.
 
-    ``reason`` is an :class:`~queuert.AbortReason`. Let it pass: the worker drops the attempt and the job goes on
-    elsewhere. Writes made in the same transaction were rolled back.
+    ``reason`` is an :class:`~queuert.AbortReason`. Do not catch it: the worker drops the attempt, and another attempt
+    runs the job if it is still to be done. Writes in the same transaction were rolled back.
     """
 
     def __init__(self, job_id: str, reason: str) -> None:
@@ -295,7 +304,7 @@ class LeaseLostError(AttemptError):
 
 
 class CompletionMissingError(AttemptError):
-    """A ``complete()`` block ended without ``tx.finish(...)``; it was rolled back. Call ``finish`` once, last."""
+    """A ``complete()`` block ended without ``tx.finish(...)`` and was rolled back. Call ``finish`` once, last."""
 
 
 class CompletionMisuseError(AttemptError):
@@ -303,24 +312,25 @@ class CompletionMisuseError(AttemptError):
 
 
 class BatchMismatchError(AttemptError):
-    """A batched handler did not return one outcome for each attempt, in their order. All have failed."""
+    """A batched handler did not return one outcome for each attempt, in order. All attempts of the batch failed."""
 
 
 class ContextMissingError(AttemptError, LookupError):
-    """Nothing was set in ``attempt.context`` under this key. Add the middleware that sets it, or use ``get``."""
+    """``attempt.context`` has no value for this key. Add the middleware that sets it, or use ``get``."""
 
 
 class BlockerFailedError(QueuertError):
-    """A chain that this job waited for failed or was cancelled, and has no output; the message names it.
+    """A blocker of this job failed or was cancelled, and has no output; the message names it.
 
-    The job fails without running its handler, unless that is registered with ``on_blocker_failure="run"``.
+    The job fails without running its handler, unless the handler is registered with ``on_blocker_failure="run"``.
     """
 
 
 class Unrecoverable(QueuertError):
-    """Raise it in a handler, or in what that calls: the job fails at once, whatever attempts are left.
+    """Raise it in a handler, or in a function that it calls, to fail the job at once, whatever attempts are left.
 
-    As ``return attempt.fail(reason)``, from any depth. Subclasses count, and so does one in an exception group.
+    It does what ``return attempt.fail(reason)`` does, from any depth. Subclasses work as well, and so does one inside
+    an exception group.
 
     Example::
 
@@ -330,17 +340,18 @@ class Unrecoverable(QueuertError):
 
 
 class RetryLater(QueuertError):
-    """Raise it in a handler, or in what that calls: the job is tried again ``after`` seconds.
+    """Raise it in a handler, or in a function that it calls, to retry the job ``after`` seconds.
 
-    As ``return attempt.retry(after=...)``, from any depth: the attempt counts, and when it was the last that the retry
-    policy allows, the job fails with this error. ``fail_on`` and ``retry_on`` of the policy do not concern it.
+    It does what ``return attempt.retry(after=...)`` does, from any depth: the attempt counts, and if it was the last
+    that the retry policy allows, the job fails with this error. ``fail_on`` and ``retry_on`` of the policy do not apply
+    to it.
 
     Args:
-        after: seconds, or a timedelta; None takes the pause of the retry policy.
-        reason: what the job's error says meanwhile.
+        after: seconds or a timedelta; None takes the delay of the retry policy.
+        reason: the message of the job's error until the next attempt.
 
     Raises:
-        ConfigurationError: ``after`` is negative, longer than a hundred years, or no number.
+        ConfigurationError: ``after`` is negative or longer than a hundred years.
 
     Example::
 
@@ -352,52 +363,53 @@ class RetryLater(QueuertError):
         super().__init__(reason)
         seconds = after.total_seconds() if isinstance(after, timedelta) else after
         if seconds is not None and not 0 <= seconds <= 100 * 365 * 86_400:
-            raise ConfigurationError(f"a pause of {seconds} seconds: between 0 and a hundred years")
+            raise ConfigurationError(f"after must be between 0 seconds and a hundred years, got {seconds} s")
         self.after = None if seconds is None else float(seconds)
         self.reason = reason
 
 
 class StateError(QueuertError):
-    """The store refused a statement in a way that is not the caller's fault; the cause is attached."""
+    """The store refused or failed to execute a statement, through no fault of the caller; see ``__cause__``."""
 
 
 class StateUnavailableError(StateError):
-    """The store cannot be reached, cut the connection, or confirmed no flush: the result of a write is unknown.
+    """The store cannot be reached, closed the connection, or did not confirm that a write was flushed.
 
-    Repeating a read or a start with ids of your own is safe. Workers do it by themselves.
+    It is unknown whether a write took effect. Repeating a read, or a start with ids of your own, is safe. Workers retry
+    by themselves.
     """
 
 
 class SchemaMissingError(StateError):
-    """The database holds no Queuert schema, or an older one. Run ``queuert migrate up``."""
+    """The database has no Queuert schema, or an older one. Run ``queuert migrate up``."""
 
 
 class MigrationError(StateError):
-    """A migration could not be run; the message says which, and what holds it up."""
+    """A migration failed or could not start; the message says which one and why."""
 
 
 class UnsupportedConnectionError(QueuertError, TypeError):
-    """The object given as ``connection=`` is not a connection that this client can write on."""
+    """The object passed as ``connection=`` is not a connection that this client can write on."""
 
 
 class NotPicklableError(QueuertError, TypeError):
-    """A client was to be sent to another process: a function for Spark's executors or a process pool mentions it.
+    """A client cannot be pickled: a function that runs in another process, such as Spark's executors, refers to it.
 
-    Make one inside the function, once for a partition; or write the DataFrame with the data source ``queuert``.
+    Create a client inside the function, once per partition; or write the DataFrame with the data source ``queuert``.
     """
 
     def __init__(self, kind: str) -> None:
-        advice = f"make one there, once for a partition: {kind}.from_url(os.environ['QUEUERT_URL'], job_types)"
+        advice = f"create one there, once per partition: {kind}.from_url(os.environ['QUEUERT_URL'], job_types)"
         super().__init__(f"{kind} holds connections and cannot be sent to another process: {advice}")
 
 
 class CapabilityMissingError(QueuertError, NotImplementedError):
-    """The store has not the capability that was asked for: see ``state.capabilities``, and which stores have it."""
+    """The store does not support the operation; the message says which stores do. See ``state.capabilities``."""
 
     def __init__(self, capability: str, advice: str) -> None:
-        super().__init__(f"this store has no {capability}: {advice}")
+        super().__init__(f"this store does not support {capability}: {advice}")
         self.capability = capability
 
 
 class ClosedError(QueuertError, RuntimeError):
-    """The client or worker was used after it was closed. Open a new one."""
+    """The client or worker was used after it was closed. Create a new one."""

@@ -1,4 +1,4 @@
-"""The event log: what happened to jobs, transition by transition, as values."""
+"""Values of the event log, which records each transition of each job."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from queuert.errors import ConfigurationError, QueuertError, StateError
 from queuert.jobs import JobError, JobStatus
 
 LONGEST_KEEP = 36_500
-"""Days: a hundred years."""
+"""The longest event retention, in days: a hundred years."""
 
 
 class EventsLostError(QueuertError):
-    """Events that a reader of the log has not read are gone, or may be; the message says why.
+    """Events that a reader has not read yet are lost, or may be; the message says why.
 
-    Retention took them, or a failover (or a restore) lost transactions: what the reader read last is not in the log any
-    more, and new events may have lower numbers than that. Begin anew without a cursor, which reads all that the log
-    has; or go on from ``cursor`` and miss what the message says. A stream of Spark begins with a new checkpoint, or
-    goes on with the option ``failOnDataLoss=false``; a batch is read again, of what is left.
+    Retention dropped them, or a failover (or a restore) lost transactions: the event that the reader read last is no
+    longer in the log, and new events may have lower numbers. Start again without a cursor to read all that the log has;
+    or continue from ``cursor`` and miss the events that the message names. Start a Spark stream with a new checkpoint,
+    or continue it with the option ``failOnDataLoss=false``; repeat a batch read, which then reads what is left.
     """
 
     cursor: str | None = None
-    """For ``list_events``: from here on the log can be read again. After a failover it is the same number, now on the
-    new timeline, and new events with lower numbers are left out. None where a stream or a DataFrame was read."""
+    """The cursor from which ``list_events`` can continue. After a failover it is the same number on the new timeline,
+    so new events with lower numbers are left out. None if a stream or a DataFrame was read."""
 
 
 class DatabaseMovedError(StateError):
-    """The database was dumped and restored, or replicated, into another cluster, whose transactions count anew.
+    """The database was restored or replicated into another cluster, whose transaction numbers start anew.
 
-    So the numbers of the log and of closed chains mean nothing here, and readers would miss what happens. Jobs go on
-    meanwhile. Stop the workers and run ``queuert migrate adopt``.
+    The numbers in the event log and of closed chains are not comparable there, so readers would miss events. Jobs are
+    not affected. Stop the workers and run ``queuert migrate adopt``.
     """
 
 
 class EventKind(StrEnum):
-    """What happened to a job. The result of it is the event's status. Later versions may add kinds."""
+    """What happened to a job; the event's status says the result. Later versions may add kinds."""
 
     CREATED = "created"
     BLOCKED = "blocked"
@@ -45,41 +45,43 @@ class EventKind(StrEnum):
     STARTED = "started"
     """An attempt was claimed."""
     RELEASED = "released"
-    """A claim was released before the handler began; the next attempt has the same number."""
+    """A claimed job was released before its handler began; the next attempt has the same number."""
     COMPLETED = "completed"
     CONTINUED = "continued"
     RETRIED = "retried"
-    """The attempt failed, and there is to be another."""
+    """The attempt failed and will be retried."""
     FAILED = "failed"
     CANCELLED = "cancelled"
     INTERRUPTED = "interrupted"
-    """The job was released: its worker stops, or the lease was over before the attempt could begin."""
+    """The job was released: its worker stopped, or the lease expired before the attempt could begin."""
     WAITING = "waiting"
-    """The attempt ended to wait for other chains."""
+    """The attempt ended in order to wait for other chains."""
     LEASE_EXPIRED = "lease_expired"
-    """Nobody renewed the lease. The job is to be tried again, or has FAILED: see the status."""
+    """The lease expired without renewal. The job will be retried, or has FAILED: see the status."""
     TRIGGERED = "triggered"
     """A scheduled job was made due."""
     RETRIED_BY_HAND = "retried_by_hand"
-    """Its chain had failed or was cancelled, and was opened again."""
+    """A client or the command line retried the failed or cancelled chain."""
     DELETED = "deleted"
-    """Its chain was deleted by hand; retention writes no events. The status is that before."""
+    """A client or the command line deleted the chain; retention writes no events. The status is the one before."""
 
 
 class EventLevel(StrEnum):
-    """How much of a job type is written to the log."""
+    """Which events of a job type are written to the log."""
 
     ALL = "all"
+    """All events."""
     TERMINAL = "terminal"
-    """What ends a job, and what takes that back: retries by hand, deletions."""
+    """Events that finish a job, and those that reopen or delete it."""
     OFF = "off"
+    """No events."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
     """One transition of one job. Times are UTC.
 
-    All of the log is read by ``(tx, seq)``; the events of one job happened in the order of ``seq``.
+    The log is ordered by ``(tx, seq)``; the events of one job happened in the order of ``seq``.
     """
 
     tx: int
@@ -87,36 +89,36 @@ class JobEvent:
     seq: int
     happened_at: datetime
     kind: str
-    """An :class:`EventKind`, or one that a newer version has written."""
+    """An :class:`EventKind`, or a kind that a newer version has written."""
     status: JobStatus
-    """What the job is since then."""
+    """The status of the job after the event."""
     job_id: str
     chain_id: str
     chain_index: int
     type: str
     chain_type: str
     attempt: int
-    """The attempt that it is about, or the last one before it; 0 before the first."""
+    """The attempt that the event belongs to, or the last one before it; 0 before the first."""
     scheduled_at: datetime | None
     """When the job became due, or becomes due next."""
     started_at: datetime | None
     """When that attempt began."""
     worker: str | None
-    """Whose attempt it is; None for what came from outside."""
+    """The worker of the attempt; None if a client or the command line made the transition."""
     error: JobError | None
     cursor: str = field(repr=False)
-    """The place behind this event, for lists of events that go on from here."""
+    """The cursor after this event, from which ``list_events`` continues."""
 
     @property
     def closes_chain(self) -> bool:
-        """Whether the chain ended with it."""
+        """Whether the event closed the chain."""
         ends = (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED)
         return self.status in ends and self.kind != EventKind.DELETED
 
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Which events: all that fit every field that is set."""
+    """Selects the events that match every field that is set."""
 
     types: tuple[str, ...] | None = None
     kinds: tuple[str, ...] | None = None
@@ -125,58 +127,62 @@ class EventFilter:
 
 @dataclass(frozen=True, slots=True)
 class EventPartition:
-    """A day of the log, or (no day) what is outside of all days."""
+    """The partition of one day, or (with ``day`` None) the default partition."""
 
     name: str
     day: date | None
     size: int
-    """Bytes, with indexes."""
+    """Size in bytes, with indexes."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventLog:
-    """What is written to the log, how long it is kept, and what there is."""
+    """The settings of the event log, and its partitions."""
 
     level: EventLevel
-    """Of the types that have none of their own."""
+    """The level of job types without one of their own."""
     levels: Mapping[str, EventLevel] = field(hash=False)
-    """By job type."""
+    """The levels that were set for job types, by name."""
     keep_days: int
+    """Days that events are kept."""
     partitions: tuple[EventPartition, ...]
-    """The oldest day first; last what has no day."""
+    """The partitions, the oldest day first, the default partition last."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventLogMaintenance:
-    """What one look after the log has done. ``postponed`` are days that somebody's transaction was in the way of."""
+    """The result of one round of maintenance of the event log."""
 
     made: tuple[date, ...] = ()
+    """Days whose partitions were created."""
     dropped: tuple[date, ...] = ()
+    """Days whose partitions were dropped."""
     postponed: tuple[date, ...] = ()
+    """Days whose partitions could not be created or dropped, because a transaction is open on them."""
     deleted: int = 0
-    """Old events that had no day."""
+    """The number of old events that were deleted from the default partition."""
     more: bool = False
-    """It has done as much as it does in one go, and something is left: look again at once."""
+    """Whether work is left after this round: run maintenance again at once."""
 
 
 def checked_keep(days: int) -> int:
-    """The number of days, if the log can be kept so long.
+    """Return the number of days, if events can be kept for so long.
 
     Raises:
-        ConfigurationError: it cannot.
+        ConfigurationError: it is not an integer between 1 and 36,500.
     """
     if type(days) is not int or not 1 <= days <= LONGEST_KEEP:
-        raise ConfigurationError(f"days is {days!r}: a whole number from 1 to {LONGEST_KEEP:,}")
+        raise ConfigurationError(f"days must be an integer between 1 and {LONGEST_KEEP:,}, got {days!r}")
     return days
 
 
 def checked_level(level: EventLevel | str) -> EventLevel:
-    """The level of this name.
+    """Return the event level of this name.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: there is no such level.
     """
     try:
         return EventLevel(level)
     except ValueError:
-        raise ConfigurationError(f"{level!r} is no level of events: use {', '.join(EventLevel)}") from None
+        raise ConfigurationError(f"event level must be one of {', '.join(EventLevel)}, got {level!r}") from None

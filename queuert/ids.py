@@ -1,4 +1,4 @@
-"""Ids: UUIDs of version 7 (RFC 9562), so that neighbours in time are neighbours in the index."""
+"""Generates ids: UUIDs of version 7 (RFC 9562), so that neighbours in time are neighbours in the index."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import uuid
 from functools import lru_cache
 
 _VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
-"""The digit that says of what kind the UUID is, and has two random bits."""
+"""The variant digit of a UUID, which keeps two random bits."""
 
 
 def new_id() -> str:
-    """A fresh id: milliseconds since 1970 and 74 random bits, in the usual 36 characters."""
+    """Return a new id: milliseconds since 1970 and 74 random bits, in the usual 36 characters."""
     noise = os.urandom(10).hex()
     return f"{_head()}-7{noise[:3]}-{_VARIANT[noise[3]]}{noise[4:7]}-{noise[7:19]}"
 
 
 def new_ids(count: int) -> list[str]:
-    """So many fresh ids, in ascending order: rows that are written together are neighbours in the index."""
+    """Return ``count`` new ids in ascending order: rows that are written together are neighbours in the index."""
     if count == 1:
         return [new_id()]
     joined = joined_ids(count).decode()
@@ -26,14 +26,14 @@ def new_ids(count: int) -> list[str]:
 
 
 ID_LENGTH = 36
-"""Characters of an id that was made here."""
+"""The length of a generated id, in characters."""
 
 
 def joined_ids(count: int) -> bytearray:
-    """Fresh ids, one behind the other: milliseconds since 1970, 12 bits that count, and 60 random ones.
+    """Return new ids, concatenated: milliseconds since 1970, a counter of 12 bits, and 60 random bits.
 
-    They ascend, but that of more than 4,096 some share their count. They are made letter by letter, each letter for all
-    ids at once, in a fraction of the time of one id after the other.
+    They ascend; among more than 4,096 ids some share a counter value and are in random order. Each character is written
+    for all ids at once, which takes a fraction of the time of generating one id after the other.
     """
     counted, noise = _counter(count), os.urandom(8 * count).hex().encode()
     ids = bytearray(f"{_head()}-7000-8000-000000000000".encode() * count)
@@ -51,10 +51,10 @@ def _head() -> str:
 
 @lru_cache(maxsize=8)
 def _counter(count: int) -> bytes:
-    """So many numbers from 0 to 4095 in their order, three hexadecimal digits each."""
+    """Return ``count`` ascending numbers from 0 to 4095, three hexadecimal digits each."""
     return "".join(f"{place * 4096 // count:03x}" for place in range(count)).encode()
 
 
 def new_token() -> str:
-    """A fresh token of a claim: a random UUID, since a token must not be guessed or repeated."""
+    """Return a new token of a claim: a random UUID, as a token must be neither guessed nor repeated."""
     return str(uuid.uuid4())

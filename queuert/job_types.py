@@ -1,6 +1,7 @@
 """Job types: a name with typed input and output, and the job types that may come next.
 
-They hold no handler, so that a producer (a web process, a Spark driver) imports them without importing the work.
+Job types hold no handler, so a program that only starts chains (a web process, a Spark driver) imports them without
+importing the handlers.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ BlockerDeclaration: TypeAlias = "tuple[JobType[Any, Any] | str | EllipsisType, .
 
 
 class _Options(TypedDict, total=False):
-    """What does not bear on the type of the result."""
+    """The options that do not affect the inferred type of the result."""
 
     limits: PayloadLimits
     blockers: BlockerDeclaration | None
@@ -47,51 +48,51 @@ class _Options(TypedDict, total=False):
 
 
 class JobType(Generic[I, R]):
-    """A kind of job: its name, its input, and what its chain ends with.
+    """Declares a type of job: its name, its input, and the result of the chain that it starts.
 
-    ``JobType[I, R]`` takes an ``I``, and the chain that it starts ends with an ``R``: the job's own ``output`` if it
+    ``JobType[I, R]`` takes an ``I``, and the chain that it starts results in an ``R``: the job's own ``output`` if it
     may complete the chain, or the result of any job type that it may continue with. Both are inferred::
 
         publish = JobType("publish", input=Thumbnail, output=Published)
         resize = JobType("resize", input=Resize, continues_with=publish)    # JobType[Resize, Published]
 
-    Continuations are given as objects, as names (for loops and for types declared later), or as a tuple of both.
-    Names tell a type checker nothing: when they are all there is, annotate the variable. So too where mypy cannot
-    keep different job types apart: in a list of them, and in a tuple longer than four (three with an ``output``)::
+    Continuations are job types, names (for loops, and for job types declared later), or a tuple of both. A type checker
+    infers nothing from a name: if there are only names, annotate the variable. Annotate it too where mypy merges
+    different job types: in a list, and in a tuple longer than four (three with an ``output``)::
 
         poll = JobType("poll", input=Poll, output=Done, continues_with="poll")
         fetch: JobType[Fetch, Done] = JobType("fetch", input=Fetch, continues_with="poll")
 
-    ``blockers`` declares what chains a job of this type waits for, by the job types that they begin with: some fixed
-    ones, any number of one type, or both. What does not fit is refused; without a declaration anything goes::
+    ``blockers`` declares which chains a job of this type waits for, by the job types of their first jobs: a fixed
+    sequence, any number of one type, or both. Other blockers are refused; without a declaration any are allowed::
 
         page = JobType("page", input=int, output=str)
         header = JobType("header", input=None, output=str)
         book = JobType("book", input=str, output=str, blockers=(header, page, ...))
 
-    Inputs and outputs outlive a deployment: the version that reads one may be older or newer than its writer, so let
-    new fields have defaults.
+    Inputs and outputs outlive a deployment: the program that reads one may be older or newer than the one that wrote
+    it, so give new fields defaults.
 
     Args:
-        name: at most 128 characters, of letters, digits and ``_ . : / -``; the first is a letter or ``_``.
+        name: at most 128 letters, digits and ``_ . : / -``, beginning with a letter or ``_``.
         input: the type of the input: anything that a pydantic ``TypeAdapter`` takes, such as a model, a dataclass, a
             ``TypedDict`` (that of ``typing_extensions`` before Python 3.12), ``int``, ``list[str]`` or ``None``.
         output: the type of the output, if a job of this type may complete its chain.
         continues_with: the job types that may come next.
-        limits: what inputs and outputs may measure.
-        blockers: a tuple of job types, or of their names, which need not be registered; ``...`` repeats the last.
+        limits: the maximum size, depth and digits of inputs and outputs.
+        blockers: a tuple of job types or their names, which need not be registered; ``...`` repeats the last one.
         format: how inputs and outputs are stored, see :mod:`queuert.codecs`; by default as plain JSON.
 
     Attributes:
-        name: as given.
+        name: the name.
         continuations: the names of the job types that may come next, in order.
         can_complete: whether a job of this type may complete its chain, that is, has an output.
-        blockers: the job types of the chains that a job of this type waits for; None where any will do.
+        blockers: the declared blockers; None if any are allowed.
         format: how inputs and outputs are stored.
 
     Raises:
-        DefinitionError: the name is not allowed, a type has no JSON form, there is neither output nor continuation, or
-            the blockers are no such tuple.
+        DefinitionError: the name is not allowed, a type has no JSON form, both output and continuations are missing, or
+            ``blockers`` is not a tuple as described.
     """
 
     __slots__ = (
@@ -196,67 +197,72 @@ class JobType(Generic[I, R]):
         self.format = PLAIN if format is None else format
         self.can_complete = output is not _Nothing.NONE
         if not self.can_complete and not nexts:
-            raise DefinitionError(f"job type {name!r} has neither an output nor a continuation: its chains never end")
+            raise DefinitionError(
+                f"job type {name!r} must have an output or a continuation, or its chains never close: "
+                "pass output= or continues_with="
+            )
         self._input = payload_codec(input, job_type=name, field="input", limits=limits, format=format)
         kept: Any = output if self.can_complete else Any
         self._kept = payload_codec(kept, job_type=name, field="output", limits=limits, format=format)
         self._output = self._kept if self.can_complete else None
 
     def encode_input(self, value: I) -> str:
-        """The input as JSON text.
+        """Return the input as JSON text.
 
         Raises:
-            PayloadError: it does not fit the type or the limits; ``path`` and ``reason`` say where and why.
+            PayloadError: it is not valid for the type, or exceeds the limits; ``path`` and ``reason`` say where and
+                why.
         """
         return self._input.encode(value)
 
     def decode_input(self, text: str | bytes) -> Any:
-        """The input, an ``I``, that stored JSON text stands for.
+        """Return the input, an ``I``, from stored JSON text.
 
         Raises:
-            PayloadDecodeError: the text does not fit the type or the limits.
+            PayloadDecodeError: the text is not valid for the type, or exceeds the limits.
         """
         return self._input.decode(text)
 
     def encode_output(self, value: object) -> str:
-        """The output of a job of this type as JSON text.
+        """Return the output of a job of this type as JSON text.
 
         Raises:
-            PayloadError: it does not fit the type or the limits, or this job type has no output of its own.
+            PayloadError: it is not valid for the type, exceeds the limits, or this job type declares no output.
         """
         if self._output is None:
             raise self._no_output(PayloadError)
         return self._output.encode(value)
 
     def encode_kept_output(self, value: object) -> str:
-        """What a job of this type that does not complete its chain leaves behind, as JSON text.
+        """Return, as JSON text, the output that is kept with a job that continues its chain.
 
         Raises:
-            PayloadError: it does not fit the type of the output, if there is one, or the limits.
+            PayloadError: it is not valid for the type of the output, if there is one, or exceeds the limits.
         """
         return self._kept.encode(value)
 
     def decode_output(self, text: str | bytes) -> Any:
-        """The output of a job of this type that stored JSON text stands for.
+        """Return the output of a job of this type from stored JSON text.
 
-        For the output of a chain use :meth:`JobTypes.decode_output` with the name of the chain's last job.
+        For the output of a chain use :meth:`JobTypes.decode_output` with the job type of the chain's last job.
 
         Raises:
-            PayloadDecodeError: the text does not fit the type or the limits, or this job type has no output.
+            PayloadDecodeError: the text is not valid for the type, exceeds the limits, or this job type declares no
+                output.
         """
         if self._output is None:
             raise self._no_output(PayloadDecodeError)
         return self._output.decode(text)
 
     def shown(self, field: Literal["input", "output"], stored: Any) -> Any:
-        """Decoded JSON of an input or output as it is stored, for showing: out of its envelope if that can be read.
+        """Return the stored JSON of an input or output for display: decoded by its format, if that can read it.
 
-        It is not checked by the model; what cannot be read is returned as it is.
+        The model does not validate it. A value that the format cannot read is returned unchanged.
         """
         return (self._input if field == "input" else self._kept).shown(stored)
 
     def _no_output(self, kind: type[PayloadError]) -> PayloadError:
-        reason = f"it has no output of its own; it continues with {', '.join(self.continuations)}"
+        reason = f"the job type declares no output; it continues with {', '.join(self.continuations)}"
         return kind(job_type=self.name, field="output", path="output", reason=reason)
 
     def __repr__(self) -> str:
@@ -264,7 +270,7 @@ class JobType(Generic[I, R]):
         return f"JobType({self.name!r}{nexts})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Spark and process pools send job types by value; the codecs are made anew over there.
+        # Spark and process pools pickle job types; the codecs are built again in the other process.
         return _rebuild, self._spec
 
 
@@ -276,13 +282,16 @@ def _names(owner: str, nexts: tuple[object, ...]) -> tuple[str, ...]:
     names = [each.name if isinstance(each, JobType) else checked_type_name(each) for each in nexts]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise DefinitionError(f"job type {owner!r} names {', '.join(map(repr, twice))} twice in continues_with")
+        shown = ", ".join(map(repr, twice))
+        raise DefinitionError(f"continues_with of job type {owner!r} must name each job type once, got {shown} twice")
     return tuple(names)
 
 
 def _blockers(owner: str, given: object) -> BlockerTypes:
     if not isinstance(given, tuple):
-        raise DefinitionError(f"blockers of job type {owner!r}: a tuple of job types, not {type(given).__name__}")
+        raise DefinitionError(
+            f"blockers of job type {owner!r} must be a tuple of job types, got {type(given).__name__}"
+        )
     return declared_blockers(owner, [one if one is ... else _blocker_name(one) for one in given])
 
 
@@ -291,9 +300,9 @@ def _blocker_name(one: object) -> str:
 
 
 class JobTypes:
-    """The job types that a client or worker knows. It does not change after it is made.
+    """Holds the job types of a client or worker. It is immutable.
 
-    Registries merge, each job type registered once; continuations must be registered as well, by name::
+    ``JobTypes`` can be merged, as long as each job type is registered once; continuations must be registered as well::
 
         media = JobTypes(resize, publish)
         job_types = JobTypes(media, send_mail)
@@ -301,13 +310,14 @@ class JobTypes:
         "resize" in job_types               # True
 
     Args:
-        members: job types and registries.
-        required_codecs: codecs that the format of each job type must hold, so that none is left unencrypted.
+        members: job types, and other ``JobTypes``.
+        required_codecs: codecs that the format of each job type must have, so that no job type is left unencrypted by
+            mistake.
 
     Raises:
-        DuplicateJobTypeError: two job types have one name, or one was given twice.
-        DefinitionError: a continuation is not registered, or another job type is registered under its name; or a job
-            type lacks a codec.
+        DuplicateJobTypeError: two job types have the same name, or one was passed twice.
+        DefinitionError: a continuation is not registered, another job type is registered under its name, or a job type
+            lacks a required codec.
     """
 
     __slots__ = ("_by_name",)
@@ -321,37 +331,41 @@ class JobTypes:
             self._check_continuations(job_type)
             lacking = [codec.name for codec in required_codecs if codec not in job_type.format.codecs]
             if lacking:
-                raise DefinitionError(f"the format of job type {job_type.name!r} lacks the codec {', '.join(lacking)}")
+                raise DefinitionError(
+                    f"format of job type {job_type.name!r} must have the required codec {', '.join(lacking)}"
+                )
 
     def _add(self, job_type: object) -> None:
         if not isinstance(job_type, JobType):
-            raise DefinitionError(f"JobTypes takes JobType and JobTypes, not {type(job_type).__name__}")
+            raise DefinitionError(f"JobTypes takes JobType and JobTypes objects, got {type(job_type).__name__}")
         if job_type.name in self._by_name:
-            raise DuplicateJobTypeError(f"job type {job_type.name!r} is registered twice")
+            raise DuplicateJobTypeError(f"job type {job_type.name!r} is registered twice: rename one, or pass it once")
         self._by_name[job_type.name] = job_type
 
     def _check_continuations(self, job_type: JobType[Any, Any]) -> None:
         missing = [name for name in job_type.continuations if name not in self._by_name]
         if missing:
             names = ", ".join(map(repr, missing))
-            raise DefinitionError(f"job type {job_type.name!r} continues with {names}: not registered here; add it")
+            raise DefinitionError(
+                f"job type {job_type.name!r} continues with {names}, which must be registered here too"
+            )
         for linked in job_type._linked:
             if self._by_name[linked.name] is not linked:
                 raise DefinitionError(
                     f"job type {job_type.name!r} continues with {linked.name!r}, but another job type is registered "
-                    "under that name"
+                    "under that name: register the one that continues_with refers to"
                 )
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, in the order of registration."""
+        """The names of the job types, in the order of registration."""
         return tuple(self._by_name)
 
     def __getitem__(self, name: str) -> JobType[Any, Any]:
-        """The job type of that name.
+        """Return the job type of this name.
 
         Raises:
-            UnknownJobTypeError: there is none; the error names the ones that are close.
+            UnknownJobTypeError: no job type of this name is registered; the error suggests similar names.
         """
         try:
             return self._by_name[name]
@@ -359,11 +373,11 @@ class JobTypes:
             raise UnknownJobTypeError(name, self._by_name) from None
 
     def get(self, name: str) -> JobType[Any, Any] | None:
-        """The job type of that name, or ``None``."""
+        """Return the job type of this name, or ``None``."""
         return self._by_name.get(name)
 
     def __contains__(self, item: object) -> bool:
-        """Whether a name, or this very job type, is registered."""
+        """Whether a job type of this name, or this very job type, is registered."""
         if isinstance(item, JobType):
             return self._by_name.get(item.name) is item
         return item in self._by_name
@@ -378,22 +392,22 @@ class JobTypes:
         return f"JobTypes({', '.join(self._by_name)})"
 
     def output_decoder(self, type_name: str) -> Callable[[str | bytes], Any]:
-        """The function that reads outputs of that job type; worth keeping when there are many to read.
+        """Return the function that decodes outputs of a job type; keep it if there are many to decode.
 
         Raises:
-            UnknownJobTypeError: no job type of that name is registered.
+            UnknownJobTypeError: no job type of this name is registered.
         """
         return self[type_name].decode_output
 
     def decode_output(self, type_name: str, text: str | bytes) -> Any:
-        """The output of a chain whose last job is of that type.
+        """Return the output of a chain whose last job is of this type.
 
         Example::
 
             job_types.decode_output("publish", '{"address": "https://example.org"}')
 
         Raises:
-            UnknownJobTypeError: no job type of that name is registered.
-            PayloadDecodeError: the text does not fit the type or the limits.
+            UnknownJobTypeError: no job type of this name is registered.
+            PayloadDecodeError: the text is not valid for the type, or exceeds the limits.
         """
         return self[type_name].decode_output(text)

@@ -1,4 +1,4 @@
-"""Jobs and chains as they were read from a store: plain, frozen values. All times are UTC, by the store's clock."""
+"""Jobs and chains as read from a store: plain, frozen values. All times are UTC, by the store's clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from queuert.attributes import Attributes
 
 
 class JobStatus(StrEnum):
-    """Where a job is. The last four are final.
+    """The status of a job. The last four are final.
 
     Example:
         >>> JobStatus.FAILED.final, JobStatus.SCHEDULED.final
@@ -19,24 +19,25 @@ class JobStatus(StrEnum):
     """
 
     BLOCKED = "blocked"
-    """Waits for other chains to close."""
+    """The job waits for other chains to close."""
     SCHEDULED = "scheduled"
-    """Waits for a time: a first run in the future, or the pause before a retry."""
+    """The job waits for a time: its ``run_at``, or the end of the pause before a retry."""
     READY = "ready"
-    """May be claimed now."""
+    """The job may be claimed now."""
     RUNNING = "running"
-    """Claimed, under a lease."""
+    """A worker has claimed the job under a lease."""
     CONTINUED = "continued"
-    """Done; the chain went on with the next job."""
+    """The job is done, and the next job of the chain continues it."""
     COMPLETED = "completed"
-    """Done; its output is the chain's."""
+    """The job is done, and its output is the chain's."""
     FAILED = "failed"
-    """Gave up: the dead letters."""
+    """The job used up its attempts, or its handler gave up: a dead letter."""
     CANCELLED = "cancelled"
+    """The handler, a client or the command line cancelled the job."""
 
     @property
     def final(self) -> bool:
-        """Whether a job of this status never runs again by itself."""
+        """Whether a job of this status is never run again, unless a client or the command line retries it."""
         return self in _FINAL
 
 
@@ -44,7 +45,7 @@ _FINAL = frozenset({JobStatus.CONTINUED, JobStatus.COMPLETED, JobStatus.FAILED, 
 
 
 class ChainStatus(StrEnum):
-    """How a chain stands: open, or closed in one of three ways.
+    """The status of a chain: open, or closed in one of three ways.
 
     Example:
         >>> ChainStatus("completed") is ChainStatus.COMPLETED
@@ -58,7 +59,7 @@ class ChainStatus(StrEnum):
 
 
 class TtlUpdate(StrEnum):
-    """The result of the wish to keep a closed chain for longer or shorter.
+    """The result of ``update_result_ttl`` for one chain.
 
     Example:
         >>> TtlUpdate("not_found")
@@ -66,14 +67,15 @@ class TtlUpdate(StrEnum):
     """
 
     UPDATED = "updated"
+    """The chain is kept for the new time."""
     NOT_FOUND = "not_found"
-    """It was never committed, has been deleted, or has expired."""
+    """The chain was never committed, was deleted, or has expired."""
     OPEN = "open"
-    """It has not closed: what its start said stands."""
+    """The chain is open, so the TTL of its start remains."""
 
 
 class AbortReason(StrEnum):
-    """Why an attempt must stop: what ``attempt.abort.reason`` says.
+    """Why an attempt must stop, as ``attempt.abort.reason`` says.
 
     Example::
 
@@ -85,17 +87,17 @@ class AbortReason(StrEnum):
     TAKEN_BY_ANOTHER_WORKER = "taken_by_another_worker"
     """The lease expired and the job was reaped, or claimed again."""
     ALREADY_COMPLETED = "already_completed"
-    """The job was finished by somebody else."""
+    """A client or another attempt has finished the job."""
     NOT_FOUND = "not_found"
     """The job was deleted."""
     LEASE_NOT_RENEWED = "lease_not_renewed"
-    """The lease could not be renewed in time: the store was out of reach."""
+    """The lease could not be renewed in time, because the store could not be reached."""
     CANCELLED = "cancelled"
     """The chain was cancelled."""
     TIMEOUT = "timeout"
     """The handler ran for longer than its job type allows."""
     WORKER_STOPPING = "worker_stopping"
-    """The worker stops and its grace is over; the job goes back to the queue."""
+    """The worker stops and its shutdown timeout is over; the job is released."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,13 +105,15 @@ class JobError:
     """Why the last attempt of a job did not complete it."""
 
     kind: str
-    """``handler`` (it raised), ``retry``, ``fail`` or ``cancel`` (it asked for it), ``lease_expired``, ``decode``,
-    ``store`` (what it asked of the store was refused, or could not be done), ``blocker_failed``, ``worker_stopping``,
-    ``late`` (its lease was over before it began), ``timeout``, ``crashed`` (the process that ran it died)."""
+    """``handler`` (the handler raised), ``retry``, ``fail`` or ``cancel`` (the handler returned it), ``lease_expired``,
+    ``decode`` (the input could not be read), ``store`` (the store refused an operation, or could not execute it),
+    ``blocker_failed``, ``worker_stopping``, ``late`` (the lease expired before the attempt began), ``timeout`` or
+    ``crashed`` (the process that ran the attempt died)."""
     message: str
     type: str | None = None
-    """Qualified name of the exception's class, if there was one."""
+    """Qualified name of the exception's class, if there was an exception."""
     traceback: str | None = None
+    """The traceback of the exception, if there was one."""
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.type else self.message
@@ -117,14 +121,14 @@ class JobError:
 
 @dataclass(frozen=True, slots=True)
 class JobProgress:
-    """How far the newest attempt of a job is, or was when it ended.
+    """The progress of the newest attempt of a job, or its progress when it ended.
 
     Attributes:
-        fraction: between 0 and 1; None where nobody knows how much there is.
-        done: how much is done, in units of the handler's own.
-        total: of how much.
-        message: text. Of a job type with a format that cannot be read here, what is stored.
-        at: when the handler told it, by the clock of its worker, UTC.
+        fraction: between 0 and 1; None if the total is not known.
+        done: how much is done, in units that the handler chooses.
+        total: how much there is to do, in the same units.
+        message: text; the stored value if the format of the job type cannot be read here.
+        at: when the handler recorded it, by the clock of its worker, UTC.
     """
 
     fraction: float | None
@@ -142,7 +146,7 @@ class JobProgress:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One durable unit of work, as it was when read.
+    """One durable unit of work, as it was when it was read.
 
     Example::
 
@@ -154,22 +158,22 @@ class Job:
     type: str
     chain_id: str
     chain_index: int
-    """0 for the first job of the chain, then 1, 2, ..."""
+    """The position in the chain: 0 for the first job, then 1, 2, ..."""
     status: JobStatus
     priority: int
     attempt: int
-    """Claims so far that ran, or are running: 0 before the first."""
+    """The number of attempts so far, with the running one: 0 before the first."""
     uncounted: int
-    """Attempts that do not count against the retry policy: released by a worker, ended by waiting for other
-    chains, or made before the chain was retried from outside."""
+    """The number of attempts that do not count against the retry policy: those that a worker released, that ended in
+    order to wait for other chains, or that were made before the chain was retried by a client."""
     lease_expirations: int
-    """Attempts that ended because nobody renewed their lease: crashed or frozen workers."""
+    """The number of attempts that ended because their lease expired: their workers crashed or froze."""
     open_blockers: int
+    """The number of blockers that have not closed."""
     input: Any
-    """Decoded JSON. Of a job type with a format, what the format reads; as it is stored where it cannot be read."""
+    """Decoded JSON; for a job type with a format, decoded by it. The stored value if it cannot be read here."""
     output: Any
-    """As ``input``; None until completed (and where the output is null). Of a continued job, what ``continue_with`` was
-    told to keep."""
+    """As ``input``; None until the job is completed. For a continued job, the ``output`` of ``continue_with``."""
     last_error: JobError | None
     created_at: datetime
     scheduled_at: datetime
@@ -177,28 +181,30 @@ class Job:
     """When the last attempt was claimed."""
     finished_at: datetime | None
     holder: str | None
-    """Name of the worker that holds the lease, or held it last."""
+    """Name of the worker that has the lease, or had it last."""
     lease_expires_at: datetime | None
     continued_by: str | None
     """Id of the job that continues the chain after this one."""
     deduplication_key: str | None = None
     limit_key: str | None = None
     progress: JobProgress | None = None
-    """What the last attempt told by ``record_progress``, for as long as it is the last; kept when it has ended."""
+    """What the newest attempt has recorded with ``record_progress``; kept after it has ended, until the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChainRecord:
-    """One chain, as it was when read: its first job's identity, its last job's result."""
+    """One chain, as it was when it was read: id and input of its first job, result of its last one."""
 
     id: str
     type: str
+    """Job type of the first job."""
     status: ChainStatus
     input: str
-    """The first job's, JSON text."""
+    """Input of the first job, JSON text."""
     output: str | None
-    """The last job's, JSON text; None unless the chain is completed."""
+    """Output of the last job, JSON text; None unless the chain is completed."""
     error: JobError | None
+    """Error of the last job."""
     tail_type: str
     """Job type of the last job."""
     created_at: datetime
@@ -206,9 +212,9 @@ class ChainRecord:
     tail_id: str
     """Id of the last job."""
     expires_at: datetime | None = None
-    """When it will be gone; None while open, and where it has no end of its own."""
+    """When the chain will be pruned; None while it is open, and if it has no TTL."""
     attributes: Attributes = field(default_factory=dict, hash=False)
-    """What it can be found by, as it was started with: text, or several texts, by name."""
+    """The attributes that it was started with, by name: text, or several texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +223,8 @@ class Blocker:
 
     chain_id: str
     type: str
-    """Of the chain's first job, as that of a ``Chain``."""
+    """Job type of the chain's first job."""
     status: ChainStatus
     output: Any
-    """Decoded into the model of the job type that closed the chain; None unless completed."""
+    """The chain's output, in the model of the job type that completed it; None unless completed."""
     error: JobError | None

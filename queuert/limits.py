@@ -1,4 +1,4 @@
-"""How many jobs may run at once, and how many may start in a time, across all workers."""
+"""Limits on how many jobs run at once, and how many attempts begin within a time, across all workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _check(condition: bool, message: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most ``count`` attempts begin in any ``per`` seconds.
+    """Allows at most ``count`` attempts to begin within any ``per`` seconds (or this timedelta).
 
     Raises:
         ConfigurationError: a value is out of range.
@@ -27,8 +27,9 @@ class Rate:
     def __post_init__(self) -> None:
         seconds = self.per.total_seconds() if isinstance(self.per, timedelta) else float(self.per)
         object.__setattr__(self, "per", seconds)
-        _check(type(self.count) is int and 1 <= self.count <= 1_000_000, f"a rate of {self.count!r}: 1 to a million")
-        _check(0.001 <= seconds <= 86_400 * 31, f"a rate per {seconds} s: from a millisecond to 31 days")
+        fits = type(self.count) is int and 1 <= self.count <= 1_000_000
+        _check(fits, f"count of a rate must be an integer between 1 and 1,000,000, got {self.count!r}")
+        _check(0.001 <= seconds <= 86_400 * 31, f"per of a rate must be between 1 ms and 31 days, got {seconds} s")
 
     @property
     def seconds(self) -> float:
@@ -38,18 +39,19 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What all workers together may do of one job type. Enforced by the store, in the claim.
+    """Limits the attempts of one job type across all workers. The store enforces them in the claim.
 
-    A slot is held by a running job and by nothing else: it is free when the attempt ends, or when a dead worker's
-    lease expires. Give all workers of a type the same limits: each claim enforces its own.
+    Only a running job counts towards a limit: it stops counting when its attempt ends, or when the lease of a dead
+    worker expires. Give all workers of a job type the same limits, as each claim enforces those of its own worker.
 
     Args:
-        concurrency: running jobs of the type.
-        per_key: running jobs of one ``limit_key`` (an argument of ``start_chain``). Jobs without a key are not limited.
-        rate: attempts that begin in a time, of one ``limit_key``; jobs without a key share one.
+        concurrency: how many jobs of the type may run at once.
+        per_key: how many jobs of one ``limit_key`` (an argument of ``start_chain``) may run at once. Jobs without a key
+            are not limited.
+        rate: how many attempts of one ``limit_key`` may begin within a time; jobs without a key share one rate.
 
     Raises:
-        ConfigurationError: a number is below 1, or nothing is limited.
+        ConfigurationError: a number is below 1, or no limit is set.
 
     Example:
         >>> Limits(concurrency=10, per_key=1, rate=Rate(5, per=60)).per_key
@@ -63,6 +65,10 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("concurrency", "per_key"):
             value = getattr(self, name)
-            _check(value is None or (type(value) is int and value >= 1), f"{name} is {value!r}: a number from 1 up")
-        _check(isinstance(self.rate, Rate | None), f"rate is {self.rate!r}: a Rate")
-        _check((self.concurrency, self.per_key, self.rate) != (None, None, None), "Limits() limits nothing")
+            fits = value is None or (type(value) is int and value >= 1)
+            _check(fits, f"{name} must be an integer of at least 1, got {value!r}")
+        _check(isinstance(self.rate, Rate | None), f"rate must be Rate(count, per=seconds), got {self.rate!r}")
+        _check(
+            (self.concurrency, self.per_key, self.rate) != (None, None, None),
+            "Limits needs at least one of concurrency, per_key and rate",
+        )

@@ -1,6 +1,6 @@
-"""The schema, brought to a revision: one migrator at a time, on any number of machines at once.
+"""Migrates the schema of a Postgres store. Only one migrator runs at a time, however many are started.
 
-Alembic is imported when needed only: it takes a third of a second.
+Alembic is imported only when it is needed, as the import takes a third of a second.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEFAULT_SCHEMA = "queuert"
 
 _LOCK_CLASS = 0x51455254  # "QERT": keeps these advisory locks apart from other programs'.
 _IDLE_MILLISECONDS = "10000"
-"""Between two statements of a revision a migrator does nothing that takes time."""
+"""The idle timeout of a migrator's transaction, which runs its statements one right after the other."""
 
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
@@ -38,63 +38,67 @@ def check_schema_name(schema: str) -> str:
     Forty leaves room for what is derived from it, such as notification channels (Postgres allows 63 bytes).
 
     Raises:
-        ConfigurationError: it is something else.
+        ConfigurationError: it is not.
     """
     if not _IDENTIFIER.fullmatch(str(schema)):
         raise ConfigurationError(
-            f"schema name {schema!r}: use lower-case letters, digits and _, at most 40, not starting with a digit"
+            f"schema must be 1 to 40 lower-case letters, digits and _, not beginning with a digit, got {schema!r}"
         )
     return schema
 
 
 def checked_dsn(dsn: str) -> dict[str, Any]:
-    """The parts of a connection string.
+    """Return the parameters of a connection string.
 
     Raises:
-        ConfigurationError: libpq does not understand it. The string is not repeated: it may hold a password.
+        ConfigurationError: libpq cannot parse it. The message does not repeat it, as it may contain a password.
     """
     try:
         return dict(conninfo_to_dict(dsn))
     except psycopg.Error:
         pass
-    raise ConfigurationError("libpq does not understand the connection string: use postgresql://user@host/database")
+    raise ConfigurationError("libpq cannot parse the connection string: write postgresql://user@host/database")
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationStatus:
-    """Where a database stands: its revision (None: no schema), the newest one, and what lies between, oldest first."""
+    """The revision of a database, and the revisions that it lacks."""
 
     current: str | None
+    """The revision of the schema; None if there is no schema."""
     head: str
+    """The newest revision."""
     pending: tuple[str, ...]
+    """The revisions after ``current``, oldest first."""
 
 
 def upgrade(dsn: str, *, schema: str = DEFAULT_SCHEMA, revision: str = "head", lock_timeout: float = 60.0) -> None:
-    """Bring the schema to ``revision``, creating it if need be. Running it again does nothing.
+    """Upgrade the schema to ``revision``, creating it if it does not exist. Running it again does nothing.
 
-    ``dsn`` is a libpq connection string or URI, to Postgres itself: a pooler in transaction mode drops the lock that
-    keeps migrators apart. ``lock_timeout`` is how many seconds to wait for another migrator, and for each table lock.
+    ``dsn`` is a libpq connection string or URI to Postgres itself: a pooler in transaction mode would lose the lock
+    that keeps migrators apart. ``lock_timeout`` is how many seconds to wait for another migrator, and for each table
+    lock.
 
     Raises:
-        MigrationError: another migrator, or a long transaction, held it up; or a statement failed. Nothing of the
-            failed revision was kept.
+        MigrationError: another migrator or a long transaction kept a lock for too long, or a statement failed. The
+            failed revision was rolled back.
         StateUnavailableError: the database cannot be reached.
     """
     _run(dsn, schema, lock_timeout, "upgrade", revision)
 
 
 def downgrade(dsn: str, *, schema: str = DEFAULT_SCHEMA, revision: str, lock_timeout: float = 60.0) -> None:
-    """Take the schema back to ``revision``, or to nothing with ``base``. **This drops jobs.** Errors as for upgrade."""
+    """Downgrade the schema to ``revision``, or drop it with ``base``. **This deletes jobs.** Errors as for upgrade."""
     _run(dsn, schema, lock_timeout, "downgrade", revision)
 
 
 def stamp(dsn: str, *, schema: str = DEFAULT_SCHEMA, revision: str = "head", lock_timeout: float = 60.0) -> None:
-    """Record that the schema is at ``revision`` without running anything: after its SQL was applied by hand."""
+    """Record that the schema is at ``revision`` without running anything, after its SQL was applied by hand."""
     _run(dsn, schema, lock_timeout, "stamp", revision)
 
 
 def sql(*, schema: str = DEFAULT_SCHEMA, revision: str = "head") -> str:
-    """The SQL that ``upgrade`` would run on an empty database (or ``from:to`` revisions), for review or for psql."""
+    """Return the SQL that ``upgrade`` runs on an empty database (or between ``from:to`` revisions)."""
     from alembic import command
 
     output = io.StringIO()
@@ -105,11 +109,11 @@ def sql(*, schema: str = DEFAULT_SCHEMA, revision: str = "head") -> str:
 
 
 def status(dsn: str, *, schema: str = DEFAULT_SCHEMA) -> MigrationStatus:
-    """Read where the database stands.
+    """Return the revision of a database, and the revisions that it lacks.
 
     Raises:
         StateUnavailableError: the database cannot be reached.
-        MigrationError: it is at a revision that this version does not know: it was migrated by a newer one.
+        MigrationError: this version of Queuert does not know its revision, which a newer version has written.
     """
     from alembic.script import ScriptDirectory
 
@@ -140,7 +144,7 @@ def _run(dsn: str, schema: str, lock_timeout: float, name: str, revision: str) -
         connection = _connect(dsn)
         milliseconds = str(max(1, round(lock_timeout * 1000)))
         try:
-            # A migrator that stands still would hold the tables' locks, and with them the queue, for ever.
+            # A migrator that hangs would hold the locks of the tables, and so stop the queue, for ever.
             connection.execute(
                 "SELECT set_config('lock_timeout', %s, false), "
                 "set_config('idle_in_transaction_session_timeout', %s, false)",
@@ -171,23 +175,24 @@ def _alembic_errors(what: str) -> Iterator[None]:
 
 @contextmanager
 def only_migrator(dsn: str, schema: str, timeout: float) -> Iterator[None]:
-    """Hold the schema's advisory lock, on a connection of its own.
+    """Holds the advisory lock of the schema, on a connection of its own.
 
-    It is polled for rather than waited for: a waiting statement holds a snapshot, and CREATE INDEX CONCURRENTLY in the
-    migrator that has the lock waits for all snapshots, so that the two would wait for each other.
+    It polls for the lock instead of waiting in the server: a waiting statement holds a snapshot, and CREATE INDEX
+    CONCURRENTLY in the migrator that has the lock waits for all snapshots, so the two would wait for each other.
     """
     deadline = time.monotonic() + timeout
     with _connect(dsn, autocommit=True) as connection:
         while not _try_lock(connection, schema):
             if time.monotonic() >= deadline:
                 raise MigrationError(
-                    f"another migrator has held schema {schema!r} for {timeout:g} s: see pg_locks, advisory"
+                    f"another migrator has held the lock of schema {schema!r} for {timeout:g} s: "
+                    "wait for it and try again, or find it in pg_locks (locktype advisory)"
                 )
             time.sleep(0.1)
         try:
             yield
         finally:
-            # Closing the connection does that too, also when this process dies, but not before the server notices.
+            # Closing the connection releases the lock too, but only once the server notices.
             with suppress(psycopg.Error):
                 connection.execute("SELECT pg_advisory_unlock(%s, hashtext(%s))", (_LOCK_CLASS, schema))
 
@@ -216,7 +221,7 @@ def _config(schema: str, *, connect: Any = None, output_buffer: io.StringIO | No
 
 
 def script_location() -> Path:
-    """Where the migration scripts are: inside an installed package, or beside it in a source tree."""
+    """Return the directory of the migration scripts: inside an installed package, or beside it in a source tree."""
     package = Path(__file__).parent
     shipped = package / "_migrations"
     return shipped if (shipped / "env.py").exists() else package.parent / "alembic"

@@ -1,4 +1,4 @@
-"""What a client is asked to start, checked before anything is written."""
+"""Chains to be started: their arguments, and the checks that precede the write."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ class NewChain(Generic[R]):
     """A chain to be started by ``start_chains``: the arguments of ``start_chain``, as a value.
 
     Args:
-        job_type: the type of its first job.
-        input: that job's input.
-        id: an id of your own choice, at most 512 characters of any kind; by default a new UUID.
-        schedule: when it may run first: ``after(minutes=5)`` or ``at(moment)``; by default at once.
-        priority: higher is claimed sooner; between -1,000,000 and 1,000,000.
-        blockers: chains that must close before it may run.
-        deduplication: start it only if no other chain of its key is a duplicate of it.
-        attach: with ``id``: where a chain of this id exists, that is the one.
-        limit_key: what the per-key limits of its job type count it under.
-        result_ttl: seconds, or a timedelta, that the chain is kept after it closed; by default there is no end.
-        attributes: what the chain can be found by with ``list_chains``: strings or numbers, or lists of them, by name.
+        job_type: the job type of the first job.
+        input: the input of the first job.
+        id: an id of your own, at most 512 characters; by default a new UUID.
+        run_at: when the job may first run: ``after(minutes=5)`` or ``at(moment)``; by default at once.
+        priority: higher priorities are claimed sooner; between -1,000,000 and 1,000,000.
+        blockers: chains that must close before the job may run.
+        deduplication: start the chain only if no other chain of the same key matches.
+        attach: with ``id``: if a chain of this id exists, return its handle instead of raising.
+        limit_key: the key under which the per-key limits of the job type count the job.
+        result_ttl: seconds or a timedelta that the chain is kept after it closed; by default without end.
+        attributes: names and values by which ``list_chains`` finds the chain: strings, numbers, or lists of them.
 
     Example::
 
@@ -87,7 +87,7 @@ class NewChain(Generic[R]):
         self.attributes = attributes
 
     def replace(self, **changes: Any) -> NewChain[R]:
-        """A copy with some arguments changed, for client middlewares."""
+        """Return a copy with some arguments changed, for client middlewares."""
         values = {name: getattr(self, name) for name in self.__slots__}
         return NewChain(**{**values, **changes})
 
@@ -96,34 +96,36 @@ class NewChain(Generic[R]):
 
 
 def checked_chains(chains: Iterable[NewChain[R]]) -> list[NewChain[R]]:
-    """The chains as a list.
+    """Return the chains as a list.
 
     Raises:
-        ConfigurationError: one of them is something else.
+        ConfigurationError: an element is not a ``NewChain``.
     """
     given = list(chains)
     for one in given:
         if not isinstance(one, NewChain):
-            raise ConfigurationError(f"start_chains takes NewChain(job_type, input), not {type(one).__name__}")
+            raise ConfigurationError(f"start_chains takes NewChain(job_type, input) objects, got {type(one).__name__}")
     return given
 
 
 class HasTypeNames(Protocol):
-    """What new jobs need of the job types that they may be of."""
+    """The part of ``JobTypes`` that new jobs need."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Their names."""
+        """The names of the job types."""
         ...
 
     def __contains__(self, item: object, /) -> bool: ...
 
 
 def new_jobs(job_types: HasTypeNames, starts: Sequence[NewChain[Any]]) -> list[NewJob]:
-    """The jobs that start these chains, checked and encoded.
+    """Return the first jobs of these chains, checked and encoded.
+
+    Raises the errors of :func:`new_job`.
 
     Raises:
-        What :func:`new_job` does, and InvalidIdentifierError: two of them are to have one id.
+        InvalidIdentifierError: two chains have the same id.
     """
     jobs = [new_job(job_types, start, id) for start, id in zip(starts, new_ids(len(starts)), strict=True)]
     refuse_repeated_ids(jobs)
@@ -131,30 +133,29 @@ def new_jobs(job_types: HasTypeNames, starts: Sequence[NewChain[Any]]) -> list[N
 
 
 PART = 250
-"""Chains that are checked, encoded and sent at a time. A statement costs the server a tenth of what so many cost it."""
+"""How many chains are checked, encoded and sent at a time. One statement costs the server a tenth of so many chains."""
 
 FIRST_PART = 50
-"""Fewer come first, so that the server has something to do sooner."""
+"""The size of the first part, which is smaller so that the server can begin sooner."""
 
 _LONG_PART = 0.02
-"""Seconds for the first part; thirty times as long as simple models take."""
+"""Seconds after which the first part counts as slow; thirty times as long as simple models take."""
 
 
 def can_pipeline(starts: Sequence[NewChain[Any]]) -> bool:
-    """Whether these can be sent before all are made: they are many, and nothing can stand in their way."""
+    """Whether chains can be sent while others are still being encoded: they are many, and cannot conflict."""
     return len(starts) >= 2 * PART and not any(
         start.id is not None or start.blockers or start.deduplication is not None for start in starts
     )
 
 
 def pipeline_batches(job_types: HasTypeNames, starts: Sequence[NewChain[Any]]) -> Iterable[list[NewJob]]:
-    """The jobs that start these chains: the first part checked and encoded, each other one when it is asked for.
+    """Return the first jobs of these chains in parts; all but the first part are encoded while the iterator runs.
 
-    A connection is held meanwhile, with a transaction open. So where the first part took long, because of what its
-    models do, all are made at once.
+    The caller iterates within an open transaction. So if the first part takes long, because the models are slow, all
+    jobs are encoded before this returns.
 
-    Raises:
-        What :func:`new_job` does, here or from the iterator.
+    Raises the errors of :func:`new_job`, here or from the iterator.
     """
     ids = new_ids(len(starts))
 
@@ -170,22 +171,22 @@ def pipeline_batches(job_types: HasTypeNames, starts: Sequence[NewChain[Any]]) -
 
 
 def new_job(job_types: HasTypeNames, start: NewChain[Any], id: str | None = None) -> NewJob:
-    """The job that starts a chain, checked and encoded; ``id`` is what it gets if none was chosen for it.
+    """Return the first job of a chain, checked and encoded; ``id`` is used if the caller chose none.
 
     Raises:
-        UnknownJobTypeError: its type is not registered with the client.
-        BlockerMismatchError: its type declares other blockers.
-        PayloadError: its input cannot be stored.
-        InvalidIdentifierError: its id, or a blocker's, or an attribute, cannot be stored.
-        ConfigurationError: its priority or TTL is out of range, it is to attach and has no id of its own, or its
-            attributes are too many or of the wrong kind.
+        UnknownJobTypeError: the job type is not registered with the client.
+        BlockerMismatchError: the job type declares other blockers.
+        PayloadError: the input cannot be stored.
+        InvalidIdentifierError: the id, the id of a blocker, or an attribute cannot be stored.
+        ConfigurationError: the priority or TTL is out of range, ``attach`` is set without an id, or there are too many
+            attributes, or one is of the wrong type.
     """
     if start.run_at is not None and not isinstance(start.run_at, RunAt):
-        raise ConfigurationError(f"schedule is {start.run_at!r}: use after(...) or at(...)")
+        raise ConfigurationError(f"run_at must be after(...) or at(...), got {start.run_at!r}")
     if start.deduplication is not None and not isinstance(start.deduplication, Deduplicate):
-        raise ConfigurationError(f"deduplication is {start.deduplication!r}: use Deduplicate(key)")
+        raise ConfigurationError(f"deduplication must be Deduplicate(key), got {start.deduplication!r}")
     if start.attach and start.id is None:
-        raise ConfigurationError("attach=True needs an id to attach to")
+        raise ConfigurationError("attach=True needs an id: pass id=")
     if start.job_type not in job_types:
         raise UnknownJobTypeError(start.job_type.name, job_types.names)
     awaited = resolve_blockers(start.job_type, start.blockers)
@@ -206,21 +207,31 @@ def new_job(job_types: HasTypeNames, start: NewChain[Any], id: str | None = None
 
 
 def checked_priority(priority: int) -> int:
-    """The priority, if it is a whole number in range."""
+    """Return the priority, if it is an integer in range.
+
+    Raises:
+        ConfigurationError: it is not.
+    """
     if type(priority) is not int or abs(priority) > MAX_PRIORITY:
-        raise ConfigurationError(f"priority is {priority!r}: a whole number from -{MAX_PRIORITY:,} to {MAX_PRIORITY:,}")
+        raise ConfigurationError(
+            f"priority must be an integer between -{MAX_PRIORITY:,} and {MAX_PRIORITY:,}, got {priority!r}"
+        )
     return priority
 
 
 def chain_ids(chains: Iterable[ChainReference]) -> tuple[str, ...]:
-    """The ids of chains, each once, in order."""
+    """Return the ids of chains, each once, in order."""
     return tuple(chain_types(chains))
 
 
 def chain_types(chains: Iterable[ChainReference]) -> dict[str, str | None]:
-    """The ids of chains, each once, in order, with the names of their types as far as the references tell them."""
+    """Return the ids of chains, each once, in order, with the names of their job types where the references have them.
+
+    Raises:
+        InvalidIdentifierError: an id cannot be one of a chain, or ``chains`` is a string.
+    """
     if isinstance(chains, str):
-        raise InvalidIdentifierError("chains are given as a sequence, not as one string")
+        raise InvalidIdentifierError("chains must be a sequence of ids or handles, got a string; write [id]")
     found: dict[str, str | None] = {}
     for chain in chains:
         id = check_text(chain if isinstance(chain, str) else chain.id, what="chain id")
@@ -229,16 +240,16 @@ def chain_types(chains: Iterable[ChainReference]) -> dict[str, str | None]:
 
 
 def referenced_type(chain: object) -> str | None:
-    """The name of a chain's type, if the reference tells it: handles and ``NewChain`` do, ids do not."""
+    """Return the name of a chain's job type, if the reference has it: handles and ``NewChain`` do, ids do not."""
     reported = chain.job_type.name if isinstance(chain, NewChain) else getattr(chain, "type", None)
     return reported if isinstance(reported, str) else None
 
 
 def resolve_blockers(job_type: JobType[Any, Any], blockers: Iterable[ChainReference]) -> tuple[str, ...]:
-    """The ids of the chains that a job of this type will wait for.
+    """Return the ids of the chains that a job of this type will wait for.
 
     Raises:
-        BlockerMismatchError: its type declares others.
+        BlockerMismatchError: the job type declares other blockers.
     """
     if not blockers and job_type.blockers is None:
         return ()
@@ -249,8 +260,8 @@ def resolve_blockers(job_type: JobType[Any, Any], blockers: Iterable[ChainRefere
 
 
 def refuse_repeated_ids(jobs: Sequence[NewJob]) -> None:
-    """Raise if two jobs of a batch have one id."""
+    """Raise InvalidIdentifierError if two jobs of a batch have the same id."""
     chosen = [job.id for job in jobs if job.id_chosen]
     if len(set(chosen)) < len(chosen):
         twice = next(one for one in chosen if chosen.count(one) > 1)
-        raise InvalidIdentifierError(f"the id {twice!r} is given twice in one batch")
+        raise InvalidIdentifierError(f"ids must be unique within one start_chains, got {twice!r} twice")

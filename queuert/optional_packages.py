@@ -1,4 +1,4 @@
-"""Packages that only some need, and how to get them."""
+"""Optional packages, and the extras that install them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 EXTRAS = {"redis": "redis", "pyspark": "spark", "pyarrow": "spark", "uvloop": "uvloop"}
-"""Packages that may be missing, and the extra that brings each."""
+"""The optional packages, each with the extra that installs it."""
 
 
 def how_to_install(error: ModuleNotFoundError) -> str | None:
-    """What to say of an import that failed; None if no extra would help."""
+    """Return the message for an import that failed; None if no extra installs the package."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         return None
@@ -19,10 +19,10 @@ def how_to_install(error: ModuleNotFoundError) -> str | None:
 
 @contextmanager
 def needing_extras() -> Iterator[None]:
-    """Around an import of what an extra brings.
+    """Wraps imports of optional packages.
 
     Raises:
-        ModuleNotFoundError: a package is not installed; the message names the extra that brings it.
+        ModuleNotFoundError: a package is not installed; the message names the extra that installs it.
     """
     try:
         yield

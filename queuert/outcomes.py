@@ -1,4 +1,4 @@
-"""What a handler may return: values, not exceptions."""
+"""The outcomes that a handler may return. They are values, not exceptions."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ R = TypeVar("R", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class ContinueWith(Generic[R]):
-    """The chain goes on with another job, created in the statement that completes this one.
+    """Continues the chain with another job, which the statement that completes this one creates.
 
-    Made by :meth:`Attempt.continue_with`, which checks the job type and the input; ``R`` is the result type of the
-    chain, so that a continuation that leads to another result is refused by the type checkers.
+    :meth:`Attempt.continue_with` makes it, and checks the job type and the input. ``R`` is the result type of the
+    chain, so that type checkers reject a continuation that leads to another result.
     """
 
     job_type: str
@@ -26,18 +26,18 @@ class ContinueWith(Generic[R]):
     """The encoded input, JSON text."""
     id: str | None = None
     priority: int | None = None
-    """None: that of the job it continues."""
+    """The priority; None takes that of the job it continues."""
     run_at: RunAt | None = None
     blockers: tuple[str, ...] = ()
     """Ids of the chains that must close first."""
     output: str | None = field(default=None, repr=False)
-    """JSON text that is kept with the job that ends here."""
+    """JSON text that is kept as the output of the completed job."""
     limit_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class _ChainStart:
-    """A chain that is started by the finish of an attempt."""
+    """A chain that the finish of an attempt starts."""
 
     job_type: str
     input: str = field(repr=False)
@@ -51,20 +51,20 @@ class _ChainStart:
 
 @dataclass(frozen=True, slots=True)
 class WaitFor:
-    """Run the handler again when these chains have closed; those that are to be started are started with it.
+    """Runs the handler again when these chains have closed, and starts those of them that are new.
 
-    Made by :meth:`Attempt.wait_for`, which checks them. The attempt does not count.
+    :meth:`Attempt.wait_for` makes it, and checks the chains. The attempt does not count against the retry policy.
     """
 
     chains: tuple[_ChainStart | str, ...]
-    """In the order of ``attempt.blockers``, to which they are added; ids of those that exist."""
+    """New chains, and ids of existing ones, in the order in which they are added to ``attempt.blockers``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Try the job again after ``after`` seconds; None takes the pause of the retry policy.
+    """Retries the job after ``after`` seconds; None takes the delay of the retry policy.
 
-    The attempt counts. When it was the last that the policy allows, the job fails with ``reason``.
+    The attempt counts. If it was the last that the policy allows, the job fails with ``reason``.
     """
 
     after: float | None = None
@@ -73,21 +73,21 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Give up: the job and its chain are ``failed`` with this reason, whatever attempts are left."""
+    """Fails the job and its chain with this reason, whatever attempts are left."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """The job is no longer wanted: it and its chain are ``cancelled``."""
+    """Cancels the job and its chain with this reason."""
 
     reason: str = "cancelled by the handler"
 
 
 @dataclass(frozen=True, slots=True)
 class _Finished(Generic[R]):
-    """The attempt was finished inside ``complete()``, with the caller's own writes: return it from the handler."""
+    """Says that ``complete()`` has finished the attempt, with writes of the handler: return it from the handler."""
 
     outcome: Any = field(repr=False)
 
@@ -97,17 +97,17 @@ Outcome: TypeAlias = R | ContinueWith[R] | WaitFor | Retry | Fail | Cancel | _Fi
 
 
 def seconds(value: float | timedelta | None) -> float | None:
-    """Seconds of a number or a timedelta; None stays None."""
+    """Return the seconds of a number or a timedelta; None stays None."""
     return value.total_seconds() if isinstance(value, timedelta) else value
 
 
 def pause(value: float | timedelta) -> float:
-    """Seconds that a store can add to a time.
+    """Return a pause in seconds that a store can add to a time.
 
     Raises:
-        ConfigurationError: they are negative, more than a hundred years, or no number.
+        ConfigurationError: it is negative or longer than a hundred years.
     """
     wanted = seconds(value) or 0.0
     if not 0 <= wanted <= LONGEST_PAUSE:
-        raise ConfigurationError(f"a pause of {wanted} seconds: between 0 and a hundred years")
+        raise ConfigurationError(f"after must be between 0 seconds and a hundred years, got {wanted} s")
     return wanted

@@ -1,9 +1,9 @@
-"""Payloads as JSON text: checked before anything is written, read back with errors that name the place.
+"""Encodes payloads as JSON text and decodes them, with errors that name the path of the problem.
 
-An input or output becomes JSON through its own model. What a store could refuse, change in silence or never read back
-is refused here, while the caller is still there to be told: NUL characters, lone surrogates, NaN, endless numbers,
-bottomless nesting, and sheer size. The same goes for identifiers (:func:`check_text`), and :func:`safe_text` makes
-any error message fit to be recorded.
+The model of an input or output turns it into JSON. Values that a store could refuse, silently change or never read back
+are refused here, before anything is written: NUL characters, lone surrogates, NaN, very long numbers, deep nesting, and
+large payloads. :func:`check_text` does the same for identifiers, and :func:`safe_text` makes any error message
+storable.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ _DISCREET = frozenset(get_args(ErrorType)) - {
 
 @dataclass(frozen=True, slots=True)
 class PayloadLimits:
-    """What a payload may measure. The defaults are generous for a job's arguments and far from any store's edge.
+    """Limits of a payload's size, depth and digits. The defaults are generous, and far from the limits of any store.
 
-    Keep large things elsewhere and pass their address. Raising a limit is safe at any time; after lowering one, rows
-    written before may be refused when they are read.
+    Keep large data elsewhere and pass its address. Raising a limit is safe at any time; after lowering one, rows that
+    were written before may be refused when they are read.
 
     Attributes:
         max_bytes: size of the JSON text in UTF-8, 1 MiB by default, at most 64 MiB. Floats count as Postgres writes
@@ -97,11 +97,11 @@ class PayloadLimits:
     def __post_init__(self) -> None:
         for name, most in (("max_bytes", 64 * 1024 * 1024), ("max_depth", 128), ("max_digits", 4_000)):
             if not 1 <= getattr(self, name) <= most:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}; it must be from 1 to {most}")
+                raise ConfigurationError(f"{name} must be between 1 and {most:,}, got {getattr(self, name)}")
 
     @property
     def max_read_bytes(self) -> int:
-        """Bytes that a payload may have when it is read: more, since stores write JSON in their own way."""
+        """The bytes that a payload may have when it is read: more than ``max_bytes``, as stores may reformat JSON."""
         return self.max_bytes * _READ_FACTOR
 
 
@@ -109,23 +109,23 @@ DEFAULT_LIMITS = PayloadLimits()
 
 
 class PayloadCodec:
-    """Turns the values of one type into JSON text and back, within limits.
+    """Encodes values of one type as JSON text and decodes them, within limits.
 
-    ``annotation`` is whatever a pydantic ``TypeAdapter`` takes; ``job_type`` and ``field`` are for the errors only::
+    ``annotation`` is whatever a pydantic ``TypeAdapter`` takes; ``job_type`` and ``field`` appear in errors only::
 
         codec = PayloadCodec(list[int], job_type="sum", field="input")
         codec.encode([1, 2])        # '[1,2]'
         codec.decode("[1, 2]")      # [1, 2]
 
-    Field names are written as the model's own configuration says; both names and aliases are read. What stores
-    payloads in another way is a subclass, :class:`queuert.codecs.payloads.FormattedPayloadCodec`.
+    Field names are written as the model's configuration says; both names and aliases are read. The subclass
+    :class:`queuert.codecs.payloads.FormattedPayloadCodec` stores payloads in other formats.
 
     Raises:
         DefinitionError: pydantic has no schema for the annotation.
     """
 
     _discreet = False
-    """Whether errors of a value that is to be written are as silent about it as those of one that was stored."""
+    """Whether errors of encoding hide what the model says of the value, as those of decoding always do."""
 
     def __init__(
         self, annotation: TypeForm[object], *, job_type: str, field: str, limits: PayloadLimits = DEFAULT_LIMITS
@@ -140,15 +140,15 @@ class PayloadCodec:
         self._endless_stored = "0" * (max(limits.max_digits, DOUBLE_CHARS) + 1)
 
     def encode(self, value: object) -> str:
-        """The value as JSON text, valid for the type and for every store.
+        """Return the value as JSON text, valid for the type and for every store.
 
         Raises:
-            PayloadError: it does not fit the type or the limits. ``path`` and ``reason`` say where and why; nothing
-                has been written.
+            PayloadError: it is not valid for the type, or exceeds the limits. ``path`` and ``reason`` say where and
+                why; nothing was written.
         """
         text = self._json(value)
         if envelope.MARK in text and envelope.found(text) is not None:
-            raise self._error(PayloadError, (), f"the key {envelope.MARK} is reserved")
+            raise self._error(PayloadError, (), f"the key {envelope.MARK} is reserved: use another one")
         return text
 
     def _json(self, value: object) -> str:
@@ -172,11 +172,11 @@ class PayloadCodec:
             raise self._broken(valid, error) from None
 
     def decode(self, text: str | bytes) -> Any:
-        """The value that stored JSON text stands for.
+        """Return the value from stored JSON text.
 
         Raises:
-            PayloadDecodeError: the text is not JSON, is beyond the limits, does not fit the type, or was written in a
-                format or with a key that is not known here. The error names the place, never the value.
+            PayloadDecodeError: the text is not JSON, exceeds the limits, is not valid for the type, or was written in a
+                format or with a key that is not known here. The error names the path, never the value.
         """
         try:
             return self._read(text.encode() if isinstance(text, str) else text)
@@ -188,18 +188,18 @@ class PayloadCodec:
             raise
         except Exception as error:
             # Whatever a row or a model's validator does, the worker sees one kind of error.
-            raise self._error(PayloadDecodeError, (), f"reading it raised {type(error).__name__}") from None
+            raise self._error(PayloadDecodeError, (), f"decoding it raised {type(error).__name__}") from None
 
     def shown(self, stored: Any) -> Any:
-        """Decoded JSON from a store, for showing: out of its envelope if that can be read, not checked in any way."""
+        """Return stored JSON for display: decoded by its format if that can read it, and not validated."""
         return stored
 
     def _read(self, data: bytes) -> Any:
-        """What the stored bytes stand for; whatever it raises becomes a PayloadDecodeError."""
+        """Return the value of the stored bytes; the caller turns errors into a PayloadDecodeError."""
         if len(data) <= self._short and not data.translate(None, _INNOCENT):
             return self._validator.validate_json(data, by_alias=True, by_name=True)
         if envelope.MARK_BYTES in data and (found := envelope.found(data)) is not None:
-            raise CodecError(f"it was written as {envelope.shown(found)}, and the job type has no format to read it")
+            raise CodecError(f"it was written as {envelope.shown(found)}, but the job type has no format that reads it")
         return self._read_json(data)
 
     def _read_json(self, data: bytes) -> Any:
@@ -212,11 +212,13 @@ class PayloadCodec:
 
     def _build(self, annotation: Any) -> TypeAdapter[Any]:
         if isinstance(annotation, str):
-            raise DefinitionError(f"{self.field} of job type {self.job_type!r}: give the type itself, not its name")
+            raise DefinitionError(
+                f"{self.field} of job type {self.job_type!r} must be a type, got its name as a string"
+            )
         try:
             return TypeAdapter(annotation)
         except Exception as error:
-            reason = f"{self.field} of job type {self.job_type!r}: no JSON schema for {annotation!r}: {error}"
+            reason = f"{self.field} of job type {self.job_type!r}: pydantic has no schema for {annotation!r}: {error}"
             raise DefinitionError(reason) from error
 
     @cached_property
@@ -242,7 +244,7 @@ class PayloadCodec:
     # Encoding
 
     def _is_plain(self, data: bytes, text: str) -> bool:
-        """Whether nothing in the text even looks like trouble; true of nearly all payloads, and quick."""
+        """Whether a quick search of the text finds nothing that needs inspection, as for nearly all payloads."""
         folded = data.translate(FOLD).decode("latin-1")  # searching a str is several times as fast as searching bytes
         return not (
             len(data) * MAX_EXPANSION > self.limits.max_bytes
@@ -260,11 +262,11 @@ class PayloadCodec:
         )
 
     def _inspect(self, valid: object, data: bytes) -> None:
-        """Look closely at a payload that looks like trouble; most turn out to be innocent."""
+        """Check a payload in full. Most that the quick search could not clear are valid."""
         limits = self.limits
         size = written_size(data, limits.max_bytes)
         if size > limits.max_bytes:
-            raise self._error(PayloadError, (), f"{size} bytes of JSON; the limit is {limits.max_bytes}")
+            raise self._error(PayloadError, (), f"must be at most {limits.max_bytes} bytes of JSON, got {size}")
         # A model writes NaN as null, a Decimal as text and any key as text. Before that, each is still what it was.
         plain = self._serializer.to_python(valid, round_trip=True, warnings=False)
         seen = to_json(plain, inf_nan_mode="constants", bytes_mode="base64", serialize_unknown=True)
@@ -290,22 +292,22 @@ class PayloadCodec:
         return None if fault is None else self._error(kind, *fault)
 
     def _broken(self, value: object, error: Exception) -> PayloadError:
-        """The error for a value that could not even be dumped: look for the place by hand."""
+        """Return the error for a value that pydantic could not serialise, with its path if a search finds it."""
         return self._fault(value) or self._error(PayloadError, (), self._reported(error))
 
     def _reported(self, error: Exception) -> str:
         name = type(error).__name__
-        return f"it raised {name}" if self._discreet else safe_text(f"{name}: {error}", 500)
+        return f"encoding it raised {name}" if self._discreet else safe_text(f"{name}: {error}", 500)
 
     # Decoding
 
     def _stored_fault(self, data: bytes) -> str | None:
         limits = self.limits
         if len(data) > limits.max_read_bytes:
-            return f"{len(data)} bytes of JSON; the limit is {limits.max_read_bytes} when reading"
+            return f"must be at most {limits.max_read_bytes} bytes of JSON when read, got {len(data)}"
         folded = data.translate(FOLD).decode("latin-1")
         if folded.count("[") > limits.max_depth and deeper_than(data, limits.max_depth):
-            return f"nested deeper than {limits.max_depth}"
+            return f"must not be nested deeper than {limits.max_depth}"
         if (
             self._endless_stored in folded
             or "0e000" in folded
@@ -323,7 +325,7 @@ class PayloadCodec:
         found = error.errors(include_url=False, include_context=False, include_input=False)
         first = found[0]
         reported = first["type"] in _DISCREET or (kind is PayloadError and not self._discreet)
-        reason = first["msg"] if reported else "not allowed by the model"
+        reason = first["msg"] if reported else "the model does not allow the value"
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
         return self._error(kind, first["loc"], f"{stage}{safe_text(reason, 500)} [{first['type']}]{more}")
 
@@ -336,41 +338,44 @@ _MAX_TEXT_BYTES = 1_000  # Two of them fit into one entry of a Postgres index (2
 
 
 def check_text(value: object, *, what: str, max_chars: int = 512) -> str:
-    """The value, if it can serve as an identifier: an id, a deduplication key, a worker's name.
+    """Return the value, if it can serve as an identifier: an id, a deduplication key, a worker's name.
 
-    Any characters will do (quotes, newlines, all of Unicode) except NUL and lone surrogates, which no store takes.
+    All characters are allowed (quotes, newlines, all of Unicode) except NUL and lone surrogates, which no store takes.
 
     Args:
-        value: what to check.
-        what: what it is called in the error, such as ``"deduplication key"``.
-        max_chars: the most characters it may have; in UTF-8 it may have 1,000 bytes.
+        value: the value to check.
+        what: its name in the error, such as ``"deduplication key"``.
+        max_chars: the most characters that it may have; in UTF-8 it may have 1,000 bytes.
 
     Raises:
-        InvalidIdentifierError: it is not a string, is empty or too long, or has such a character. Choose another.
+        InvalidIdentifierError: it is not a string, is empty or too long, or has a character that is not allowed.
 
     Example::
 
         check_text("order 17 / «été»", what="deduplication key")
     """
     if not isinstance(value, str):
-        raise InvalidIdentifierError(f"the {what} must be a string, not {type(value).__name__}")
+        raise InvalidIdentifierError(f"{what} must be a string, got {type(value).__name__}")
     if not value:
-        raise InvalidIdentifierError(f"the {what} is empty")
+        raise InvalidIdentifierError(f"{what} must not be empty")
     if len(value) > max_chars:
-        raise InvalidIdentifierError(f"the {what} has {len(value)} characters; the limit is {max_chars}")
+        raise InvalidIdentifierError(f"{what} must have at most {max_chars} characters, got {len(value)}")
     reason = text_reason(value)
     if reason is not None:
-        raise InvalidIdentifierError(f"the {what} holds {reason}")
+        raise InvalidIdentifierError(f"{what} must not contain {reason}")
     if len(value) > _MAX_TEXT_BYTES // 4 and len(value.encode()) > _MAX_TEXT_BYTES:
-        raise InvalidIdentifierError(f"the {what} has {len(value.encode())} bytes; the limit is {_MAX_TEXT_BYTES}")
+        raise InvalidIdentifierError(
+            f"{what} must have at most {_MAX_TEXT_BYTES} bytes in UTF-8, got {len(value.encode())}"
+        )
     return value
 
 
 def safe_text(text: str, max_chars: int) -> str:
-    """The text, made fit to be stored: an error message or traceback must never keep a failure from being recorded.
+    """Return the text made storable: an error message or traceback must never keep a failure from being recorded.
 
-    NUL characters and lone surrogates become ``\ufffd``. Of a text longer than ``max_chars`` the beginning and the end
-    are kept, as a traceback says what happened in its last line. Never raises; the result never exceeds ``max_chars``.
+    NUL characters and lone surrogates become ``\ufffd``. If the text is longer than ``max_chars``, its beginning and
+    end are kept, as the last line of a traceback says what happened. Never raises; the result never exceeds
+    ``max_chars``.
 
     Example::
 

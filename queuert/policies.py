@@ -1,4 +1,4 @@
-"""How long, how often, how many: frozen values and pure arithmetic.
+"""Policies of retries, leases and retention: frozen values and pure arithmetic.
 
 All durations are seconds, as floats.
 """
@@ -13,11 +13,11 @@ from random import random as _random
 from queuert.errors import ConfigurationError, PayloadDecodeError, StateError, Unrecoverable
 
 LONGEST_PAUSE = 100 * 365 * 86_400.0
-"""A hundred years, in seconds: what any store can add to a time."""
+"""A hundred years, in seconds: a pause that every store can add to a time."""
 
 
 _NOT_THE_HANDLERS = (StateError, PayloadDecodeError)
-"""They come through a handler, or before it, and are nothing that it raises."""
+"""Errors that pass through a handler, or occur before it, without being raised by its own code."""
 
 
 def _members(error: BaseException) -> tuple[BaseException, ...]:
@@ -25,7 +25,7 @@ def _members(error: BaseException) -> tuple[BaseException, ...]:
 
 
 def _as_floats(policy: object, *names: str) -> None:
-    """Whole numbers are welcome; stores are given floats."""
+    """Converts these fields to floats, so that integers are accepted and stores receive floats."""
     for name in names:
         value = getattr(policy, name)
         if value is not None:
@@ -41,33 +41,32 @@ def _check_classes(name: str, classes: object) -> None:
     fits = isinstance(classes, tuple) and all(
         isinstance(one, type) and issubclass(one, BaseException) for one in classes
     )
-    _check(fits, f"{name} is {classes!r}: a tuple of exception classes")
+    _check(fits, f"{name} must be a tuple of exception classes, got {classes!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """When a failed attempt is tried again, and when no more.
+    """Decides whether and when a failed attempt is retried.
 
     The n-th failed attempt is followed by a pause of ``initial_delay * multiplier ** (n - 1)`` seconds, at most
-    ``max_delay``,
-    then stretched by a random share of up to ``jitter`` so that jobs that failed together do not come back together.
-    After ``max_attempts`` failed attempts the job is ``failed``. An attempt that a worker released is not
-    counted.
+    ``max_delay``, lengthened by a random share of up to ``jitter``, so that jobs that failed together are not retried
+    together. After ``max_attempts`` failed attempts the job is ``failed``. An attempt that a worker released does not
+    count.
 
-    ``max_crashes`` is the poison guard: a job that has cost this many workers their lives (leases that expired,
-    processes that died under its handler) is ``failed`` before it costs another, whatever attempts are left.
+    ``max_crashes`` protects workers from a job that kills them: after this many crashes (expired leases, and processes
+    that died under its handler) the job is ``failed``, whatever attempts are left.
 
-    ``fail_on`` names exception classes after which another attempt is useless; ``retry_on``, if given, the only ones
-    after which there is one (an empty tuple: none). Subclasses count, and ``fail_on`` goes first. An exception group
-    fits ``fail_on`` if anything in it does, and ``retry_on`` if all of it does. They concern what handlers raise:
-    timeouts and deaths are tried again by the counts alone, and ``retry_on`` does not keep a job from being tried again
-    after trouble with the store, or with an input that could not be read.
+    ``fail_on`` lists exception classes that are never retried. ``retry_on``, if set, lists the only ones that are
+    retried; an empty tuple retries none. Subclasses match, and ``fail_on`` takes precedence. An exception group matches
+    ``fail_on`` if any of its members does, and ``retry_on`` if all of them do. Both apply to what handlers raise:
+    timeouts and crashes are retried by the counts alone, and so are errors of the store and inputs that could not be
+    read, whatever ``retry_on`` says.
 
     Raises:
         ConfigurationError: a value is out of range.
 
     Example:
-        >>> RetryPolicy(initial=10, jitter=0).delay(3)
+        >>> RetryPolicy(initial_delay=10, jitter=0).delay(3)
         40.0
     """
 
@@ -82,27 +81,24 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         _as_floats(self, "initial_delay", "multiplier", "max_delay", "jitter")
-        _check(type(self.max_attempts) is int, f"max_attempts is {self.max_attempts!r}: a whole number")
-        _check(1 <= self.max_attempts <= 1_000_000, f"max_attempts is {self.max_attempts}: from 1 to a million")
-        _check(
-            type(self.max_crashes) is int and self.max_crashes >= 1, f"max_crashes is {self.max_crashes!r}: from 1 up"
-        )
-        _check(self.max_crashes <= 1_000_000, f"max_crashes is {self.max_crashes}: at most a million")
+        for name in ("max_attempts", "max_crashes"):
+            value = getattr(self, name)
+            fits = type(value) is int and 1 <= value <= 1_000_000
+            _check(fits, f"{name} must be an integer between 1 and 1,000,000, got {value!r}")
         _check_classes("fail_on", self.fail_on)
         if self.retry_on is not None:
             _check_classes("retry_on", self.retry_on)
-        _check(self.initial_delay >= 0, f"initial_delay is {self.initial_delay}: at least 0 seconds")
-        _check(self.multiplier >= 1, f"multiplier is {self.multiplier}: at least 1")
-        _check(self.multiplier <= 1e6, f"multiplier is {self.multiplier}: at most a million")
+        _check(self.initial_delay >= 0, f"initial_delay must be at least 0 seconds, got {self.initial_delay}")
+        _check(1 <= self.multiplier <= 1e6, f"multiplier must be between 1 and 1,000,000, got {self.multiplier}")
         _check(
             self.max_delay >= self.initial_delay,
-            f"max_delay ({self.max_delay} s) is below initial_delay ({self.initial_delay} s)",
+            f"max_delay must be at least initial_delay ({self.initial_delay} s), got {self.max_delay} s",
         )
-        _check(self.max_delay <= LONGEST_PAUSE, f"max_delay is {self.max_delay} s: at most a hundred years")
-        _check(0 <= self.jitter <= 1, f"jitter is {self.jitter}: between 0 and 1")
+        _check(self.max_delay <= LONGEST_PAUSE, f"max_delay must be at most a hundred years, got {self.max_delay} s")
+        _check(0 <= self.jitter <= 1, f"jitter must be between 0 and 1, got {self.jitter}")
 
     def base_delay(self, attempt: int) -> float:
-        """The pause after failed attempt ``attempt`` (1 is the first), in seconds, before jitter."""
+        """Return the pause after failed attempt ``attempt`` (1 is the first), in seconds, without jitter."""
         if self.initial_delay == 0:
             return 0.0
         # e ** 100 is beyond any maximum, and a float overflows at e ** 709.
@@ -111,15 +107,15 @@ class RetryPolicy:
         return min(self.initial_delay * self.multiplier ** (attempt - 1), self.max_delay)
 
     def delay(self, attempt: int) -> float:
-        """The pause after failed attempt ``attempt``, in seconds, with jitter."""
+        """Return the pause after failed attempt ``attempt``, in seconds, with jitter."""
         return self.base_delay(attempt) * (1.0 + self.jitter * _random())
 
     def allows_another(self, attempts_counted: int, crashes: int = 0) -> bool:
-        """Whether a job with this many counted failed attempts, this many of them crashes, may be tried again."""
+        """Whether a job with this many counted failed attempts, this many of them crashes, may be retried."""
         return attempts_counted < self.max_attempts and crashes < self.max_crashes
 
     def allows_after(self, error: BaseException) -> bool:
-        """Whether another attempt makes sense after what the handler raised."""
+        """Whether an attempt may be retried after its handler raised this error."""
         return not self._is_final(error) and self._is_passing(error)
 
     def _is_final(self, error: BaseException) -> bool:
@@ -134,13 +130,15 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class LeasePolicy:
-    """How long a claim lasts, and how often it is renewed while its handler runs.
+    """How many seconds a lease lasts, and how often it is renewed while the handler runs.
 
-    After a crash the job is taken over at most ``seconds`` (and the reaper's moment) later; a short lease means a
-    quick take-over, a long one tolerates longer outages of the database. ``renew_every`` defaults to a third.
+    After a crash another worker takes over the job when the lease has expired, at most ``seconds`` later. A short lease
+    means a quick take-over; a long one survives longer outages of the database. ``renew_every`` defaults to a third of
+    ``seconds``.
 
     Raises:
-        ConfigurationError: ``renew_every`` is not below half of ``seconds``: one lost renewal would lose the lease.
+        ConfigurationError: a value is out of range, or ``renew_every`` is not below half of ``seconds``, so that one
+            failed renewal would lose the lease.
 
     Example:
         >>> LeasePolicy(seconds=30).renewal_interval
@@ -152,12 +150,14 @@ class LeasePolicy:
 
     def __post_init__(self) -> None:
         _as_floats(self, "seconds", "renew_every")
-        _check(self.seconds >= 0.1, f"a lease of {self.seconds} s is too short: at least 0.1 s")
-        _check(self.seconds <= 86_400 * 7, f"a lease of {self.seconds} s is too long: at most a week")
-        _check(self.renewal_interval > 0, f"renew_every is {self.renew_every}: above 0 seconds")
+        _check(
+            0.1 <= self.seconds <= 86_400 * 7,
+            f"seconds of a lease must be between 0.1 and 604,800 (a week), got {self.seconds}",
+        )
+        _check(self.renewal_interval > 0, f"renew_every must be above 0 seconds, got {self.renew_every}")
         _check(
             self.renewal_interval < self.seconds / 2,
-            f"renew_every ({self.renew_every} s) must be below half of the lease ({self.seconds} s)",
+            f"renew_every must be below half of the lease ({self.seconds} s), got {self.renew_every} s",
         )
 
     @property
@@ -167,31 +167,33 @@ class LeasePolicy:
 
 
 def checked_ttl(name: str, seconds: object) -> float:
-    """How long something is kept, in seconds.
+    """Return a time to live in seconds.
 
     Raises:
-        ConfigurationError: it is no number of seconds and no timedelta, or not above 0, or more than a hundred years.
+        ConfigurationError: it is not a number or timedelta above 0 and at most a hundred years.
     """
     given = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
     is_number = isinstance(given, int | float) and not isinstance(given, bool)
     if not is_number or not 0 < given <= LONGEST_PAUSE:  # type: ignore[operator]
-        raise ConfigurationError(f"{name} is {seconds!r}: seconds, above 0 and at most a hundred years")
+        raise ConfigurationError(
+            f"{name} must be seconds or a timedelta, above 0 and at most a hundred years, got {seconds!r}"
+        )
     return float(given)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Which closed chains of one outcome are kept.
+    """Bounds the closed chains of one status that are kept, by age, by number, or both.
 
-    Those that closed not longer ago than ``age``, and are among the newest ``count``, by when they were started. None
-    sets no bound; ``count=0`` keeps none.
+    A chain is kept if it closed at most ``age`` ago and is among the ``count`` most recently started. None sets no
+    bound; ``count=0`` keeps no chain.
 
     Args:
         age: seconds since the chain closed, or a timedelta.
-        count: how many.
+        count: the number of chains, at most 1,000,000.
 
     Raises:
-        ConfigurationError: a value is out of range, or there is neither.
+        ConfigurationError: a value is out of range, or both are missing.
 
     Example:
         >>> Keep(age=86_400, count=1_000)
@@ -202,28 +204,28 @@ class Keep:
     count: int | None = None
 
     def __post_init__(self) -> None:
-        _check(self.age is not None or self.count is not None, "Keep needs an age or a count")
+        _check(self.age is not None or self.count is not None, "Keep needs an age, a count, or both")
         if self.age is not None:
             object.__setattr__(self, "age", checked_ttl("age", self.age))
         if self.count is not None:
             fits = type(self.count) is int and 0 <= self.count <= 1_000_000
-            _check(fits, f"count is {self.count!r}: a whole number from 0 to a million")
+            _check(fits, f"count must be an integer between 0 and 1,000,000, got {self.count!r}")
 
     @property
     def seconds(self) -> float | None:
-        """The age."""
+        """The age, in seconds; None if it is not bounded."""
         return self.age  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Which chains of one type are kept after they closed, by their outcome. None keeps all of that outcome.
+    """Says which closed chains of a job type are kept, by their status. None keeps all chains of that status.
 
-    A chain that was started with a ``result_ttl`` goes by that instead, and counts as one of the newest. One that a job
-    which has not ended has as a blocker is kept until that job has ended.
+    A chain that was started with a ``result_ttl`` is kept for that time instead, and still counts towards ``count``. A
+    chain that is a blocker of an unfinished job is kept until that job has finished.
 
     Raises:
-        ConfigurationError: a value is no :class:`Keep`.
+        ConfigurationError: a value is not a :class:`Keep`.
 
     Example:
         >>> Retention(completed=Keep(age=3_600), failed=Keep(age=7 * 86_400)).cancelled is None
@@ -237,17 +239,17 @@ class Retention:
     def __post_init__(self) -> None:
         for name in ("completed", "failed", "cancelled"):
             value = getattr(self, name)
-            _check(isinstance(value, Keep | None), f"{name} is {value!r}: use Keep(age=..., count=...)")
+            _check(isinstance(value, Keep | None), f"{name} must be Keep(age=..., count=...) or None, got {value!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Pauses of a supervised loop between failures: doubling, capped, jittered, reset by a healthy run."""
+    """Pauses between the failures of a supervised loop: doubled each time, capped, jittered, reset by a success."""
 
     initial_delay: float = 0.1
     max_delay: float = 10.0
 
     def delay(self, failures: int) -> float:
-        """Seconds to pause after this many failures in a row (1 or more); full jitter above half."""
+        """Return the seconds to pause after this many failures in a row (1 or more), jittered by up to half."""
         ceiling = min(self.initial_delay * 2.0 ** min(failures - 1, 30), self.max_delay)
         return ceiling * (0.5 + 0.5 * _random())

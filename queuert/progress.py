@@ -1,6 +1,6 @@
-"""How far an attempt is, as its handler tells: checked, as the text that stores keep, and shown.
+"""Progress that a handler records: checked, encoded for the store, and decoded for display.
 
-The numbers are stored in the clear; the message is stored as the payloads of the job's type are, sealed where they are.
+The numbers are stored in the clear; the message is stored in the format of the job type, encrypted if that encrypts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from queuert.jobs import JobProgress
 from queuert.payloads import PayloadCodec, PayloadLimits
 
 MAX_MESSAGE = 1_000
-"""Characters of a message."""
+"""The most characters of a message."""
 
 _LIMITS = PayloadLimits(max_bytes=16 * 1024)
 
@@ -28,28 +28,33 @@ _LIMITS = PayloadLimits(max_bytes=16 * 1024)
 def checked_progress(
     done: float | None, total: float | None, fraction: float | None, message: str | None
 ) -> JobProgress:
-    """What a handler tells, if it makes sense. Without a fraction, it is ``done / total``.
+    """Return the progress that a handler records. ``fraction`` defaults to ``done / total``.
 
     Raises:
-        ConfigurationError: a number is negative or no number, the fraction above 1, or the message too long, or none
-            that can be stored; or nothing is told at all.
+        ConfigurationError: a number is negative or not finite, the fraction is above 1, the message is too long or
+            cannot be stored, or all of them are missing.
     """
     for name, value, most in (("done", done, math.inf), ("total", total, math.inf), ("fraction", fraction, 1)):
         if value is not None and not (0 <= value <= most and math.isfinite(value)):
-            raise ConfigurationError(f"progress: {name} is {value!r}; give a number from 0 on, a fraction up to 1")
+            bounds = "between 0 and 1" if name == "fraction" else "a finite number of at least 0"
+            raise ConfigurationError(f"{name} of progress must be {bounds}, got {value!r}")
     if done is None and fraction is None and message is None:
-        raise ConfigurationError("progress: give done, fraction or message")
+        raise ConfigurationError("progress needs at least one of done, fraction and message")
     if message is not None:
         reason = text_reason(message)
-        if len(message) > MAX_MESSAGE or reason is not None:
-            raise ConfigurationError(f"progress: {reason or f'the message is longer than {MAX_MESSAGE:,} characters'}")
+        if reason is not None:
+            raise ConfigurationError(f"message of progress must not contain {reason}")
+        if len(message) > MAX_MESSAGE:
+            raise ConfigurationError(
+                f"message of progress must have at most {MAX_MESSAGE:,} characters, got {len(message):,}"
+            )
     if fraction is None and done is not None and total:
         fraction = min(done / total, 1.0)
     return JobProgress(fraction, done, total, message, datetime.now(UTC))
 
 
 def stored_progress(job_type: JobType[Any, Any], attempt: int, progress: JobProgress) -> str:
-    """The progress of an attempt as the JSON text that a store keeps.
+    """Return the progress of an attempt as the JSON text that a store keeps.
 
     Raises:
         PayloadError: the format of the job type cannot write the message.
@@ -67,7 +72,7 @@ def stored_progress(job_type: JobType[Any, Any], attempt: int, progress: JobProg
 
 
 def shown_progress(job_type: JobType[Any, Any], progress: JobProgress) -> JobProgress:
-    """The progress with its message as it was told, as far as the job type's format can read it."""
+    """Return the progress with its message decoded, if the format of the job type can read it."""
     if progress.message is None or isinstance(progress.message, str):
         return progress
     return replace(progress, message=_codec(job_type).shown(progress.message))

@@ -1,4 +1,4 @@
-"""When a job may run first: after a pause, or at a time. Measured by the clock of the store."""
+"""When a job may first run: after a pause, or at a time, by the clock of the store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from queuert.errors import ConfigurationError
 class RunAt:
     """The first moment at which a job may run: exactly one of ``delay`` (seconds) and ``moment`` (UTC) is set.
 
-    A moment that has passed means now. Made by :func:`after` and :func:`at`.
+    A moment in the past means now. :func:`after` and :func:`at` make it.
     """
 
     delay: float | None = None
@@ -36,15 +36,15 @@ def after(
     """
     total = (delay or timedelta()) + timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
     if not timedelta() <= total <= _LONGEST:
-        raise ConfigurationError(f"a job cannot be scheduled {total} from now: between 0 and a hundred years")
+        raise ConfigurationError(f"the pause of after() must be between 0 and a hundred years, got {total}")
     return RunAt(delay=total.total_seconds())
 
 
 def at(moment: datetime) -> RunAt:
-    """Run the job at a moment, or at once if it has passed.
+    """Run the job at a moment, or at once if the moment has passed.
 
     Raises:
-        ConfigurationError: the moment has no time zone, so it would mean another time on another machine.
+        ConfigurationError: the moment has no time zone, so it would mean different times on different machines.
 
     Example:
         >>> from datetime import UTC, datetime
@@ -52,5 +52,7 @@ def at(moment: datetime) -> RunAt:
         datetime.datetime(2030, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)
     """
     if moment.tzinfo is None:
-        raise ConfigurationError(f"{moment.isoformat()} has no time zone: use datetime(..., tzinfo=UTC)")
+        raise ConfigurationError(
+            f"the moment of at() must have a time zone, got {moment.isoformat()}; write datetime(..., tzinfo=UTC)"
+        )
     return RunAt(moment=moment.astimezone(UTC))

@@ -1,4 +1,4 @@
-"""Recurring schedules: when a chain is started again and again."""
+"""Recurring schedules, and the arithmetic of their ticks."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from queuert.job_types import JobType
 from queuert.payloads import check_text
 
 _LONGEST = 256
-"""Characters of a cron expression, and of a time zone."""
+"""The most characters of a cron expression, and of a time zone."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 MAX_CATCH_UP = 1_000
-"""Missed ticks that ``MissedRuns.ALL`` makes up for, at most, in one go."""
+"""The most missed ticks for which ``MissedRuns.ALL`` starts chains."""
 
 
 class MissedRuns(StrEnum):
-    """What becomes of ticks for which no worker was there."""
+    """What happens to ticks that passed while no worker was running."""
 
     ONCE = "once"
-    """They are made up for by one chain, that of the latest of them."""
+    """One chain is started for all of them, with the id of the latest."""
     SKIP = "skip"
-    """They are left out; a tick that is less than a minute late is not missed."""
+    """No chain is started. A tick that is less than a minute late is not missed."""
     ALL = "all"
-    """Each gets its chain, the latest 1,000 of them at most."""
+    """A chain is started for each of them, at most for the latest 1,000."""
 
 
 class RecurringSchedule:
-    """A chain that is started at each tick of a schedule, once per tick whatever the number of workers.
+    """Starts a chain at each tick, once per tick whatever the number of workers.
 
-    The chain of a tick has the id ``<name>@<tick in UTC>``, so that no tick can be started twice. Register it with
-    ``client.put_schedules``, or give it to the worker, which does so when it starts.
+    The chain of a tick has the id ``<name>@<tick in UTC>``, so that no tick is started twice. Store the schedule with
+    ``client.put_schedules``, or pass it to the worker, which stores it when it starts.
 
     Args:
-        name: identifies the schedule; putting another one of this name replaces it.
-        job_type: the type of each chain's first job.
-        input: its input.
+        name: the name; storing another schedule of this name replaces it. At most 480 characters.
+        job_type: the job type of each chain's first job.
+        input: the input of each chain's first job.
         cron: five fields (minute, hour, day, month, weekday) as in Debian's cron, in ``time_zone``. Times that a
-            change of clocks leaves out run at the first moment after it; times that it repeats run once. Where the
-            minute or the hour begins with ``*``, ticks go on as time does: none is left out, none is moved, and a
-            repeated hour has its ticks twice.
-        every: instead of ``cron``: a pause in seconds (or a timedelta), at least a second; ticks are its multiples
-            since 1970, in UTC.
+            change of clocks skips run at the first moment after it; times that it repeats run once. If the minute or
+            the hour begins with ``*``, ticks follow elapsed time: none is skipped or moved, and a repeated hour has its
+            ticks twice.
+        every: instead of ``cron``: an interval in seconds (or a timedelta), from a second to 366 days; ticks are its
+            multiples since 1970, in UTC.
         time_zone: an IANA name.
-        missed: what becomes of ticks for which no worker was there.
-        priority: of the jobs.
-        limit_key: of the jobs.
+        missed: what happens to ticks that passed while no worker was running.
+        priority: the priority of the jobs.
+        limit_key: the limit key of the jobs.
 
     Raises:
-        ConfigurationError: not exactly one of ``cron`` and ``every``, an expression or zone that does not exist, or is
-            longer than 256 characters.
-        InvalidIdentifierError: the name or the limit key cannot be stored, or the name is too long (480 characters).
+        ConfigurationError: not exactly one of ``cron`` and ``every`` is set, the interval is out of range, or the cron
+            expression or time zone is unknown or longer than 256 characters.
+        InvalidIdentifierError: the name or the limit key cannot be stored, or is too long.
         PayloadError: the input cannot be stored.
 
     Example:
@@ -89,7 +89,7 @@ class RecurringSchedule:
         try:
             self.missed = MissedRuns(missed)
         except ValueError:
-            raise ConfigurationError(f"missed={missed!r}: 'once', 'skip' or 'all'") from None
+            raise ConfigurationError(f"missed must be 'once', 'skip' or 'all', got {missed!r}") from None
         self.priority = priority
         self.limit_key = None if limit_key is None else check_text(limit_key, what="limit key")
 
@@ -99,13 +99,13 @@ class RecurringSchedule:
 
 def _checked_name(name: str) -> str:
     checked = check_text(name, what="schedule name", max_chars=480)
-    # Longer than any tick's, so that the ids of all chains can be given to the client.
+    # The longest possible tick, so that the ids of all chains are valid ids.
     check_text(tick_id(checked, datetime.max.replace(tzinfo=UTC)), what="id of the schedule's chains")
     return checked
 
 
 def tick_id(name: str, tick: datetime) -> str:
-    """The id of a tick's chain.
+    """Return the id of a tick's chain.
 
     Example:
         >>> tick_id("nightly", datetime(2030, 1, 31, 3, tzinfo=UTC))
@@ -115,19 +115,19 @@ def tick_id(name: str, tick: datetime) -> str:
 
 
 def tick_of(chain_id: str) -> datetime:
-    """The tick that a chain of :func:`tick_id` belongs to.
+    """Return the tick of a chain with an id of :func:`tick_id`.
 
     Raises:
-        ValueError: the id is of another kind.
+        ValueError: the id is not of that form.
     """
     return datetime.fromisoformat(chain_id.rpartition("@")[2])
 
 
 def notification_key(job_type: str) -> str:
-    """The key of the notification that schedules of a job type were put; no claimer is woken by it.
+    """Return the key of the notification that schedules of a job type have changed; it wakes no claimer.
 
     Example:
-        >>> hint_key("report")
+        >>> notification_key("report")
         'schedules of report'
     """
     return f"schedules of {job_type}"
@@ -140,41 +140,42 @@ def _seconds(every: float | timedelta | None) -> float | None:
 
 
 class TickSpec:
-    """When a schedule ticks: by cron expression, or every so many seconds. Pure arithmetic.
+    """The ticks of a schedule: by cron expression, or at an interval. Pure arithmetic.
 
     Raises:
-        ConfigurationError: it makes no sense.
+        ConfigurationError: see :class:`RecurringSchedule`.
     """
 
     __slots__ = ("cron", "every", "time_zone")
 
     def __init__(self, *, cron: str | None, every: float | None, time_zone: str) -> None:
         if (cron is None) == (every is None):
-            raise ConfigurationError("a schedule takes exactly one of cron= and every=")
+            raise ConfigurationError("a schedule must have exactly one of cron= and every=")
         if every is not None and not 1 <= every <= 86_400 * 366:
-            raise ConfigurationError(f"every={every} s: from a second to a year")
+            raise ConfigurationError(f"every must be between a second and 366 days, got {every} s")
         for what, text in (("cron expression", cron), ("time zone", time_zone)):
-            # A list of a million minutes takes seconds to read, of everybody's event loop.
+            # Parsing a list of a million minutes would block the event loop for seconds.
             if text is not None and len(text) > _LONGEST:
-                raise ConfigurationError(f"the {what} has {len(text)} characters; the limit is {_LONGEST}")
+                raise ConfigurationError(f"{what} must have at most {_LONGEST} characters, got {len(text)}")
         self.cron = cron
         self.every = every
         self.time_zone = time_zone
         try:
             zone = ZoneInfo(time_zone)
         except (OSError, LookupError, ValueError, TypeError):
-            raise ConfigurationError(f"time zone {time_zone!r} is not known here: give an IANA name") from None
+            raise ConfigurationError(f"time zone {time_zone!r} is not known here: use an IANA name") from None
         if cron is not None:
             try:
                 next(iter(CronSim(cron, datetime(2024, 1, 1, tzinfo=zone))))
             except (CronSimError, StopIteration) as error:
-                raise ConfigurationError(f"cron expression {cron!r}: {str(error) or 'it never comes'}") from None
+                reason = str(error) or "it matches no time"
+                raise ConfigurationError(f"cron expression {cron!r} is not valid: {reason}") from None
 
     def __repr__(self) -> str:
         return f"every {self.every:g} s" if self.cron is None else f"{self.cron!r} {self.time_zone}"
 
     def after(self, moment: datetime) -> Iterator[datetime]:
-        """The ticks later than ``moment``, in order, UTC. A cron expression may run dry after 50 years."""
+        """Return the ticks later than ``moment``, in order, UTC. Those of a cron expression may end after 50 years."""
         return self._every_after(moment) if self.cron is None else self._cron_after(self.cron, moment)
 
     def _every_after(self, moment: datetime) -> Iterator[datetime]:
@@ -190,13 +191,13 @@ class TickSpec:
         last = moment.astimezone(UTC)
         for local in CronSim(cron, moment.astimezone(ZoneInfo(self.time_zone))):
             tick = local.astimezone(UTC)
-            # Begun in the second half of a repeated hour, it shows times of the first half.
+            # If CronSim starts in the second half of a repeated hour, it yields times of the first half.
             if tick > last:
                 yield tick
                 last = tick
 
     def about_ticks_before(self, moment: datetime, count: int) -> datetime:
-        """A moment after which about ``count`` ticks come until ``moment``: where to begin, after a long outage."""
+        """Return a time about ``count`` ticks before ``moment``, from which to count after a long outage."""
         if self.every is not None:
             return moment - timedelta(seconds=self.every * count)
         assert self.cron is not None
@@ -204,7 +205,7 @@ class TickSpec:
         return min(islice(back, count + 1), default=moment).astimezone(UTC)
 
     def next_after(self, moment: datetime) -> datetime | None:
-        """The first tick later than ``moment``, UTC; None if it never comes again."""
+        """Return the first tick later than ``moment``, UTC; None if there is none."""
         return next(self.after(moment), None)
 
 
@@ -215,7 +216,7 @@ LATENESS = timedelta(minutes=1)
 def ticks_to_run(
     spec: TickSpec, missed: MissedRuns, due: datetime, now: datetime
 ) -> tuple[list[datetime], datetime | None]:
-    """The ticks from ``due`` to ``now`` that get a chain, and the next one after them."""
+    """Return the ticks from ``due`` to ``now`` that get a chain, and the next tick after them."""
     upcoming = spec.next_after(now)
     passed = [due, *_until(spec, max(due, spec.about_ticks_before(now, MAX_CATCH_UP)), now)][-MAX_CATCH_UP:]
     if missed is MissedRuns.ALL:
@@ -229,10 +230,10 @@ def _until(spec: TickSpec, since: datetime, now: datetime) -> Iterator[datetime]
 
 
 def earlier_tick(spec: TickSpec, next_at: datetime, last_at: datetime | None, now: datetime) -> datetime | None:
-    """The tick to go back to, where ``next_at`` was written by a clock that was ahead; None where it is right.
+    """Return the tick to go back to if ``next_at`` was written by a clock that was ahead; None if it is right.
 
-    If the latest tick that got a chain is ahead by less than :data:`LATENESS`, the clock was only corrected a little,
-    and goes past that tick soon: to start it again would be to start it twice where its chain has been deleted since.
+    If the latest tick that got a chain is ahead by less than :data:`LATENESS`, the clock was only corrected a little
+    and will pass that tick soon. Going back would start the tick twice if its chain has been deleted since.
     """
     upcoming = spec.next_after(now)
     if upcoming is None or upcoming >= next_at:

@@ -1,4 +1,4 @@
-"""What a job type may be called."""
+"""Checks the names of job types."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _MAX_NAME = 128
 
 
 def checked_type_name(name: object) -> str:
-    """The name, if a job type can have it.
+    """Return the name, if it is allowed for a job type.
 
     Raises:
-        DefinitionError: it cannot.
+        DefinitionError: it is not 1 to 128 characters of ``A-Z a-z 0-9 _ . : / -`` beginning with a letter or ``_``.
     """
     if isinstance(name, str) and len(name) <= _MAX_NAME and _NAME.fullmatch(name):
         return name
-    shown = repr(name) if len(repr(name)) <= 2 * _MAX_NAME else f"of {len(repr(name))} characters"
+    shown = repr(name) if len(repr(name)) <= 2 * _MAX_NAME else f"one of {len(repr(name))} characters"
     raise DefinitionError(
-        f"the job type name {shown} is not allowed: it takes 1 to {_MAX_NAME} characters of A-Z a-z 0-9 _ . : / -, "
-        "and begins with a letter or _"
+        f"a job type name must be 1 to {_MAX_NAME} characters of A-Z a-z 0-9 _ . : / - and begin with a letter or _, "
+        f"got {shown}"
     )

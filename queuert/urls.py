@@ -1,4 +1,4 @@
-"""Stores by address: ``postgresql://``, ``redis://``, ``sqlite://`` and ``embedded://``.
+"""Opens stores by URL: ``postgresql://``, ``redis://``, ``sqlite://`` and ``embedded://``.
 
 | address | jobs live |
 |---|---|
@@ -6,13 +6,13 @@
 | ``redis://USER:PASSWORD@HOST:PORT/0``, ``rediss://`` with TLS, ``unix:///run/redis.sock`` | in Redis or Valkey |
 | ``sqlite:///queue.db``, ``sqlite:////var/lib/app/queue.db`` | in a file: three slashes relative, four absolute |
 | ``sqlite://`` | in the memory of this process |
-| ``embedded://`` | in a Postgres that this process starts, and that goes with it |
+| ``embedded://`` | in a Postgres that this process starts, and that is deleted with it |
 | ``embedded:///data``, ``embedded:////var/lib/app/data`` | in one whose directory is kept: relative, absolute |
 
-Options follow a question mark: ``schema``, ``prepare_threshold`` (a number, or ``none``) and all of libpq's for
-Postgres; ``namespace``, ``connect_timeout``, ``wait_for_flush`` (``yes`` or ``no``), ``db`` and redis-py's ``ssl_...``
-for Redis; ``schema`` for an embedded Postgres; ``answer_timeout`` for all. Timeouts are seconds. Special characters in
-names and passwords are percent-encoded.
+Options follow a question mark. Postgres has ``schema``, ``prepare_threshold`` (a number, or ``none``) and all options
+of libpq; Redis has ``namespace``, ``connect_timeout``, ``wait_for_flush`` (``yes`` or ``no``), ``db`` and redis-py's
+``ssl_...``; an embedded Postgres has ``schema``; all stores have ``answer_timeout``. Timeouts are seconds.
+Percent-encode special characters in names and passwords.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*")
 
 
 def state_from_url(url: str, *, application_name: str = "queuert", **options: str) -> StateAdapter:
-    """The store at an address, as this module's table lists them.
+    """Return the store at a URL; the table of this module lists the schemes.
 
-    Nothing is connected, but for ``embedded://``: that starts a server, if this process has none in the directory, and
-    brings its schema up to date, which takes a second or two.
+    It does not connect, except for ``embedded://``, which starts a server, if this process has none in the directory,
+    and migrates its schema. That takes a second or two.
 
     Args:
-        url: the address; a libpq connection string (``host=... dbname=...``) will do as well.
-        application_name: shown in Postgres' ``pg_stat_activity``, unless the address has one; other stores show none.
-        options: as after the question mark of the address.
+        url: the URL, or a libpq connection string (``host=... dbname=...``).
+        application_name: shown in Postgres' ``pg_stat_activity``, unless the URL has one; other stores ignore it.
+        options: further options, as after the question mark of the URL.
 
     Raises:
-        ConfigurationError: the address, its scheme or an option makes no sense, an option is given twice, or an
-            optional package is not installed. The address is not repeated, since it may hold a password.
+        ConfigurationError: the URL, its scheme or an option is not valid, an option has two values, or an optional
+            package is not installed. The message does not repeat the URL, as it may contain a password.
         EmbeddedServerError: with ``embedded://``: there is no Postgres to run, its directory is in use, or it does not
             start.
 
@@ -60,15 +60,17 @@ def state_from_url(url: str, *, application_name: str = "queuert", **options: st
 
 
 def postgres_from_url(url: str, **options: str) -> tuple[str, str]:
-    """The connection string and the schema of an address whose jobs live in Postgres, as the migrations want them.
+    """Return the connection string and the schema of a URL of Postgres, as the migrations need them.
 
-    Arguments and errors are those of :func:`state_from_url`, and an address of another store is an error.
+    Arguments and errors are those of :func:`state_from_url`; the URL of another store is an error.
     """
     address = _address(url, options)
     if address.scheme == "embedded":
         return _embedded_dsn(address)
     if address.scheme not in _POSTGRES:
-        raise ConfigurationError(f"{address.scheme}:// is no Postgres, and has no migrations: it needs none")
+        raise ConfigurationError(
+            f"{address.scheme}:// has no migrations and needs none: only postgresql:// and embedded:// have them"
+        )
     return _postgres_dsn(address)
 
 
@@ -79,28 +81,26 @@ def postgres_from_url(url: str, **options: str) -> tuple[str, str]:
 class _Address:
     scheme: str
     bare: str = field(repr=False)
-    """The address without its options."""
+    """The URL without its options."""
     options: dict[str, str] = field(repr=False)
 
     @property
     def rest(self) -> str:
-        """What follows the scheme."""
+        """The part after the scheme."""
         return self.bare.partition("://")[2]
 
     def only(self, known: Collection[str], others: Collection[str] = (), more: str = "") -> None:
-        """Refuse other options than these; ``more`` says what the others are."""
+        """Raise if there is an option that is neither in ``known`` nor in ``others``, which ``more`` describes."""
         for name in self.options:
             if name not in known and name not in others:
-                raise ConfigurationError(
-                    f"{self.scheme}:// has no option {_shown(name)}; it has {', '.join(known)}{more}"
-                )
+                raise ConfigurationError(f"{self.scheme}:// has no option {_shown(name)}; use {', '.join(known)}{more}")
 
     def chosen(self, **readers: Callable[[str, str], Any]) -> dict[str, Any]:
-        """The values of those options that are given."""
+        """Return the values of the options that are set."""
         return {name: read(name, self.options[name]) for name, read in readers.items() if name in self.options}
 
     def with_options(self, names: Mapping[str, str]) -> str:
-        """The address with these options alone."""
+        """Return the URL with only these options."""
         query = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in names.items())
         return f"{self.bare}?{query}" if query else self.bare
 
@@ -109,14 +109,14 @@ def _address(url: str, given: Mapping[str, str]) -> _Address:
     bare, _, query = url.partition("?")
     scheme, separator, _ = bare.partition("://")
     if "=" in scheme:
-        # libpq's other form, which may hold question marks.
+        # libpq's other form, which may contain question marks.
         return _Address("postgresql", url, _merged("", given))
     if not separator or not _SCHEME.fullmatch(scheme):
-        raise ConfigurationError(f"an address begins with a scheme: {_known()}")
+        raise ConfigurationError(f"a store's URL must begin with a scheme: {_known()}")
     if scheme.lower() not in _MAKERS:
         driver = "; leave out the driver after +" if scheme.partition("+")[0].lower() in _MAKERS else ""
-        raise ConfigurationError(f"no store has the scheme {scheme[:40]!r}{driver}: {_known()}")
-    # libpq knows its schemes in small letters alone.
+        raise ConfigurationError(f"scheme must be one of {_known()}, got {scheme[:40]!r}{driver}")
+    # libpq accepts schemes in lower case only.
     return _Address(scheme.lower(), scheme.lower() + bare[len(scheme) :], _merged(query, given))
 
 
@@ -128,20 +128,20 @@ def _merged(query: str, given: Mapping[str, str]) -> dict[str, str]:
     options: dict[str, str] = {}
     for name, value in (*_pairs(query), *given.items()):
         if options.setdefault(name, value) != value:
-            raise ConfigurationError(f"the option {_shown(name)} is given twice, with two values")
+            raise ConfigurationError(f"option {_shown(name)} must have one value, got two: remove one of them")
     return options
 
 
 def _pairs(query: str) -> Iterator[tuple[str, str]]:
-    # As libpq reads them: a plus is a plus.
+    # As libpq reads them: a plus is not a space.
     for part in filter(None, query.split("&")):
         name, _, value = part.partition("=")
         yield unquote(name), unquote(value)
 
 
 def _shown(name: str) -> str:
-    # With a question mark in a password, its end is taken for an option.
-    return repr(name) if name.isidentifier() else "of that name (if a password holds a ?, write %3F)"
+    # The part of a password after a question mark looks like an option, and must not be shown.
+    return repr(name) if name.isidentifier() else "of that name (write %3F for a ? in a password)"
 
 
 def _text(name: str, text: str) -> str:
@@ -152,12 +152,12 @@ def _seconds(name: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ConfigurationError(f"{name} is {text[:40]!r}: a number of seconds") from None
+        raise ConfigurationError(f"{name} must be a number of seconds, got {text[:40]!r}") from None
 
 
 def _yes_or_no(name: str, text: str) -> bool:
     if text not in ("yes", "no"):
-        raise ConfigurationError(f"{name} is {text[:40]!r}: yes, or no")
+        raise ConfigurationError(f"{name} must be yes or no, got {text[:40]!r}")
     return text == "yes"
 
 
@@ -165,7 +165,7 @@ def _number_or_none(name: str, text: str) -> int | None:
     if text.lower() == "none":
         return None
     if not text.isdecimal():
-        raise ConfigurationError(f"{name} is {text[:40]!r}: a number, or none")
+        raise ConfigurationError(f"{name} must be a number or 'none', got {text[:40]!r}")
     return int(text)
 
 
@@ -207,7 +207,7 @@ def _redis(address: _Address, _: str) -> StateAdapter:
     theirs = {name: value for name, value in address.options.items() if name == "db" or name.startswith("ssl_")}
     address.only(own, theirs, ", db and redis-py's ssl_...")
     url = address.with_options(theirs)
-    connections_of(url, 1.0)  # It is read when it is first used, and should be refused now.
+    connections_of(url, 1.0)  # Validates the URL now rather than at the first use.
     return RedisState(url, **address.chosen(**own))
 
 
@@ -241,12 +241,12 @@ def _embedded_dsn(address: _Address) -> tuple[str, str]:
 
 
 def _path(address: _Address, example: str) -> str | None:
-    """What comes after the third slash; None where nothing does."""
+    """Return the part after the third slash; None if it is empty."""
     host, slash, path = address.rest.partition("/")
     if host:
         raise ConfigurationError(
-            f"{address.scheme}:// has no host: {address.scheme}:///{example} is a path from here, and"
-            f" {address.scheme}:////var/lib/{example} one from the root"
+            f"{address.scheme}:// must not have a host: write {address.scheme}:///{example} for a relative path, or"
+            f" {address.scheme}:////var/lib/{example} for an absolute one"
         )
     return unquote(path) or None if slash else None
 
@@ -262,7 +262,7 @@ _MAKERS: dict[str, Callable[[_Address, str], StateAdapter]] = {
 
 @contextmanager
 def _packages_by_extra() -> Iterator[None]:
-    """The lack of a package as an error that says how to get it."""
+    """Turns a missing optional package into a ConfigurationError that names its extra."""
     try:
         yield
     except ModuleNotFoundError as error:

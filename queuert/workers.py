@@ -1,6 +1,6 @@
-"""The worker registry: who is at work, as the workers themselves tell it every now and then. Informational.
+"""Workers and their heartbeats, by which running workers are listed.
 
-Whether a job may run, or is lost, is decided by its lease alone; nothing that is here has a say in it.
+This is informational: only leases decide whether a job may run or is taken over.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import StrEnum
 
 
 class WorkerState(StrEnum):
-    """What a worker is at.
+    """Whether a worker is running or stopping.
 
     Example:
         >>> WorkerState("stopping") is WorkerState.STOPPING
@@ -20,33 +20,34 @@ class WorkerState(StrEnum):
 
     RUNNING = "running"
     STOPPING = "stopping"
-    """It claims no more, and ends when what it runs has ended."""
+    """The worker claims no more jobs, and stops when its running attempts have ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerHeartbeat:
-    """What a worker tells of itself."""
+    """The heartbeat that a worker writes about every 20 seconds."""
 
     id: str
-    """The name that it writes into the jobs that it holds: ``Job.holder``."""
+    """The name that the worker writes into the jobs that it claims: ``Job.holder``."""
     name: str
-    """The name that it was given."""
+    """The configured name of the worker."""
     host: str
     pid: int
     version: str
-    """Of Queuert."""
+    """The version of Queuert."""
     job_types: tuple[str, ...]
     concurrency: int
+    """The number of slots."""
     running: int
-    """Jobs that it holds now."""
+    """The number of jobs that the worker has leased now."""
     uptime: float
-    """Seconds since it was started, by its own monotonic clock: the store needs no clock but its own."""
+    """Seconds since the worker started, by its monotonic clock; the store computes the time by its own clock."""
     state: WorkerState = WorkerState.RUNNING
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """A worker, as it last told of itself. Times are UTC, by the store's clock.
+    """A worker, as of its last heartbeat. Times are UTC, by the store's clock.
 
     Example::
 
@@ -55,19 +56,19 @@ class WorkerRecord:
     """
 
     id: str
-    """The name that it writes into the jobs that it holds: ``Job.holder``."""
+    """The name that the worker writes into the jobs that it claims: ``Job.holder``."""
     name: str
-    """The name that it was given."""
+    """The configured name of the worker."""
     host: str
     pid: int
     version: str
-    """Of Queuert."""
+    """The version of Queuert."""
     job_types: tuple[str, ...]
     concurrency: int
-    """Handlers that it runs at once, at most."""
+    """The number of slots: how many handlers it runs at once, at most."""
     running: int
-    """Jobs that it held when it was last seen."""
+    """The number of jobs that it had leased."""
     state: WorkerState
     started_at: datetime
     seen_at: datetime
-    """When it last told of itself."""
+    """When it wrote its last heartbeat."""

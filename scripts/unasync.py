@@ -57,9 +57,8 @@ SUBSTITUTIONS = [
     (r"AbstractAsyncContextManager", "AbstractContextManager"),
     (r"asynccontextmanager", "contextmanager"),
     (r"aclose", "close"),
-    (r"an asynchronous", "a synchronous"),
+    (r"an async client", "a sync client"),
     (r"asynchronous", "synchronous"),
-    (r"asynchronously", "synchronously"),
     (r"Async([A-Z]\w*)", r"\1"),
     (r"async_(\w+)", r"sync_\1"),
 ]

@@ -1,4 +1,4 @@
-"""Clients, in two modes: they start chains, await them and look at them."""
+"""Clients, sync and async, which start, await, list and manage chains."""
 
 from queuert.client.async_chain import AsyncChain
 from queuert.client.async_client import AsyncClient

@@ -1,4 +1,4 @@
-"""What a client is asked to list, checked before anything is read; what it read, decoded."""
+"""Validates the arguments of listings, and decodes what they return."""
 
 from __future__ import annotations
 
@@ -21,44 +21,48 @@ S = TypeVar("S", ChainStatus, JobStatus)
 
 
 def type_filter(job_types: Iterable[JobTypeReference] | None) -> tuple[str, ...] | None:
-    """The names of job types, each once, also of such as are not registered; None for all.
+    """Return the names of job types, each once, whether registered or not; None selects all.
 
     Raises:
-        InvalidIdentifierError: no job type can have such a name, or they are not a sequence.
+        InvalidIdentifierError: a name is not valid, or ``job_types`` is a string.
     """
     return None if job_types is None else tuple(type_names(job_types))
 
 
 def known_statuses(kind: type[S], statuses: Iterable[S | str] | None) -> tuple[S, ...] | None:
-    """The statuses, each once, in order.
+    """Return the statuses, each once, in order.
 
     Raises:
-        ConfigurationError: one of them is none, or a string is given in place of a sequence.
+        ConfigurationError: a status does not exist, or ``statuses`` is a string.
     """
     if statuses is None:
         return None
     allowed = ", ".join(kind)
     if isinstance(statuses, str):
-        raise ConfigurationError(f"statuses is {str(statuses)!r}: a sequence of {allowed}")
+        raise ConfigurationError(f"statuses must be a sequence of {allowed}, got {str(statuses)!r}")
+    given = list(statuses)
     try:
-        return tuple(dict.fromkeys(kind(one) for one in statuses))
-    except ValueError as error:
-        raise ConfigurationError(f"{error}: use {allowed}") from None
+        return tuple(dict.fromkeys(kind(status) for status in given))
+    except ValueError:
+        wrong = next(status for status in given if status not in tuple(kind))
+        raise ConfigurationError(f"statuses must be among {allowed}, got {wrong!r}") from None
 
 
 def checked_time(moment: datetime | None, *, name: str) -> datetime | None:
-    """The time, if it says in which zone.
+    """Return the time, if it has a time zone.
 
     Raises:
-        ConfigurationError: it does not, or is none.
+        ConfigurationError: it has none, or is not a datetime.
     """
     if moment is not None and (getattr(moment, "tzinfo", None) is None):
-        raise ConfigurationError(f"{name} is {moment!r}: a datetime with a time zone, such as datetime.now(UTC)")
+        raise ConfigurationError(
+            f"{name} must be a datetime with a time zone, such as datetime.now(UTC), got {moment!r}"
+        )
     return moment
 
 
 def shown(job_types: JobTypes, job: Job) -> Job:
-    """The job with input and output as plain JSON, as far as its type is registered and its format can read them."""
+    """Return the job with input and output decoded, if its job type is registered and its format can read them."""
     job_type = job_types.get(job.type)
     if job_type is None:
         return job
@@ -70,15 +74,15 @@ def shown(job_types: JobTypes, job: Job) -> Job:
 
 
 def shown_page(job_types: JobTypes, page: Page[Job]) -> Page[Job]:
-    """The page with its jobs :func:`shown`."""
+    """Return the page with its jobs decoded by :func:`shown`."""
     return Page(tuple(shown(job_types, job) for job in page), page.next_cursor)
 
 
 def decoded_blockers(job_types: JobTypes, records: Sequence[BlockerRecord]) -> list[Blocker]:
-    """Blockers with their outputs in the models of their job types, as far as these are registered.
+    """Return blockers with their outputs in the models of their job types, if these are registered.
 
     Raises:
-        PayloadDecodeError: an output does not fit its model.
+        PayloadDecodeError: an output is not valid for its model.
     """
     return [_decoded(job_types, record) for record in records]
 

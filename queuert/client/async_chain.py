@@ -1,4 +1,4 @@
-"""A chain in the hands of an asynchronous client. ``sync_chain.py`` is generated from this module."""
+"""The handle of a chain of an async client. ``sync_chain.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ R = TypeVar("R", covariant=True)
 
 
 class AsyncChain(Generic[R]):
-    """A chain that was started or read. ``R`` is what it ends with.
+    """A handle of a chain that was started or read. ``R`` is the type of its result.
 
-    It shows the chain as it was when it was last read (:meth:`refresh`, :meth:`wait`, :meth:`result` read it anew).
+    It shows the chain as it was when it was last read; :meth:`refresh`, :meth:`wait` and :meth:`result` read it again.
 
     Attributes:
         id: the chain's id, which is that of its first job.
         type: the name of its first job's type.
-        deduplicated: the chain was there when it was asked for: its key, or its id, had been started before.
+        deduplicated: whether the start was a duplicate and returned an existing chain, of the same key or id.
 
     Example::
 
@@ -53,55 +53,55 @@ class AsyncChain(Generic[R]):
 
     @property
     def status(self) -> ChainStatus:
-        """Open, or closed in one of three ways, when last read, or when a start found that it was there."""
+        """The status when the chain was last read, or when a start returned it."""
         return self._status
 
     @property
     def error(self) -> JobError | None:
-        """The error of the chain's last job, when last read; None if it was not read since it was started."""
+        """The error of the chain's last job when it was last read; None if it was not read since its start."""
         return None if self._record is None else self._record.error
 
     @property
     def created_at(self) -> datetime | None:
-        """When it was started, UTC; None if it was not read since."""
+        """When the chain was started, UTC; None if it was not read since its start."""
         return None if self._record is None else self._record.created_at
 
     @property
     def closed_at(self) -> datetime | None:
-        """When it closed, UTC; None while open, and if it was not read since it was started."""
+        """When the chain closed, UTC; None while it is open, and if it was not read since its start."""
         return None if self._record is None else self._record.closed_at
 
     @property
     def expires_at(self) -> datetime | None:
-        """When it will be gone, UTC; None while open, and where it has no end of its own."""
+        """When the chain will be pruned, UTC; None while it is open, if it has no TTL, and if it was not read yet."""
         return None if self._record is None else self._record.expires_at
 
     @property
     def attributes(self) -> Attributes:
-        """What it can be found by, as text; empty if it was not read since it was started."""
+        """The attributes of the chain, as text; empty if it was not read since its start."""
         return {} if self._record is None else self._record.attributes
 
     @property
     def input(self) -> Any:
-        """The first job's input, decoded into its model; None if the chain was not read since it was started.
+        """The first job's input, decoded into its model; None if the chain was not read since its start.
 
         Raises:
-            PayloadDecodeError: what is stored does not fit the model.
+            PayloadDecodeError: the stored input is not valid for the model.
         """
         if self._record is None:
             return None
         return self._client.job_types[self.type].decode_input(self._record.input)
 
     async def refresh(self) -> AsyncChain[R]:
-        """Read the chain anew; returns a fresh handle.
+        """Read the chain again and return a new handle.
 
         Raises:
-            ChainNotFoundError: it was deleted, or its transaction rolled back.
+            ChainNotFoundError: it was deleted, or its transaction was rolled back.
         """
         return await self._client.get_chain(self.id)
 
     async def wait(self, timeout: float | None = None) -> AsyncChain[R]:
-        """Wait until it is closed, however it ended; returns a fresh handle. See ``client.wait``."""
+        """Wait until the chain is closed, in whatever status, and return a new handle. See ``client.wait``."""
         return (await self._client.wait([self], timeout=timeout))[0]
 
     async def result(self, timeout: float | None = None) -> R:
@@ -111,11 +111,11 @@ class AsyncChain(Generic[R]):
             timeout: seconds; None waits for ever.
 
         Raises:
-            WaitTimeoutError: it is still open after ``timeout`` seconds; it goes on.
+            WaitTimeoutError: it is still open after ``timeout`` seconds; it keeps running.
             JobFailedError: it failed; the error says why.
             ChainCancelledError: it was cancelled.
-            ChainNotFoundError: it was deleted, or its transaction rolled back.
-            PayloadDecodeError: the stored output does not fit the model of this program's version.
+            ChainNotFoundError: it was deleted, or its transaction was rolled back.
+            PayloadDecodeError: the stored output is not valid for the model in this program.
         """
         chain: AsyncChain[R] = self
         if chain._record is None or chain.status is ChainStatus.OPEN:

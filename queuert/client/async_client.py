@@ -43,18 +43,18 @@ R = TypeVar("R")
 class AsyncClient(
     AsyncClientManagement, AsyncClientListing, AsyncClientSchedules, AsyncClientEventLog, AsyncClientBase
 ):
-    """Starts chains of jobs, awaits them and looks at them. It runs no handler.
+    """Starts, awaits, lists and manages chains of jobs. It runs no handlers.
 
-    It connects when it is first used; close it, or use it as a context manager, to let go of its connections. One
-    client serves a whole process; give it to an :class:`~queuert.InProcessWorker` as well.
+    It connects when it is first used. Close it, or use it as a context manager, to close its connections. One client
+    serves a whole process; pass it to an :class:`~queuert.InProcessWorker` as well.
 
     Args:
-        state: where jobs live.
+        state: the store of the jobs.
         job_types: the job types that it may start.
-        notify: how it is woken when chains close; by default what suits ``state``. Without any, it polls.
-        observability: who hears of events, one adapter or several; by default the standard log.
+        notify: how it is woken when chains close; by default the adapter that suits ``state``. Without one, it polls.
+        observability: the adapters that receive events, one or several; by default the standard log.
         middlewares: wrap every start, the first one outermost.
-        connections: how many connections it opens at most.
+        max_connections: how many connections it opens at most.
 
     Example::
 
@@ -81,41 +81,42 @@ class AsyncClient(
         attributes: GivenAttributes | None = None,
         connection: Any = None,
     ) -> AsyncChain[R]:
-        """Start one chain. When this returns, it is durable; with ``connection``, when the caller commits.
+        """Start one chain. It is durable when this returns; with ``connection``, when the caller commits.
 
         Args:
-            job_type: the type of its first job; what the chain ends with is inferred from it.
-            input: that job's input.
-            id: an id of your own choice: a second start with it is refused, so that a start can be repeated safely.
-            run_at: when it may run first: ``after(minutes=5)`` or ``at(moment)``; by default at once.
-            priority: higher is claimed sooner.
-            blockers: chains that must close before it may run.
-            deduplication: start it only if no other chain of its key is a duplicate of it; the handle says
-                ``deduplicated`` otherwise, and is that of the other.
-            attach: where a chain of this ``id`` exists, return its handle instead of refusing: a request that is
-                repeated gets the running chain, or at once the result.
-            limit_key: what the per-key limits of its job type count it under.
-            result_ttl: seconds, or a timedelta, that the chain is kept after it closed, however it did; it is gone
-                then, for ``get_chain`` and for starts. By default there is no end, or that of the ``retention`` of
-                the handlers. Where another start is a duplicate of this one, that one's counts.
-            attributes: what the chain can be found by, as in ``{"user": 17, "tags": ["a", "b"]}``: strings or numbers,
-                or lists of them, each of which finds it. They are kept with the chain as text, and go with it.
-            connection: a connection of yours: the chain is written in its transaction, and commits or rolls back with
-                it. A psycopg connection or cursor, an SQLAlchemy connection or session, Django's ``connection``. One
-                in autocommit commits at once, and so does a psycopg pool, which lends a connection.
+            job_type: the job type of the first job; the type of the chain's result is inferred from it.
+            input: the input of the first job.
+            id: an id of your own: a second start with it is refused, so a start can be repeated safely.
+            run_at: when the job may first run: ``after(minutes=5)`` or ``at(moment)``; by default at once.
+            priority: higher priorities are claimed sooner; between -1,000,000 and 1,000,000.
+            blockers: chains that must close before the job may run.
+            deduplication: start the chain only if no other chain of the same key matches; otherwise return the handle
+                of that chain, with ``deduplicated`` set.
+            attach: if a chain of this ``id`` exists, return its handle instead of raising: a repeated request gets the
+                running chain, or the result at once.
+            limit_key: the key under which the per-key limits of the job type count the job.
+            result_ttl: seconds or a timedelta that the chain is kept after it closed, in whatever status; after that,
+                ``get_chain`` and starts do not find it. By default it is kept without end, or by the ``retention`` of
+                its handler. It does not change the TTL of an existing chain that is returned instead.
+            attributes: names and values by which ``list_chains`` finds the chain, as in
+                ``{"user": 17, "tags": ["a", "b"]}``: strings, numbers, or lists of them. They are stored as text.
+            connection: a connection of yours, in whose transaction the chain is written, so that it commits or rolls
+                back with it: a psycopg connection or cursor, an SQLAlchemy connection or session, or Django's
+                ``connection``. In autocommit the chain is committed at once, and so it is with a psycopg pool, from
+                which the client borrows a connection.
 
         Raises:
-            PayloadError: the input cannot be stored; the path and the reason are named.
+            PayloadError: the input cannot be stored; the error has path and reason.
             UnknownJobTypeError: the job type is not registered with this client.
-            InvalidIdentifierError: the id, or an attribute, cannot be stored.
-            JobIdConflictError: the id exists.
-            ConfigurationError: the priority or the TTL is out of range, ``attach`` has no id, or the attributes are too
-                many or of the wrong kind.
-            JobTypeMismatchError: with ``attach``: the chain of this id is of another job type.
+            InvalidIdentifierError: the id or an attribute cannot be stored.
+            JobIdConflictError: a job with this id exists.
+            ConfigurationError: the priority or the TTL is out of range, ``attach`` is set without an id, or there are
+                too many attributes, or one is of the wrong type.
+            JobTypeMismatchError: with ``attach``: the existing chain is of another job type.
             ChainNotFoundError: a blocker does not exist.
-            ClientMiddlewareError: a middleware handed on other chains than it was given.
-            UnsupportedConnectionError: ``connection`` is nothing that the store can write on.
-            StateUnavailableError: the store cannot be reached; whether the chain was written is unknown.
+            ClientMiddlewareError: a middleware did not yield the chains that it received.
+            UnsupportedConnectionError: the store cannot write on ``connection``.
+            StateUnavailableError: the store cannot be reached; it is unknown whether the chain was written.
         """
         start = NewChain(
             job_type,
@@ -133,11 +134,11 @@ class AsyncClient(
         return (await self.start_chains([start], connection=connection))[0]
 
     async def start_chains(self, chains: Iterable[NewChain[R]], *, connection: Any = None) -> list[AsyncChain[R]]:
-        """Start many chains, all or none; handles in the order given.
+        """Start many chains, all or none, and return their handles in the same order.
 
-        Arguments and errors are those of :meth:`start_chain`. Some thousands at a time are best. Of many that nothing
-        can stand in the way of, the first are sent to Postgres while the others are still being checked and encoded,
-        in one transaction: if one of those is refused, it is rolled back.
+        Arguments and errors are those of :meth:`start_chain`. Some thousands at a time are best. If there are many and
+        they cannot conflict (no ids, blockers or deduplication), the first are sent to Postgres while the others are
+        still being checked and encoded, in one transaction, which is rolled back if one of them is refused.
 
         Example::
 
@@ -146,7 +147,7 @@ class AsyncClient(
         with wrapped(self._middlewares, checked_chains(chains)) as given:
             jobs = None if connection is None and can_pipeline(given) else new_jobs(self.job_types, given)
             store = await self._opened()
-            # Of those that come in parts it is told afterwards, and of a caller's in his transaction.
+            # Pipelined starts are announced after the commit; starts on the caller's connection inside it.
             notification = None if jobs is None or connection is not None else self._notification(jobs)
             try:
                 if jobs is None:
@@ -154,8 +155,8 @@ class AsyncClient(
                 else:
                     started = await store.start_jobs(jobs, connection=connection, notification=notification)
             except BaseException as error:
-                # They may stand all the same, and so they may where the call was cancelled. Workers should look then; a
-                # notification too many does no harm.
+                # The chains may have been committed nevertheless, also if the call was cancelled. Wake the workers: a
+                # superfluous notification does no harm.
                 unknown = isinstance(error, StateUnavailableError) or not isinstance(error, Exception)
                 if unknown and connection is None:
                     self.notify.publish(Topic.JOBS, {start.job_type.name for start in given})
@@ -182,24 +183,25 @@ class AsyncClient(
     ) -> R:
         """Start one chain, wait for it, and return its output: a request and its response.
 
-        With an ``id`` a request that is repeated gets the chain of the first one: while that is open it waits for it,
-        and once it has closed it has the result, or the error, at once. When the ``result_ttl`` of the first is over,
-        the next one starts anew.
+        With an ``id``, a repeated request gets the chain of the first one: it waits while that is open, and returns the
+        result or raises the error at once when it is closed. After the ``result_ttl`` of the first chain, the next
+        request starts a new one.
+
+        The other arguments are those of :meth:`start_chain`. There is no ``connection``, as a chain cannot run before
+        your transaction has committed.
 
         Args:
-            timeout: seconds, of all of it; None waits for ever.
-
-        The others are those of :meth:`start_chain`; it cannot be part of a transaction of yours, which would not have
-        committed yet.
+            timeout: seconds for start and wait together; None waits for ever.
 
         Raises:
-            WaitTimeoutError: the chain is still open after ``timeout`` seconds; it goes on, ``open_ids`` names it.
+            WaitTimeoutError: the chain is still open after ``timeout`` seconds; it keeps running, and ``open_ids``
+                names it.
             JobFailedError: it failed; the error says why.
             ChainCancelledError: it was cancelled.
-            ChainNotFoundError: it was deleted, or has expired, before its output was read.
-            PayloadDecodeError: the stored output does not fit the model of this program's version.
+            ChainNotFoundError: it was deleted, or expired, before its output was read.
+            PayloadDecodeError: the stored output is not valid for the model in this program.
 
-        All that :meth:`start_chain` raises as well.
+        It also raises the errors of :meth:`start_chain`.
 
         Example::
 
@@ -226,7 +228,7 @@ class AsyncClient(
         return await AsyncChain[R](self, chain.id, chain.type, closed[chain.id]).result()
 
     def _notification(self, jobs: Sequence[NewJob]) -> PiggybackNotification | None:
-        """What the store may tell of these jobs itself."""
+        """Return the notification that the store may send with the write itself."""
         return piggyback_notification(self.notify, Topic.JOBS, {job.type for job in jobs})
 
     def _tell(self, started: Sequence[StartedJob], notification: PiggybackNotification | None, connection: Any) -> None:
@@ -249,8 +251,8 @@ class AsyncClient(
         """Read a chain. With ``job_type`` its result is typed.
 
         Raises:
-            ChainNotFoundError: it was never committed, or has been deleted.
-            InvalidIdentifierError: no chain can have this id.
+            ChainNotFoundError: it was never committed, or it was deleted.
+            InvalidIdentifierError: the id is not valid.
             JobTypeMismatchError: it is of another job type.
         """
         record = (await self._records([check_text(chain_id, what="chain id")]))[0]
@@ -259,7 +261,7 @@ class AsyncClient(
         return AsyncChain(self, record.id, record.type, record)
 
     async def get_chains(self, chains: Iterable[ChainReference]) -> list[AsyncChain[Any]]:
-        """Read many chains in one statement, in the order given.
+        """Read many chains in one statement, each once, in the given order.
 
         Raises:
             ChainNotFoundError: one of them does not exist.
@@ -270,8 +272,8 @@ class AsyncClient(
         """Read one job.
 
         Raises:
-            JobNotFoundError: it was never committed, or has been deleted.
-            InvalidIdentifierError: no job can have this id.
+            JobNotFoundError: it was never committed, or it was deleted.
+            InvalidIdentifierError: the id is not valid.
         """
         job = (await (await self._opened()).get_jobs([check_text(job_id, what="job id")]))[0]
         if job is None:
@@ -288,18 +290,18 @@ class AsyncClient(
     # --- wait ---------------------------------------------------------------------------------------------------------
 
     async def wait(self, chains: Iterable[AsyncChain[R]], *, timeout: float | None = None) -> list[AsyncChain[R]]:
-        """Wait until all these chains are closed, however they ended, and return them read anew, in the order given.
+        """Wait until all these chains are closed, in whatever status, and return new handles, in the same order.
 
-        It is woken by notification and looks for itself every few seconds besides. While the store is out of reach it
-        goes on waiting.
+        Notifications wake it, and it polls every few seconds as well. While the store cannot be reached, it keeps
+        waiting.
 
         Args:
-            chains: handles from this client; :meth:`get_chain` makes one of an id.
+            chains: handles of this client; :meth:`get_chain` returns one for an id.
             timeout: seconds; None waits for ever.
 
         Raises:
-            WaitTimeoutError: some were still open after ``timeout`` seconds; they go on.
-            ChainNotFoundError: one was deleted, or its transaction rolled back.
+            WaitTimeoutError: some are still open after ``timeout`` seconds; they keep running.
+            ChainNotFoundError: one was deleted, or its transaction was rolled back.
         """
         given = list(chains)
         ids = list(dict.fromkeys(chain.id for chain in given))

@@ -1,4 +1,4 @@
-"""The event log, asynchronously. ``sync_events.py`` is generated from this module."""
+"""The event log in an async client. ``sync_event_log.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from queuert.state.paging import Page, PageRequest
 
 
 class AsyncClientEventLog(AsyncClientBase):
-    """What happened to jobs: one event for each transition, durable with it. Of stores with the capability ``events``.
+    """Reads and configures the event log, which has one event per transition of a job, committed with it.
 
-    All raise :class:`~queuert.errors.CapabilityMissingError` for other stores.
+    All methods raise :class:`~queuert.errors.CapabilityMissingError` for stores without the capability ``events``.
     """
 
     async def list_events(
@@ -38,34 +38,33 @@ class AsyncClientEventLog(AsyncClientBase):
         cursor: str | None = None,
         oldest_first: bool = False,
     ) -> Page[JobEvent]:
-        """A page of the event log, the newest first.
+        """Return a page of the event log, the newest event first.
 
-        With ``oldest_first`` events come in the order in which they can be followed: those of transactions beside which
-        older ones are still open wait for these, so that nothing comes in behind a reader. Who follows the log goes on
-        from the ``cursor`` of the last event that it has.
+        With ``oldest_first`` the log can be followed without missing an event: events become visible only when all
+        older transactions have ended. To follow the log, continue from the ``cursor`` of the last event.
 
-        No more than ten thousand entries are looked at for a page. So one with few of many events may be short, or
-        empty, and still have a ``next_cursor``.
+        A page reads at most 10,000 entries of the log. So with a filter it may be short or empty, and still have a
+        ``next_cursor``.
 
         Args:
-            job_types: of the jobs: job types, or names.
-            kinds: what happened.
-            chain: only of this chain: its id, or a handle. Events are found by their place in the log alone, so what is
-                long past takes some pages.
-            limit: events of the page at most, from 1 to 1,000.
-            cursor: the ``next_cursor`` of the page before, or the ``cursor`` of an event.
-            oldest_first: the oldest first.
+            job_types: only events of these job types, or names.
+            kinds: only events of these kinds.
+            chain: only events of this chain, by id or handle. The log has no index by chain, so events of long ago take
+                some pages.
+            limit: the most events of the page, between 1 and 1,000.
+            cursor: the ``next_cursor`` of the previous page, or the ``cursor`` of an event.
+            oldest_first: return the oldest event first.
 
         Raises:
-            InvalidCursorError: the cursor is not one of such a list.
-            EventsLostError: the log does not go on from the cursor: retention took events that come behind it, or a
-                failover lost the event of the cursor. The error says how to go on.
+            InvalidCursorError: the cursor does not belong to the event log.
+            EventsLostError: retention dropped events after the cursor, or a failover lost the event of the cursor. The
+                error says how to continue.
             DatabaseMovedError: the database was moved to another cluster: run ``queuert migrate adopt``.
             ConfigurationError: the limit is out of range, or ``kinds`` is a string.
-            InvalidIdentifierError: a name is none that a job type can have.
+            InvalidIdentifierError: the name of a job type is not valid.
         """
         if isinstance(kinds, str):
-            raise ConfigurationError(f"kinds is {str(kinds)!r}: a sequence of kinds of events")
+            raise ConfigurationError(f"kinds must be a sequence of event kinds, got {str(kinds)!r}")
         filter = EventFilter(
             types=type_filter(job_types),
             kinds=None if kinds is None else tuple(str(kind) for kind in kinds),
@@ -75,42 +74,42 @@ class AsyncClientEventLog(AsyncClientBase):
         return await (await self._opened()).list_events(filter, request)
 
     async def get_event_log(self) -> EventLog:
-        """What is written to the event log, how long it is kept, and its days."""
+        """Return the settings of the event log, and its partitions."""
         return await (await self._opened()).get_event_log()
 
     async def set_event_level(
         self, level: EventLevel | str | None, *, job_types: Iterable[JobTypeReference] | None = None
     ) -> None:
-        """Say how much is written to the event log from now on, by all clients and workers of the store.
+        """Set which events are written to the log from now on, by all clients and workers of the store.
 
         Args:
-            level: ``all``, ``terminal`` (what ends a job, and what takes that back) or ``off``; None for job types that
-                are to have what holds for all.
-            job_types: only of these; by default of all that have no level of their own.
+            level: ``all``, ``terminal`` (events that finish a job, and those that reopen or delete it) or ``off``; None
+                removes the level of ``job_types``, so that the default applies to them.
+            job_types: the job types whose level is set; without them, the default for all others.
 
         Raises:
-            ConfigurationError: there is no such level, or none is given and no job types are.
-            InvalidIdentifierError: a name is none that a job type can have.
+            ConfigurationError: there is no such level, or both arguments are None.
+            InvalidIdentifierError: the name of a job type is not valid.
         """
         types = type_filter(job_types)
         if level is None and types is None:
-            raise ConfigurationError("level=None takes away the level of job types: name them")
+            raise ConfigurationError("level=None removes the level of job types and needs them: pass job_types=")
         checked = None if level is None else checked_level(level)
         await (await self._opened()).set_event_level(checked, types)
 
     async def set_event_retention(self, days: int) -> None:
-        """Say for how many days events are kept. Workers drop those that are older, a day at a time.
+        """Set for how many days events are kept. Workers drop older ones, a day at a time.
 
         Raises:
-            ConfigurationError: not from 1 to 36,500.
+            ConfigurationError: ``days`` is not between 1 and 36,500.
         """
         checked_keep(days)
         await (await self._opened()).set_event_retention(days)
 
     async def maintain_event_log(self) -> EventLogMaintenance:
-        """Make room in the log for the days to come, and drop what is too old. Workers do it as long as they run.
+        """Create the partitions of the days to come, and drop those that are too old. Running workers do so as well.
 
         Raises:
-            StateError: the role does not own the tables.
+            StateError: the role of the connection does not own the tables.
         """
         return await (await self._opened()).maintain_event_log()

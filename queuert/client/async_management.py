@@ -1,4 +1,4 @@
-"""Chains from outside of their handlers, asynchronously. ``sync_outside.py`` is generated from this module."""
+"""Management of chains in an async client. ``sync_management.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from queuert.state.types import ChainUpdate, WorkerlessCompletion
 I = TypeVar("I")  # noqa: E741
 
 _ROUNDS = 5
-"""How often a chain is read anew that goes on while it is being completed."""
+"""How often an operation is repeated because the chain has advanced meanwhile."""
 
 _MAX_REASON = 2_000
 
 
 class AsyncClientManagement(AsyncClientBase):
-    """Completing, cancelling, retrying, triggering and deleting.
+    """Completes, continues, cancels, retries, triggers and deletes chains.
 
-    All take ids or handles, and many at a time; all or nothing is done. With ``connection`` they are written in the
-    caller's transaction, and stand when it commits; chains are looked up outside of it, so that one which was started
-    in the same transaction is not found by ``complete_chain`` and ``continue_chain``.
+    The methods take ids or handles. Those that take many do all or nothing. With ``connection`` they write in the
+    caller's transaction, and take effect when it commits. ``complete_chain`` and ``continue_chain`` read the chain
+    outside of it, so they do not find one that was started in the same transaction.
 
-    A job that is running loses its lease: its handler is told within moments (``attempt.abort.reason``), at the
-    latest when its lease is renewed, and what it would commit is refused. A handler that is inside ``complete()`` just
-    then is waited for, and its finish counts.
+    A running job loses its lease: its handler is told within moments (``attempt.abort.reason``), at the latest at the
+    next renewal, and cannot commit anything. If the handler is inside ``complete()``, the method waits for it, and the
+    handler's finish counts.
     """
 
     # --- complete -----------------------------------------------------------------------------------------------------
@@ -50,24 +50,24 @@ class AsyncClientManagement(AsyncClientBase):
         expecting: JobType[Any, Any] | None = None,
         connection: Any = None,
     ) -> None:
-        """Complete a chain with an output, over the head of its last job: an approval, or a result known early.
+        """Complete a chain with an output, instead of its last job's handler: an approval, or a result known early.
 
-        Whatever that job waits for (other chains, its time, a worker, its handler), it has ended then. What waited for
-        the chain is released.
+        The last job is completed in whatever status it is: blocked, scheduled, ready or running. Jobs that waited for
+        the chain are released.
 
         Args:
             chain: its id, or a handle.
-            output: the output, of the job type of the chain's last job.
-            expecting: the job type that its last job must be of, so that nothing is approved before its turn.
+            output: the output, valid for the job type of the chain's last job.
+            expecting: the job type that the last job must have, so that nothing is approved too early.
             connection: a connection of yours, see :meth:`start_chain`.
 
         Raises:
-            PayloadError: the output does not fit that job type, or the type has none.
+            PayloadError: the output is not valid for that job type, or it declares no output.
             UnknownJobTypeError: that job type is not registered with this client.
             JobTypeMismatchError: the last job is of another type than ``expecting``.
             ChainNotFoundError: the chain does not exist.
-            ChainAlreadyClosedError: the chain has closed before.
-            NotInStatusError: the chain went on again and again while it was to be completed. Try again.
+            ChainAlreadyClosedError: the chain is closed already.
+            NotInStatusError: the chain advanced several times during the operation. Try again.
         """
         id = _only_id(chain)
         store = await self._opened()
@@ -95,34 +95,34 @@ class AsyncClientManagement(AsyncClientBase):
         limit_key: str | None = None,
         connection: Any = None,
     ) -> str:
-        """End a chain's last job by a continuation, from a client: an approval that leads to the next job.
+        """Continue a chain with another job, instead of its last job's handler: an approval that leads to the next job.
 
         Args:
             chain: its id, or a handle.
-            job_type: the type of the next job, one that the last job's type declares in ``continues_with``.
+            job_type: the job type of the next job, which that of the last job declares in ``continues_with``.
             input: the next job's input.
-            expecting: the job type that the chain's last job must be of.
-            id: an id of your own choice for the next job.
-            run_at: when it may run first: ``after(minutes=5)`` or ``at(moment)``; by default at once.
-            priority: higher is claimed sooner; by default that of the job before it.
-            blockers: chains that must close before it may run.
-            limit_key: what the per-key limits of its job type count it under.
+            expecting: the job type that the chain's last job must have.
+            id: an id of your own for the next job.
+            run_at: when the next job may first run: ``after(minutes=5)`` or ``at(moment)``; by default at once.
+            priority: higher priorities are claimed sooner; by default that of the last job.
+            blockers: chains that must close before the next job may run.
+            limit_key: the key under which the per-key limits of the job type count the next job.
             connection: a connection of yours, see :meth:`start_chain`.
 
         Returns:
             The id of the next job.
 
         Raises:
-            UndeclaredContinuationError: the last job's type does not declare to continue so.
-            PayloadError: the input cannot be stored; the path and the reason are named.
+            UndeclaredContinuationError: the last job's type does not declare this continuation.
+            PayloadError: the input cannot be stored; the error has path and reason.
             UnknownJobTypeError: one of the two job types is not registered with this client.
             InvalidIdentifierError: an id cannot be stored.
-            JobIdConflictError: the id exists.
+            JobIdConflictError: a job with this id exists.
             ConfigurationError: the priority is out of range, or the job would wait for its own chain.
             JobTypeMismatchError: the last job is of another type than ``expecting``.
-            ChainNotFoundError: the chain, or a blocker, does not exist.
-            ChainAlreadyClosedError: the chain has closed before.
-            NotInStatusError: the chain went on again and again while it was to be continued. Try again.
+            ChainNotFoundError: the chain or a blocker does not exist.
+            ChainAlreadyClosedError: the chain is closed already.
+            NotInStatusError: the chain advanced several times during the operation. Try again.
         """
         chain_id = _only_id(chain)
         following = WorkerlessContinuation(
@@ -161,21 +161,21 @@ class AsyncClientManagement(AsyncClientBase):
     async def cancel_chain(
         self, chain: ChainReference, *, reason: str = "cancelled by the client", connection: Any = None
     ) -> bool:
-        """Cancel one chain: see :meth:`cancel_chains`. True if this call closed it."""
+        """Cancel one chain, see :meth:`cancel_chains`. Return whether this call closed it."""
         return (await self.cancel_chains([chain], reason=reason, connection=connection))[0]
 
     async def cancel_chains(
         self, chains: Iterable[ChainReference], *, reason: str = "cancelled by the client", connection: Any = None
     ) -> list[bool]:
-        """Close open chains as cancelled, whatever their last jobs are at; what waited for them is released.
+        """Cancel open chains, whatever the status of their last jobs, and release the jobs that waited for them.
 
         Args:
             chains: ids or handles.
-            reason: what the chains' error says, the first 2,000 characters of it.
+            reason: the message of the chains' error, shortened to 2,000 characters.
             connection: a connection of yours, see :meth:`start_chain`.
 
         Returns:
-            For each chain, in order and each once, True if this call closed it, False if it had closed before.
+            For each chain, in order and each once: True if this call closed it, False if it was closed already.
 
         Raises:
             ChainNotFoundError: one of them does not exist; none was cancelled.
@@ -186,14 +186,14 @@ class AsyncClientManagement(AsyncClientBase):
         return [result.written for result in results]
 
     async def retry_chain(self, chain: ChainReference, *, connection: Any = None) -> None:
-        """Open one failed or cancelled chain again: see :meth:`retry_chains`."""
+        """Retry one failed or cancelled chain, see :meth:`retry_chains`."""
         await self.retry_chains([chain], connection=connection)
 
     async def retry_chains(self, chains: Iterable[ChainReference], *, connection: Any = None) -> None:
-        """Open failed and cancelled chains again: their last jobs are due at once, with all their attempts before them.
+        """Retry failed and cancelled chains: their last jobs become due at once, with all attempts of the policy left.
 
-        Earlier jobs of a chain are not repeated. A job that waited for other chains waits again where they are open,
-        be it by this call. Jobs that were released when one of these chains closed stay as they are.
+        Earlier jobs of a chain are not repeated. A job with blockers waits for those that are open, also for those that
+        this call has reopened. Jobs that were released when one of these chains closed are not affected.
 
         Args:
             chains: ids or handles.
@@ -215,11 +215,11 @@ class AsyncClientManagement(AsyncClientBase):
     # --- trigger and delete -------------------------------------------------------------------------------------------
 
     async def trigger_job(self, job_id: str, *, connection: Any = None) -> None:
-        """Make one scheduled job due now: see :meth:`trigger_jobs`."""
+        """Make one scheduled job due now, see :meth:`trigger_jobs`."""
         await self.trigger_jobs([job_id], connection=connection)
 
     async def trigger_jobs(self, jobs: Iterable[str], *, connection: Any = None) -> None:
-        """Make scheduled jobs due now, those that pause before a retry too. Ready ones stay as they are.
+        """Make scheduled jobs due now, also those that wait for a retry. Ready jobs are not affected.
 
         Args:
             jobs: ids of jobs; a chain's id is that of its first job.
@@ -227,7 +227,7 @@ class AsyncClientManagement(AsyncClientBase):
 
         Raises:
             JobNotFoundError: one of them does not exist; none was triggered.
-            JobNotTriggerableError: one of them is blocked, running, or has ended; none was triggered.
+            JobNotTriggerableError: one of them is blocked, running or finished; none was triggered.
         """
         store, ids = await self._opened(), job_ids(jobs)
         triggered = await store.trigger_jobs(ids, connection=connection)
@@ -238,25 +238,25 @@ class AsyncClientManagement(AsyncClientBase):
         tell_committed(self.observers, [event], connection)
 
     async def delete_chain(self, chain: ChainReference, *, cascade: bool = False, connection: Any = None) -> bool:
-        """Delete one chain: see :meth:`delete_chains`. False if it did not exist."""
+        """Delete one chain, see :meth:`delete_chains`. Return False if it did not exist."""
         [id] = chain_ids([chain])
         return id in await self.delete_chains([id], cascade=cascade, connection=connection)
 
     async def delete_chains(
         self, chains: Iterable[ChainReference], *, cascade: bool = False, connection: Any = None
     ) -> list[str]:
-        """Delete chains with all their jobs, open or closed. Those that do not exist are passed over.
+        """Delete chains with all their jobs, open or closed. Chains that do not exist are ignored.
 
         Args:
             chains: ids or handles.
-            cascade: delete the chains that any of their jobs waited for as well, and so on down.
+            cascade: delete the blockers of their jobs as well, and the blockers of those, and so on.
             connection: a connection of yours, see :meth:`start_chain`.
 
         Returns:
-            The ids of the chains that are gone, in the order given, then those of the cascade.
+            The ids of the deleted chains, in the given order, then those of the cascade.
 
         Raises:
-            BlockerReferenceError: a job that would stay has one of them as a blocker; none was deleted.
+            BlockerReferenceError: one of them is a blocker of a job that would remain; none was deleted.
         """
         store, ids = await self._opened(), chain_ids(chains)
         result = await store.delete_chains(ids, cascade=cascade, connection=connection)
@@ -270,17 +270,17 @@ class AsyncClientManagement(AsyncClientBase):
     # --- keep ---------------------------------------------------------------------------------------------------------
 
     async def update_result_ttl(self, chains: Iterable[ChainReference], seconds: float | timedelta) -> list[TtlUpdate]:
-        """Keep closed chains for ``seconds`` from now, instead of what they were started with.
+        """Keep closed chains for ``seconds`` from now, instead of by the TTL of their start.
 
         Args:
-            chains: ids or handles, each once.
-            seconds: above 0, or a timedelta.
+            chains: ids or handles.
+            seconds: seconds or a timedelta, above 0 and at most a hundred years.
 
         Returns:
-            For each chain whether it was done, or why not: it is open, or there is none.
+            For each chain, in order and each once, whether it was updated, or why not.
 
         Raises:
-            ConfigurationError: the seconds are out of range.
+            ConfigurationError: ``seconds`` is out of range.
         """
         ids, ttl = chain_ids(chains), checked_ttl("result_ttl", seconds)
         return await (await self._opened()).update_result_ttl(ids, ttl)
@@ -288,7 +288,7 @@ class AsyncClientManagement(AsyncClientBase):
     # --- tell ---------------------------------------------------------------------------------------------------------
 
     def _publish(self, notifications: Notifications, connection: Any) -> None:
-        """Those of a caller's transaction are sent by the store, with the commit."""
+        """Send notifications, unless the caller's transaction is used: the store sends those with the commit."""
         if connection is None:
             for topic, keys in notifications.items():
                 self.notify.publish(topic, keys)
@@ -324,4 +324,4 @@ def _only_id(chain: ChainReference) -> str:
 
 
 def _contention_error(chain_id: str) -> NotInStatusError:
-    return NotInStatusError(f"chain {chain_id!r} went on {_ROUNDS} times while it was read: try again")
+    return NotInStatusError(f"chain {chain_id!r} advanced {_ROUNDS} times during the operation: try again")

@@ -1,4 +1,4 @@
-"""Waiting for chains to close, asynchronously. ``sync_waiting.py`` is generated from this module."""
+"""Waits for chains to close, in an async client. ``sync_waiting.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from queuert.state.async_store import AsyncStore
 
 POLL_WITH_NOTIFY = 5.0
 POLL_WITHOUT_NOTIFY = 1.0
-"""Seconds between two looks at all chains, give or take a tenth."""
+"""Seconds between two polls of all chains, plus or minus a tenth."""
 
 _PAGE = 1_000
 
@@ -25,7 +25,7 @@ _PAGE = 1_000
 async def wait_until_closed(
     store: AsyncStore, notify: NotifyAdapter, observers: Observers, ids: Sequence[str], timeout: float | None
 ) -> dict[str, ChainRecord]:
-    """Read the chains until all are closed."""
+    """Wait until all chains are closed, and return them."""
     watch = AsyncChainWatcher(store, notify, observers, timeout)
     try:
         return await watch.wait_block_closed(ids)
@@ -34,9 +34,10 @@ async def wait_until_closed(
 
 
 class AsyncChainWatcher:
-    """Hears of chains that close from when it is made, before it is told which ones are meant, until it is closed.
+    """Receives notifications of chains that close, from its construction until it is closed.
 
-    The timeout counts from then as well.
+    It subscribes before the chains are known, so that none that closes meanwhile is missed. The timeout counts from
+    its construction.
     """
 
     def __init__(self, store: AsyncStore, notify: NotifyAdapter, observers: Observers, timeout: float | None) -> None:
@@ -50,16 +51,15 @@ class AsyncChainWatcher:
         self._subscription = notify.subscribe(Topic.CHAINS, self._hinted)
 
     def close(self) -> None:
-        """Hear no more. Idempotent."""
+        """Unsubscribe. Idempotent."""
         self._subscription.close()
 
     async def wait_block_closed(
         self, ids: Sequence[str], on_closed: Callable[[dict[str, ChainRecord]], None] | None = None
     ) -> dict[str, ChainRecord]:
-        """Read the chains until all are closed. A notification names those worth a look; now and then all are looked
-        at.
+        """Read the chains until all are closed: those that notifications name, and now and then all of them.
 
-        ``on_closed`` is called with those that were found closed, as they are found.
+        ``on_closed`` is called with the chains that have closed, as soon as they are read.
         """
         closed: dict[str, ChainRecord] = {}
         self._hinted.look_at(ids)
@@ -89,7 +89,7 @@ def _pause(notify: NotifyAdapter, deadline: float | None) -> float:
 
 
 async def _closed_of(store: AsyncStore, ids: Sequence[str]) -> AsyncIterator[dict[str, ChainRecord]]:
-    """Those that have closed, portion by portion: nothing is read of those that are open but that they are."""
+    """Yields the closed ones of these chains, page by page; of open chains only the status is read."""
     for start in range(0, len(ids), _PAGE):
         page = ids[start : start + _PAGE]
         while page:
@@ -106,8 +106,10 @@ async def _closed_of(store: AsyncStore, ids: Sequence[str]) -> AsyncIterator[dic
 
 
 class _Hinted:
-    """The chains that are worth a look: all at first, then those that notifications name. Called from the adapter's
-    thread."""
+    """The chains to read next: all at first, then those that notifications name.
+
+    The thread of the notification adapter calls it.
+    """
 
     def __init__(self, on_notification: Callable[[], None]) -> None:
         self._all: dict[str, None] = {}

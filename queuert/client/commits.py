@@ -1,13 +1,13 @@
-"""Events of what a client wrote in a caller's transaction, told when that has committed, where its library says so.
+"""Emits events of writes in a caller's transaction when it has committed, if its library reports commits.
 
-| given as ``connection=`` | told |
+| ``connection=`` | the event is emitted |
 |---|---|
-| nothing, a pool of psycopg's, a connection in autocommit | at once: it is committed |
-| Django's connection | by ``transaction.on_commit``; nothing is told of what is rolled back |
-| SQLAlchemy's ``Session``, ``AsyncSession`` and their scoped kin | by the session's events; likewise |
-| any other, within a transaction | at once, with ``committed=False``: nobody says what becomes of it |
+| nothing, a psycopg pool, a connection in autocommit | at once, as the write is committed |
+| Django's connection | by ``transaction.on_commit``; not at all after a rollback |
+| SQLAlchemy's ``Session``, ``AsyncSession``, scoped sessions | by the session's events; not at all after a rollback |
+| any other, within a transaction | at once, with ``committed=False``, as nothing reports the commit |
 
-SQLAlchemy and Django are never imported: their objects are known by the modules that their classes come from.
+SQLAlchemy and Django are never imported: their objects are recognised by the modules of their classes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _IDLE = 0
 
 
 def tell_committed(observers: Observers, events: Sequence[ClientEvent], connection: Any) -> None:
-    """Emit events of what was written on the caller's connection, or on one of our own (None), when it is committed."""
+    """Emit events of writes on the caller's connection, or the client's own (None), when they are committed."""
 
     def tell() -> None:
         for event in events:
@@ -50,13 +50,13 @@ def tell_committed(observers: Observers, events: Sequence[ClientEvent], connecti
 
 
 def _when_committed(given: Any, tell: Callable[[], None]) -> bool:
-    """Whether it is, or will be, told when the transaction commits, and not at all if it is rolled back."""
+    """Call ``tell`` when the transaction commits, and return True; return False if the library reports no commits."""
     packages = {cls.__module__.partition(".")[0] for cls in type(given).__mro__}
     if "psycopg_pool" in packages:
         tell()
         return True
     if "django" in packages:
-        # Outside of a transaction it is called at once. An error in it is logged by Django.
+        # Outside of a transaction Django calls it at once. Django logs its errors.
         getattr(given, "db", given).on_commit(tell, robust=True)
         return True
     if "sqlalchemy" in packages and hasattr(type(given), "get_bind"):
@@ -68,7 +68,7 @@ def _when_committed(given: Any, tell: Callable[[], None]) -> bool:
 
 
 def _is_committed(given: Any, packages: set[str]) -> bool:
-    """Whether the driver's connection has no transaction open after the write: it was in autocommit."""
+    """Whether the driver's connection has no open transaction after the write, as it is in autocommit."""
     with suppress(AttributeError):
         driver = given
         if "sqlalchemy" in packages:
@@ -97,7 +97,7 @@ def _after_session(given: Any, tell: Callable[[], None]) -> bool:
 
 
 class _SessionEvents:
-    """What is to be told when a session's transaction has committed, each with the savepoints that it depends on."""
+    """The pending events of a session's transaction, each with the savepoints that it depends on."""
 
     def __init__(self, session: Any) -> None:
         self._waiting: list[tuple[list[Any], Callable[[], None]]] = []
@@ -107,7 +107,7 @@ class _SessionEvents:
         listen(session, "after_transaction_end", self._ended)
 
     def add(self, begun: Any, tell: Callable[[], None]) -> None:
-        """Tell it if this transaction, or savepoint, and all around it, commit."""
+        """Call ``tell`` if this transaction or savepoint, and all enclosing ones, commit."""
         around = [begun]
         while around[-1].parent is not None:
             around.append(around[-1].parent)
@@ -124,5 +124,5 @@ class _SessionEvents:
 
     def _ended(self, session: Any, transaction: Any) -> None:
         if transaction.parent is None:
-            # Closed without a commit, which would have been told of by now.
+            # It was closed without a commit, or _after_commit would have emptied the list.
             self._undone(session, transaction)

@@ -1,4 +1,4 @@
-"""What a client is asked to do to chains from outside, checked before anything is written."""
+"""Validates the arguments of management operations."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from queuert.state.types import NewJob
 
 
 def expected_tail(job_types: JobTypes, record: ChainRecord, expecting: JobType[Any, Any] | None) -> JobType[Any, Any]:
-    """The job type of a chain's last job.
+    """Return the job type of a chain's last job.
 
     Raises:
-        JobTypeMismatchError: it is not the one that was expected.
+        JobTypeMismatchError: it is not the expected one.
         UnknownJobTypeError: it is not registered with the client.
     """
     if expecting is not None and expecting.name != record.tail_type:
@@ -28,14 +28,14 @@ def expected_tail(job_types: JobTypes, record: ChainRecord, expecting: JobType[A
 
 
 def job_ids(ids: Iterable[str]) -> tuple[str, ...]:
-    """The ids of jobs, each once, in order."""
+    """Return the ids of jobs, each once, in order."""
     if isinstance(ids, str):
-        raise InvalidIdentifierError("job ids are given as a sequence, not as one string")
+        raise InvalidIdentifierError("jobs must be a sequence of ids, got a string; write [id]")
     return tuple(dict.fromkeys(check_text(one, what="job id") for one in ids))
 
 
 class WorkerlessContinuation:
-    """The next job of a chain, checked and encoded once, whatever job it will follow."""
+    """The next job of a chain, checked and encoded once, before the job that it continues is known."""
 
     def __init__(
         self,
@@ -54,17 +54,17 @@ class WorkerlessContinuation:
         self._priority = None if priority is None else checked_priority(priority)
 
     def after(self, chain_id: str, last: JobType[Any, Any], priority: int) -> NewJob:
-        """The job that follows one of this type and priority.
+        """Return the job that continues a last job of this type and priority.
 
         Raises:
-            UndeclaredContinuationError: that type does not declare to continue so.
+            UndeclaredContinuationError: that type does not declare this continuation.
             ConfigurationError: the job would wait for its own chain.
         """
         if chain_id in self._job.blockers:
-            raise ConfigurationError(f"a job of chain {chain_id!r} cannot wait for that chain: it would never run")
+            raise ConfigurationError(f"blockers of a job must not contain its own chain, got {chain_id!r}")
         if self._job.type not in last.continuations:
             allowed = ", ".join(map(repr, last.continuations)) or "nothing"
             raise UndeclaredContinuationError(
-                f"job type {last.name!r} declares to continue with {allowed}, not with {self._job.type!r}"
+                f"job type {last.name!r} continues with {allowed}, got {self._job.type!r}: add it to continues_with"
             )
         return replace(self._job, priority=priority if self._priority is None else self._priority)

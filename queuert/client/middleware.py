@@ -1,4 +1,4 @@
-"""Client middlewares wrap starts: tenancy, default deduplication, tracing."""
+"""Client middlewares, which wrap starts: for tenancy, default deduplication, tracing."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ caller too, but the chains have been written by then::
 def wrapped(
     middlewares: Sequence[ClientMiddleware], chains: Sequence[NewChain[Any]]
 ) -> Iterator[Sequence[NewChain[Any]]]:
-    """The chains as the middlewares hand them inward, the first one outermost.
+    """Yields the chains as the middlewares yield them, the first middleware outermost.
 
     Raises:
-        ClientMiddlewareError: one of them hands on something else than as many chains.
+        ClientMiddlewareError: a middleware did not yield a sequence of as many chains.
     """
     failure: BaseException | None = None
     with ExitStack() as stack:
@@ -50,7 +50,7 @@ def wrapped(
             failure = error
             raise
     if failure is not None:
-        # A middleware swallowed it: the caller would take nothing for handles.
+        # A middleware swallowed the error, but there are no handles to return.
         raise failure
 
 
@@ -61,11 +61,13 @@ def _handed_on(
     manager: Any = middleware(chains)
     if not (hasattr(type(manager), "__enter__") and hasattr(type(manager), "__exit__")):
         raise ClientMiddlewareError(
-            f"client middleware {name} returned {type(manager).__name__}, not a context manager: use @contextmanager"
+            f"client middleware {name} must return a context manager, got {type(manager).__name__}: use @contextmanager"
         )
     given: Any = stack.enter_context(manager)
     if not isinstance(given, Sequence) or not all(isinstance(one, NewChain) for one in given):
-        raise ClientMiddlewareError(f"client middleware {name} did not yield a sequence of NewChain")
+        raise ClientMiddlewareError(f"client middleware {name} must yield a sequence of NewChain")
     if len(given) != len(chains):
-        raise ClientMiddlewareError(f"client middleware {name} was given {len(chains)} chains and yields {len(given)}")
+        raise ClientMiddlewareError(
+            f"client middleware {name} must yield as many chains as it received ({len(chains)}), got {len(given)}"
+        )
     return given

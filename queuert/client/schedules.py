@@ -1,4 +1,4 @@
-"""What a client is asked to schedule or to pause, checked before anything is written."""
+"""Validates the arguments of operations on schedules and paused job types."""
 
 from __future__ import annotations
 
@@ -17,20 +17,23 @@ JobTypeReference: TypeAlias = str | JobType[Any, Any]
 
 
 def schedule_records(job_types: JobTypes, schedules: Iterable[RecurringSchedule]) -> list[ScheduleRecord]:
-    """The schedules as a store keeps them.
+    """Return the schedules as a store keeps them.
 
     Raises:
         UnknownJobTypeError: a job type is not registered with the client.
-        ConfigurationError: one is no ``RecurringSchedule``, two have one name, or a priority is out of range.
+        ConfigurationError: an element is not a ``RecurringSchedule``, two have the same name, or a priority is out of
+            range.
     """
     found: dict[str, ScheduleRecord] = {}
     for schedule in schedules:
         if not isinstance(schedule, RecurringSchedule):
-            raise ConfigurationError(f"schedules are RecurringSchedule(name, job_type, input, ...), not {schedule!r}")
+            raise ConfigurationError(
+                f"schedules must be RecurringSchedule(name, job_type, input, ...) objects, got {schedule!r}"
+            )
         if schedule.job_type not in job_types:
             raise UnknownJobTypeError(schedule.job_type.name, job_types.names)
         if schedule.name in found:
-            raise ConfigurationError(f"two schedules have the name {schedule.name!r}")
+            raise ConfigurationError(f"names of schedules must be unique, got {schedule.name!r} twice")
         found[schedule.name] = _record(schedule)
     return list(found.values())
 
@@ -50,23 +53,23 @@ def _record(schedule: RecurringSchedule) -> ScheduleRecord:
 
 
 def type_names(types: Iterable[JobTypeReference]) -> list[str]:
-    """The names of job types, each once.
+    """Return the names of job types, each once.
 
     Raises:
-        InvalidIdentifierError: no job type can have such a name, or they are not a sequence.
+        InvalidIdentifierError: a name is not valid, or ``types`` is a string.
     """
     if isinstance(types, str):
-        raise InvalidIdentifierError("job types are given as a sequence, not as one string")
+        raise InvalidIdentifierError("job types must be a sequence, got a string; write [name]")
     names = (one.name if isinstance(one, JobType) else check_text(one, what="job type") for one in types)
     return list(dict.fromkeys(names))
 
 
 def schedule_names(names: Iterable[str]) -> list[str]:
-    """The names of schedules, each once.
+    """Return the names of schedules, each once.
 
     Raises:
-        InvalidIdentifierError: no schedule can have such a name, or they are not a sequence.
+        InvalidIdentifierError: a name is not valid, or ``names`` is a string.
     """
     if isinstance(names, str):
-        raise InvalidIdentifierError("schedules are given as a sequence of names, not as one string")
+        raise InvalidIdentifierError("names of schedules must be a sequence, got a string; write [name]")
     return list(dict.fromkeys(check_text(name, what="schedule name") for name in names))

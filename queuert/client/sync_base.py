@@ -1,5 +1,5 @@
 # Generated from queuert/client/async_base.py, do not edit: see scripts/unasync.py
-"""The life of a synchronous client. ``sync_base.py`` is generated from this module."""
+"""Opens and closes a sync client. ``sync_base.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from queuert.state.sync_store import Store
 
 
 class ClientBase:
-    """Adapters and connections, opened at the first use."""
+    """The part of a client that opens its adapters and connections, at the first use."""
 
     def __init__(
         self,
@@ -34,10 +34,11 @@ class ClientBase:
     ) -> None:
         if not hasattr(state, "sync_store"):
             raise ConfigurationError(
-                "the first argument is where jobs live, such as PostgresState(dsn); from_url() takes an address"
+                f"state must be a state adapter, such as PostgresState(dsn), got {type(state).__name__}; "
+                "from_url() takes a URL"
             )
         if not isinstance(job_types, JobTypes):
-            raise DefinitionError(f"the second argument is JobTypes(resize, publish, ...), not {job_types!r}")
+            raise DefinitionError(f"job_types must be JobTypes(resize, publish, ...), got {job_types!r}")
         self.state = state
         self.job_types = job_types
         self.notify = state.default_notify() if notify is None else notify
@@ -45,7 +46,7 @@ class ClientBase:
         self._middlewares = tuple(middlewares)
         self._connections = max_connections
         self._stores: dict[int, Store] = {}
-        """By process: a forked child must not share its parent's connections, nor collect them."""
+        """The stores by process id: a forked child must neither use nor close its parent's connections."""
         self._closed = False
         self._finalizer: weakref.finalize[..., ClientBase] | None = None
 
@@ -60,13 +61,13 @@ class ClientBase:
         middlewares: Iterable[ClientMiddleware] = (),
         max_connections: int = 4,
     ) -> Self:
-        """A client of the store at an address, such as ``sqlite:///queue.db``; :mod:`queuert.urls` lists them.
+        """Return a client of the store at a URL, such as ``sqlite:///queue.db``; :mod:`queuert.urls` lists the schemes.
 
-        The other arguments are those of the class. Nothing is connected yet, but for ``embedded://``: that starts a
-        server, if this process has none in the directory, which takes a second or two.
+        The other arguments are those of the class. It does not connect yet, except for ``embedded://``, which starts a
+        server, if this process has none in the directory. That takes a second or two.
 
         Raises:
-            ConfigurationError: the address or an option of it makes no sense, or an optional package is not installed.
+            ConfigurationError: the URL or an option of it is not valid, or an optional package is not installed.
             EmbeddedServerError: with ``embedded://``: there is no Postgres to run, its directory is in use, or it does
                 not start.
         """
@@ -82,7 +83,7 @@ class ClientBase:
         )
 
     def __reduce__(self) -> NoReturn:
-        # Pickled by mistake, as a rule: a function for Spark or a process pool mentions a client that is outside of it.
+        # Usually a mistake: a function for Spark or a process pool refers to a client outside of it.
         raise NotPicklableError(type(self).__name__)
 
     def open(self) -> None:
@@ -90,12 +91,12 @@ class ClientBase:
 
         Raises:
             StateUnavailableError: the store cannot be reached.
-            SchemaMissingError: its schema is not there: run ``queuert migrate up``.
+            SchemaMissingError: the schema does not exist: run ``queuert migrate up``.
         """
         self._opened()
 
     def close(self) -> None:
-        """Send what is pending and let go of all connections. Idempotent; the client cannot be used afterwards."""
+        """Send pending notifications and close all connections. Idempotent; the client cannot be used afterwards."""
         self._closed = True
         store = self._stores.pop(os.getpid(), None)
         try:
@@ -116,11 +117,11 @@ class ClientBase:
 
     def _found(self) -> Store | None:
         if self._closed:
-            raise ClosedError("the client is closed: make a new one")
+            raise ClosedError("the client is closed: create a new one")
         return self._stores.get(os.getpid())
 
     def _keeps(self, store: Store) -> bool:
-        """Whether this store is the client's from now on: in one step, since other calls may be in other threads."""
+        """Keep this store as the client's, and return whether it is; atomic, as other threads may open one too."""
         return not self._closed and self._stores.setdefault(os.getpid(), store) is store
 
     def _opened(self) -> Store:
@@ -130,7 +131,7 @@ class ClientBase:
         store = self.state.sync_store(max_connections=self._connections)
         store.open()
         if not self._keeps(store):
-            # Meanwhile the client was closed, or another call has opened it.
+            # The client was closed meanwhile, or another call has opened it.
             store.close()
             return self._opened()
         self.notify.open(self.observers)
@@ -138,6 +139,6 @@ class ClientBase:
         # The last notifications should go out even if nobody closes the client.
         self._finalizer = weakref.finalize(self, self.notify.close)
         if self._closed:
-            # It was closed just now, and may have had nothing to close yet.
+            # The client was closed just now, perhaps before there was a finalizer to call.
             self.close()
         return store

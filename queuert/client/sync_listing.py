@@ -1,5 +1,5 @@
 # Generated from queuert/client/async_listing.py, do not edit: see scripts/unasync.py
-"""Lists and counts, synchronously. ``sync_listing.py`` is generated from this module."""
+"""Lists and counts in a sync client. ``sync_listing.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class ClientListing(ClientBase):
-    """Lists and counts.
+    """Lists and counts chains, jobs and workers.
 
-    Lists come in pages. A page costs as much as its entries and the job types it looks through, however many jobs
-    there are. Entries that are added or deleted while pages are read shift nothing.
+    Lists are returned in pages. The cost of a page depends on its entries and the number of job types, not on the
+    number of jobs. Entries that are added or deleted meanwhile shift no page.
 
     Example::
 
@@ -54,24 +54,24 @@ class ClientListing(ClientBase):
         cursor: str | None = None,
         oldest_first: bool = False,
     ) -> Page[Chain[Any]]:
-        """A page of chains by the time they were started, the newest first.
+        """Return a page of chains by the time of their start, the newest first.
 
         Args:
-            job_types: of their first jobs: job types, or names, also such as are not registered (any more).
-            statuses: how they stand; ``[ChainStatus.FAILED]`` are the dead letters.
-            attributes: all of which they were started with: ``{"user": 17, "tags": ["a", "b"]}`` finds those of user 17
-                that have both tags, and perhaps others. Numbers are looked for as the text that they are.
-            since: started then or later.
-            before: started earlier.
-            limit: entries of the page at most, from 1 to 1,000.
-            cursor: the ``next_cursor`` of the page before, which was asked for with the same other arguments.
-            oldest_first: the oldest first.
+            job_types: only chains whose first jobs have these job types, or names, registered or not.
+            statuses: only chains of these statuses; ``[ChainStatus.FAILED]`` lists the dead letters.
+            attributes: only chains that have all of these: ``{"user": 17, "tags": ["a", "b"]}`` finds those of user 17
+                with both tags, and perhaps others. Numbers match the same text.
+            since: only chains that were started at this time or later.
+            before: only chains that were started before this time.
+            limit: the most entries of the page, between 1 and 1,000.
+            cursor: the ``next_cursor`` of the previous page, with the same other arguments.
+            oldest_first: return the oldest chain first.
 
         Raises:
-            InvalidCursorError: the cursor is not one of such a list.
+            InvalidCursorError: the cursor does not belong to this listing.
             ConfigurationError: the limit is out of range, a status does not exist, a time has no time zone, or an
-                attribute is of the wrong kind or names no value.
-            InvalidIdentifierError: a name is none that a job type, or an attribute, can have.
+                attribute is of the wrong type or has no value.
+            InvalidIdentifierError: the name of a job type or an attribute is not valid.
         """
         filter = ChainFilter(
             types=type_filter(job_types),
@@ -96,10 +96,10 @@ class ClientListing(ClientBase):
         cursor: str | None = None,
         oldest_first: bool = False,
     ) -> Page[Job]:
-        """A page of jobs, first ones and continuations, by the time they were created, the newest first.
+        """Return a page of jobs, also continuations, by the time of their creation, the newest first.
 
-        Arguments and errors are those of :meth:`list_chains`, but for ``statuses``, which are those of jobs. A
-        scheduled job whose time has come is shown as READY, and found among the SCHEDULED ones until it is claimed.
+        Arguments and errors are those of :meth:`list_chains`, except that ``statuses`` are those of jobs. A scheduled
+        job that has become due is shown as READY, but listed among the SCHEDULED ones until it is claimed.
         """
         filter = JobFilter(
             types=type_filter(job_types),
@@ -115,18 +115,18 @@ class ClientListing(ClientBase):
     def list_chain_jobs(
         self, chain: ChainReference, *, limit: int = 50, cursor: str | None = None, oldest_first: bool = True
     ) -> Page[Job]:
-        """A page of the jobs of one chain, in their order; of none if there is no such chain.
+        """Return a page of the jobs of one chain, in order; an empty one if the chain does not exist.
 
         Args:
             chain: its id, or a handle.
-            limit: entries of the page at most, from 1 to 1,000.
-            cursor: the ``next_cursor`` of the page before.
-            oldest_first: if false, the last job first.
+            limit: the most entries of the page, between 1 and 1,000.
+            cursor: the ``next_cursor`` of the previous page.
+            oldest_first: set it to False to get the last job first.
 
         Raises:
-            InvalidCursorError: the cursor is not one of such a list.
+            InvalidCursorError: the cursor does not belong to this listing.
             ConfigurationError: the limit is out of range.
-            InvalidIdentifierError: no chain can have this id.
+            InvalidIdentifierError: the id is not valid.
         """
         [id] = chain_ids([chain])
         request = PageRequest(limit, cursor, oldest_first)
@@ -135,23 +135,23 @@ class ClientListing(ClientBase):
     def list_dependents(
         self, chain: ChainReference, *, limit: int = 50, cursor: str | None = None, oldest_first: bool = True
     ) -> Page[Job]:
-        """A page of the jobs that wait for a chain, or waited for it, in the order of their ids.
+        """Return a page of the jobs that wait for a chain, or waited for it, in the order of their ids.
 
-        Arguments and errors are those of :meth:`list_chain_jobs`. Generated ids are in the order of time.
+        Arguments and errors are those of :meth:`list_chain_jobs`. Generated ids are in the order of their creation.
         """
         [id] = chain_ids([chain])
         request = PageRequest(limit, cursor, oldest_first)
         return shown_page(self.job_types, (self._opened()).list_dependents(id, request))
 
     def get_blockers(self, job_id: str) -> list[Blocker]:
-        """The chains that a job waits for, or waited for, in the order in which they were given.
+        """Return the chains that a job waits for, or waited for, in the order in which they were passed.
 
-        Outputs are in the model of the job type that completed the chain; plain JSON where it is not registered with
-        this client. A job that does not exist has none.
+        Outputs are in the model of the job type that completed the chain, or plain JSON if that is not registered with
+        this client. The list is empty for a job that does not exist.
 
         Raises:
-            PayloadDecodeError: an output does not fit its model.
-            InvalidIdentifierError: no job can have this id.
+            PayloadDecodeError: an output is not valid for its model.
+            InvalidIdentifierError: the id is not valid.
         """
         id = check_text(job_id, what="job id")
         return decoded_blockers(self.job_types, (self._opened()).get_blockers(id))
@@ -159,15 +159,16 @@ class ClientListing(ClientBase):
     # --- counts -------------------------------------------------------------------------------------------------------
 
     def count_jobs(self, job_types: Iterable[JobTypeReference] | None = None) -> list[TypeCount]:
-        """How many jobs there are, by type and status, and how old the oldest is; what there is none of is left out.
+        """Count jobs by type and status, with the age of the oldest; a type and status without jobs is left out.
 
-        Up to 10,000 of a type and status the number is exact; beyond, it may be the planner's estimate, and says so.
+        Up to 10,000 jobs of a type and status the number is exact; above, it may be the planner's estimate, and is
+        marked as one.
 
         Args:
             job_types: job types, or names; by default all that have jobs.
 
         Raises:
-            InvalidIdentifierError: a name is none that a job type can have.
+            InvalidIdentifierError: the name of a job type is not valid.
         """
         names = type_filter(job_types)
         return (self._opened()).count_jobs(names)
@@ -175,10 +176,10 @@ class ClientListing(ClientBase):
     # --- workers ------------------------------------------------------------------------------------------------------
 
     def list_workers(self) -> list[WorkerRecord]:
-        """The workers that told of themselves within the last minute, the longest running first.
+        """Return the workers with a heartbeat in the last minute, the longest running first.
 
-        A worker does so every 20 seconds, and takes itself off the list when it has stopped; one that was killed is
-        listed for up to a minute more. This is informational: whether a job is lost is decided by its lease alone.
+        A worker writes a heartbeat every 20 seconds, and deletes it when it stops; one that was killed is listed for up
+        to a minute more. This is informational: only leases decide whether a job is taken over.
 
         Example::
 

@@ -1,5 +1,5 @@
 # Generated from queuert/client/async_schedules.py, do not edit: see scripts/unasync.py
-"""Recurring schedules and pauses, synchronously. ``sync_recurrence.py`` is generated from this module."""
+"""Recurring schedules and paused job types in a sync client. ``sync_schedules.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ _MAX_REASON = 2_000
 
 
 class ClientSchedules(ClientBase):
-    """Recurring schedules and pauses."""
+    """Stores, lists and pauses recurring schedules, and pauses job types."""
 
     # --- schedules ----------------------------------------------------------------------------------------------------
 
     def put_schedules(self, schedules: Sequence[RecurringSchedule]) -> None:
-        """Write recurring schedules: new ones, and those that replace another of their name.
+        """Store recurring schedules; each replaces the schedule of the same name.
 
-        One that is replaced stays paused if it is, and, if its times are the same, keeps its next tick. The first tick
-        of a new one is the first after now. Workers of its job type start its chains; without any, its ticks are
-        missed. Schedules that are not named stay as they are.
+        A replaced schedule stays paused if it was, and keeps its next tick if its times are the same. The first tick of
+        a new schedule is the first one after now. Workers of its job type start the chains; without such a worker, its
+        ticks are missed. Other schedules are not affected.
 
         Raises:
             UnknownJobTypeError: a job type is not registered with this client.
-            ConfigurationError: two have one name, or a priority is out of range.
-            StateUnavailableError: the store cannot be reached; whether they were written is unknown. Put them again.
+            ConfigurationError: two schedules have the same name, or a priority is out of range.
+            StateUnavailableError: the store cannot be reached, and it is unknown whether they were written. Call it
+                again.
 
         Example::
 
@@ -43,32 +44,32 @@ class ClientSchedules(ClientBase):
         self.notify.publish(Topic.JOBS, {notification_key(record.type) for record in records})
 
     def delete_schedules(self, names: Iterable[str]) -> int:
-        """Delete schedules by name; how many there were. Chains that they started stay.
+        """Delete schedules by name and return how many existed. The chains that they started remain.
 
-        A worker that was given one with ``schedules=`` puts it again when it starts.
+        A worker that has the schedule in ``schedules=`` stores it again when it starts.
 
         Raises:
-            InvalidIdentifierError: no schedule can have such a name.
+            InvalidIdentifierError: a name is not valid, or ``names`` is a string.
         """
         return (self._opened()).delete_schedules(schedule_names(names))
 
     def list_schedules(self) -> list[ScheduleRecord]:
-        """All schedules, by name, each with its next tick and the last one that got a chain."""
+        """Return all schedules by name, each with its next tick and the last one for which a chain was started."""
         return (self._opened()).list_schedules()
 
     def pause_schedules(self, names: Iterable[str]) -> int:
-        """Start no more chains of these schedules until they are resumed; how many there are of these names.
+        """Pause schedules by name, so that they start no chains until resumed; return how many exist.
 
         Raises:
-            InvalidIdentifierError: no schedule can have such a name.
+            InvalidIdentifierError: a name is not valid, or ``names`` is a string.
         """
         return (self._opened()).set_schedules_paused(schedule_names(names), True)
 
     def resume_schedules(self, names: Iterable[str]) -> int:
-        """Let paused schedules go on; how many there are of these names. Ticks that came meanwhile count as missed.
+        """Resume paused schedules by name; return how many exist. Ticks during the pause count as missed.
 
         Raises:
-            InvalidIdentifierError: no schedule can have such a name.
+            InvalidIdentifierError: a name is not valid, or ``names`` is a string.
         """
         given = schedule_names(names)
         store = self._opened()
@@ -81,32 +82,32 @@ class ClientSchedules(ClientBase):
     # --- pauses -------------------------------------------------------------------------------------------------------
 
     def pause_job_types(self, types: Iterable[JobTypeReference], *, reason: str | None = None) -> None:
-        """Let no worker claim jobs of these types any more, until they are resumed. Running jobs go on, starts too.
+        """Pause job types, so that no worker claims their jobs until they are resumed.
 
-        A claim that is under way at this moment may still take some. To pause again what is paused changes nothing but
-        the reason, if there is one.
+        Running jobs keep running, and chains can be started. A claim that is in progress may still take some jobs.
+        Pausing a paused job type again changes only the reason, if there is one.
 
         Args:
-            types: job types, or their names; of all types, also such as this client does not know.
-            reason: for those who wonder, the first 2,000 characters of it.
+            types: job types, or names, registered with this client or not.
+            reason: a note for operators, shortened to 2,000 characters.
 
         Raises:
-            InvalidIdentifierError: no job type can have such a name.
+            InvalidIdentifierError: the name of a job type is not valid, or ``types`` is a string.
         """
         names = type_names(types)
         text = None if reason is None else safe_text(reason, _MAX_REASON)
         (self._opened()).pause_job_types(names, reason=text)
 
     def resume_job_types(self, types: Iterable[JobTypeReference]) -> list[str]:
-        """Let workers claim jobs of these types again; the names of those that were paused.
+        """Resume paused job types, and return the names of those that were paused.
 
         Raises:
-            InvalidIdentifierError: no job type can have such a name.
+            InvalidIdentifierError: the name of a job type is not valid, or ``types`` is a string.
         """
         resumed = (self._opened()).resume_job_types(type_names(types))
         self.notify.publish(Topic.JOBS, resumed)
         return resumed
 
     def list_paused_job_types(self) -> list[PausedType]:
-        """The paused job types, by name: since when, and why."""
+        """Return the paused job types by name, with the time and the reason."""
         return (self._opened()).list_paused_job_types()

@@ -1,5 +1,5 @@
 # Generated from queuert/client/async_waiting.py, do not edit: see scripts/unasync.py
-"""Waiting for chains to close, synchronously. ``sync_waiting.py`` is generated from this module."""
+"""Waits for chains to close, in a sync client. ``sync_waiting.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from queuert.state.sync_store import Store
 
 POLL_WITH_NOTIFY = 5.0
 POLL_WITHOUT_NOTIFY = 1.0
-"""Seconds between two looks at all chains, give or take a tenth."""
+"""Seconds between two polls of all chains, plus or minus a tenth."""
 
 _PAGE = 1_000
 
@@ -26,7 +26,7 @@ _PAGE = 1_000
 def wait_until_closed(
     store: Store, notify: NotifyAdapter, observers: Observers, ids: Sequence[str], timeout: float | None
 ) -> dict[str, ChainRecord]:
-    """Read the chains until all are closed."""
+    """Wait until all chains are closed, and return them."""
     watch = ChainWatcher(store, notify, observers, timeout)
     try:
         return watch.wait_block_closed(ids)
@@ -35,9 +35,10 @@ def wait_until_closed(
 
 
 class ChainWatcher:
-    """Hears of chains that close from when it is made, before it is told which ones are meant, until it is closed.
+    """Receives notifications of chains that close, from its construction until it is closed.
 
-    The timeout counts from then as well.
+    It subscribes before the chains are known, so that none that closes meanwhile is missed. The timeout counts from
+    its construction.
     """
 
     def __init__(self, store: Store, notify: NotifyAdapter, observers: Observers, timeout: float | None) -> None:
@@ -51,16 +52,15 @@ class ChainWatcher:
         self._subscription = notify.subscribe(Topic.CHAINS, self._hinted)
 
     def close(self) -> None:
-        """Hear no more. Idempotent."""
+        """Unsubscribe. Idempotent."""
         self._subscription.close()
 
     def wait_block_closed(
         self, ids: Sequence[str], on_closed: Callable[[dict[str, ChainRecord]], None] | None = None
     ) -> dict[str, ChainRecord]:
-        """Read the chains until all are closed. A notification names those worth a look; now and then all are looked
-        at.
+        """Read the chains until all are closed: those that notifications name, and now and then all of them.
 
-        ``on_closed`` is called with those that were found closed, as they are found.
+        ``on_closed`` is called with the chains that have closed, as soon as they are read.
         """
         closed: dict[str, ChainRecord] = {}
         self._hinted.look_at(ids)
@@ -90,7 +90,7 @@ def _pause(notify: NotifyAdapter, deadline: float | None) -> float:
 
 
 def _closed_of(store: Store, ids: Sequence[str]) -> Iterator[dict[str, ChainRecord]]:
-    """Those that have closed, portion by portion: nothing is read of those that are open but that they are."""
+    """Yields the closed ones of these chains, page by page; of open chains only the status is read."""
     for start in range(0, len(ids), _PAGE):
         page = ids[start : start + _PAGE]
         while page:
@@ -107,8 +107,10 @@ def _closed_of(store: Store, ids: Sequence[str]) -> Iterator[dict[str, ChainReco
 
 
 class _Hinted:
-    """The chains that are worth a look: all at first, then those that notifications name. Called from the adapter's
-    thread."""
+    """The chains to read next: all at first, then those that notifications name.
+
+    The thread of the notification adapter calls it.
+    """
 
     def __init__(self, on_notification: Callable[[], None]) -> None:
         self._all: dict[str, None] = {}

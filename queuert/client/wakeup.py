@@ -1,4 +1,4 @@
-"""Waiting to be woken from another thread, sync and async. The two classes have one shape."""
+"""Wakes a waiting caller from another thread. The sync and the async class have the same methods."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 
 
 class AsyncWakeup:
-    """Set from any thread, awaited in the event loop that made it."""
+    """A flag that any thread sets, awaited in the event loop that created it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -20,7 +20,7 @@ class AsyncWakeup:
             self._loop.call_soon_threadsafe(self._event.set)
 
     async def wait(self, timeout: float) -> bool:
-        """Wait until set, at most ``timeout`` seconds, and clear it; whether it was set."""
+        """Wait until the flag is set, at most ``timeout`` seconds, and clear it; return whether it was set."""
         try:
             async with asyncio.timeout(timeout):
                 await self._event.wait()
@@ -31,7 +31,7 @@ class AsyncWakeup:
 
 
 class Wakeup:
-    """Set from any thread, waited for in one."""
+    """A flag that any thread sets, and one thread waits for."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -41,7 +41,7 @@ class Wakeup:
         self._event.set()
 
     def wait(self, timeout: float) -> bool:
-        """Wait until set, at most ``timeout`` seconds, and clear it; whether it was set."""
+        """Wait until the flag is set, at most ``timeout`` seconds, and clear it; return whether it was set."""
         woken = self._event.wait(timeout)
         self._event.clear()
         return woken

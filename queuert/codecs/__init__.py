@@ -1,6 +1,6 @@
-"""How payloads are stored: other serialisers than JSON, compression, encryption.
+"""Stores payloads in other formats than plain JSON: other serialisers, compression, encryption.
 
-A :class:`PayloadFormat` belongs to a job type, and so to all who start its jobs and all who run them::
+A :class:`PayloadFormat` belongs to a job type, so clients and workers share it::
 
     from queuert import JobType
     from queuert.codecs import EncryptionCodec, PayloadFormat, ZlibCodec, parse_keys
@@ -12,7 +12,7 @@ A :class:`PayloadFormat` belongs to a job type, and so to all who start its jobs
     secret = PayloadFormat(codecs=[ZlibCodec(), encryption])
     bill = JobType("bill", input=Bill, output=Receipt, format=secret)
 
-Which format wrote a payload stands beside it, so that one format follows another while jobs are in flight.
+The names of the steps are stored with each payload, so the format can be changed while jobs are in flight.
 """
 
 from queuert.codecs.base import Codec, CodecError, Place, Serde

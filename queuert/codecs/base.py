@@ -1,4 +1,4 @@
-"""What a serialiser and a codec are."""
+"""The interfaces of serialisers and codecs."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from queuert.errors import QueuertError
 class CodecError(QueuertError, ValueError):
     """A serialiser or codec cannot write or read a payload: raise it with a reason that does not repeat the payload.
 
-    Callers see a ``PayloadError`` or ``PayloadDecodeError`` with this reason. Of any other exception they see the name
-    of its class only.
+    Callers see a ``PayloadError`` or ``PayloadDecodeError`` with this reason. If it raises another exception, they see
+    only the name of its class.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a payload belongs.
+    """The context of a payload that a codec encodes or decodes.
 
     Attributes:
         job_type: the name of the job type.
         field: ``"input"`` or ``"output"``.
-        note: what the codec's :attr:`Codec.note` was when the payload was written.
+        note: the codec's :attr:`Codec.note` at the time when the payload was written.
         before: the names of the steps before this one, the serialiser first.
-        max_bytes: how many bytes a codec may release when it reads. Refuse what would be longer.
+        max_bytes: how many bytes ``decode`` may return at most. Raise if there would be more.
     """
 
     job_type: str
@@ -37,51 +37,51 @@ class Place:
 
 
 class Serde(ABC):
-    """Turns values into bytes and back.
+    """Serialises values as bytes.
 
-    Values are made of None, bool, int, float, str, bytes, list, and dict with str as keys. What JSON would write as
-    text (times, UUIDs, decimals) comes as that text; bytes come as bytes. What ``loads`` returns is read by the model
-    of the job type.
+    Values consist of None, bool, int, float, str, bytes, list, and dict with str as keys. Values that JSON writes as
+    text (times, UUIDs, decimals) are passed as that text, bytes as bytes. The model of the job type validates what
+    ``loads`` returns.
 
-    It is called from several threads at once, and from the event loop: it must be quick. To be sent to other processes
-    with its job type, it must be picklable.
+    It is called from several threads at once, and from the event loop, so it must be fast. It must be picklable if its
+    job type is sent to other processes.
 
     Attributes:
-        name: stands beside each payload: lower-case letters, digits and ``-``. It must not change.
+        name: is stored with each payload: lower-case letters, digits and ``-``. It must never change.
     """
 
     name: str
 
     @abstractmethod
     def dumps(self, value: Any) -> bytes:
-        """The value as bytes."""
+        """Return the value as bytes."""
 
     @abstractmethod
     def loads(self, data: bytes) -> Any:
-        """The value that bytes stand for. Whatever it raises, the payload counts as unreadable."""
+        """Return the value from bytes. Whatever it raises, the payload counts as unreadable."""
 
 
 class Codec(ABC):
-    """Turns bytes into other bytes and back: compression, encryption.
+    """Encodes bytes as other bytes: compression, encryption.
 
-    It is called from several threads at once, and from the event loop: it must be quick. To be sent to other processes
-    with its job type, it must be picklable.
+    It is called from several threads at once, and from the event loop, so it must be fast. It must be picklable if its
+    job type is sent to other processes.
 
     Attributes:
-        name: stands beside each payload: lower-case letters, digits and ``-``. It must not change.
+        name: is stored with each payload: lower-case letters, digits and ``-``. It must never change.
     """
 
     name: str
 
     @property
     def note(self) -> str:
-        """What stands beside each payload in plain text, after the name: the id of a key, a level. Empty for none."""
+        """A text that is stored with each payload, in plain text: the id of a key, a level. Empty if there is none."""
         return ""
 
     @abstractmethod
     def encode(self, data: bytes, place: Place) -> bytes:
-        """The bytes as they are to be stored."""
+        """Return the bytes as they are to be stored."""
 
     @abstractmethod
     def decode(self, data: bytes, place: Place) -> bytes:
-        """What ``encode`` was given. Whatever it raises, the payload counts as unreadable."""
+        """Return the bytes that ``encode`` received. Whatever it raises, the payload counts as unreadable."""

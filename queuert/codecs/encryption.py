@@ -1,4 +1,4 @@
-"""Encryption with keys that change: AES-256 in Galois/Counter Mode, as the package ``cryptography`` does it."""
+"""Encryption of payloads with rotating keys: AES-256 in Galois/Counter Mode, by the package ``cryptography``."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class EncryptionKey:
-    """A key of 32 bytes, and the id by which payloads name it.
+    """A key of 32 bytes, with the id by which encrypted payloads refer to it.
 
     Attributes:
-        id: 1 to 64 letters, digits and ``. _ -``, the first a letter or a digit. It is stored in plain text; never give
-            it to another key.
-        secret: 32 random bytes. It is not shown by ``repr``.
+        id: 1 to 64 letters, digits and ``. _ -``, beginning with a letter or digit. It is stored in plain text; never
+            use it for another key.
+        secret: 32 random bytes. ``repr`` does not show it.
 
     Raises:
-        ConfigurationError: the id is not allowed, or the secret has another length.
+        ConfigurationError: the id is not allowed, or the secret does not have 32 bytes.
     """
 
     id: str
@@ -45,30 +45,30 @@ class EncryptionKey:
         secret: object = self.secret
         if not isinstance(id, str) or not _ID.fullmatch(id):
             raise ConfigurationError(
-                "an encryption key has an id of 1 to 64 of A-Z a-z 0-9 . _ -, first a letter or digit"
+                "id of an encryption key must be 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or digit"
             )
         if not isinstance(secret, bytes) or len(secret) != _KEY_BYTES:
-            raise ConfigurationError(f"the encryption key {id!r} does not have {_KEY_BYTES} bytes")
+            raise ConfigurationError(f"secret of encryption key {id!r} must be {_KEY_BYTES} bytes")
 
     @classmethod
     def generate(cls, id: str) -> EncryptionKey:
-        """A new random key."""
+        """Return a new random key."""
         return cls(id, os.urandom(_KEY_BYTES))
 
     def to_text(self) -> str:
-        """The key as :func:`parse_keys` reads it. It is the secret itself: keep it where secrets are kept."""
+        """Return the key as :func:`parse_keys` reads it. The text contains the secret: store it as one."""
         return f"{self.id}:{base64.b64encode(self.secret).decode()}"
 
 
 Keys: TypeAlias = Sequence[EncryptionKey] | Callable[[], Sequence[EncryptionKey]]
-"""Keys, or the function that fetches them."""
+"""Keys, or a function that returns them."""
 
 
 def parse_keys(text: str) -> list[EncryptionKey]:
-    """Keys from text such as an environment variable: ``id:base64``, separated by commas or white space.
+    """Return keys from text, such as an environment variable: ``id:base64``, separated by commas or white space.
 
     Raises:
-        ConfigurationError: it is no such text; the error does not repeat it.
+        ConfigurationError: the text is not of that form; the message does not repeat it.
 
     Example:
         >>> parse_keys("2030-01:MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=")
@@ -84,24 +84,26 @@ def _parsed(number: int, part: str) -> EncryptionKey:
             return EncryptionKey(id, base64.b64decode(secret, validate=True))
     except (binascii.Error, ValueError):
         pass
-    raise ConfigurationError(f"encryption key {number} is not its id, a colon and the base64 of {_KEY_BYTES} bytes")
+    raise ConfigurationError(
+        f"encryption key {number} must be its id, a colon and the base64 of {_KEY_BYTES} bytes, as in 2030-01:MDEy..."
+    )
 
 
 class EncryptionCodec(Codec):
-    """Encrypts payloads, and proves when it reads them that they are what was written, for this job type and field.
+    """Encrypts payloads, and verifies on reading that they were written for this job type and field, and not changed.
 
-    The first key encrypts; all of them decrypt. To change the key, first give the new one to every producer and worker
-    as the last, then as the first; take the old one away when no row names it any more. A key is good for some billions
-    of payloads (2 to the power of 32).
+    The first key encrypts; all of them decrypt. To rotate the key, first deploy the new one to all clients and workers
+    as the last key, then as the first; remove the old one when no row refers to it any more. A key is good for some
+    billions of payloads (2 to the power of 32).
 
-    What it needs comes with ``pip install queuert[encryption]``.
+    It needs ``pip install queuert[encryption]``.
 
     Args:
         keys: the keys, or a function without arguments that returns them, which is called when they are first needed.
-            With a function of a module the keys do not travel when a job type is sent to other processes.
+            With a module-level function, the keys are not pickled with a job type.
 
     Raises:
-        ConfigurationError: there is no key, two have one id, or the package ``cryptography`` is not installed.
+        ConfigurationError: there is no key, two have the same id, or the package ``cryptography`` is not installed.
 
     Example:
         >>> EncryptionCodec([EncryptionKey.generate("2030-02"), EncryptionKey.generate("2030-01")])
@@ -126,29 +128,35 @@ class EncryptionCodec(Codec):
         return next(iter(self._ciphers))
 
     def encode(self, data: bytes, place: Place) -> bytes:
-        """The data, encrypted with the first key under a random nonce, which comes first."""
+        """Return the data, encrypted with the first key, after the random nonce."""
         nonce = os.urandom(_NONCE_BYTES)
         return nonce + self._ciphers[place.note].encrypt(nonce, data, _bound(place))
 
     def decode(self, data: bytes, place: Place) -> bytes:
-        """The data, decrypted with the key that it names."""
+        """Return the data, decrypted with the key that its note names.
+
+        Raises:
+            CodecError: the key is not here, or the data was changed.
+        """
         from cryptography.exceptions import InvalidTag
 
         cipher = self._ciphers.get(place.note)
         if cipher is None:
-            raise CodecError(f"it is encrypted with a key that is not here; here are {', '.join(self._ciphers)}")
+            raise CodecError(
+                f"the data is encrypted with a key that this program does not have; it has {', '.join(self._ciphers)}"
+            )
         if len(data) < _NONCE_BYTES + _TAG_BYTES:
-            raise CodecError("it is cut off")
+            raise CodecError("the data is truncated")
         try:
             return cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], _bound(place))
         except InvalidTag:
             raise CodecError(
-                "it was encrypted with another key of this id, or for another job type or field, or was changed since"
+                "the data was encrypted with another key of this id, or for another job type or field, or was changed"
             ) from None
 
     @cached_property
     def _ciphers(self) -> dict[str, AESGCM]:
-        """By the ids of their keys, the one that encrypts first."""
+        """The ciphers by the ids of their keys; the first one encrypts."""
         cipher = _cipher_class()
         return {key.id: cipher(key.secret) for key in (self._fetched() if callable(self._keys) else self._keys)}
 
@@ -159,26 +167,28 @@ class EncryptionCodec(Codec):
         except ConfigurationError as error:
             raise CodecError(str(error)) from None
         except Exception as error:
-            # Its message may hold what it could not make a key of.
-            raise CodecError(f"the function that fetches the keys raised {type(error).__name__}") from None
+            # Its message may contain the key that it could not parse.
+            raise CodecError(f"the function that returns the keys raised {type(error).__name__}") from None
 
 
 def _checked(keys: Sequence[EncryptionKey]) -> tuple[EncryptionKey, ...]:
     given = tuple(keys)
     for key in given:
         if not isinstance(key, EncryptionKey):
-            raise ConfigurationError(f"EncryptionCodec takes EncryptionKey(id, secret), not {type(key).__name__}")
+            raise ConfigurationError(
+                f"EncryptionCodec takes EncryptionKey(id, secret) objects, got {type(key).__name__}"
+            )
     ids = [key.id for key in given]
     twice = sorted({id for id in ids if ids.count(id) > 1})
     if twice:
-        raise ConfigurationError(f"two encryption keys have the id {', '.join(twice)}")
+        raise ConfigurationError(f"ids of encryption keys must be unique, got {', '.join(twice)} twice")
     if not given:
-        raise ConfigurationError("EncryptionCodec needs a key")
+        raise ConfigurationError("EncryptionCodec needs at least one key")
     return given
 
 
 def _bound(place: Place) -> bytes:
-    """What must be the same when a payload is read: unambiguous, as a list in JSON is."""
+    """Return the associated data, which must be equal on reading. A JSON list is unambiguous."""
     return json.dumps(["queuert", place.job_type, place.field, place.note, *place.before]).encode()
 
 
@@ -186,5 +196,7 @@ def _cipher_class() -> type[AESGCM]:
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
-        raise ConfigurationError("EncryptionCodec needs a package: pip install queuert[encryption]") from None
+        raise ConfigurationError(
+            "EncryptionCodec needs the package cryptography: pip install 'queuert[encryption]'"
+        ) from None
     return AESGCM

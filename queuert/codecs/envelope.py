@@ -1,6 +1,6 @@
-"""What stands in the store where a payload is not plain JSON: a JSON object that names the steps to read it by.
+"""Envelopes of payloads that are not plain JSON: JSON objects that name the steps by which they were written.
 
-The longer key is the second one, so that ``jsonb``, which sorts keys by length, shows the steps first.
+The second key is the longer one, so that ``jsonb``, which sorts keys by length, shows the steps first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SHOWN = 200
 
 
 def written(steps: list[str], data: bytes) -> str:
-    """The envelope as JSON text."""
+    """Return the envelope as JSON text."""
     return f'{{{MARK}:{json.dumps(steps, ensure_ascii=False)},"{DATA}":"{base64.b64encode(data).decode()}"}}'
 
 
@@ -30,7 +30,7 @@ def is_envelope(value: object) -> bool:
 
 
 def found(data: str | bytes) -> dict[str, Any] | None:
-    """The envelope that JSON text is, if it is one. Worth asking only if ``MARK`` is in it."""
+    """Return the envelope in JSON text, or None. Call it only if the text contains ``MARK``."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -39,28 +39,28 @@ def found(data: str | bytes) -> dict[str, Any] | None:
 
 
 def parts(envelope: dict[str, Any]) -> tuple[list[str], bytes]:
-    """The steps and the data of an envelope.
+    """Return the steps and the data of an envelope.
 
     Raises:
-        CodecError: it is none of ours.
+        CodecError: the envelope is damaged.
     """
     steps, text = envelope[STEPS], envelope.get(DATA)
     if len(envelope) != 2 or not isinstance(text, str) or not isinstance(steps, list) or not steps:
-        raise CodecError("a damaged envelope")
+        raise CodecError("the envelope is damaged")
     if not all(isinstance(step, str) for step in steps):
-        raise CodecError("a damaged envelope")
+        raise CodecError("the envelope is damaged")
     try:
         return steps, base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise CodecError("a damaged envelope: its data is not base64") from None
+        raise CodecError("the envelope is damaged: its data is not base64") from None
 
 
 def shown(found: dict[str, Any]) -> str:
-    """The steps of an envelope for an error; hands may have written them."""
+    """Return the steps of an envelope for an error message, escaped, as they may have been edited by hand."""
     steps = found[STEPS]
     return shown_text(", ".join(map(str, steps)) if isinstance(steps, list) else "a damaged envelope")
 
 
 def shown_text(text: str) -> str:
-    """Text that hands may have written, fit for an error."""
+    """Return text of unknown origin for an error message: escaped and shortened."""
     return ascii(text)[1:-1][:_SHOWN]

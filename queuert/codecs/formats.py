@@ -1,4 +1,4 @@
-"""Formats: a serialiser and the codecs after it, and which others may be met when reading."""
+"""Payload formats: a serialiser, the codecs after it, and the other formats that can be read."""
 
 from __future__ import annotations
 
@@ -19,31 +19,32 @@ _JSON = "json"
 
 
 class PayloadFormat:
-    """How the inputs and outputs of a job type are stored: ``JobType(..., format=PayloadFormat(...))``.
+    """Says how the inputs and outputs of a job type are stored: ``JobType(..., format=PayloadFormat(...))``.
 
-    Share one object between job types. Limits hold for the payload and for what is stored of it, which encryption makes
-    a third longer.
+    Share one object between job types. Limits apply to the payload and to its stored text, which encryption makes a
+    third longer.
 
-    To change the format while jobs are in flight, deploy first what reads both and writes the old one, then what reads
-    both and writes the new one::
+    To change the format while jobs are in flight, first deploy a format that reads both and writes the old one, then
+    one that reads both and writes the new one::
 
         new = PayloadFormat(codecs=[encryption])
         first = PayloadFormat(also_reads=[new])     # writes plain JSON, as before, and reads both
 
     Args:
         serde: turns values into bytes; by default the JSON of the job type's model.
-        codecs: what these bytes go through, in this order. Without a serde and codecs the payload is plain JSON.
-        also_reads: the formats of payloads that were written before, told apart by the names of their steps; by default
-            plain JSON. With ``()`` plain JSON is refused, so that nobody can put it in the place of what is encrypted.
+        codecs: encode these bytes, in this order. Without a serde and codecs the payload is plain JSON.
+        also_reads: the formats of payloads that were written before, distinguished by the names of their steps; by
+            default plain JSON. With ``()`` plain JSON is refused, so that nobody can replace an encrypted payload by
+            it.
 
     Attributes:
-        serde: as given.
-        codecs: as given.
+        serde: the serialiser; None for the JSON of the model.
+        codecs: the codecs, in the order of encoding.
         writes_plain: whether payloads are written as plain JSON.
         reads_plain: whether plain JSON is read.
 
     Raises:
-        ConfigurationError: a name is not allowed, or two formats to be read have the same steps.
+        ConfigurationError: a name is not allowed, or two of the formats have the same steps.
     """
 
     __slots__ = ("_kinds", "_readers", "codecs", "reads_plain", "serde", "writes_plain")
@@ -67,7 +68,9 @@ class PayloadFormat:
         self._readers: dict[tuple[str, ...], PayloadFormat] = {self._kinds: self}
         for other in others:
             if self._readers.setdefault(other._kinds, other) is not other:
-                raise ConfigurationError(f"two formats to be read have the steps {', '.join(other._kinds)}")
+                raise ConfigurationError(
+                    f"formats in also_reads must differ in their steps, got {', '.join(other._kinds)} twice"
+                )
 
     def __repr__(self) -> str:
         parts = [] if self.serde is None else [repr(self.serde)]
@@ -76,10 +79,10 @@ class PayloadFormat:
         return f"PayloadFormat({', '.join(parts)})"
 
     def sealed(self, data: bytes, *, job_type: str, field: str, max_bytes: int) -> str:
-        """Serialised bytes as the JSON text that is stored.
+        """Return serialised bytes as the JSON text that is stored.
 
         Raises:
-            CodecError: a codec raised something.
+            CodecError: a codec raised an error.
         """
         steps = [self._kinds[0]]
         for number, codec in enumerate(self.codecs, 1):
@@ -91,17 +94,20 @@ class PayloadFormat:
         return envelope.written(steps, data)
 
     def opened(self, found: dict[str, Any], *, job_type: str, field: str, max_bytes: int) -> tuple[Serde | None, bytes]:
-        """The serialised bytes of an envelope, and the serialiser that reads them; None is JSON.
+        """Return the serialiser of an envelope (None for JSON), and its serialised bytes.
 
         Raises:
-            CodecError: no format that is known wrote it, or a codec refuses it.
+            CodecError: no known format wrote it, or a codec refuses it.
         """
         steps, data = envelope.parts(found)
         named = [step.partition(":") for step in steps]
         kinds = tuple(name for name, _, _ in named)
         reader = self._readers.get(kinds)
         if reader is None or reader.writes_plain:
-            raise CodecError(f"it was written as {envelope.shown(found)}, which the job type's format does not read")
+            raise CodecError(
+                f"it was written as {envelope.shown(found)}, which the job type's format does not read: "
+                "add that format to also_reads"
+            )
         for number in range(len(kinds) - 1, 0, -1):
             codec, step = reader.codecs[number - 1], envelope.shown_text(steps[number])
             place = Place(job_type, field, named[number][2], kinds[:number], max_bytes)
@@ -110,7 +116,7 @@ class PayloadFormat:
 
 
 def _guarded(step: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What a step does; what it raises says no more than it should."""
+    """Run a step; replace its errors by a CodecError that does not reveal the payload."""
     try:
         return work(*args, **kwargs)
     except CodecError as error:
@@ -134,16 +140,18 @@ def _note_of(codec: Codec) -> str:
 
 def _checked_serde(serde: object) -> str:
     if not isinstance(serde, Serde):
-        raise ConfigurationError(f"serde is {type(serde).__name__}: a subclass of queuert.codecs.Serde")
+        raise ConfigurationError(f"serde must be a queuert.codecs.Serde, got {type(serde).__name__}")
     name = _checked_name(serde)
     if name == _JSON:
-        raise ConfigurationError(f"the name {_JSON!r} of {type(serde).__name__} belongs to the JSON of the models")
+        raise ConfigurationError(
+            f"name of {type(serde).__name__} must not be {_JSON!r}, which is the JSON of the models: choose another one"
+        )
     return name
 
 
 def _checked_codec(codec: object) -> str:
     if not isinstance(codec, Codec):
-        raise ConfigurationError(f"codecs hold {type(codec).__name__}: subclasses of queuert.codecs.Codec")
+        raise ConfigurationError(f"codecs must be queuert.codecs.Codec objects, got {type(codec).__name__}")
     return _checked_name(codec)
 
 
@@ -151,14 +159,14 @@ def _checked_name(one: Serde | Codec) -> str:
     name = getattr(one, "name", None)
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
-    raise ConfigurationError(f"the name of {type(one).__name__} must be 1 to 40 lower-case letters, digits and -")
+    raise ConfigurationError(f"name of {type(one).__name__} must be 1 to 40 lower-case letters, digits and -")
 
 
 def _checked_format(one: object) -> PayloadFormat:
     if not isinstance(one, PayloadFormat):
-        raise ConfigurationError(f"also_reads holds {type(one).__name__}: PayloadFormat objects")
+        raise ConfigurationError(f"also_reads must contain PayloadFormat objects, got {type(one).__name__}")
     return one
 
 
 PLAIN = PayloadFormat()
-"""Plain JSON, which is the default: to be named among ``also_reads`` beside other formats."""
+"""Plain JSON, the default format: add it to ``also_reads`` when you list other formats there."""

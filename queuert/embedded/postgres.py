@@ -123,7 +123,7 @@ class EmbeddedPostgres(EmbeddedServer):
                     return
         finally:
             password.unlink(missing_ok=True)
-        raise self._error(f"could not make the data directory {self.data_dir}")
+        raise self._error(f"could not create the data directory {self.data_dir}")
 
     def _write_password(self) -> Path:
         """A file with the password, beside the data directory, that the server's user alone can read."""

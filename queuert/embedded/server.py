@@ -196,7 +196,7 @@ class EmbeddedServer(abc.ABC):
         """A second server beside the children of a first spoils the data."""
         if not self._orphans_end():
             process = next(processes_in(self.data_dir), None)
-            raise self._error(f"cannot use {self.data_dir}: process {process} does. Stop that process")
+            raise self._error(f"cannot use {self.data_dir}, which process {process} uses: stop that process")
 
     def _error(self, what: str) -> EmbeddedServerError:
         tail = self.log_tail()

@@ -62,7 +62,7 @@ class QueuertDataSource(DataSource):
 
         spare_the_loaded()
         if overwrite:
-            raise SparkOptionError("jobs are never overwritten: use mode('append')")
+            raise SparkOptionError("mode must be 'append', as jobs are never overwritten")
         return JobBatchWriter(parse_options(WriteOptions, self.options), schema, self.declared)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
@@ -70,7 +70,7 @@ class QueuertDataSource(DataSource):
         from queuert.spark.write.stream import JobStreamWriter
 
         if overwrite:
-            raise SparkOptionError("a stream of jobs has no output mode 'complete': use outputMode('append')")
+            raise SparkOptionError("outputMode must be 'append', got 'complete'")
         return JobStreamWriter(parse_options(WriteOptions, self.options), schema, self.declared)
 
 

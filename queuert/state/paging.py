@@ -57,25 +57,25 @@ class Position:
 
     @classmethod
     def at_time(cls, moment: datetime, id: str) -> Position:
-        """The place in a listing by time."""
+        """Return the position of an entry in a listing by time."""
         return cls(moment.astimezone(UTC).isoformat(), id)
 
     def encode(self) -> str:
-        """The opaque cursor."""
+        """Return the position as an opaque cursor."""
         return base64.urlsafe_b64encode(json.dumps([self.key, self.id]).encode()).decode()
 
     @classmethod
     def decode(cls, cursor: str) -> Position:
-        """The place that a cursor stands for.
+        """Return the position of a cursor.
 
         Raises:
-            InvalidCursorError: it is not one of ours.
+            InvalidCursorError: it is not a cursor of ``encode``.
         """
         try:
             key, id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
             (key + id).encode()
             position = cls(key, id)
-            # What encode() did not write is nobody's cursor, even where it can be read.
+            # Refuse text that encode() would not write, even if it can be decoded.
             if "\0" in key + id or position.encode() != cursor:
                 raise ValueError(cursor)
         except (ValueError, TypeError, AttributeError, binascii.Error, RecursionError):
@@ -84,10 +84,10 @@ class Position:
 
     @classmethod
     def decode_time(cls, cursor: str) -> tuple[datetime, str]:
-        """The time and the id of a cursor of a listing by time.
+        """Return the time and the id of a cursor of a listing by time.
 
         Raises:
-            InvalidCursorError: it is not one of such a listing.
+            InvalidCursorError: it is not a cursor of such a listing.
         """
         position = cls.decode(cursor)
         try:
@@ -100,10 +100,10 @@ class Position:
 
     @classmethod
     def decode_index(cls, cursor: str) -> int:
-        """The chain index of a cursor of a listing of a chain's jobs.
+        """Return the chain index of a cursor of a listing of a chain's jobs.
 
         Raises:
-            InvalidCursorError: it is not one of such a listing.
+            InvalidCursorError: it is not a cursor of such a listing.
         """
         key = cls.decode(cursor).key
         if not (key.isascii() and key.isdigit() and len(key) < 10 and str(int(key)) == key):
@@ -112,10 +112,10 @@ class Position:
 
     @classmethod
     def decode_id(cls, cursor: str) -> str:
-        """The id of a cursor of a listing by ids.
+        """Return the id of a cursor of a listing by ids.
 
         Raises:
-            InvalidCursorError: it is not one of such a listing.
+            InvalidCursorError: it is not a cursor of such a listing.
         """
         position = cls.decode(cursor)
         if position.key:
@@ -125,10 +125,10 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """Up to ``limit`` entries after ``cursor``, newest first unless ``oldest_first``.
+    """Requests up to ``limit`` entries after ``cursor``, newest first unless ``oldest_first``.
 
     Raises:
-        ConfigurationError: the limit is no whole number from 1 to 1,000.
+        ConfigurationError: the limit is not an integer between 1 and 1,000.
     """
 
     limit: int = 50
@@ -137,16 +137,16 @@ class PageRequest:
 
     def __post_init__(self) -> None:
         if type(self.limit) is not int or not 1 <= self.limit <= MAX_PAGE:
-            raise ConfigurationError(f"limit is {self.limit!r}: a whole number from 1 to {MAX_PAGE:,}")
+            raise ConfigurationError(f"limit must be an integer between 1 and {MAX_PAGE:,}, got {self.limit!r}")
 
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Some entries of a listing, and where the next begin."""
+    """Some entries of a listing, and the cursor of the next page."""
 
     items: tuple[T, ...]
     next_cursor: str | None
-    """None after the last."""
+    """The cursor of the next page; None if this is the last."""
 
     def __iter__(self) -> Iterator[T]:
         return iter(self.items)
@@ -156,7 +156,7 @@ class Page(Generic[T]):
 
 
 def page_of(found: Iterable[tuple[T, Position]], limit: int) -> Page[T]:
-    """The page that ``limit + 1`` entries make: the last of them only says that there is more."""
+    """Return the page of up to ``limit + 1`` entries, the last of which only shows that there is another page."""
     entries = list(found)
     items = tuple(item for item, _ in entries[:limit])
     return Page(items, entries[limit - 1][1].encode() if len(entries) > limit else None)

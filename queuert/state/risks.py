@@ -1,4 +1,4 @@
-"""Tells in which ways a store may lose what it acknowledged."""
+"""Emits events about risks of a store's configuration."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from queuert.state.types import StoreWarning
 
 
 def emit_store_warnings(state: StateAdapter, risks: Sequence[StoreWarning], observers: Observers) -> None:
-    """Tell each of the risks that were seen when a store of ``state`` was opened."""
+    """Emit an event for each risk that was found when a store of ``state`` was opened."""
     for risk in risks:
         observers.emit(StoreWarningRaised(adapter=type(state).__name__, risk=risk.name, advice=risk.advice))

@@ -1,4 +1,4 @@
-"""What every store refuses before it looks at anything: batches that no state of it could take."""
+"""Checks of batches that every store makes before it executes them."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def check_finishes(finishes: Sequence[Finish]) -> None:
 
 
 def check_completions(completions: Sequence[WorkerlessCompletion]) -> None:
-    """Check completions from outside that are to be written together.
+    """Check workerless completions that are to be written together.
 
     Raises:
-        InvalidIdentifierError: two completions are of one chain.
+        InvalidIdentifierError: two completions are of the same chain.
         JobIdConflictError: a continuation has the id of its chain, which is that of the first job.
     """
     ids = [one.chain_id for one in completions]
     if len(set(ids)) < len(ids):
         twice = next(id for id in ids if ids.count(id) > 1)
-        raise InvalidIdentifierError(f"the chain {twice!r} is to be completed twice in one batch")
+        raise InvalidIdentifierError(f"chains of a batch of completions must be unique, got {twice!r} twice")
     own = [one.chain_id for one in completions if one.continuation is not None and one.continuation.id == one.chain_id]
     if own:
         raise JobIdConflictError(own)

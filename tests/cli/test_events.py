@@ -91,8 +91,8 @@ def test_levels_and_days(client: Client, run: Run) -> None:
     assert "job_event_default" in run("status")
     run("level", "default", "--type", "number")
     assert client.get_event_log().levels == {}
-    assert "name them" in run("level", "default", code=2)
-    assert "days is 0" in run("keep", "0", code=2)
+    assert "pass job_types=" in run("level", "default", code=2)
+    assert "days must be an integer between 1 and 36,500, got 0" in run("keep", "0", code=2)
 
 
 def test_maintenance(run: Run) -> None:

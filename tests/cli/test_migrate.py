@@ -130,4 +130,4 @@ def test_an_address_that_makes_no_sense(url: str, capsys: pytest.CaptureFixture[
 
 def test_a_schema_name_that_is_not_allowed(bare_dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["migrate", "up", "--url", bare_dsn, "--schema", 'a"b']) == 2
-    assert "schema name" in capsys.readouterr().err
+    assert "schema must be" in capsys.readouterr().err

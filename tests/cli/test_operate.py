@@ -109,7 +109,7 @@ def test_pages(run: Run, client: Client, command: str, capsys: pytest.CaptureFix
     captured = capsys.readouterr()
     assert captured.err.startswith("more: --cursor ")
     assert captured.out.count("\n") == 3
-    assert "not a cursor" in run(command, "list", "--cursor", "nonsense", code=2)
+    assert "must be a next_cursor of this listing" in run(command, "list", "--cursor", "nonsense", code=2)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_trigger(run: Run, client: Client) -> None:
     assert run("jobs", "trigger", later) == "triggered 1\n"
     assert client.get_job(later).status is JobStatus.READY
     client.cancel_chain(later)
-    assert "only scheduled jobs" in run("jobs", "trigger", later, code=1)
+    assert "must be scheduled to be triggered" in run("jobs", "trigger", later, code=1)
     assert document(run, "jobs", "trigger", client.start_chain(number, 1).id) == {"triggered": 1}
 
 

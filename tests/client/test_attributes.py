@@ -76,13 +76,13 @@ def test_names(name: Any) -> None:
 def test_how_many() -> None:
     most: dict[str, Any] = {"tags": [str(at) for at in range(MAX_VALUES - 1)], "user": 17}
     assert len(attribute_filter(most)) == MAX_VALUES
-    with pytest.raises(ConfigurationError, match=f"65 values.*limit is {MAX_VALUES}"):
+    with pytest.raises(ConfigurationError, match=f"at most {MAX_VALUES} values altogether, got 65"):
         checked_attributes({**most, "more": 1})
 
 
 @pytest.mark.parametrize("given", [[("a", "b")], "user=17", 17])
 def test_no_mapping(given: Any) -> None:
-    with pytest.raises(ConfigurationError, match="attributes are"):
+    with pytest.raises(ConfigurationError, match="attributes must be a mapping"):
         checked_attributes(given)
 
 
@@ -122,7 +122,7 @@ def test_shown_by_the_handle(client: Client) -> None:
 
 
 def test_what_is_requested_for_is_checked(client: Client) -> None:
-    with pytest.raises(ConfigurationError, match="no value of the attribute 'tags'"):
+    with pytest.raises(ConfigurationError, match="attribute 'tags' must have at least one value"):
         client.list_chains(attributes={"tags": []})
     with pytest.raises(InvalidIdentifierError):
         client.list_chains(attributes={"user": ""})

@@ -137,11 +137,11 @@ def forgets_the_decorator(chains: Chains) -> Any:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (yields_one_less, "yields_one_less was given 2 chains and yields 1"),
-        (yields_one_more, "yields_one_more was given 2 chains and yields 3"),
-        (yields_nothing, "yields_nothing did not yield a sequence of NewChain"),
-        (yields_inputs, "yields_inputs did not yield a sequence of NewChain"),
-        (yields_an_iterator, "yields_an_iterator did not yield a sequence of NewChain"),
+        (yields_one_less, r"yields_one_less must yield as many chains as it received \(2\), got 1"),
+        (yields_one_more, r"yields_one_more must yield as many chains as it received \(2\), got 3"),
+        (yields_nothing, "yields_nothing must yield a sequence of NewChain"),
+        (yields_inputs, "yields_inputs must yield a sequence of NewChain"),
+        (yields_an_iterator, "yields_an_iterator must yield a sequence of NewChain"),
         (is_no_manager, "is_no_manager returned list, not a context manager"),
         (forgets_the_decorator, "forgets_the_decorator returned generator, not a context manager"),
     ],

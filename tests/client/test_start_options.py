@@ -33,14 +33,14 @@ def client(dsn: str, log: EventLog) -> Iterator[Client]:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"attach": True}, ConfigurationError, "needs an id to attach to"),
-        ({"run_at": 5}, ConfigurationError, "use after"),
+        ({"attach": True}, ConfigurationError, "needs an id"),
+        ({"run_at": 5}, ConfigurationError, "run_at must be after"),
         ({"deduplication": "key"}, ConfigurationError, "use Deduplicate"),
         ({"limit_key": "a\0"}, InvalidIdentifierError, "limit key"),
         ({"limit_key": "a" * 513}, InvalidIdentifierError, "limit key"),
         ({"limit_key": 5}, InvalidIdentifierError, "limit key"),
-        ({"priority": 1.5}, ConfigurationError, "a whole number"),
-        ({"priority": True}, ConfigurationError, "a whole number"),
+        ({"priority": 1.5}, ConfigurationError, "must be an integer"),
+        ({"priority": True}, ConfigurationError, "must be an integer"),
         ({"blockers": "abc"}, InvalidIdentifierError, "as a sequence"),
         ({"id": ""}, InvalidIdentifierError, "id"),
     ],

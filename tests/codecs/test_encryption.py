@@ -157,9 +157,12 @@ def _bad_text() -> Sequence[EncryptionKey]:
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (_breaks, "aes-gcm: the function that fetches the keys raised KeyError"),
-        (_bad_text, "aes-gcm: encryption key 1 is not its id, a colon and the base64 of 32 bytes"),
-        (list, "aes-gcm: EncryptionCodec needs a key"),
+        (_breaks, "aes-gcm: the function that returns the keys raised KeyError"),
+        (
+            _bad_text,
+            "aes-gcm: encryption key 1 must be its id, a colon and the base64 of 32 bytes, as in 2030-01:MDEy...",
+        ),
+        (list, "aes-gcm: EncryptionCodec needs at least one key"),
     ],
 )
 def test_a_function_of_keys_that_fails(function: Any, reason: str) -> None:
@@ -203,8 +206,8 @@ def test_text_that_is_no_key(id: str, secret: str) -> None:
         (lambda: EncryptionKey("a", "s" * 32), "'a' does not have 32 bytes"),  # type: ignore[arg-type]
         (lambda: EncryptionKey("a:b", b"s" * 32), "has an id of"),
         (lambda: EncryptionKey("x" * 65, b"s" * 32), "has an id of"),
-        (lambda: EncryptionCodec([]), "needs a key"),
-        (lambda: EncryptionCodec([NEW_KEY, OTHER_KEY]), "the id 2030-02"),
+        (lambda: EncryptionCodec([]), "needs at least one key"),
+        (lambda: EncryptionCodec([NEW_KEY, OTHER_KEY]), "got 2030-02 twice"),
         (lambda: EncryptionCodec([b"s" * 32]), "not bytes"),  # type: ignore[list-item]
     ],
 )
@@ -223,7 +226,10 @@ def test_without_the_package_it_says_what_to_install() -> None:
         "except Exception as error: print(type(error).__name__, error)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "ConfigurationError EncryptionCodec needs a package: pip install queuert[encryption]\n"
+    assert (
+        done.stdout
+        == "ConfigurationError EncryptionCodec needs the package cryptography: pip install 'queuert[encryption]'\n"
+    )
 
 
 def test_the_examples_of_docstrings() -> None:

@@ -314,7 +314,10 @@ async def test_a_worker_without_the_key_fails_attempts_and_lives(programs: Any, 
     assert error is not None
     assert (error.kind, error.type) == ("decode", "queuert.errors.PayloadDecodeError")
     assert "input of job type 'letter'" in error.message
-    assert "aes-gcm:2030-02: it is encrypted with a key that is not here; here are 2030-01" in error.message
+    assert (
+        "aes-gcm:2030-02: the data is encrypted with a key that this program does not have; it has 2030-01"
+        in error.message
+    )
     assert WORD not in database.text()
 
     await producer.client.retry_chain(id)  # It was the worker's fault, not the job's.

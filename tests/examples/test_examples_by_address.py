@@ -83,7 +83,7 @@ letter sent by blue
 photo resized by green
 blue: image completed 1, mail completed 1
 green: image cancelled 1, image completed 1
-chain 'letter' does not exist: never committed, or deleted
+chain 'letter' does not exist: it was never committed, or it was deleted
 """,
     "redis_requests": """\
 no answer yet: open

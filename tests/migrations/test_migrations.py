@@ -288,7 +288,7 @@ def test_hostile_schema_names(schema: str) -> None:
         lambda: migrations.check_schema_name(schema),
     ]
     for call in calls:
-        with pytest.raises(ConfigurationError, match="schema name"):
+        with pytest.raises(ConfigurationError, match="schema must be"):
             call()
 
 

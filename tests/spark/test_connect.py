@@ -64,7 +64,7 @@ async def test_writes(connect: SparkSession, dsn: str) -> None:
     assert enqueue(connect.range(3).toDF("n"), resize, url=dsn, write_id="w").rows == 3
     again = await asyncio.to_thread(enqueue, connect.range(3).toDF("n"), resize, url=dsn, write_id="w")
     assert (again.rows, numbers(dsn)) == (3, [0, 1, 2])
-    with pytest.raises(BadRowsError, match="1 of 2 rows are no valid jobs"):
+    with pytest.raises(BadRowsError, match="1 of 2 rows are not valid jobs"):
         enqueue(connect.sql("select explode(array(1, null)) as n"), resize, url=dsn)
     writer = connect.range(3, 5).toDF("n").write.format("queuert").option("url", dsn).option("jobType", "resize")
     writer.mode("append").save()

@@ -105,7 +105,7 @@ def test_ids_come_through_whole(id: str) -> None:
     assert pickle.loads(pickle.dumps(taken)).ids == taken.ids
 
 
-@pytest.mark.parametrize("existing", [(), ("it's",), ("a", "b; these ids are repeated within the write: 'c'")])
+@pytest.mark.parametrize("existing", [(), ("it's",), ("a", "b; these ids occur more than once in the write: 'c'")])
 @pytest.mark.parametrize("repeated", [(), ("b",), ("a", "c")])
 def test_ids_of_both_kinds_come_through(existing: tuple[str, ...], repeated: tuple[str, ...]) -> None:
     given = JobIdConflictError(existing, repeated=repeated)

@@ -154,7 +154,7 @@ def test_a_path_says_nothing_to_a_queue() -> None:
         lambda: source.reader(schema),
         lambda: source.streamReader(schema),
     ):
-        with pytest.raises(SparkOptionError, match=r"path: .*save\(\), start\(\) or load\(\) without"):
+        with pytest.raises(SparkOptionError, match=r"path must not be set: .*save\(\), start\(\) or load\(\) without"):
             use()
 
 

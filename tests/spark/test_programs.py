@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 PRINTS = {
     "spark_batch_sink": """\
-1 of 3 rows are no valid jobs: partition 1, row 1 (id 'order 3'): input.amount: Input should be greater than 0
+1 of 3 rows are not valid jobs: partition 1, row 1 (id 'order 3'): input.amount: Input should be greater than 0
 2 of 3 rows are jobs
 2 of 3 rows are jobs
 order 3 is not: input.amount: Input should be greater than 0

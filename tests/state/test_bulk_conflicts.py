@@ -154,7 +154,7 @@ def test_a_row_that_is_passed_over_waits_for_nothing(session: BulkSession, dsn: 
 
 
 def test_repeated_ids_fail_the_write_and_are_named(session: BulkSession, dsn: str) -> None:
-    with pytest.raises(JobIdConflictError, match=r"^these ids are repeated within the write: 'a', 'b'$") as caught:
+    with pytest.raises(JobIdConflictError, match=r"^these ids occur more than once in the write: 'a', 'b'$") as caught:
         write(session, [{"id": "b"}, {"id": "a"}], [{"id": "a"}, {"id": "c"}, {"id": "b"}])
     assert caught.value.ids == ("a", "b")
     assert jobs(dsn) == []
@@ -162,7 +162,7 @@ def test_repeated_ids_fail_the_write_and_are_named(session: BulkSession, dsn: st
 
 def test_repeated_ids_and_those_that_exist_are_reported_apart(session: BulkSession, dsn: str) -> None:
     write(session, [{"id": "x"}])
-    expected = r"^jobs with these ids exist already: 'x'; these ids are repeated within the write: 'a'$"
+    expected = r"^jobs with these ids exist already: 'x'; these ids occur more than once in the write: 'a'$"
     with pytest.raises(JobIdConflictError, match=expected) as caught:
         write(session, [{"id": "a"}, {"id": "a"}, {"id": "x"}])
     assert (caught.value.ids, caught.value.repeated) == (("x", "a"), ("a",))

@@ -164,7 +164,7 @@ def test_a_value_that_contains_itself_is_refused() -> None:
     loop: dict[str, Any] = {"a": [1]}
     loop["a"].append(loop)
     error = refusal(Any, loop)
-    assert (error.path, error.reason) == ("input.a[1]", "refers to itself")
+    assert (error.path, error.reason) == ("input.a[1]", "must not refer to itself")
 
 
 def test_a_model_changed_after_its_check_is_refused() -> None:
@@ -307,7 +307,7 @@ def test_a_validators_words_are_kept_from_decode_errors() -> None:
             raise ValueError(f"{value} is weak")
 
     assert "is weak" in refusal(Account, {"password": "hunter2"}).reason
-    assert misread(Account, '{"password": "hunter2"}').reason == "not allowed by the model [value_error]"
+    assert misread(Account, '{"password": "hunter2"}').reason == "the model does not allow the value [value_error]"
 
 
 def test_errors_survive_pickling() -> None:
@@ -392,12 +392,12 @@ def test_an_identifier_may_hold_any_characters(text: str) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("", "the key is empty"),
+        ("", "key must not be empty"),
         ("a\x00b", "the key holds a NUL character"),
         ("é\udc00", "the key holds a lone surrogate"),
-        ("x" * 513, "the key has 513 characters; the limit is 512"),
-        (17, "the key must be a string, not int"),
-        (b"a", "the key must be a string, not bytes"),
+        ("x" * 513, "key must have at most 512 characters, got 513"),
+        (17, "key must be a string, got int"),
+        (b"a", "key must be a string, got bytes"),
     ],
 )
 def test_an_identifier_that_cannot_be_stored_is_refused(value: object, message: str) -> None:

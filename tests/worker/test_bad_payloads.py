@@ -134,7 +134,7 @@ async def test_odd_priorities_are_refused(stage: Stage, priority: Any) -> None:
 
 
 async def test_blockers_are_not_one_string(stage: Stage) -> None:
-    with pytest.raises(InvalidIdentifierError, match="not as one string"):
+    with pytest.raises(InvalidIdentifierError, match="got a string"):
         await stage.client.start_chain(number, 1, blockers="abc")
 
 

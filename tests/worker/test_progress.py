@@ -126,7 +126,7 @@ async def test_its_message_is_sealed_as_the_payloads_are(stage: Stage) -> None:
         ({"done": 1, "total": math.inf}, "total is inf"),
         ({"message": "x" * 1_001}, "longer than 1,000"),
         ({"message": "a\x00"}, "NUL"),
-        ({"total": 3}, "give done, fraction or message"),
+        ({"total": 3}, "at least one of done, fraction and message"),
     ],
 )
 async def test_what_makes_no_sense_is_refused(stage: Stage, reported: dict[str, Any], match: str) -> None:

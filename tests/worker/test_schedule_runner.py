@@ -239,7 +239,7 @@ async def test_refused_schedules(stage: Stage) -> None:
         InProcessWorker(stage.client, stage.processors, schedules=schedules)
     with pytest.raises(UnknownJobTypeError):
         await stage.client.put_schedules(schedules)
-    with pytest.raises(ConfigurationError, match="two schedules"):
+    with pytest.raises(ConfigurationError, match="names of schedules must be unique"):
         await stage.client.put_schedules([far(), far()])
     with pytest.raises(ConfigurationError, match="priority"):
         await stage.client.put_schedules([far(), far("b", priority=10**9)])

@@ -1,4 +1,4 @@
-"""Redis as the place where jobs live."""
+"""The state adapter of Redis."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ if TYPE_CHECKING:
 
 
 class RedisState:
-    """Jobs in lists of a Redis server (6.2 or newer) or Valkey, shared by clients and workers.
+    """Stores jobs in lists of a Redis server (6.2 or newer) or Valkey, shared by clients and workers.
 
-    At least once, for as long as Redis keeps its data: switch on ``appendonly`` and keep ``maxmemory-policy
-    noeviction``. With ``appendfsync everysec`` a crash loses what was acknowledged after the last flush; a kill of the
-    server alone loses nothing with ``wait_for_flush=True``, and no crash does with ``always``. A failover to a replica
-    can lose what was acknowledged in its last moments; the server's ``min-replicas-to-write`` bounds that.
+    Jobs run at least once, as long as Redis keeps its data: set ``appendonly yes`` and ``maxmemory-policy noeviction``.
+    With ``appendfsync everysec`` a crash of the machine loses writes after the last flush; with ``always`` it loses
+    none. With ``wait_for_flush=True`` a crash loses no write of a client that has returned. A failover to a replica can
+    lose the last acknowledged writes; the server's ``min-replicas-to-write`` bounds that.
+
+    It connects only when a client or worker opens it, and then checks the server's configuration. A server that evicts
+    keys is refused with ConfigurationError, a replica with StateUnavailableError, and a server that is too old with
+    StateError. If ``wait_for_flush`` is set, so is a server that cannot wait for flushes. A server that writes nothing
+    to disk is reported by the event StoreWarningRaised.
 
     Args:
         url: ``redis://``, ``rediss://`` or ``unix://``.
-        namespace: queues of different namespaces share a server and nothing else.
+        namespace: queues of different namespaces on one server are independent.
         connect_timeout: seconds to wait for a connection.
-        answer_timeout: seconds to wait for any one answer.
-        allow_eviction: use a server that drops keys when its memory is full, and may lose jobs then.
-        wait_for_flush: let starts, and whatever else a client changes, return when the server has written it to its
-            append-only file (Redis 7.2 or newer, or Valkey). Each such call holds a connection of its client for as
-            long as that takes, up to about a second with ``everysec``. After three quarters of ``answer_timeout`` it
-            raises StateUnavailableError: what it did stands, unless the server crashes.
+        answer_timeout: seconds to wait for one answer.
+        allow_eviction: accept a server that evicts keys when its memory is full, and so may lose jobs.
+        wait_for_flush: let starts and other writes of clients return only when the server has flushed them to its
+            append-only file (Redis 7.2 or newer, or Valkey). Each such call uses a connection of its client until
+            then, up to about a second with ``everysec``. After three quarters of ``answer_timeout`` it raises
+            StateUnavailableError; its write is kept unless the server crashes.
 
     Raises:
-        ConfigurationError: the address or a setting makes no sense.
-
-    Nothing is connected until a client or worker opens it. That looks at how the server is set: one that drops keys, is
-    a replica or too old is refused (ConfigurationError, StateUnavailableError, StateError), and so is one that cannot
-    wait for flushes, if it has to; one that keeps nothing on disk is told as an event, StoreWarningRaised.
+        ConfigurationError: the URL or a setting is not valid.
 
     Example::
 
@@ -49,7 +50,7 @@ class RedisState:
 
     capabilities = frozenset({Capability.MULTI_PROCESS})
     keeps_in_memory = True
-    """What is never deleted fills the memory: workers warn of types without a retention."""
+    """Whether jobs fill the server's memory, so that workers warn of job types without a retention."""
 
     def __init__(
         self,
@@ -69,14 +70,14 @@ class RedisState:
 
     @property
     def namespace(self) -> str:
-        """What keeps these queues apart from others of the server."""
+        """The name that separates these queues from others on the server."""
         return self._namespace
 
     def __repr__(self) -> str:
         return f"RedisState(namespace={self._namespace!r})"
 
     def sync_store(self, *, max_connections: int = 4, answer_timeout: float | None = None) -> RedisStore:
-        """A new, unopened synchronous store."""
+        """Return a new, unopened sync store."""
         longest = self._settings.answer_timeout
         timeout = min(longest, answer_timeout or longest)
         connect = min(self._settings.connect_timeout, timeout)
@@ -84,11 +85,11 @@ class RedisState:
         return RedisStore(settings, max_connections)
 
     def async_store(self, *, max_connections: int = 4) -> AsyncRedisStore:
-        """A new, unopened asynchronous store."""
+        """Return a new, unopened async store."""
         return AsyncRedisStore(self._settings, max_connections)
 
     def default_notify(self) -> NotifyAdapter:
-        """Publish and subscribe on the same server."""
+        """Return a notify adapter that publishes and subscribes on the same server."""
         from queuert.notify.redis import RedisNotify
 
         return RedisNotify(self._settings.url, namespace=self._namespace)

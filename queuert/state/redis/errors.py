@@ -1,4 +1,4 @@
-"""Errors of the driver, and refusals of the scripts, as errors of the contract."""
+"""Turns errors of the driver, and refusals of the scripts, into errors of the contract."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from queuert.errors import (
 )
 
 _PASSING = ("OOM", "LOADING", "BUSY", "MASTERDOWN", "READONLY", "TRYAGAIN", "CLUSTERDOWN", "MISCONF", "NOREPLICAS")
-"""How answers begin of a server that cannot take a write just now: out of memory, starting, failing over."""
+"""Prefixes of answers of a server that temporarily takes no writes: out of memory, starting, failing over."""
 
 
 @contextmanager
 def mapped_errors() -> Iterator[None]:
-    """Raise what the driver raises inside as an error of Queuert's tree, with the driver's as its cause."""
+    """Raise errors of the driver as Queuert errors, with the driver's error as the cause."""
     try:
         yield
     except (exceptions.RedisError, OSError) as error:
@@ -36,7 +36,7 @@ def mapped_errors() -> Iterator[None]:
 
 
 def mapped(error: BaseException) -> QueuertError:
-    """The contract's error for one of the driver's."""
+    """Return the contract's error for an error of the driver."""
     message = (str(error).splitlines() or [""])[0] or type(error).__name__
     if isinstance(error, exceptions.AuthenticationError | exceptions.AuthorizationError):
         return StateError(message)
@@ -56,7 +56,7 @@ def _in_lua(message: str) -> str:
 
 
 def is_read_only(error: BaseException) -> bool:
-    """Whether a server refused a write because it is a replica, perhaps since a moment ago."""
+    """Whether a server refused a write because it is a replica, perhaps since a recent failover."""
     return isinstance(error, exceptions.ReadOnlyError) or _in_lua(str(error)).startswith("READONLY")
 
 
@@ -77,10 +77,10 @@ _REFUSALS: dict[str, Callable[[Sequence[str]], QueuertError]] = {
 
 
 def checked(answer: Any) -> Any:
-    """The answer of a script.
+    """Return the answer of a script.
 
     Raises:
-        QueuertError: the script refused, before it wrote anything.
+        QueuertError: the script refused the operation; it wrote nothing.
     """
     if isinstance(answer, list) and answer and answer[0] == b"refused":
         code, *texts = (part.decode() for part in answer[1:])

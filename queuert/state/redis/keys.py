@@ -9,15 +9,15 @@ DEFAULT_NAMESPACE = "default"
 
 
 def prefix(namespace: str) -> str:
-    """What all keys of a namespace begin with. Its braces are a hash tag: they lie in one slot of a cluster.
+    """Return the prefix of all keys of a namespace. Its braces are a hash tag, so all keys share a cluster slot.
 
-    Ids come behind it, so what they hold, braces too, moves no key to another slot: the first pair of braces counts.
+    Ids follow the prefix, so braces in them do not change the slot: only the first pair of braces counts.
 
     Raises:
-        ConfigurationError: the namespace is empty, or has a brace, which would end the tag.
-        InvalidIdentifierError: it cannot be stored.
+        ConfigurationError: the namespace contains a brace, which would end the tag.
+        InvalidIdentifierError: the namespace is empty, or cannot be stored.
     """
     check_text(namespace, what="namespace")
     if not namespace or {"{", "}"}.intersection(namespace):
-        raise ConfigurationError(f"namespace {namespace!r}: some text without braces")
+        raise ConfigurationError(f"namespace must be a text without braces, got {namespace!r}")
     return f"{{queuert:{namespace}}}:"

@@ -37,43 +37,43 @@ _LIKE_REDIS = ("valkey", "dragonfly", "garnet", "kvrocks")
 
 
 class Risk(StrEnum):
-    """What may become of jobs that were acknowledged."""
+    """How a server's configuration may lose acknowledged jobs."""
 
     EVICTION = "eviction"
-    """The server drops keys when its memory is full: jobs, halves of jobs, leases."""
+    """The server evicts keys when its memory is full: jobs, parts of jobs, leases."""
     NOT_PERSISTED = "not persisted"
-    """Neither an append-only file nor snapshots: a restart loses all jobs."""
+    """The server has neither an append-only file nor snapshots: a restart loses all jobs."""
     SNAPSHOTS_ONLY = "snapshots only"
-    """No append-only file: a crash loses what came after the last snapshot."""
+    """The server has no append-only file: a crash loses all changes since the last snapshot."""
     NOT_FLUSHED = "not flushed"
-    """The append-only file is flushed when the system likes (``appendfsync no``)."""
+    """The operating system decides when the append-only file is flushed (``appendfsync no``)."""
     UNKNOWN = "unknown"
-    """The server does not tell how it is set."""
+    """The server does not show its configuration."""
 
     @property
     def advice(self) -> str:
-        """What is wrong, and what to do about it, in one line."""
+        """The problem, and what to do about it, in one line."""
         return _ADVICE[self]
 
 
 _ADVICE: Mapping[Risk, str] = {
-    Risk.EVICTION: f"it drops keys when memory is full, and so loses jobs: set maxmemory-policy {SAFE_POLICY}",
-    Risk.NOT_PERSISTED: "it keeps nothing on disk, and a restart loses all jobs: set appendonly yes",
-    Risk.SNAPSHOTS_ONLY: "it keeps snapshots alone, and a crash loses what came after the last: set appendonly yes",
-    Risk.NOT_FLUSHED: "it leaves flushing to the system, and a crash of it loses much: set appendfsync everysec",
-    Risk.UNKNOWN: f"it does not tell whether it keeps what it is given: see to maxmemory-policy {SAFE_POLICY} and"
-    " appendonly yes yourself",
+    Risk.EVICTION: f"it evicts keys when memory is full, which loses jobs: set maxmemory-policy {SAFE_POLICY}",
+    Risk.NOT_PERSISTED: "it writes nothing to disk, so a restart loses all jobs: set appendonly yes",
+    Risk.SNAPSHOTS_ONLY: "it writes snapshots only, so a crash loses all changes since the last: set appendonly yes",
+    Risk.NOT_FLUSHED: "it leaves flushing to the operating system, whose crash loses changes: set appendfsync everysec",
+    Risk.UNKNOWN: f"it does not show its configuration: check that it has maxmemory-policy {SAFE_POLICY} and"
+    " appendonly yes",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ServerFindings:
-    """What a server told of itself; None is what it did not."""
+    """What a server reports of itself; None is what it does not report."""
 
     kind: str | None = None
-    """``redis``, ``valkey``, or what else it calls itself, in small letters."""
+    """The name of the server, in lower case: ``redis``, ``valkey`` or another."""
     version: tuple[int, ...] | None = None
-    """Of a Valkey its own, not that of the Redis that it is compatible with."""
+    """The version; for Valkey its own, not that of the Redis that it is compatible with."""
     replica: bool | None = None
     cluster: bool | None = None
     policy: str | None = None
@@ -84,11 +84,11 @@ class ServerFindings:
     snapshots: bool | None = None
     """Whether the server makes snapshots by itself."""
     no_waiting: str | None = None
-    """Why it refuses to wait for flushes, if it was asked and does."""
+    """The reason why it refuses WAITAOF, if it does."""
 
     @property
     def risks(self) -> tuple[Risk, ...]:
-        """What to warn of."""
+        """The risks of the configuration."""
         risks = []
         if self.policy not in (None, SAFE_POLICY):
             risks.append(Risk.EVICTION)
@@ -101,21 +101,22 @@ class ServerFindings:
         return tuple(risks)
 
     def check(self, *, allow_eviction: bool = False, wait_for_flush: bool = False) -> None:
-        """Refuse a server that cannot, or must not, hold jobs.
+        """Check that the server can store jobs safely.
 
         Raises:
-            StateError: it is older than Redis 6.2, or refuses to wait for flushes.
-            StateUnavailableError: it is a replica. It may be promoted, or the address lead to the primary later.
-            ConfigurationError: it evicts keys, and ``allow_eviction`` is false; or it makes no flushes to wait for.
+            StateError: it is older than Redis 6.2, or refuses WAITAOF.
+            StateUnavailableError: it is a replica. It may be promoted, or the URL may lead to the primary later.
+            ConfigurationError: it evicts keys and ``allow_eviction`` is false, or it makes no flushes to wait for.
         """
         if self.kind == "redis" and self.version is not None and self.version < MINIMUM:
-            raise StateError(f"the server is Redis {_dotted(self.version)}: jobs need {_dotted(MINIMUM)}, or Valkey")
+            raise StateError(
+                f"the server must be Redis {_dotted(MINIMUM)} or newer, or Valkey, got Redis {_dotted(self.version)}"
+            )
         if self.replica:
-            raise StateUnavailableError("the server is a replica, and takes no writes: give the primary's address")
+            raise StateUnavailableError("the server is a replica and takes no writes: use the URL of the primary")
         if Risk.EVICTION in self.risks and not allow_eviction:
             raise ConfigurationError(
-                f"the server has maxmemory-policy {self.policy}: {Risk.EVICTION.advice}, or allow it with"
-                " allow_eviction=True"
+                f"the server has maxmemory-policy {self.policy}: {Risk.EVICTION.advice}, or pass allow_eviction=True"
             )
         if wait_for_flush:
             self._check_flushes()
@@ -124,20 +125,20 @@ class ServerFindings:
         if self.append_only is False or self.flush == "no":
             setting = "appendonly no" if self.append_only is False else "appendfsync no"
             raise ConfigurationError(
-                f"wait_for_flush=True, but the server has {setting}, and flushes nothing: set appendonly yes and"
-                " appendfsync everysec, or always"
+                f"wait_for_flush=True needs a server that flushes, but this one has {setting}: set appendonly yes and"
+                " appendfsync everysec or always"
             )
         if self.no_waiting is not None:
             raise StateError(
-                f"wait_for_flush=True, but the server refuses WAITAOF ({self.no_waiting}): it takes Redis 7.2 or newer,"
-                " or Valkey, and a user who may call it (ACL SETUSER ... +waitaof)"
+                f"wait_for_flush=True needs WAITAOF, which the server refuses ({self.no_waiting}): use Redis 7.2 or"
+                " newer, or Valkey, and a user who may call it (ACL SETUSER ... +waitaof)"
             )
 
 
 def sync_server_findings(client: Any, *, wait_for_flush: bool = False) -> ServerFindings:
-    """Ask a server, by a ``redis.Redis``, in one round trip. Whether the client decodes does not matter.
+    """Query a server by a ``redis.Redis``, which may decode responses or not, in one round trip.
 
-    With ``wait_for_flush``, also whether it lets this client wait for flushes.
+    With ``wait_for_flush`` it also checks whether the client may call WAITAOF.
 
     Raises:
         redis.RedisError: the connection failed. A refusal is not an error.
@@ -146,9 +147,9 @@ def sync_server_findings(client: Any, *, wait_for_flush: bool = False) -> Server
 
 
 async def async_server_findings(client: Any, *, wait_for_flush: bool = False) -> ServerFindings:
-    """Ask a server, by a ``redis.asyncio.Redis``, in one round trip. Whether the client decodes does not matter.
+    """Query a server by a ``redis.asyncio.Redis``, which may decode responses or not, in one round trip.
 
-    With ``wait_for_flush``, also whether it lets this client wait for flushes.
+    With ``wait_for_flush`` it also checks whether the client may call WAITAOF.
 
     Raises:
         redis.RedisError: the connection failed. A refusal is not an error.
@@ -186,7 +187,7 @@ def _findings(answers: Sequence[object]) -> ServerFindings:
 
 
 def _identity(hello: Mapping[str, str], info: Mapping[str, str]) -> tuple[str | None, tuple[int, ...] | None]:
-    """The server's name, and its version: that of its own, where it also tells that of the Redis that it is like."""
+    """Return the server's name and its own version, even if it also reports the Redis version it is compatible with."""
     for name in info:
         if name.endswith("_version") and name.removesuffix("_version") in _LIKE_REDIS:
             return name.removesuffix("_version"), _numbers(info[name])
@@ -202,7 +203,7 @@ def _is_cluster(hello: Mapping[str, str], info: Mapping[str, str]) -> bool | Non
 
 
 def _known(answer: object) -> dict[str, str]:
-    """An answer by name, of whatever form the driver gives it; nothing where the server refuses."""
+    """Return an answer as a dict, whatever its form in the driver; an empty one if the server refused."""
     if isinstance(answer, Mapping):
         return {_text(name): _text(value) for name, value in answer.items()}
     if isinstance(answer, list):

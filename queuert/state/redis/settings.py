@@ -1,4 +1,4 @@
-"""How a server is reached, and how patiently."""
+"""The URL of a Redis server, and the timeouts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redis.retry import Retry
 
 from queuert.errors import ConfigurationError
 
-# Of what a URL may say these are ours to decide: they would decode answers, repeat commands, or replace our timeout.
+# Options of a URL that are ignored: they would decode answers, repeat commands, or replace the timeouts.
 _NOT_TAKEN = frozenset(
     {
         *("decode_responses", "encoding", "encoding_errors", "protocol", "legacy_responses", "cache", "cache_config"),
@@ -24,7 +24,7 @@ _NOT_TAKEN_PREFIXES = ("maint", "orig_", "oss_cluster")
 
 @dataclass(frozen=True, slots=True)
 class RedisSettings:
-    """An address and the timeout with it, in seconds."""
+    """A URL and the settings that belong to it; timeouts are in seconds."""
 
     url: str
     prefix: str
@@ -37,31 +37,33 @@ class RedisSettings:
         for name in ("connect_timeout", "answer_timeout"):
             value = getattr(self, name)
             if not 0 < value <= 3600:
-                raise ConfigurationError(f"{name} is {value!r}: above 0, at most an hour, in seconds")
+                raise ConfigurationError(f"{name} must be above 0 and at most 3,600 seconds, got {value!r}")
 
     @property
     def flush_timeout(self) -> float:
-        """How long the server waits for a flush: it has to answer before the timeout with it ends."""
+        """The seconds that the server waits for a flush, so that it answers before ``answer_timeout``."""
         return self.answer_timeout * 0.75
 
     def check(self) -> None:
-        """Refuse an address that makes no sense. Nothing is connected; the message repeats no password.
+        """Check the URL without connecting. The message does not repeat it, as it may contain a password.
 
         Raises:
-            ConfigurationError: redis-py does not understand it.
+            ConfigurationError: redis-py cannot parse it.
         """
         if not self.url.startswith(("redis://", "rediss://", "unix://")):
-            raise ConfigurationError("the address of Redis begins with redis://, rediss:// or unix://")
+            raise ConfigurationError("url of Redis must begin with redis://, rediss:// or unix://")
         try:
             pool = self.pool(redis.BlockingConnectionPool, redis.Connection, Retry, 1)
             pool.connection_class(**pool.connection_kwargs)
         except (TypeError, ValueError, redis.RedisError):
-            raise ConfigurationError("redis-py does not understand the address of Redis, or an option of it") from None
+            raise ConfigurationError(
+                "redis-py cannot parse the url of Redis or an option of it: write redis://user@host:6379/0"
+            ) from None
 
     def pool(self, kind: Any, tcp: type, retry: Any, connections: int) -> Any:
-        """A pool of this kind of redis-py's.
+        """Return a pool of this class of redis-py.
 
-        Nothing is repeated by the driver: a claim whose answer was lost must be released, not made twice.
+        The driver must not repeat commands: a claim whose answer was lost must be released, not made twice.
         """
         parsed = kind.from_url(self.url)
         wanted = {name: value for name, value in parsed.connection_kwargs.items() if _is_taken(name)}

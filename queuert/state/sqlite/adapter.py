@@ -1,4 +1,4 @@
-"""SQLite as the place where jobs live."""
+"""The state adapter of SQLite."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
     from queuert.notify.adapter import NotifyAdapter
 
 _THREADS = 64
-"""One operation each: one that waits for the database must leave threads to those who will give it back."""
+"""Threads of an async store, one per operation: those that wait for the database must not block those that have it."""
 
 
 class SQLiteState:
-    """Jobs in a file, or in memory: no server, for one machine and for tests.
+    """Stores jobs in a file, or in memory, without a server: for one machine, and for tests.
 
-    Any number of threads and processes of one machine share a file; one of them writes at a time. The tables are made
-    when a store is opened, and begin with ``queuert_``: the application's own may be in the same file, and commit with
-    the jobs. A file on a network file system is not safe.
+    Any number of threads and processes of one machine share a file; one of them writes at a time. The tables are
+    created when a store is opened. Their names begin with ``queuert_``, so tables of the application may be in the same
+    file, and be written in the same transactions. A file on a network file system is not safe.
 
     Args:
-        path: of the file, which is made if it is not there; ``":memory:"`` keeps all in this process, for as long as
-            this object lives.
-        answer_timeout: seconds to wait while others write.
-        synchronous: ``"full"``: what was acknowledged outlives a loss of power. ``"normal"``: the last moments before
-            one may be gone, and less is waited for the disk; a death of the process loses nothing either way.
+        path: the path of the file, which is created if it does not exist; ``":memory:"`` keeps the jobs in this
+            process, as long as this object exists.
+        answer_timeout: seconds to wait while others write; above 0 and at most 86,400.
+        synchronous: ``"full"`` flushes each commit to disk, so that it survives a loss of power. ``"normal"`` is faster
+            and may lose the last commits before a loss of power. A crash of the process loses no commit either way.
 
     Raises:
-        ConfigurationError: there can be no such file, it cannot be written, or a setting makes no sense.
+        ConfigurationError: the path is not that of a writable file, or a setting is not valid.
 
     Example::
 
@@ -55,9 +55,11 @@ class SQLiteState:
         self._given = str(path)
         self._path = checked(path)
         if not 0 < answer_timeout <= 86_400:
-            raise ConfigurationError(f"answer_timeout is {answer_timeout!r}: above 0 and at most 86,400 seconds")
+            raise ConfigurationError(
+                f"answer_timeout must be above 0 and at most 86,400 seconds, got {answer_timeout!r}"
+            )
         if synchronous not in ("full", "normal"):
-            raise ConfigurationError(f"synchronous is {synchronous!r}: 'full' or 'normal'")
+            raise ConfigurationError(f"synchronous must be 'full' or 'normal', got {synchronous!r}")
         self._timeout = answer_timeout
         self._synchronous = synchronous
         self._lock = threading.RLock()
@@ -68,14 +70,14 @@ class SQLiteState:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """The caller's transactions can be joined; several processes can share a file."""
+        """Transactions of callers and several processes, for a file; nothing for a database in memory."""
         if self._path == MEMORY:
             return frozenset()
         return frozenset({Capability.USER_TRANSACTIONS, Capability.MULTI_PROCESS})
 
     @property
     def path(self) -> str:
-        """The file, or ``":memory:"``."""
+        """The absolute path of the file, or ``":memory:"``."""
         return self._path
 
     def __repr__(self) -> str:
@@ -83,24 +85,24 @@ class SQLiteState:
 
     def __reduce__(self) -> tuple[object, ...]:
         if self._path == MEMORY:
-            raise ConfigurationError("jobs in memory belong to one process: give several of them the path of a file")
+            raise ConfigurationError("jobs in memory cannot be shared between processes: use the path of a file")
         return _again, (self._path, self._timeout, self._synchronous)
 
     def reset_after_fork(self) -> None:
-        """Forget what belongs to the parent, as a forked child must; not for use by others."""
+        """Forget the parent's resources in a forked child. Internal."""
         self._forked = self._shared is not None
         self._lock = threading.RLock()
 
     def sync_store(self, *, max_connections: int = 4, answer_timeout: float | None = None) -> SQLiteStore:
-        """A new, unopened synchronous store.
+        """Return a new, unopened sync store.
 
-        It has one connection that writes and one that reads, and one for each open transaction, whatever
-        ``connections`` says.
+        It has one connection that writes, one that reads, and one for each open transaction; ``max_connections`` is
+        ignored.
         """
         return SQLiteStore(self._links(min(self._timeout, answer_timeout or self._timeout)))
 
     def async_store(self, *, max_connections: int = 4) -> AsyncStore:
-        """A new, unopened asynchronous store: each operation on a thread."""
+        """Return a new, unopened async store, which runs each operation in a thread."""
         return threaded(self.sync_store(), threads=_THREADS)
 
     def _links(self, timeout: float) -> ConnectionPool:
@@ -111,7 +113,7 @@ class SQLiteState:
     def _memory(self) -> LockedConnection:
         with self._lock:
             if self._forked:
-                raise StateError("jobs in memory belong to the process that made them: use the path of a file")
+                raise StateError("jobs in memory belong to the process that created them: use the path of a file")
             if self._shared is None:
                 link = self._shared = LockedConnection(MEMORY, timeout=self._timeout)
                 finalize(self, link.close).atexit = False
@@ -119,7 +121,7 @@ class SQLiteState:
             return self._shared
 
     def _tell(self) -> None:
-        """A transaction in memory was committed: send the notifications that were written in it."""
+        """Send the notifications of a transaction that was committed in memory."""
         link = self._shared
         if link is None:
             return
@@ -130,14 +132,14 @@ class SQLiteState:
             self.default_notify().publish(Topic(row[2]), notifications.keys_of(row) or ())
 
     def close(self) -> None:
-        """Forget a database in memory. A file needs no closing."""
+        """Delete a database in memory. A file needs no closing."""
         with self._lock:
             link, self._shared = self._shared, None
         if link is not None:
             link.close()
 
     def default_notify(self) -> NotifyAdapter:
-        """Notifications by way of the file; in memory, within this process."""
+        """Return a notify adapter that uses the file; for a database in memory, one within this process."""
         with self._lock:
             if self._notify is None:
                 if self._path == MEMORY:

@@ -1,6 +1,6 @@
-"""The sqlite3 connection in what a caller gave as ``connection=``.
+"""Unwraps the sqlite3 connection from the object that a caller passes as ``connection=``.
 
-SQLAlchemy and Django are never imported: their objects are known by the modules that their classes come from.
+SQLAlchemy and Django are never imported: their objects are recognised by the modules of their classes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _TAKES = (
 
 
 def callers_connection(given: Any, path: str) -> sqlite3.Connection:
-    """The connection in what a caller gave.
+    """Return the sqlite3 connection of the object that a caller passed.
 
     Raises:
-        UnsupportedConnectionError: there is none in it, or it is one to another file, or of another thread, or closed.
+        UnsupportedConnectionError: it has none, or one to another file or of another thread, or a closed one.
     """
     found = _driver_connection(given)
     if not isinstance(found, sqlite3.Connection):
         kind = f"{type(given).__module__}.{type(given).__name__}"
-        raise UnsupportedConnectionError(f"connection= takes {_TAKES}, not {kind}")
+        raise UnsupportedConnectionError(f"connection must be {_TAKES}, got {kind}")
     try:
         with plain(found):
             place = found.execute("PRAGMA database_list").fetchone()[2]
@@ -38,13 +38,15 @@ def callers_connection(given: Any, path: str) -> sqlite3.Connection:
             f"the connection cannot be used here: {error}. Open it with check_same_thread=False for an AsyncClient"
         ) from error
     if not _is_same(place, path):
-        raise UnsupportedConnectionError(f"the connection is to {place or 'a database in memory'}, the jobs in {path}")
+        raise UnsupportedConnectionError(
+            f"connection must be one to {path}, where the jobs are, got one to {place or 'a database in memory'}"
+        )
     return found
 
 
 @contextmanager
 def savepoint(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """The caller's transaction, begun if its library would begin one; what fails in the block leaves nothing in it."""
+    """Wraps writes in the caller's transaction, begun if its library would begin one; an error undoes the block."""
     with mapped_errors(), plain(connection):
         if not connection.in_transaction and _begins_transactions(connection):
             connection.execute("BEGIN IMMEDIATE")

@@ -48,15 +48,15 @@ def keep_from_children(link: Suspendable) -> None:
 
 
 def check_usable(path: str) -> None:
-    """Refuse a file that was in use when this process was forked.
+    """Check that the file was not in use when this process was forked.
 
     Raises:
         StateError: it was.
     """
     if path in _refused:
         raise StateError(
-            f"{path} was in the middle of a transaction when this process was forked, and SQLite cannot be used by such"
-            " a child: fork before, or start a new process"
+            f"{path} had an open transaction when this process was forked, so SQLite cannot use it here: "
+            "fork earlier, or start a new process"
         )
 
 

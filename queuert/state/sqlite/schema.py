@@ -1,4 +1,4 @@
-"""The tables of a file: made where there are none, brought up to date where they are older."""
+"""Creates the tables of a file, and migrates older ones."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from queuert.state.sqlite.errors import primary_code
 from queuert.state.sqlite.statements import migration
 
 SCHEMA_VERSION = 2
-"""In the table ``queuert_schema``; the file's own ``user_version`` is the application's."""
+"""The version in the table ``queuert_schema``; the file's ``user_version`` is left to the application."""
 
 UPGRADES: tuple[str, ...] = ("add_progress",)
-"""The name of the file in ``migrations/`` that leads from version 1 to 2, then from 2 to 3, and so on."""
+"""Names of the files in ``migrations/`` that migrate from version 1 to 2, from 2 to 3, and so on."""
 
 _PAUSE = 0.01
 
 
 def prepare(link: LockedConnection) -> None:
-    """Make the tables, or bring them up to date.
+    """Create the tables, or migrate them.
 
     Raises:
-        SchemaMissingError: the file was written by a newer version of Queuert; nothing was touched.
-        StateError: it is no database.
+        SchemaMissingError: a newer version of Queuert has written the file; nothing was changed.
+        StateError: the file is not a database.
     """
     with link.held() as connection:
         found = _version(connection)
@@ -33,7 +33,8 @@ def prepare(link: LockedConnection) -> None:
             _upgrade(connection)
     elif found > SCHEMA_VERSION:
         raise SchemaMissingError(
-            f"the file holds version {found} of Queuert's tables, and this program knows {SCHEMA_VERSION}: upgrade it"
+            f"the file has version {found} of Queuert's tables, but this program knows only {SCHEMA_VERSION}: "
+            "upgrade queuert"
         )
 
 
@@ -62,15 +63,15 @@ def _execute_all(connection: sqlite3.Connection, name: str) -> None:
 
 
 def write_ahead(link: LockedConnection, *, timeout: float) -> None:
-    """Let the file be read while it is written. The mode stays in the file.
+    """Switch the file to write-ahead logging, so that it can be read while it is written. The file keeps the mode.
 
     Raises:
-        StateError: the file system cannot do that.
+        StateError: the file system does not support it.
     """
     with link.held() as connection:
         found = _set_mode(connection, time.monotonic() + timeout)
     if found != "wal":
-        raise StateError(f"the file cannot be read while it is written (journal mode {found!r}): use a local disk")
+        raise StateError(f"journal mode of the file must be 'wal', got {found!r}: use a local disk")
 
 
 def _set_mode(connection: sqlite3.Connection, until: float) -> str:
@@ -78,7 +79,7 @@ def _set_mode(connection: sqlite3.Connection, until: float) -> str:
         try:
             return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
         except sqlite3.OperationalError as error:
-            # The change takes the whole file, and SQLite does not wait for that by itself.
+            # The change locks the whole file, and SQLite does not wait for that by itself.
             if primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > until:
                 raise
         time.sleep(_PAUSE)

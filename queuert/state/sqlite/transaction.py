@@ -19,7 +19,7 @@ from queuert.state.types import ClaimedJob, Finish, FinishResult
 from queuert.state.validation import check_finishes
 
 _UNDONE = (
-    "a statement inside the block failed in a way that made SQLite roll back all of it, and its error was swallowed"
+    "SQLite rolled back the whole transaction because a statement failed, and the handler caught the error: let it pass"
 )
 
 
@@ -79,7 +79,7 @@ class SQLiteTransaction:
 
     def _check_usable(self) -> None:
         if self._cut or self._link.closed:
-            raise StateUnavailableError("the transaction was cut off: nothing of it was written")
+            raise StateUnavailableError("the transaction was interrupted and rolled back: nothing of it was written")
         if not self.connection.in_transaction:
             raise StateError(_UNDONE)
 

@@ -47,8 +47,8 @@ def test_paths_that_make_no_sense(tmp_path: Path) -> None:
     for path, reason in (
         (tmp_path / "nowhere" / "jobs.db", "nowhere' does not exist"),
         (tmp_path, "is a directory"),
-        ("", "no path"),
-        ("a\0b", "no path"),
+        ("", "must be the path of a file"),
+        ("a\0b", "must be the path of a file"),
         ("file:jobs.db?mode=memory", "is a URI"),
     ):
         with pytest.raises(ConfigurationError, match=reason):

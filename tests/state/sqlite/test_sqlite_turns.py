@@ -72,7 +72,7 @@ def test_a_store_that_is_closed_lets_nobody_have_a_turn(stores: list[SQLiteStore
             errors.append(error)
 
     waiting = threading.Thread(target=begin, daemon=True)
-    is_cut_off = pytest.raises(StateUnavailableError, match="cut off")
+    is_cut_off = pytest.raises(StateUnavailableError, match="interrupted")
     with is_cut_off, store.transaction(one):
         waiting.start()
         assert begun.wait(WAIT)
