@@ -110,9 +110,9 @@ def shown(value: object) -> str:
         return f'"{value}"' if " " not in value or value == "cancelled by an operator" else value
     if isinstance(value, float) and value == int(value):
         return str(int(value))
-    made: Any = type(value)
-    if dataclasses.is_dataclass(made) and value == made():
-        return f"{made.__name__}()"
+    made: Callable[[], Any] = type(value)
+    if dataclasses.is_dataclass(value) and value == made():
+        return f"{type(value).__name__}()"
     return repr(value)
 
 
