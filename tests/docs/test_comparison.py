@@ -17,7 +17,7 @@ ROWS = [
     for line in TEXT.splitlines()
     if line.startswith("|")
     and not line.startswith(("| feature", "| fault", "| line", "|---"))
-    # Of those of the Redis seeds, test_acceptance.py takes care.
+    # Of those of the Redis seeds, test_redis_requirements.py takes care.
     and not re.match(r"\| [PGB]\d\d", line)
 ]
 

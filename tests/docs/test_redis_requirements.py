@@ -12,8 +12,8 @@ import pytest
 from tests.docs.test_comparison import ROOT, TEXT, check_that_they_exist, names_in
 
 LINES = [f"{kind}{number:02}" for kind, last in (("P", 84), ("G", 38), ("B", 29)) for number in range(1, last + 1)]
-ACCEPTANCE = (ROOT / "docs" / "acceptance.md").read_text(encoding="utf-8")
-ROWS = [line for line in (*ACCEPTANCE.splitlines(), *TEXT.splitlines()) if re.match(r"\| [PGB]\d\d", line)]
+REQUIREMENTS = (ROOT / "docs" / "design" / "redis-requirements.md").read_text(encoding="utf-8")
+ROWS = [line for line in (*REQUIREMENTS.splitlines(), *TEXT.splitlines()) if re.match(r"\| [PGB]\d\d", line)]
 
 WITHOUT_A_TEST = ("P83",)
 """A number is no test."""
