@@ -268,7 +268,7 @@ def stopped_with_a_lease(planted: Planted) -> None:
     planted.history.add("stops", [{"pid": 7, "code": 0, "leases": 1}])
     planted.history.add("leftover", [{"pid": 7, "job_id": "good", "attempt": 1}])
     # It gave up another one, and could not release what another worker did.
-    lost = {"name": "AttemptAborted", "detail": "error", "attempt": 1}
+    lost = {"name": "AttemptAborted", "detail": "lease_not_renewed", "attempt": 1}
     planted.history.add("p", [lost | {"pid": 7, "job_id": "again"}, lost | {"pid": 8, "job_id": "good"}])
 
 
