@@ -33,7 +33,7 @@ from tests.chaos import workload as users
 pytestmark = pytest.mark.timeout(180)
 
 _ROOT = Path(__file__).parents[2]
-_TINY = ("chaos", "--store", "sqlite", "--jobs", "60", "--faults", "1", "--seconds", "1")
+_TINY = ("dev", "chaos", "--store", "sqlite", "--jobs", "60", "--faults", "1", "--seconds", "1")
 SMOKE = PROFILES["smoke"]
 
 
@@ -242,7 +242,7 @@ def test_the_run_itself_failing_is_no_violation(
 def test_an_interrupted_run_says_so_at_once() -> None:
     arguments = ("--store", "sqlite", "--jobs", "40", "--faults", "4", "--seconds", "100")
     process = subprocess.Popen(
-        [sys.executable, "-m", "queuert", "chaos", *arguments], cwd=_ROOT, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "queuert", "dev", "chaos", *arguments], cwd=_ROOT, stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
     for line in process.stderr:

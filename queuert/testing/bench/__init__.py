@@ -1,4 +1,4 @@
-"""What ``queuert bench`` measures: this library beside bare SQL through the same driver, on a database of yours.
+"""What ``queuert dev bench`` measures: this library beside bare SQL through the same driver, on a database of yours.
 
 All of it happens in a schema that is made for the run and dropped at its end, however that comes.
 """
