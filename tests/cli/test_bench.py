@@ -97,7 +97,7 @@ def test_what_cannot_be_measured_is_refused(
 
 @pytest.mark.parametrize("wrong", [{"jobs": 9}, {"rounds": 0}, {"concurrency": 0}])
 def test_settings_that_are_too_small_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} is"):
+    with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} must be"):
         BenchSettings(**wrong)
 
 

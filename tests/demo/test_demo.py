@@ -199,7 +199,7 @@ def test_a_process_that_dies_unasked_ends_the_demo(name: str, temporary: Path) -
         os.kill(int(child[1]), signal.SIGKILL)
         _, errors = process.communicate()
     assert process.returncode == 1
-    assert errors.startswith(f"queuert: {name} ended before its time, with exit code -9: ")
+    assert errors.startswith(f"queuert: {name} ended unexpectedly with exit code -9: ")
     assert errors.count("\n") == 1
     assert leftovers(temporary) == []
 
