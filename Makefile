@@ -34,7 +34,7 @@ help: ## Show the targets
 
 demo: .venv-demo/.installed ## Run the demo on an embedded Postgres (ARGS="...")
 	@mkdir -p .cache/demo
-	@.venv-demo/bin/python -m queuert.cli demo --report .cache/demo/report.md $(ARGS)
+	@.venv-demo/bin/python -m queuert.cli dev demo --report .cache/demo/report.md $(ARGS)
 
 # Many tests wait for servers: a process more than two cores keeps both busy. Each starts servers of its own. Apart from them
 # come those of Spark, a session a process and a file's tests in one of them, and those of chaos, which start a dozen processes

@@ -93,7 +93,7 @@ processors = Processors(job_types, middlewares=[correlated], retry=RetryPolicy(m
 
 def children(attempt: Attempt[Any, Any], pairs: Iterable[tuple[JobType[Any, Any], Step]]) -> list[NewChain[Any]]:
     """Chains in the priority of who starts them, counted under the guild."""
-    priority = attempt.claimed.priority
+    priority = attempt.priority
     return [NewChain(type, step, priority=priority, limit_key=f"guild {step.guild}") for type, step in pairs]
 
 

@@ -2,20 +2,37 @@
 
 :class:`JobType` and :class:`JobTypes` declare jobs. :class:`Client` and :class:`AsyncClient` start chains.
 :class:`Processors` holds the handlers, and :class:`InProcessWorker` runs them. Errors are in :mod:`queuert.errors`.
+
+What needs an extra, or is for special cases, has a module of its own: :mod:`queuert.codecs`, :mod:`queuert.embedded`,
+:mod:`queuert.observability`, :mod:`queuert.spark`, :mod:`queuert.state` and :mod:`queuert.testing`.
 """
 
-from queuert.client import AsyncChain, AsyncClient, Chain, Client, NewChain
+from queuert.client import AsyncChain, AsyncClient, Chain, Client, ClientMiddleware, NewChain
 from queuert.deduplication import Deduplicate
-from queuert.errors import QueuertError
+from queuert.errors import (
+    ChainAlreadyClosedError,
+    ChainCancelledError,
+    ChainNotFoundError,
+    JobFailedError,
+    JobIdConflictError,
+    JobNotFoundError,
+    QueuertError,
+    RetryLater,
+    StateUnavailableError,
+    Unrecoverable,
+    WaitTimeoutError,
+)
+from queuert.event_log import DatabaseMovedError, EventKind, EventLevel, EventsLostError, JobEvent
 from queuert.job_types import JobType, JobTypes
 from queuert.jobs import AbortReason, ChainStatus, Job, JobStatus
-from queuert.limits import Limits
+from queuert.limits import Limits, Rate
+from queuert.observability import LogObservability
 from queuert.outcomes import Outcome
-from queuert.policies import LeasePolicy, RetryPolicy
-from queuert.run_at import after, at
-from queuert.schedules import RecurringSchedule
+from queuert.policies import Keep, LeasePolicy, Retention, RetryPolicy
+from queuert.run_at import RunAt, after, at
+from queuert.schedules import MissedRuns, RecurringSchedule
 from queuert.state.postgres import PostgresState
-from queuert.worker import Attempt, AttemptMiddleware, InProcessWorker, Processors
+from queuert.worker import Attempt, AttemptMiddleware, CallNext, ContextKey, InProcessWorker, Processors
 
 __all__ = [
     "AbortReason",
@@ -23,24 +40,48 @@ __all__ = [
     "AsyncClient",
     "Attempt",
     "AttemptMiddleware",
+    "CallNext",
     "Chain",
+    "ChainAlreadyClosedError",
+    "ChainCancelledError",
+    "ChainNotFoundError",
     "ChainStatus",
     "Client",
+    "ClientMiddleware",
+    "ContextKey",
+    "DatabaseMovedError",
     "Deduplicate",
+    "EventKind",
+    "EventLevel",
+    "EventsLostError",
     "InProcessWorker",
     "Job",
+    "JobEvent",
+    "JobFailedError",
+    "JobIdConflictError",
+    "JobNotFoundError",
     "JobStatus",
     "JobType",
     "JobTypes",
+    "Keep",
     "LeasePolicy",
     "Limits",
+    "LogObservability",
+    "MissedRuns",
     "NewChain",
     "Outcome",
     "PostgresState",
     "Processors",
     "QueuertError",
+    "Rate",
     "RecurringSchedule",
+    "Retention",
+    "RetryLater",
     "RetryPolicy",
+    "RunAt",
+    "StateUnavailableError",
+    "Unrecoverable",
+    "WaitTimeoutError",
     "after",
     "at",
 ]

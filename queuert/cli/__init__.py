@@ -1,6 +1,6 @@
-"""The command line: ``queuert migrate``, ``worker``, ``chains``, ``jobs``, ``counts`` and others.
+"""The command line: ``queuert migrate``, ``worker``, ``chains``, ``jobs``, ``stats`` and others.
 
-One module a command. What is heavy (Alembic, Spark, rich) is imported by the command that needs it, when it runs.
+Each command has a module. Alembic, Spark and rich are imported only when a command that needs them runs.
 """
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ import sys
 from collections.abc import Sequence
 
 from queuert.cli import (
-    bench,
     chains,
-    chaos,
-    counts,
-    demo,
+    dev,
     events,
     health,
     history,
@@ -23,18 +20,17 @@ from queuert.cli import (
     jobs,
     migrate,
     schedules,
+    stats,
     version,
     worker,
     workers,
 )
-from queuert.cli.exit_codes import Exit, exit_code, one_line
+from queuert.cli.exit_codes import MEANINGS, Exit, exit_code, exit_code_text, one_line
 from queuert.cli.options import Parser, debug_option
 
-_EPILOG = """exit codes:
-  0  done
-  1  the answer is no (revisions are pending, a worker is unhealthy, the demo's proof does not hold), or it failed
-  2  the command line, or the application that it names, is wrong
-  3  something that is needed is not there: the database, its schema, Java, a package
+_EPILOG = f"""{exit_code_text(MEANINGS)}
+
+queuert COMMAND --help shows the options and the exit codes of a command.
 """
 
 
@@ -46,12 +42,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         args = build_parser().parse_args(argv)
-    except SystemExit as end:  # --help, --version and wrong arguments: argparse has said what there is to say
+    except SystemExit as end:  # --help, --version and wrong arguments: argparse has printed the message
         return end.code if isinstance(end.code, int) else Exit.DONE
     try:
         return int(args.run(args))
     except BrokenPipeError:
-        # Whoever read our output has gone (`| head`); the interpreter's own flush at the end must not complain.
+        # The reader of our output has gone (`| head`): keep the interpreter from flushing to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FAILED
     except (Exception, KeyboardInterrupt) as error:
@@ -66,14 +62,14 @@ def build_parser() -> argparse.ArgumentParser:
     debug = debug_option()
     parser = Parser(
         prog="queuert",
-        description="Durable, typed chains of jobs on Postgres.",
+        description="Durable, typed chains of jobs on Postgres, Redis or SQLite.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[debug],
     )
-    parser.add_argument("--version", action="version", version=version.text())
+    parser.add_argument("--version", action="version", version=version.text(), help="show the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, dest="command")
-    operating = (migrate, worker, workers, health, chains, jobs, counts, events, job_types, schedules)
-    for command in (*operating, history, bench, demo, chaos, version):
+    operating = (migrate, worker, workers, health, chains, jobs, stats, events, job_types, schedules)
+    for command in (*operating, history, dev, version):
         command.add_to(commands, debug)
     return parser

@@ -1,4 +1,4 @@
-"""The application that a worker is to run: ``MODULE:ATTRIBUTE``, imported and checked."""
+"""Imports and checks the application of a worker: ``MODULE:ATTRIBUTE``."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def load(target: str) -> Application:
     """Import what ``MODULE:ATTRIBUTE`` names; a function is called without arguments.
 
     Raises:
-        UsageError: there is no such thing, importing or calling it failed, or it is something else.
+        UsageError: it does not exist, importing or calling it failed, or it has a wrong type.
     """
     module_name, _, attribute = target.partition(":")
     if not module_name or not attribute:
-        raise UsageError(f"{target!r} is not MODULE:ATTRIBUTE, such as app.jobs:processors")
+        raise UsageError(f"the application must be MODULE:ATTRIBUTE, such as app.jobs:processors, got {target!r}")
     found = _attribute(_module(module_name), attribute, target)
     if callable(found):
         found = _called(found, target)
@@ -50,7 +50,7 @@ def _module(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise UsageError(
-                f"there is no module {error.name!r}, neither installed nor below the current directory"
+                f"no module {error.name!r}: it is neither installed nor in the current directory"
             ) from error
         raise _failed(f"importing {name!r}", error) from error
     except (Exception, SystemExit) as error:
@@ -63,7 +63,7 @@ def _attribute(module: Any, path: str, target: str) -> Any:
         try:
             found = getattr(found, name)
         except AttributeError as error:
-            raise UsageError(f"{target!r}: {module.__name__!r} has no attribute {name!r}") from error
+            raise UsageError(f"{target!r} not found: module {module.__name__!r} has no attribute {name!r}") from error
     return found
 
 
@@ -80,15 +80,15 @@ def _checked(found: Any, target: str) -> Application:
     groups = [found] if isinstance(found, Processors) else found
     if isinstance(groups, list | tuple) and groups and all(isinstance(group, Processors) for group in groups):
         return list(groups)
-    raise UsageError(f"{target!r} is {_described(found)}: it should be {_EXPECTED}")
+    raise UsageError(f"{target!r} must be {_EXPECTED}, got {_described(found)}")
 
 
 def _described(found: Any) -> str:
-    return f"an empty {type(found).__name__}" if found in ([], ()) else f"of type {type(found).__name__}"
+    return f"an empty {type(found).__name__}" if found in ([], ()) else f"an object of type {type(found).__name__}"
 
 
 def _failed(what: str, error: BaseException) -> UsageError:
-    """The application's own error, with the last place that it passed: mostly that is enough."""
+    """The application's own error, with the line that raised it."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     return UsageError(f"{what} failed: {type(error).__name__}: {error}{where}; --debug shows the traceback")

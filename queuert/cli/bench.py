@@ -1,4 +1,4 @@
-"""``queuert bench``: how close to bare SQL this library comes on a database of yours."""
+"""``queuert dev bench``: measures Queuert against bare SQL on your database."""
 
 from __future__ import annotations
 
@@ -7,35 +7,45 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
-from queuert.cli.options import POSTGRES_FORMS, Commands, positive_int
+from queuert.cli.options import POSTGRES_FORMS, Commands, add_command, positive_int
 from queuert.cli.output import print_json
 from queuert.urls import postgres_from_url
 
-_DESCRIPTION = """Measure starts, a drain and the latency, and in turn the same work as bare SQL by the same driver.
+_DESCRIPTION = """Measure starts, a drain and the latency of Queuert, and alternately the same
+work as bare SQL through the same driver.
 
-It makes a schema of its own and drops it at the end, also after Ctrl-C. The database has to work for it: not while
-others depend on it. Without --url it runs on a Postgres of its own, which is gone afterwards.
+The benchmark creates a schema and drops it at the end, also after Ctrl-C. It
+loads the database: do not run it against one in production. Without --url it
+starts a temporary Postgres server.
 """
 
 
 def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     """Add the command."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "bench",
-        help="measure against bare SQL on a database of yours",
+        run,
+        help="measure Queuert against bare SQL on your database",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[debug],
     )
-    # Not from the environment: what is there is an address for work, not for load.
-    parser.add_argument("--url", metavar="ADDRESS", help=f"the Postgres to measure: {POSTGRES_FORMS}")
-    parser.add_argument("--jobs", type=positive_int, default=5_000, metavar="N", help="(default: %(default)s)")
-    parser.add_argument("--rounds", type=positive_int, default=3, metavar="N", help="(default: %(default)s)")
+    # QUEUERT_URL is ignored: it names the database of an application, which must not get this load.
+    parser.add_argument("--url", metavar="ADDRESS", help=f"the Postgres server to measure: {POSTGRES_FORMS}")
     parser.add_argument(
-        "--concurrency", type=positive_int, default=100, metavar="N", help="of our worker (default: %(default)s)"
+        "--jobs", type=positive_int, default=5_000, metavar="N", help="number of jobs (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rounds", type=positive_int, default=3, metavar="N", help="number of rounds (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--concurrency",
+        type=positive_int,
+        default=100,
+        metavar="N",
+        help="concurrency of the worker (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""``queuert chains``: look at chains, and cancel, retry or delete them."""
+"""``queuert chains``: list, show, cancel, retry and delete chains."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from queuert.errors import ChainNotFoundError, ChainNotRetriableError
 from queuert.jobs import ChainStatus
 from queuert.state.paging import MAX_PAGE
 
-_DESCRIPTION = """List and show chains, and cancel, retry or delete them. Dead letters are the failed ones:
+_DESCRIPTION = """List, show, cancel, retry and delete chains. For example, find the chains that
+failed today, and retry them:
 
   queuert chains list --status failed --since 24h
   queuert chains retry --failed --type resize
 
-Chains that were started with attributes are found by them:
+Find chains by the attributes that they were started with:
 
   queuert chains list --attribute user=17
 """
 
 _COLUMNS = ("id", "type", "status", "created_at", "closed_at", "error")
 _JOB_COLUMNS = ("chain_index", "id", "type", "status", "attempt", "created_at", "finished_at", "last_error")
-_WAITING_COLUMNS = ("id", "type", "status", "created_at")
+_DEPENDENT_COLUMNS = ("id", "type", "status", "created_at")
+_RETRY = """Give their ids, or --failed and --type.
+If one chain that is given by its id cannot be retried, none is."""
 
 
 def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
@@ -44,21 +47,27 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         default=[],
         dest="attributes",
         metavar="NAME=VALUE",
-        help="only with this attribute; again for more, all of which they must have",
+        help="only with this attribute; if repeated, with all of them",
     )
-    show = actions.add("show", run_show, "show a chain, its jobs, and the jobs that wait for it")
-    show.add_argument("id", metavar="ID")
-    cancel = actions.add("cancel", run_cancel, "close open chains as cancelled", "All of them, or none.")
-    cancel.add_argument("ids", nargs="+", metavar="ID")
-    cancel.add_argument("--reason", default="cancelled by an operator", help="what the chains' error says")
-    retry = actions.add("retry", run_retry, "open failed and cancelled chains again", "All that are named, or none.")
-    retry.add_argument("ids", nargs="*", metavar="ID")
-    retry.add_argument("--failed", action="store_true", help="all failed ones, of the types that --type names")
-    type_option(retry, "of this job type, with --failed; again for more")
-    delete = actions.add("delete", run_delete, "delete chains with all their jobs", "All of them, or none.")
-    delete.add_argument("ids", nargs="+", metavar="ID")
-    delete.add_argument("--cascade", action="store_true", help="and the chains that their jobs waited for, and so on")
-    delete.add_argument("--yes", action="store_true", help="yes, delete them, whatever they are at")
+    show = actions.add("show", run_show, "show a chain, its jobs and its dependents")
+    show.add_argument("id", metavar="ID", help="id of the chain")
+    cancel = actions.add(
+        "cancel", run_cancel, "cancel open chains", "If one of them does not exist, none is cancelled."
+    )
+    cancel.add_argument("ids", nargs="+", metavar="ID", help="id of a chain")
+    cancel.add_argument("--reason", default="cancelled by an operator", help="recorded as the error of the chains")
+    retry = actions.add("retry", run_retry, "reopen failed and cancelled chains", _RETRY)
+    retry.add_argument("ids", nargs="*", metavar="ID", help="id of a chain")
+    retry.add_argument("--failed", action="store_true", help="retry all failed chains of the types that --type names")
+    type_option(retry, "with --failed: chains of this job type; may be repeated")
+    delete = actions.add(
+        "delete", run_delete, "delete chains with all their jobs", "If one of them cannot be deleted, none is."
+    )
+    delete.add_argument("ids", nargs="+", metavar="ID", help="id of a chain")
+    delete.add_argument(
+        "--cascade", action="store_true", help="also delete the chains that their jobs waited for, recursively"
+    )
+    delete.add_argument("--yes", action="store_true", help="confirm the deletion, also of open chains")
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -70,43 +79,43 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Print all there is to know of a chain; of its jobs, the first thousand."""
+    """Print a chain, its jobs and its dependents; of each, the first thousand."""
     with operator(args) as client:
         chain = client.get_chain(args.id)
         jobs = client.list_chain_jobs(chain, limit=MAX_PAGE)
-        waiting = client.list_dependents(chain, limit=MAX_PAGE)
+        dependents = client.list_dependents(chain, limit=MAX_PAGE)
     if args.json:
-        documents: dict[str, Any] = {"jobs": list(map(fields, jobs)), "blocked_jobs": list(map(fields, waiting))}
-        more = {"more_jobs": jobs.next_cursor is not None, "more_blocked_jobs": waiting.next_cursor is not None}
+        documents: dict[str, Any] = {"jobs": list(map(fields, jobs)), "dependents": list(map(fields, dependents))}
+        more = {"more_jobs": jobs.next_cursor is not None, "more_dependents": dependents.next_cursor is not None}
         print_json({**_fields(chain), **documents, **more})
         return Exit.DONE
     print_fields(_fields(chain))
-    for title, page, columns in (("jobs", jobs, _JOB_COLUMNS), ("waited for by", waiting, _WAITING_COLUMNS)):
+    for title, page, columns in (("jobs", jobs, _JOB_COLUMNS), ("dependents", dependents, _DEPENDENT_COLUMNS)):
         print(f"\n{title}{f', the first {MAX_PAGE}' if page.next_cursor else ''}:")
         print_table([_job_fields(job) for job in page], columns, indent="  ")
     return Exit.DONE
 
 
 def run_cancel(args: argparse.Namespace) -> int:
-    """Cancel, and say how many were open."""
+    """Cancel, and print how many were open."""
     with operator(args) as client:
         cancelled = client.cancel_chains(args.ids, reason=args.reason)
-    return _say(args, "cancelled", sum(cancelled), f"; {cancelled.count(False)} had closed before")
+    return _print_changed(args, "cancelled", sum(cancelled), f"; {cancelled.count(False)} were closed already")
 
 
 def run_retry(args: argparse.Namespace) -> int:
-    """Retry those that are named, or all dead letters of some types."""
+    """Retry the given chains, or all failed chains of some types."""
     if bool(args.ids) == args.failed:
-        raise UsageError("chains retry: name ids, or use --failed with --type")
+        raise UsageError("chains retry needs either ids, or --failed and --type")
     if args.failed and not args.types:
-        raise UsageError("chains retry --failed: name the job types with --type")
+        raise UsageError("chains retry --failed needs the job types: add --type NAME")
     if args.types and not args.failed:
-        raise UsageError("chains retry: --type goes with --failed")
+        raise UsageError("chains retry accepts --type only with --failed")
     with operator(args) as client:
         if args.failed:
-            return _say(args, "retried", retry_failed(client, args.types))
+            return _print_changed(args, "retried", retry_failed(client, args.types))
         client.retry_chains(args.ids)
-    return _say(args, "retried", len(dict.fromkeys(args.ids)))
+    return _print_changed(args, "retried", len(dict.fromkeys(args.ids)))
 
 
 def retry_failed(client: Client, types: Sequence[str]) -> int:
@@ -135,19 +144,19 @@ def _retry_page(client: Client, chains: Sequence[Chain[Any]]) -> int:
 
 
 def run_delete(args: argparse.Namespace) -> int:
-    """Delete, if that is really meant, and say how many there were."""
+    """Delete if --yes was given, and print how many there were."""
     if not args.yes:
-        raise UsageError("deleted chains cannot be brought back: add --yes if that is what you want")
+        raise UsageError("deleted chains cannot be restored: add --yes to confirm")
     with operator(args) as client:
         deleted = client.delete_chains(args.ids, cascade=args.cascade)
-    return _say(args, "deleted", len(deleted))
+    return _print_changed(args, "deleted", len(deleted))
 
 
 def attribute(text: str) -> tuple[str, str]:
-    """A name and a value, parted by the first ``=``."""
+    """A name and a value, separated by the first ``=``."""
     name, found, value = text.partition("=")
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, such as user=17")
+        raise argparse.ArgumentTypeError(f"must be NAME=VALUE, such as user=17, got {text}")
     return name, value
 
 
@@ -158,7 +167,7 @@ def _attributes(pairs: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
     return requested
 
 
-def _say(args: argparse.Namespace, verb: str, count: int, more: str = "") -> int:
+def _print_changed(args: argparse.Namespace, verb: str, count: int, more: str = "") -> int:
     if args.json:
         print_json({verb: count})
     else:
@@ -179,5 +188,5 @@ def _fields(chain: Chain[Any]) -> dict[str, Any]:
 
 
 def _job_fields(job: Any) -> dict[str, Any]:
-    # Not as deep as fields(): an error is shown in one line.
-    return {name: getattr(job, name) for name in (*_JOB_COLUMNS, *_WAITING_COLUMNS)}
+    # Unlike fields(), keeps an error whole, which is then shown in one line.
+    return {name: getattr(job, name) for name in (*_JOB_COLUMNS, *_DEPENDENT_COLUMNS)}

@@ -1,65 +1,74 @@
-"""``queuert chaos``: break workers, clients and their store by a seeded plan, and check that nothing was lost."""
+"""``queuert dev chaos``: breaks workers, clients and their store by a seeded plan, and checks all jobs."""
 
 from __future__ import annotations
 
 import argparse
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 
-from queuert.cli.exit_codes import PrerequisiteError
-from queuert.cli.options import Commands, current_directory_is_importable, positive_int, seconds
+from queuert.cli.exit_codes import Exit, PrerequisiteError
+from queuert.cli.options import Commands, add_command, current_directory_is_importable, positive_int, seconds
 
-_DESCRIPTION = """Start a server, workers and clients, break all of them by a plan that is made of the seed, and check
-the history of every job: nothing lost, nothing done twice.
+_DESCRIPTION = """Start a server, workers and clients, break them by a plan made from the seed,
+and check the history of every job: no job lost, none committed twice.
 
-The same seed gives the same starts and the same faults at the same moments. How processes interleave is not repeated.
-Everything that it starts is its own, and is gone afterwards.
+The same seed gives the same starts and the same faults at the same times. The
+interleaving of the processes differs from run to run. The run uses only
+processes and servers of its own, and stops them at the end.
+
+Exit code 3 also means that a fault that the profile requires did not happen,
+that a step took too long, that memory or connections leak, or that a report
+could not be written. After Ctrl-C the run first stops what it has started.
 """
 
-_EPILOG = """exit codes:
-  0    all invariants hold, and all that the profile asks for has happened
-  1    an invariant does not hold; the report says which, and of which jobs
-  2    the command line is wrong, or the workload that it names cannot be started
-  3    something that must happen for the run to count did not, or took too long, or something leaks; or there is no
-       server to run, the run itself failed, or a file could not be written at the end
-  130  Ctrl-C (SIGINT), some seconds after it: everything that was started is ended first
-"""
+_EXIT_CODES: Mapping[int, str] = {
+    Exit.DONE: "all invariants hold, and all required faults happened",
+    Exit.FAILED: "an invariant does not hold; the report shows which jobs",
+    Exit.USAGE: "the arguments or the workload are wrong",
+    Exit.UNAVAILABLE: "a server is missing, or the run is incomplete (see above)",
+}
 
 
 def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     """Add the command."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "chaos",
-        help="break everything by a seeded plan, and check that nothing was lost",
+        run,
+        help="break workers and stores by a seeded plan, and check every job",
         description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[debug],
+        exit_codes=_EXIT_CODES,
     )
     parser.add_argument(
-        "--profile", choices=("smoke", "full", "soak"), default="smoke", help="the size (default: %(default)s)"
+        "--profile", choices=("smoke", "full", "soak"), default="smoke", help="size of the run (default: %(default)s)"
     )
     parser.add_argument(
-        "--store", choices=("postgres", "redis", "sqlite"), default="postgres", help="(default: %(default)s)"
+        "--store",
+        choices=("postgres", "redis", "sqlite"),
+        default="postgres",
+        help="store to test (default: %(default)s)",
     )
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of the plan (default: %(default)s)")
-    parser.add_argument("--jobs", type=positive_int, metavar="N", help="starts, instead of the profile's")
-    parser.add_argument("--faults", type=positive_int, metavar="K", help="faults, instead of the profile's")
-    parser.add_argument("--seconds", type=seconds, metavar="SECONDS", help="over which they are spread")
+    parser.add_argument("--seed", type=int, default=1, metavar="SEED", help="seed of the plan (default: %(default)s)")
+    parser.add_argument("--jobs", type=positive_int, metavar="N", help="number of jobs (default: of the profile)")
+    parser.add_argument("--faults", type=positive_int, metavar="N", help="number of faults (default: of the profile)")
+    parser.add_argument(
+        "--seconds", type=seconds, metavar="SECONDS", help="duration of the faults (default: of the profile)"
+    )
     parser.add_argument(
         "--workload",
         metavar="MODULE:ATTRIBUTE",
-        help="a queuert.testing.chaos.Workload: handlers of yours",
+        help="run your handlers: a queuert.testing.chaos.Workload",
     )
     parser.add_argument("--report", type=Path, metavar="PATH", help="write the report there, as JSON")
-    parser.add_argument("--timeline", type=Path, metavar="PATH", help="write a page of HTML with the timeline there")
+    parser.add_argument("--timeline", type=Path, metavar="PATH", help="write the timeline there, as HTML")
     parser.add_argument(
         "--directory",
         type=Path,
         metavar="PATH",
-        help="keep logs, records and the history in this directory, an empty one",
+        help="keep logs, records and the history in this empty directory",
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -69,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     from queuert.testing.chaos.processes import ChaosError
 
     current_directory_is_importable()
-    # Connections break all the time, on purpose.
+    # The run breaks connections on purpose.
     logging.getLogger("psycopg").setLevel(logging.CRITICAL)
     settings = ChaosSettings(
         profile=PROFILES[args.profile],
@@ -84,6 +93,6 @@ def run(args: argparse.Namespace) -> int:
     try:
         report = run_chaos(settings, display=Display(), timeline_file=args.timeline, report_file=args.report)
     except ChaosError as error:
-        raise PrerequisiteError(f"the run itself failed: {error}") from error
+        raise PrerequisiteError(f"the chaos run failed: {error}") from error
     print(report.summary())
     return report.exit_code

@@ -1,65 +1,69 @@
-"""``queuert demo``: the main job, end to end, on real parts."""
+"""``queuert dev demo``: Queuert end to end, with real processes and a real database."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 
-from queuert.cli.options import POSTGRES_FORMS, Commands, positive_int, seconds
+from queuert.cli.exit_codes import Exit
+from queuert.cli.options import POSTGRES_FORMS, Commands, add_command, positive_int, seconds
 from queuert.migrations import checked_dsn
 
-_DESCRIPTION = """Index the standard library of this Python: a Spark driver starts a chain of jobs for each source file,
-two worker processes run them, one of them is killed half way, a third takes over, and SQL proves that nothing was
-lost and nothing was committed twice. The driver waits for the answers, which come back to it as a DataFrame, and rolls
-up the event log into a page with charts.
+_DESCRIPTION = """Index the standard library of this Python. A Spark driver starts a chain of jobs
+for each source file, and two worker processes run them. Half way, one worker is
+killed and a third one takes over. The driver receives the results as a
+DataFrame and rolls up the event log into a page with charts. At the end, SQL
+queries prove that no job was lost and none was committed twice.
 
-Without --url it runs on a Postgres of its own, which is gone afterwards.
-"""
-
-_EPILOG = """exit codes:
-  0    the proof holds
-  1    it does not
-  2    the command line is wrong
-  3    something that is needed is not there; the message says how to get it
-  130  Ctrl-C
+Without --url it starts a temporary Postgres server.
 """
 
 
 def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     """Add the command."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "demo",
-        help="run the main job end to end, with a kill",
+        run,
+        help="run a Spark driver and workers, and kill a worker half way",
         description=_DESCRIPTION,
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[debug],
+        exit_codes={Exit.DONE: "the proof holds", Exit.FAILED: "the proof does not hold, or the demo failed"},
     )
-    # Not from the environment: what is there is an address for work, not for play.
+    # QUEUERT_URL is ignored: it names the database of an application.
     parser.add_argument(
         "--url",
         metavar="ADDRESS",
-        help=f"a Postgres to use, in a schema of the demo's own that is dropped at the end: {POSTGRES_FORMS}",
+        help=f"the Postgres server to use, in a schema that is dropped at the end: {POSTGRES_FORMS}",
     )
     parser.add_argument(
-        "--no-spark", action="store_true", help="without Spark, and without the history; the chains are the same"
+        "--no-spark", action="store_true", help="run the same chains without Spark, and without the history"
     )
-    parser.add_argument("--files", type=positive_int, metavar="N", help="at most so many files (default: all)")
-    parser.add_argument("--workers", type=positive_int, default=2, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("--files", type=positive_int, metavar="N", help="maximum number of files (default: all)")
     parser.add_argument(
-        "--concurrency", type=positive_int, default=8, metavar="N", help="of each worker (default: %(default)s)"
+        "--workers", type=positive_int, default=2, metavar="N", help="number of workers (default: %(default)s)"
     )
     parser.add_argument(
-        "--lease", type=seconds, default=3.0, metavar="SECONDS", help="of a job, renewed thrice (default: %(default)g)"
+        "--concurrency",
+        type=positive_int,
+        default=8,
+        metavar="N",
+        help="concurrency of each worker (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--lease",
+        type=seconds,
+        default=3.0,
+        metavar="SECONDS",
+        help="lease per job, renewed after a third of it (default: %(default)g)",
     )
     parser.add_argument(
         "--report",
         type=Path,
         metavar="PATH",
-        help="keep the report, a Markdown file, and beside it the history as .html",
+        help="write the report there, as Markdown, and next to it the history as .html",
     )
-    parser.add_argument("--keep", action="store_true", help="leave the database, and say how to look at it")
-    parser.set_defaults(run=run)
+    parser.add_argument("--keep", action="store_true", help="keep the database, and print how to open it")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""``queuert events``: what happened to jobs, and how much of it is written and kept."""
+"""``queuert events``: read and maintain the event log."""
 
 from __future__ import annotations
 
@@ -11,48 +11,62 @@ from typing import Any
 
 from queuert.cli.exit_codes import Exit
 from queuert.cli.list_options import command_with_actions, operator, page_options, type_option
-from queuert.cli.options import Commands
+from queuert.cli.options import Commands, positive_int
 from queuert.cli.output import print_fields, print_json, print_page, print_table
 from queuert.client import Client
 from queuert.event_log import EventKind, EventLevel, JobEvent
 from queuert.state.paging import MAX_PAGE
 
-_DESCRIPTION = """What happened to jobs: the event log, which Postgres keeps.
+_DESCRIPTION = """Read and maintain the event log (Postgres only).
 
-Each transition of a job is an event, durable with it. Levels say how much is written: all of it, the
-ends of jobs (terminal), or nothing (off). Workers make the days of the log and drop old ones.
+Each transition of a job writes an event in the same transaction. The level of
+a job type says which: all, terminal (only the end of a job) or off. Workers
+create the daily partitions of the log and drop old ones.
 """
 
 _COLUMNS = ("happened_at", "kind", "status", "type", "job_id", "chain_id", "attempt", "worker", "error")
 _POLL_SECONDS = 1.0
+_SET_LEVEL = """all: every transition; terminal: only the end of a job; off: none; default:
+remove the level of the types that --type names.
+"""
+_MAINTAIN = """Run it daily, as the owner of the tables, if the role of the workers is not."""
 _DEFAULT = "default"
 
 
 def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     """Add the command and its actions."""
     actions = command_with_actions(
-        commands, debug, "events", help="show what happened to jobs", description=_DESCRIPTION
+        commands, debug, "events", help="read and maintain the event log", description=_DESCRIPTION
     )
-    listed = actions.add("list", run_list, "list events, the newest first")
+    listed = actions.add("list", run_list, "list events")
     _filter_options(listed)
     page_options(listed)
-    listed.add_argument("--oldest-first", action="store_true", help="the oldest first (default: the newest)")
-    tail = actions.add("tail", run_tail, "show events as they become durable, until it is interrupted")
+    listed.add_argument("--oldest-first", action="store_true", help="list the oldest first (default: the newest)")
+    tail = actions.add("tail", run_tail, "print events as they are committed, until interrupted")
     _filter_options(tail)
-    tail.add_argument("--once", action="store_true", help="show what there is and end")
-    actions.add("status", run_status, "show the levels, how long events are kept, and the days")
-    level = actions.add("level", run_level, "say how much is written from now on")
-    level.add_argument("level", choices=[*EventLevel, _DEFAULT], help="default: what holds for all types")
-    type_option(level, "of this job type; again for more (without: of all that have no level of their own)")
-    keep = actions.add("keep", run_keep, "say for how many days events are kept")
-    keep.add_argument("days", type=int, metavar="DAYS")
-    actions.add("maintenance", run_maintenance, "make the days to come and drop old ones, where workers may not")
+    tail.add_argument("--once", action="store_true", help="print the events that exist, then exit")
+    actions.add("status", run_status, "show the levels, the retention and the partitions")
+    level = actions.add("set-level", run_set_level, "set which events are written from now on", _SET_LEVEL)
+    level.add_argument(
+        "level", choices=[*EventLevel, _DEFAULT], metavar="LEVEL", help=", ".join([*EventLevel, _DEFAULT])
+    )
+    type_option(level, "of this job type; may be repeated (default: of all types without a level)")
+    retention = actions.add("set-retention", run_set_retention, "set for how many days events are kept")
+    retention.add_argument("days", type=positive_int, metavar="DAYS", help="how many days")
+    actions.add("maintain", run_maintain, "create and drop partitions of the event log", _MAINTAIN)
 
 
 def _filter_options(parser: argparse.ArgumentParser) -> None:
     type_option(parser)
-    parser.add_argument("--kind", action="append", choices=list(EventKind), dest="kinds", help="again for more")
-    parser.add_argument("--chain", metavar="ID", help="only of this chain")
+    parser.add_argument(
+        "--kind",
+        action="append",
+        choices=list(EventKind),
+        metavar="KIND",
+        dest="kinds",
+        help=f"only this kind: {', '.join(EventKind)}; may be repeated",
+    )
+    parser.add_argument("--chain", metavar="ID", help="only events of this chain")
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -71,7 +85,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_tail(args: argparse.Namespace) -> int:
-    """Print what there is, then what comes."""
+    """Print the events that exist, then new ones."""
     with operator(args) as client:
         cursor: str | None = None
         while True:
@@ -84,7 +98,7 @@ def run_tail(args: argparse.Namespace) -> int:
 
 
 def _following(client: Client, args: argparse.Namespace, cursor: str | None) -> tuple[Sequence[JobEvent], str | None]:
-    """The next events that fit, and where to go on. Stretches without any are passed over."""
+    """The next events that match, and the cursor after them. Pages without any are skipped."""
     while True:
         page = client.list_events(
             job_types=args.types, kinds=args.kinds, chain=args.chain, limit=MAX_PAGE, cursor=cursor, oldest_first=True
@@ -106,7 +120,7 @@ def _print_lines(events: Iterable[JobEvent], *, as_json: bool) -> None:
 
 
 def run_status(args: argparse.Namespace) -> int:
-    """Print the levels and the days."""
+    """Print the levels, the retention and the partitions."""
     with operator(args) as client:
         log = client.get_event_log()
     if args.json:
@@ -118,23 +132,23 @@ def run_status(args: argparse.Namespace) -> int:
     return Exit.DONE
 
 
-def run_level(args: argparse.Namespace) -> int:
+def run_set_level(args: argparse.Namespace) -> int:
     """Set a level."""
     level = None if args.level == _DEFAULT else EventLevel(args.level)
     with operator(args) as client:
         client.set_event_level(level, job_types=args.types)
-    return _say(args, {"level": args.level, "types": args.types})
+    return _print_values(args, {"level": args.level, "types": args.types})
 
 
-def run_keep(args: argparse.Namespace) -> int:
+def run_set_retention(args: argparse.Namespace) -> int:
     """Set the retention."""
     with operator(args) as client:
         client.set_event_retention(args.days)
-    return _say(args, {"keep_days": args.days})
+    return _print_values(args, {"keep_days": args.days})
 
 
-def run_maintenance(args: argparse.Namespace) -> int:
-    """Look after the days until nothing is left to do."""
+def run_maintain(args: argparse.Namespace) -> int:
+    """Maintain the partitions until nothing is left to do."""
     made: list[str] = []
     dropped: list[str] = []
     deleted = 0
@@ -146,12 +160,12 @@ def run_maintenance(args: argparse.Namespace) -> int:
             deleted += done.deleted
             if not done.more:
                 break
-            print(f"so far: {len(dropped)} days dropped, {deleted:,} other old events deleted", file=sys.stderr)
+            print(f"so far: {len(dropped)} partitions dropped, {deleted:,} events deleted", file=sys.stderr)
     postponed = [*map(str, done.postponed)]
-    return _say(args, {"made": made, "dropped": dropped, "postponed": postponed, "deleted": deleted})
+    return _print_values(args, {"made": made, "dropped": dropped, "postponed": postponed, "deleted": deleted})
 
 
-def _say(args: argparse.Namespace, values: dict[str, Any]) -> int:
+def _print_values(args: argparse.Namespace, values: dict[str, Any]) -> int:
     if args.json:
         print_json(values)
     else:

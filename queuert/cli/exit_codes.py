@@ -1,8 +1,9 @@
-"""Errors as a person at a terminal should see them: one line, the way out, and an exit code for scripts."""
+"""Errors on a terminal: one line that says what to do, and an exit code for scripts."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import IntEnum
 
 from queuert.embedded import EmbeddedServerError
@@ -24,21 +25,35 @@ class Exit(IntEnum):
 
     DONE = 0
     FAILED = 1
-    """The command ran, and the answer is no; or something went wrong that no other code stands for."""
+    """The command failed, or what it checked does not hold."""
     USAGE = 2
-    """The command line, or the application that it names, is wrong."""
+    """The arguments, the configuration or the application is wrong."""
     UNAVAILABLE = 3
-    """Something that the command needs is not there: the database, its schema, Java, a package."""
+    """A prerequisite is missing: the database, its schema, Java or a package."""
     INTERRUPTED = 130
     """Ctrl-C."""
 
 
+MEANINGS: Mapping[int, str] = {
+    Exit.DONE: "success",
+    Exit.FAILED: "the command failed",
+    Exit.USAGE: "the arguments, the configuration or the application is wrong",
+    Exit.UNAVAILABLE: "the database, its schema, Java or a package is missing",
+    Exit.INTERRUPTED: "interrupted by Ctrl-C",
+}
+
+
+def exit_code_text(meanings: Mapping[int, str]) -> str:
+    """The list of exit codes as each ``--help`` ends with it."""
+    return "\n".join(["exit codes:", *(f"  {code:<3}  {meaning}" for code, meaning in meanings.items())])
+
+
 class UsageError(QueuertError):
-    """The command line, or the application that it names, is wrong; the message says how to put it right."""
+    """The arguments or the application are wrong; the message says how to correct them."""
 
 
 class PrerequisiteError(QueuertError):
-    """Something that the command needs is not installed; the message says how to get it."""
+    """A package or a program is not installed; the message says how to install it."""
 
 
 _USAGE = (
@@ -67,10 +82,10 @@ def exit_code(error: BaseException) -> Exit:
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong in one line, without passwords; of an error that nobody expected, its kind as well."""
+    """The error in one line, without passwords; an unexpected error also shows its class."""
     text = redacted(" ".join(str(error).split()))
     if isinstance(error, StateUnavailableError):
-        return f"{text} (is the address right, and the server up?)"
+        return f"{text} (check the address, and that the server runs)"
     if isinstance(error, QueuertError | EmbeddedServerError):
         return text
     return f"{type(error).__name__}: {text} (--debug shows where)"

@@ -6,23 +6,28 @@ import argparse
 from pathlib import Path
 
 from queuert.cli.exit_codes import Exit
-from queuert.cli.options import Commands, seconds
+from queuert.cli.options import Commands, add_command, seconds
 from queuert.worker.health import STALE_AFTER, UnhealthyError, check_health_file
 
-_DESCRIPTION = """Say whether the worker that writes a health file (queuert worker --health-file) makes progress.
+_DESCRIPTION = """Check the health file of a worker (queuert worker --health-file).
 
-Exit codes: 0 it does, 1 it does not (the file is missing or stale, or its loops only fail).
+The worker is healthy if the file is recent and its loops succeed.
 """
 
 
 def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     """Add the command."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "health",
+        run,
         help="check a worker by its health file",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[debug],
+        exit_codes={
+            Exit.DONE: "healthy",
+            Exit.FAILED: "unhealthy: the file is missing or stale, or the loops fail",
+        },
     )
     parser.add_argument("--file", type=Path, required=True, metavar="PATH", help="the worker's health file")
     parser.add_argument(
@@ -30,13 +35,12 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         type=seconds,
         default=STALE_AFTER,
         metavar="SECONDS",
-        help="how old the file may be (default: %(default)g; a worker writes it every 5)",
+        help="maximum age of the file (default: %(default)g; a worker writes it every 5)",
     )
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check the file and say in one line what it says."""
+    """Check the file and print the verdict in one line."""
     try:
         health = check_health_file(args.file, stale_after=args.stale_after)
     except UnhealthyError as error:

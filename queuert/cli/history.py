@@ -1,4 +1,4 @@
-"""``queuert history``: rollups of what happened, an archive of closed chains, and a report, by Spark."""
+"""``queuert history``: rollups of the event log, an archive of closed chains, and a report, by Spark."""
 
 from __future__ import annotations
 
@@ -20,49 +20,59 @@ from queuert.optional_packages import needing_extras
 if TYPE_CHECKING:
     from queuert.spark.history import Progress
 
-_DESCRIPTION = """The history of a queue as files, by a Spark of this process.
+_DESCRIPTION = """Write the history of a queue to files with Spark, which runs in this process.
 
-run does all of it, every night: rollups by type and hour, closed chains older than --older-than into
-Parquet by date, counted there, then deleted from the database, and report.html. What is done is not
-done again; a run that died is carried on by the next one. Needs queuert[spark], a Java, and Postgres.
+Run "queuert history run" every night. It writes rollups by type and hour,
+copies closed chains older than --older-than to Parquet files by date, counts
+them there, deletes them from the database, and writes report.html. Completed
+work is not repeated, and the next run continues one that failed. Needs
+Postgres, the package queuert[spark] and Java.
 """
 
 
 def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     """Add the command and its actions."""
     actions = command_with_actions(
-        commands, debug, "history", help="roll up, archive and report, by Spark", description=_DESCRIPTION
+        commands, debug, "history", help="roll up, archive and report with Spark", description=_DESCRIPTION
     )
-    whole = actions.add("run", run_all, "roll up, archive, delete what is archived, and report")
-    only_rollup = actions.add("rollup", run_rollup, "write what happened by type and hour, of hours that are over")
-    only_archive = actions.add("archive", run_archive, "archive chains that closed long ago, and delete them")
-    only_report = actions.add("report", run_report, "write report.html anew, from the rollups")
+    whole = actions.add("run", run_all, "roll up, archive and delete old chains, and report")
+    only_rollup = actions.add("rollup", run_rollup, "write rollups by type and hour, of complete hours")
+    only_archive = actions.add("archive", run_archive, "archive and delete chains that closed long ago")
+    only_report = actions.add("report", run_report, "write report.html again from the rollups")
     for parser in (whole, only_rollup, only_archive, only_report):
         _common_options(parser)
     for parser in (whole, only_archive):
         _archive_options(parser)
     for parser in (whole, only_report):
         parser.add_argument(
-            "--days", type=positive_int, default=14, metavar="N", help="that the report shows (default: %(default)s)"
+            "--days",
+            type=positive_int,
+            default=14,
+            metavar="N",
+            help="days that the report shows (default: %(default)s)",
         )
     for parser in (whole, only_rollup):
         parser.add_argument(
             "--current-hour",
             action="store_true",
-            help="with what there is of the hour that is not over, done again later",
+            help="include the current hour; a later run writes it again",
         )
     for parser in (whole, only_rollup, only_archive):
         parser.add_argument(
-            "--partitions", type=positive_int, default=4, metavar="N", help="to read tables in (default: %(default)s)"
+            "--partitions",
+            type=positive_int,
+            default=4,
+            metavar="N",
+            help="partitions to read tables in (default: %(default)s)",
         )
 
 
 def _common_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--output", required=True, metavar="PATH", help="a directory or URL for this database and schema alone"
+        "--output", required=True, metavar="PATH", help="a directory or URL, used for this database and schema only"
     )
-    parser.add_argument("--cores", type=positive_int, metavar="N", help="for Spark (default: all)")
-    parser.add_argument("--quiet", action="store_true", help="do not tell of each step")
+    parser.add_argument("--cores", type=positive_int, metavar="N", help="cores for Spark (default: all)")
+    parser.add_argument("--quiet", action="store_true", help="do not print progress")
 
 
 def _archive_options(parser: argparse.ArgumentParser) -> None:
@@ -71,16 +81,16 @@ def _archive_options(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=age,
         metavar="AGE",
-        help="archive chains that closed so long ago: 30d, 12h, 90m or 0s",
+        help="archive chains that closed longer ago than this: 30d, 12h, 90m or 0s",
     )
-    type_option(parser, "only chains whose first job is of this type; again for more")
+    type_option(parser, "only chains whose first job has this type; may be repeated")
     parser.add_argument("--no-events", action="store_true", help="do not archive the events of the chains")
     parser.add_argument(
         "--batch",
         type=positive_int,
         default=1_000,
         metavar="N",
-        help="chains to delete at a time (default: %(default)s)",
+        help="chains to delete at once (default: %(default)s)",
     )
 
 
@@ -123,14 +133,14 @@ def run_report(args: argparse.Namespace) -> int:
     with _session(args) as spark:
         from queuert.spark.history import run_report
 
-        path = run_report(spark, args.output, days=args.days, on_progress=_teller(args))
+        path = run_report(spark, args.output, days=args.days, on_progress=_progress_printer(args))
     _print(args, {"report": path})
     return Exit.DONE
 
 
 @contextmanager
 def _session(args: argparse.Namespace) -> Iterator[Any]:
-    """A Spark of this process, stopped at the end."""
+    """A Spark session in this process, stopped at the end."""
     try:
         with needing_extras():
             for name in ("pyspark", "pyarrow"):
@@ -152,7 +162,7 @@ def _address(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _shared(args: argparse.Namespace) -> dict[str, Any]:
-    return {"partitions": args.partitions, "on_progress": _teller(args)}
+    return {"partitions": args.partitions, "on_progress": _progress_printer(args)}
 
 
 def _archiving(args: argparse.Namespace) -> dict[str, Any]:
@@ -160,13 +170,13 @@ def _archiving(args: argparse.Namespace) -> dict[str, Any]:
     return {"older_than": older_than, "types": args.types, "events": not args.no_events, "batch": args.batch}
 
 
-def _teller(args: argparse.Namespace) -> Any:
-    def tell(progress: Progress) -> None:
+def _progress_printer(args: argparse.Namespace) -> Any:
+    def report(progress: Progress) -> None:
         if not args.quiet:
             of = "" if progress.total is None else f" (of {progress.total:,})"
             print(f"{progress.text}{of}", file=sys.stderr, flush=True)
 
-    return tell
+    return report
 
 
 def _print(args: argparse.Namespace, values: Mapping[str, Any]) -> None:

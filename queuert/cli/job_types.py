@@ -1,4 +1,4 @@
-"""``queuert types``: pause job types and let them go on."""
+"""``queuert job-types``: pause and resume job types."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from queuert.cli.list_options import command_with_actions, operator
 from queuert.cli.options import Commands
 from queuert.cli.output import fields, print_json, print_page
 
-_DESCRIPTION = """Pause job types: no worker claims jobs of them until they are resumed.
+_DESCRIPTION = """Pause job types: workers claim no jobs of a paused type until it is resumed.
 
-Running jobs go on, and chains can be started.
+Running jobs continue, and chains can still be started.
 """
 
 _COLUMNS = ("type", "paused_at", "reason")
@@ -20,21 +20,21 @@ _COLUMNS = ("type", "paused_at", "reason")
 def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     """Add the command and its actions."""
     actions = command_with_actions(
-        commands, debug, "types", help="pause and resume job types", description=_DESCRIPTION
+        commands, debug, "job-types", help="pause and resume job types", description=_DESCRIPTION
     )
     actions.add("list", run_list, "list the paused job types")
-    pause = actions.add("pause", run_pause, "claim no more jobs of these types")
-    pause.add_argument("names", nargs="+", metavar="NAME")
-    pause.add_argument("--reason", help="for those who wonder")
+    pause = actions.add("pause", run_pause, "stop claiming jobs of these types")
+    pause.add_argument("names", nargs="+", metavar="NAME", help="name of a job type")
+    pause.add_argument("--reason", help="shown by queuert job-types list")
     resume = actions.add("resume", run_resume, "claim jobs of these types again")
-    resume.add_argument("names", nargs="+", metavar="NAME")
+    resume.add_argument("names", nargs="+", metavar="NAME", help="name of a job type")
 
 
 def run_list(args: argparse.Namespace) -> int:
     """Print the paused types."""
     with operator(args) as client:
-        found = client.list_paused_job_types()
-    print_page(map(fields, found), _COLUMNS, as_json=args.json)
+        paused = client.list_paused_job_types()
+    print_page(map(fields, paused), _COLUMNS, as_json=args.json)
     return Exit.DONE
 
 
@@ -43,17 +43,17 @@ def run_pause(args: argparse.Namespace) -> int:
     names = list(dict.fromkeys(args.names))
     with operator(args) as client:
         client.pause_job_types(names, reason=args.reason)
-    return _say(args, "paused", names)
+    return _print_changed(args, "paused", names)
 
 
 def run_resume(args: argparse.Namespace) -> int:
-    """Resume, and say which were paused."""
+    """Resume, and print which types were paused."""
     with operator(args) as client:
         resumed = client.resume_job_types(args.names)
-    return _say(args, "resumed", resumed)
+    return _print_changed(args, "resumed", resumed)
 
 
-def _say(args: argparse.Namespace, verb: str, names: list[str]) -> int:
+def _print_changed(args: argparse.Namespace, verb: str, names: list[str]) -> int:
     if args.json:
         print_json({verb: names})
     else:

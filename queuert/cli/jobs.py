@@ -1,4 +1,4 @@
-"""``queuert jobs``: look at jobs, and make scheduled ones due."""
+"""``queuert jobs``: list, show and trigger jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from queuert.cli.options import Commands
 from queuert.cli.output import fields, print_fields, print_json, print_page, print_table
 from queuert.jobs import Blocker, Job, JobStatus
 
-_DESCRIPTION = """List and show jobs, first ones of chains and continuations alike, and make scheduled ones due:
+_DESCRIPTION = """List, show and trigger jobs: the first jobs of chains and their continuations.
 
   queuert jobs list --type resize --status running
 """
@@ -24,18 +24,23 @@ _BLOCKER_COLUMNS = ("chain_id", "type", "status", "output", "error")
 def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     """Add the command and its actions."""
     actions = command_with_actions(
-        commands, debug, "jobs", help="list and show jobs, trigger scheduled ones", description=_DESCRIPTION
+        commands, debug, "jobs", help="list, show and trigger jobs", description=_DESCRIPTION
     )
     list_options(
         actions.add(
-            "list", run_list, "list jobs", "List jobs. Scheduled ones whose time has come are listed as scheduled."
+            "list",
+            run_list,
+            "list jobs",
+            "A scheduled job is listed as scheduled until it is claimed, also when it is due.",
         ),
         [status.value for status in JobStatus],
     )
-    show = actions.add("show", run_show, "show a job, its input and output, and what it waits for")
-    show.add_argument("id", metavar="ID")
-    trigger = actions.add("trigger", run_trigger, "make scheduled jobs due now", "All of them, or none.")
-    trigger.add_argument("ids", nargs="+", metavar="ID")
+    show = actions.add("show", run_show, "show a job, its input and output, and its blockers")
+    show.add_argument("id", metavar="ID", help="id of the job")
+    trigger = actions.add(
+        "trigger", run_trigger, "make scheduled jobs due now", "If one of them cannot be triggered, none is."
+    )
+    trigger.add_argument("ids", nargs="+", metavar="ID", help="id of a job")
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -48,7 +53,7 @@ def run_list(args: argparse.Namespace) -> int:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    """Print all there is to know of a job."""
+    """Print a job and its blockers."""
     with operator(args) as client:
         job = client.get_job(args.id)
         blockers = client.get_blockers(args.id)
@@ -57,7 +62,7 @@ def run_show(args: argparse.Namespace) -> int:
         return Exit.DONE
     print_fields(_shallow(job))
     if blockers:
-        print("\nwaits for, or waited for:")
+        print("\nblockers:")
         print_table([_shallow(blocker) for blocker in blockers], _BLOCKER_COLUMNS, indent="  ")
     if job.last_error is not None and job.last_error.traceback:
         print("\ntraceback of the last error:")
@@ -67,7 +72,7 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def run_trigger(args: argparse.Namespace) -> int:
-    """Make jobs due, and say how many were named."""
+    """Make jobs due, and print how many."""
     with operator(args) as client:
         client.trigger_jobs(args.ids)
     count = len(dict.fromkeys(args.ids))
@@ -79,5 +84,5 @@ def run_trigger(args: argparse.Namespace) -> int:
 
 
 def _shallow(value: Job | Blocker) -> dict[str, Any]:
-    # Not as deep as fields(): an error is shown in one line.
+    # Unlike fields(), keeps an error whole, which is then shown in one line.
     return {one.name: getattr(value, one.name) for one in dataclass_fields(value)}

@@ -1,4 +1,4 @@
-"""What the commands of operators have in common: a client that knows no job types, and the options of lists."""
+"""What the commands for operators share: a client without job types, and the options of lists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from queuert.cli.options import Commands, Run, database_options, store
+from queuert.cli.exit_codes import MEANINGS, exit_code_text
+from queuert.cli.options import Commands, Run, add_command, database_options, integer, store
 from queuert.client import Client
 from queuert.job_types import JobTypes
 from queuert.state.paging import MAX_PAGE
@@ -21,34 +22,43 @@ _AGO = re.compile(r"(\d{1,6})([smhd])")
 
 @contextmanager
 def operator(args: argparse.Namespace) -> Iterator[Client]:
-    """A client of the database that was named, for what needs no job types."""
+    """A client without job types, of the database that the options name."""
     with Client(store(args), JobTypes(), max_connections=1) as client:
         yield client
 
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """A command that has actions of its own, as ``chains list`` and ``chains show``."""
+    """The actions of a command, such as ``chains list`` and ``chains show``."""
 
     parsers: argparse._SubParsersAction[argparse.ArgumentParser]
     shared: list[argparse.ArgumentParser]
 
-    def add(self, name: str, run: Run, help: str, description: str | None = None) -> argparse.ArgumentParser:
-        """Add an action, with the options of the database and of the output."""
-        text = description or f"{help[0].upper()}{help[1:]}."
-        action = self.parsers.add_parser(name, help=help, description=text, parents=self.shared)
-        action.set_defaults(run=run)
-        return action
+    def add(
+        self,
+        name: str,
+        run: Run,
+        help: str,
+        more: str = "",
+        *,
+        exit_codes: Mapping[int, str] | None = None,
+    ) -> argparse.ArgumentParser:
+        """Add an action, with the options of the database and of the output; ``more`` follows ``help`` in its help."""
+        text = f"{help[0].upper()}{help[1:]}.\n{more}"
+        return add_command(
+            self.parsers, name, run, help=help, description=text, parents=self.shared, exit_codes=exit_codes
+        )
 
 
 def command_with_actions(
     commands: Commands, debug: argparse.ArgumentParser, name: str, *, help: str, description: str
 ) -> Actions:
-    """Add a command that is to have actions."""
+    """Add a command with actions."""
     parser = commands.add_parser(
         name,
         help=help,
         description=description,
+        epilog=exit_code_text(MEANINGS),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[debug],
     )
@@ -57,14 +67,14 @@ def command_with_actions(
 
 
 def output_options() -> argparse.ArgumentParser:
-    """The parent of what prints results."""
+    """The parent of commands that print results."""
     parent = argparse.ArgumentParser(add_help=False)
     parent.add_argument("--json", action="store_true", help="print one JSON document")
     return parent
 
 
-def type_option(parser: argparse.ArgumentParser, help: str = "only of this job type; again for more") -> None:
-    """Let job types be named."""
+def type_option(parser: argparse.ArgumentParser, help: str = "only this job type; may be repeated") -> None:
+    """Add --type."""
     parser.add_argument("--type", action="append", metavar="NAME", dest="types", help=help)
 
 
@@ -72,26 +82,38 @@ def list_options(parser: argparse.ArgumentParser, statuses: list[str]) -> None:
     """The options of a list of chains or of jobs."""
     type_option(parser)
     parser.add_argument(
-        "--status", action="append", choices=statuses, dest="statuses", help="only of this status; again for more"
+        "--status",
+        action="append",
+        choices=statuses,
+        metavar="STATUS",
+        dest="statuses",
+        help=f"only this status: {', '.join(statuses)}; may be repeated",
     )
     parser.add_argument(
-        "--since", type=moment, metavar="TIME", help="then or later: 2024-12-31T18:00Z, or 90s, 15m, 2h, 7d ago"
+        "--since",
+        type=moment,
+        metavar="TIME",
+        help="created at this time or later: 2024-12-31T18:00Z, or an age: 90s, 15m, 2h, 7d",
     )
-    parser.add_argument("--before", type=moment, metavar="TIME", help="earlier than that")
+    parser.add_argument("--before", type=moment, metavar="TIME", help="created before this time")
     page_options(parser)
-    parser.add_argument("--oldest-first", action="store_true", help="the oldest first (default: the newest)")
+    parser.add_argument("--oldest-first", action="store_true", help="list the oldest first (default: the newest)")
 
 
 def page_options(parser: argparse.ArgumentParser) -> None:
     """The options of a page."""
     parser.add_argument(
-        "--limit", type=page_limit, default=50, metavar="N", help=f"entries at most, up to {MAX_PAGE} (default: 50)"
+        "--limit",
+        type=page_limit,
+        default=50,
+        metavar="N",
+        help=f"maximum number of entries, up to {MAX_PAGE} (default: 50)",
     )
-    parser.add_argument("--cursor", help="go on where another page has ended, which named it")
+    parser.add_argument("--cursor", metavar="CURSOR", help="continue after the page that printed this cursor")
 
 
 def list_arguments(args: argparse.Namespace) -> dict[str, Any]:
-    """What the options of a list are for a client."""
+    """The options of a list as arguments of a client's method."""
     return {
         "job_types": args.types,
         "statuses": args.statuses,
@@ -104,34 +126,31 @@ def list_arguments(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def page_limit(text: str) -> int:
-    """A number of entries that a page may have."""
-    value = int(text)
-    if not 1 <= value <= MAX_PAGE:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 to {MAX_PAGE}")
-    return value
+    """How many entries a page may have."""
+    return integer(text, minimum=1, maximum=MAX_PAGE)
 
 
 def moment(text: str) -> datetime:
-    """A time: ISO 8601 with a zone, or so long ago."""
+    """A time: ISO 8601 with a time zone, or an age."""
     if _AGO.fullmatch(text):
         return datetime.now(UTC) - age(text)
-    value = datetime.fromisoformat(text)
+    try:
+        value = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"must be a time such as 2024-12-31T18:00Z or an age such as 2h, got {text}"
+        ) from None
     if value.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"{text} names no time zone: add Z for UTC, or +02:00")
+        raise argparse.ArgumentTypeError(f"must have a time zone, such as Z or +02:00, got {text}")
     return value
 
 
 def age(text: str) -> timedelta:
-    """How long ago: a number and its unit, such as 90m or 30d."""
+    """An age: a number and its unit, such as 90m or 30d."""
     found = _AGO.fullmatch(text)
     if found is None:
-        raise argparse.ArgumentTypeError(f"{text} is not an age such as 90s, 15m, 2h or 30d")
+        raise argparse.ArgumentTypeError(f"must be an age such as 90s, 15m, 2h or 30d, got {text}")
     span = timedelta(**{_UNITS[found[2]]: int(found[1])})
     if span > datetime.now(UTC) - datetime.min.replace(tzinfo=UTC):
-        raise argparse.ArgumentTypeError(f"{text} ago is before the year 1")
+        raise argparse.ArgumentTypeError(f"must be an age that begins after the year 1, got {text}")
     return span
-
-
-# argparse names the function in its message when the text is nothing of the kind.
-page_limit.__name__ = "number"
-moment.__name__ = "time"

@@ -1,34 +1,51 @@
-"""``queuert migrate``: bring a database's schema to a revision, or say where it stands."""
+"""``queuert migrate``: upgrade, downgrade or show the revision of a database's schema."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from queuert import migrations
-from queuert.cli.exit_codes import Exit, UsageError
-from queuert.cli.options import Commands, Run, database_options, postgres, schema_name, seconds
+from queuert.cli.exit_codes import MEANINGS, Exit, UsageError, exit_code_text
+from queuert.cli.options import Commands, Run, add_command, database_options, postgres, schema_name, seconds
 from queuert.errors import MigrationError
 from queuert.state.postgres.adoption import AdoptionPlan, adopt, how_moved, plan_adoption
 from queuert.state.postgres.roles import Role, grant_roles, role_names, roles_sql
 
-_DESCRIPTION = """Create, upgrade, downgrade or look at Queuert's tables.
+_DESCRIPTION = """Create, upgrade, downgrade or show the schema of Queuert's tables on Postgres.
 
-Give the address of Postgres itself, not of a pooler: the lock that keeps migrators apart belongs to a session.
-Any number of migrators may run at once; one works and the others wait for it.
+Connect to Postgres itself, not through a pooler: migrations hold a lock of the
+session. Any number may run at once: one works, the others wait for it.
 """
 
-_ROLES = """Print the SQL that makes roles for workers, clients, Spark's writers, operators and observers, and grants
-each what it needs; with --apply, run it as the owner of the schema. Run it again after each upgrade.
+_UP = "Create or upgrade the schema. Does nothing if it is up to date."
+_DOWN = "Downgrade the schema to a revision. This drops jobs."
+_STATUS = "Show the revision of the schema and the pending revisions."
+_STATUS_CODES: Mapping[int, str] = {
+    Exit.DONE: "up to date",
+    Exit.FAILED: "revisions are pending, or migrate adopt is needed",
+}
+_SQL = "Print the SQL of an upgrade, for review or psql. Needs no database."
+_STAMP = "Record a revision without running it, for SQL that was applied by hand."
+_ADOPT_CODES: Mapping[int, str] = {
+    Exit.DONE: "adopted, or nothing to adopt",
+    Exit.FAILED: "the command failed, or without --yes: an adoption is needed",
+}
+
+_ROLES = """Print the SQL that creates roles for workers, clients, Spark's writers,
+operators and observers, and grants each what it needs. --apply runs it, as the
+owner of the schema. Run it again after each upgrade.
 """
 
-_ADOPT = """Adopt a database that was moved from another cluster of Postgres, by a dump or by logical replication:
-its event log and its closed chains have transaction numbers of the old cluster. Without --yes it says what it would do.
+_ADOPT = """Adopt a database that was moved from another cluster of Postgres, by a dump or
+by logical replication: its event log and its closed chains have transaction
+numbers of the old cluster. Without --yes, print what would be done.
 
-Stop the workers first. Run it as the owner of the schema. It locks rows and no tables, a day of the log or 64 MiB of
-jobs at a time. Running it again does nothing, or goes on after a failure.
+Stop the workers first, and run it as the owner of the schema. It locks rows but
+no tables: a day of the log, or 64 MiB of jobs, at a time. Running it again does
+nothing, or continues after a failure.
 """
 
 
@@ -36,76 +53,77 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     """Add the command and its actions."""
     parser = commands.add_parser(
         "migrate",
-        help="create, upgrade or look at the schema",
+        help="create, upgrade or show the schema",
         description=_DESCRIPTION,
+        epilog=exit_code_text(MEANINGS),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[debug],
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True, dest="action")
     shared = [debug, database_options()]
 
-    def add(name: str, run: Run, help: str, description: str) -> argparse.ArgumentParser:
-        action: argparse.ArgumentParser = actions.add_parser(name, help=help, description=description, parents=shared)
-        action.set_defaults(run=run)
-        return action
+    def add(
+        name: str, run: Run, help: str, description: str, exit_codes: Mapping[int, str] | None = None
+    ) -> argparse.ArgumentParser:
+        return add_command(
+            actions, name, run, help=help, description=description, parents=shared, exit_codes=exit_codes
+        )
 
-    up = add("up", run_up, "upgrade, creating the schema if need be", "Upgrade the schema; again does nothing.")
-    down = add("down", run_down, "downgrade: this drops jobs", "Take the schema back to a revision. This drops jobs.")
-    add("status", run_status, "say where the schema stands", "Exit code 1 when revisions are pending.")
-    sql = add("sql", run_sql, "print the SQL of an upgrade", "Print the SQL, for review or psql; no database needed.")
-    stamp = add("stamp", run_stamp, "record a revision, run nothing", "For SQL that was applied by hand.")
+    up = add("up", run_up, "create or upgrade the schema", _UP)
+    down = add("down", run_down, "downgrade the schema, which drops jobs", _DOWN)
+    add("status", run_status, "show the revision of the schema", _STATUS, _STATUS_CODES)
+    sql = add("sql", run_sql, "print the SQL of an upgrade", _SQL)
+    stamp = add("stamp", run_stamp, "record a revision without running it", _STAMP)
     _role_options(add("roles", run_roles, "print or apply the grants of roles with few rights", _ROLES))
-    adopting = add("adopt", run_adopt, "adopt a database that was moved from another cluster", _ADOPT)
-    adopting.add_argument("--yes", action="store_true", help="do it (default: say what would be done)")
-    adopting.add_argument("--force", action="store_true", help="also while workers live")
+    adopting = add("adopt", run_adopt, "adopt a database that was moved from another cluster", _ADOPT, _ADOPT_CODES)
+    adopting.add_argument("--yes", action="store_true", help="adopt it (default: print what would be done)")
+    adopting.add_argument("--force", action="store_true", help="adopt it even while workers are alive")
     for action in (up, stamp):
         _revision(action, default="head", help="the revision to reach (default: head)")
     _revision(sql, default="head", help="the revision to reach, or FROM:TO (default: head)")
-    _revision(down, default=None, help="the revision to go back to; base for nothing at all")
-    down.add_argument("--yes", action="store_true", help="yes, drop what the later revisions hold")
+    _revision(down, default=None, help="the revision to downgrade to; base drops everything")
+    down.add_argument("--yes", action="store_true", help="confirm that the data of later revisions is dropped")
     for action in (up, down, stamp, adopting):
         action.add_argument(
             "--lock-timeout",
             type=seconds,
             default=60.0,
             metavar="SECONDS",
-            help="how long to wait for another migrator, and for each table (default: 60)",
+            help="maximum wait for another migrator, and for each table (default: 60)",
         )
 
 
 def _revision(action: argparse.ArgumentParser, *, default: str | None, help: str) -> None:
-    action.add_argument("--revision", default=default, required=default is None, help=help)
+    action.add_argument("--revision", metavar="REVISION", default=default, required=default is None, help=help)
 
 
 def _role_options(action: argparse.ArgumentParser) -> None:
-    action.add_argument("--apply", action="store_true", help="run it (default: print it; no database needed)")
+    action.add_argument("--apply", action="store_true", help="run it (default: print it, which needs no database)")
     for role in Role:
-        action.add_argument(
-            f"--{role}", metavar="NAME", help=f"the name of the {role} role (default: the schema's and _{role})"
-        )
+        action.add_argument(f"--{role}", metavar="NAME", help=f"name of the {role} role (default: SCHEMA_{role})")
 
 
 def run_up(args: argparse.Namespace) -> int:
     """Upgrade."""
     url, schema = postgres(args)
     migrations.upgrade(url, schema=schema, revision=args.revision, lock_timeout=args.lock_timeout)
-    return _say_where(url, schema)
+    return _print_where(url, schema)
 
 
 def run_down(args: argparse.Namespace) -> int:
-    """Downgrade, if that is really meant."""
+    """Downgrade if --yes was given."""
     url, schema = postgres(args)
     if not args.yes:
-        raise UsageError("a downgrade drops jobs: add --yes if that is what you want")
+        raise UsageError("migrate down drops jobs: add --yes to confirm")
     migrations.downgrade(url, schema=schema, revision=args.revision, lock_timeout=args.lock_timeout)
-    return _say_where(url, schema)
+    return _print_where(url, schema)
 
 
 def run_stamp(args: argparse.Namespace) -> int:
     """Record a revision."""
     url, schema = postgres(args)
     migrations.stamp(url, schema=schema, revision=args.revision, lock_timeout=args.lock_timeout)
-    return _say_where(url, schema)
+    return _print_where(url, schema)
 
 
 def run_sql(args: argparse.Namespace) -> int:
@@ -117,21 +135,21 @@ def run_sql(args: argparse.Namespace) -> int:
 
 
 def run_roles(args: argparse.Namespace) -> int:
-    """Print what roles are granted, or grant it."""
+    """Print or apply the grants of the roles."""
     names = {role: str(getattr(args, role)) for role in Role if getattr(args, role) is not None}
     if not args.apply:
         sys.stdout.write(roles_sql(schema_name(args), names))
         return Exit.DONE
     url, schema = postgres(args)
     grant_roles(url, schema=schema, names=names)
-    print(f"schema {schema} is granted to {', '.join(role_names(schema, names).values())}")
+    print(f"granted schema {schema} to {', '.join(role_names(schema, names).values())}")
     return Exit.DONE
 
 
 def run_status(args: argparse.Namespace) -> int:
-    """Say where the schema stands; 1 when revisions are pending, or when the database is to be adopted."""
+    """Print the revision; 1 if revisions are pending or the database must be adopted."""
     url, schema = postgres(args)
-    status = _say_status(url, schema)
+    status = _print_status(url, schema)
     if status.pending:
         return Exit.FAILED
     moved = how_moved(url, schema=schema)
@@ -141,44 +159,44 @@ def run_status(args: argparse.Namespace) -> int:
 
 
 def run_adopt(args: argparse.Namespace) -> int:
-    """Say what an adoption would do, or do it."""
+    """Adopt if --yes was given, else print what that would do."""
     url, schema = postgres(args)
     plan = plan_adoption(url, schema=schema)
     if not args.yes:
         print("\n".join(_adoption_text(plan, schema)))
         return Exit.FAILED if plan.needed else Exit.DONE
-    done = adopt(url, schema=schema, force=args.force, lock_timeout=args.lock_timeout, on_step=_say_step)
-    print(f"schema {schema} is adopted: {done.events:,} events and {done.jobs:,} jobs changed")
+    done = adopt(url, schema=schema, force=args.force, lock_timeout=args.lock_timeout, on_step=_print_step)
+    print(f"adopted schema {schema}: {done.events:,} events and {done.jobs:,} jobs changed")
     return Exit.DONE
 
 
-def _say_step(text: str) -> None:
+def _print_step(text: str) -> None:
     print(text, file=sys.stderr)
 
 
 def _adoption_text(plan: AdoptionPlan, schema: str) -> Iterator[str]:
     if not plan.needed:
-        yield f"schema {schema} has the numbers of this cluster ({plan.system}): there is nothing to adopt"
+        yield f"schema {schema} has transaction numbers of this cluster ({plan.system}): nothing to adopt"
         return
     yield f"schema {schema} has transaction numbers of another cluster ({plan.owner}; this is {plan.system})."
-    yield "An adoption would"
+    yield "An adoption would:"
     if plan.ahead:
-        yield f"- give the events of the log (about {plan.events:,} rows) new numbers, in their order, a day at a time"
-    yield f"- look through about {plan.jobs:,} jobs, and clear the numbers that this cluster has not reached"
-    yield "- note this cluster as theirs. Until then readers of the log are refused; jobs go on as they are"
-    yield "Cursors, checkpoints of streams and outputs of queuert history that were made before are refused afterwards:"
-    yield "begin them anew."
+        yield f"- renumber the events of the log (about {plan.events:,} rows) in their order, a day at a time"
+    yield f"- scan about {plan.jobs:,} jobs, and clear the numbers that this cluster has not reached"
+    yield "- record this cluster as their owner. Until then, reading the log fails; jobs run as before"
+    yield "After it, cursors, stream checkpoints and outputs of queuert history from before are refused:"
+    yield "start them again from the beginning."
     if plan.workers:
-        yield f"{plan.workers} worker(s) live: stop them first."
-    yield "Add --yes to do it."
+        yield f"{plan.workers} worker(s) are alive: stop them first."
+    yield "Add --yes to adopt it."
 
 
-def _say_where(url: str, schema: str) -> int:
-    _say_status(url, schema)
+def _print_where(url: str, schema: str) -> int:
+    _print_status(url, schema)
     return Exit.DONE
 
 
-def _say_status(url: str, schema: str) -> migrations.MigrationStatus:
+def _print_status(url: str, schema: str) -> migrations.MigrationStatus:
     with _known_revisions():
         status = migrations.status(url, schema=schema)
     print(status_line(status, schema))
@@ -186,19 +204,21 @@ def _say_status(url: str, schema: str) -> migrations.MigrationStatus:
 
 
 def status_line(status: migrations.MigrationStatus, schema: str) -> str:
-    """Where a schema stands, in one line."""
-    where = "holds no tables of Queuert" if status.current is None else f"is at revision {status.current}"
+    """The revision of a schema, in one line."""
+    where = "has no tables of Queuert" if status.current is None else f"is at revision {status.current}"
     if not status.pending:
         return f"schema {schema} {where}: up to date"
-    return f"schema {schema} {where}; pending: {', '.join(status.pending)} (queuert migrate up)"
+    return f"schema {schema} {where}; pending: {', '.join(status.pending)} (run queuert migrate up)"
 
 
 @contextmanager
 def _known_revisions() -> Iterator[None]:
-    """Alembic's refusal of a revision as an error with the way out."""
+    """Raise a MigrationError that says what to do where Alembic does not know a revision."""
     from alembic.util import CommandError
 
     try:
         yield
     except CommandError as error:
-        raise MigrationError(f"{error} (this version of Queuert does not know it: is a newer one deployed?)") from error
+        raise MigrationError(
+            f"{error}: this version of Queuert does not know the revision; a newer version may have migrated the schema"
+        ) from error

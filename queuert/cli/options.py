@@ -1,19 +1,23 @@
-"""What several commands have in common: the parser's manners, and the options that say where the database is."""
+"""What the commands share: the parser, the options of the database, and checked values."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, Protocol
 
-from queuert.cli.exit_codes import Exit, UsageError
+from queuert.cli.exit_codes import MEANINGS, Exit, UsageError, exit_code_text
 from queuert.migrations import DEFAULT_SCHEMA
 from queuert.state.adapter import StateAdapter
 from queuert.urls import postgres_from_url, state_from_url
 
 URL_VARIABLE = "QUEUERT_URL"
+
+_NESTED = re.compile(r"^ {4}([a-z-]+)(?: {2,}|\n +)(\S.*)$", re.MULTILINE)
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 
 POSTGRES_FORMS = "postgresql://USER@HOST:PORT/DATABASE or 'host=... dbname=...'"
 
@@ -21,11 +25,20 @@ ADDRESS_FORMS = f"{POSTGRES_FORMS}, redis://HOST:PORT/0, sqlite:///FILE or embed
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that says what is wrong in one line, as every other error is said."""
+    """A parser that reports an error in one line, like all other errors."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the message and end with the code for a wrong command line."""
+        """Print the message and exit with the code for wrong arguments."""
         self.exit(Exit.USAGE, f"queuert: {message} (see {self.prog} --help)\n")
+
+    def format_help(self) -> str:
+        """The help, with the names and the texts of nested commands in two columns.
+
+        argparse does not count the indentation of nested commands, and puts the text of a long name on the next line.
+        """
+        text = super().format_help()
+        width = max((len(nested[1]) for nested in _NESTED.finditer(text)), default=0)
+        return _NESTED.sub(lambda nested: f"    {nested[1]:<{width}}  {nested[2]}", text)
 
 
 class Commands(Protocol):
@@ -48,12 +61,45 @@ class Commands(Protocol):
 Run = Callable[[argparse.Namespace], int]
 
 
+def add_command(
+    commands: Commands,
+    name: str,
+    run: Run,
+    *,
+    help: str,
+    description: str,
+    parents: Sequence[argparse.ArgumentParser],
+    exit_codes: Mapping[int, str] | None = None,
+) -> argparse.ArgumentParser:
+    """Add a command whose help ends with its exit codes.
+
+    Args:
+        commands: where to add it.
+        name: the word on the command line.
+        run: runs the command and returns its exit code.
+        help: one line, for the list of commands.
+        description: the beginning of its own help, wrapped for 80 columns.
+        parents: parsers whose options it has.
+        exit_codes: what its codes mean where that differs from the usual.
+    """
+    parser = commands.add_parser(
+        name,
+        help=help,
+        description=description,
+        epilog=exit_code_text({**MEANINGS, **(exit_codes or {})}),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=list(parents),
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
 def debug_option() -> argparse.ArgumentParser:
     """The parent of every command."""
     parent = argparse.ArgumentParser(add_help=False)
     # No default: that of a subcommand would undo what was given before it.
     parent.add_argument(
-        "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
+        "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback if the command fails"
     )
     return parent
 
@@ -64,14 +110,16 @@ def database_options() -> argparse.ArgumentParser:
     parent.add_argument(
         "--url",
         metavar="ADDRESS",
-        help=f"where jobs live: {ADDRESS_FORMS}; better in the environment as {URL_VARIABLE}, since ps shows arguments",
+        help=f"the database: {ADDRESS_FORMS}; default: ${URL_VARIABLE}, which hides a password from ps",
     )
-    parent.add_argument("--schema", help=f"the schema of the tables, in Postgres (default: {DEFAULT_SCHEMA})")
+    parent.add_argument(
+        "--schema", metavar="NAME", help=f"the Postgres schema of the tables (default: {DEFAULT_SCHEMA})"
+    )
     return parent
 
 
 def store(args: argparse.Namespace, *, application_name: str = "queuert") -> StateAdapter:
-    """The store that was named, as an option or in the environment.
+    """The store that an option or the environment names.
 
     Raises:
         UsageError: there is none.
@@ -81,7 +129,7 @@ def store(args: argparse.Namespace, *, application_name: str = "queuert") -> Sta
 
 
 def postgres(args: argparse.Namespace) -> tuple[str, str]:
-    """The connection string of the Postgres that was named, and the schema.
+    """The connection string of the Postgres server, and the schema.
 
     Raises:
         UsageError: there is none.
@@ -93,7 +141,7 @@ def postgres(args: argparse.Namespace) -> tuple[str, str]:
 def _address(args: argparse.Namespace) -> str:
     given = args.url or os.environ.get(URL_VARIABLE)
     if not given:
-        raise UsageError(f"no database is named: set {URL_VARIABLE} in the environment, or use --url ({ADDRESS_FORMS})")
+        raise UsageError(f"no database given: set {URL_VARIABLE} in the environment, or pass --url ({ADDRESS_FORMS})")
     return str(given)
 
 
@@ -102,33 +150,37 @@ def _schema(args: argparse.Namespace) -> dict[str, str]:
 
 
 def schema_name(args: argparse.Namespace) -> str:
-    """The schema that was asked for, or the usual one."""
+    """The schema that --schema names, or the default."""
     return DEFAULT_SCHEMA if args.schema is None else str(args.schema)
 
 
 def positive_int(text: str) -> int:
-    """A whole number above 0."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number above 0")
+    """An integer of 1 or more."""
+    return integer(text, minimum=1)
+
+
+def integer(text: str, *, minimum: int, maximum: int | None = None) -> int:
+    """An integer within bounds, both included."""
+    value = int(text) if _INTEGER.fullmatch(text.strip()) else None
+    if value is None or value < minimum or (maximum is not None and value > maximum):
+        bounds = f"of {minimum} or more" if maximum is None else f"from {minimum} to {maximum}"
+        raise argparse.ArgumentTypeError(f"must be an integer {bounds}, got {text}")
     return value
 
 
 def seconds(text: str) -> float:
-    """A number of seconds, at least 0 and finite."""
-    value = float(text)
+    """A finite number of seconds, 0 or more."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
     if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, 0 or more, got {text}")
     return value
 
 
-# argparse names the function in its message when the text is no number at all.
-positive_int.__name__ = "number"
-seconds.__name__ = "number of seconds"
-
-
 def current_directory_is_importable() -> None:
-    """Let an application be named that lies in the current directory, as ``python -m`` does."""
+    """Make modules in the current directory importable, as ``python -m`` does."""
     here = os.getcwd()  # noqa: PTH109  (sys.path holds strings)
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)

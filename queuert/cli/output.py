@@ -1,4 +1,4 @@
-"""Results as a person or a script wants them: aligned columns, or one JSON document."""
+"""Prints results: aligned columns for people, or one JSON document for scripts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST = 100
 
 
 def fields(value: Any) -> dict[str, Any]:
-    """The fields of a value of the library, as deep as they go."""
+    """The fields of a dataclass, also of those inside it."""
     return asdict(value)
 
 
@@ -31,7 +31,7 @@ def print_json(document: object) -> None:
 def print_page(
     rows: Iterable[Fields], columns: Sequence[str], *, as_json: bool, next_cursor: str | None = None
 ) -> None:
-    """Print a list: of each row these columns, or in JSON all fields."""
+    """Print a list: these columns of each row, or all fields as JSON."""
     entries = list(rows)
     if as_json:
         print_json({"items": entries, "next_cursor": next_cursor})
@@ -42,7 +42,7 @@ def print_page(
 
 
 def print_table(rows: Sequence[Fields], columns: Sequence[str], *, indent: str = "") -> None:
-    """Print columns, each as wide as it must be; without rows, that there are none."""
+    """Print aligned columns, or ``none`` without rows."""
     if not rows:
         print(f"{indent}none")
         return
@@ -53,7 +53,7 @@ def print_table(rows: Sequence[Fields], columns: Sequence[str], *, indent: str =
 
 
 def print_fields(values: Fields) -> None:
-    """Print one value, a line for each field that holds anything."""
+    """Print one line for each field that is not None."""
     held = {name: value for name, value in values.items() if value is not None}
     width = max(len(name) for name in held)
     for name, value in held.items():
@@ -61,7 +61,7 @@ def print_fields(values: Fields) -> None:
 
 
 def shown(value: object) -> str:
-    """A value in one line that no terminal takes for commands."""
+    """A value in one line, with control characters escaped."""
     if value is None:
         text = "-"
     elif isinstance(value, datetime):

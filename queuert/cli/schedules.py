@@ -1,9 +1,9 @@
-"""``queuert schedules``: look at recurring schedules, pause, resume and delete them."""
+"""``queuert schedules``: list, pause, resume and delete recurring schedules."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from queuert.cli.exit_codes import Exit, UsageError
@@ -14,9 +14,9 @@ from queuert.client import Client
 
 Change: TypeAlias = Callable[[Iterable[str]], int]
 
-_DESCRIPTION = """List recurring schedules, pause and resume them, delete them.
+_DESCRIPTION = """List, pause, resume and delete recurring schedules.
 
-A schedule that a worker is given (schedules=...) is there again when the worker starts.
+A worker creates the schedules of its own schedules=... again when it starts.
 """
 
 _COLUMNS = ("name", "type", "cron", "every", "time_zone", "paused", "next_at", "last_at")
@@ -28,19 +28,20 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         commands, debug, "schedules", help="list, pause, resume and delete schedules", description=_DESCRIPTION
     )
     actions.add("list", run_list, "list all schedules")
-    pause = actions.add("pause", run_pause, "start no more chains of these schedules")
-    resume = actions.add("resume", run_resume, "let these schedules go on")
-    delete = actions.add("delete", run_delete, "delete these schedules; their chains stay")
+    codes: Mapping[int, str] = {Exit.FAILED: "some of these schedules do not exist"}
+    pause = actions.add("pause", run_pause, "start no more chains of these schedules", exit_codes=codes)
+    resume = actions.add("resume", run_resume, "resume these schedules", exit_codes=codes)
+    delete = actions.add("delete", run_delete, "delete these schedules, but not their chains", exit_codes=codes)
     for action in (pause, resume, delete):
-        action.add_argument("names", nargs="+", metavar="NAME")
-    delete.add_argument("--yes", action="store_true", help="yes, delete them")
+        action.add_argument("names", nargs="+", metavar="NAME", help="name of a schedule")
+    delete.add_argument("--yes", action="store_true", help="confirm the deletion")
 
 
 def run_list(args: argparse.Namespace) -> int:
     """Print the schedules."""
     with operator(args) as client:
-        found = client.list_schedules()
-    print_page(map(fields, found), _COLUMNS, as_json=args.json)
+        schedules = client.list_schedules()
+    print_page(map(fields, schedules), _COLUMNS, as_json=args.json)
     return Exit.DONE
 
 
@@ -55,14 +56,14 @@ def run_resume(args: argparse.Namespace) -> int:
 
 
 def run_delete(args: argparse.Namespace) -> int:
-    """Delete, if that is really meant."""
+    """Delete if --yes was given."""
     if not args.yes:
-        raise UsageError("add --yes if you want to delete these schedules")
+        raise UsageError("schedules delete needs a confirmation: add --yes")
     return _change(args, "deleted", lambda client: client.delete_schedules)
 
 
 def _change(args: argparse.Namespace, verb: str, change: Callable[[Client], Change]) -> int:
-    """Change schedules and say how many; 1 if some are not there."""
+    """Change schedules and print how many; 1 if some do not exist."""
     names = list(dict.fromkeys(args.names))
     with operator(args) as client:
         count = change(client)(names)

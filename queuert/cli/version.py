@@ -6,15 +6,19 @@ import argparse
 import platform
 from importlib import metadata
 
-from queuert.cli.options import Commands
+from queuert.cli.options import Commands, add_command
 
 
 def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
     """Add the command."""
-    parser = commands.add_parser(
-        "version", help="show the version", description="Show the version of Queuert and of Python.", parents=[debug]
+    add_command(
+        commands,
+        "version",
+        run,
+        help="show the version",
+        description="Show the versions of Queuert and of Python.",
+        parents=[debug],
     )
-    parser.set_defaults(run=run)
 
 
 def text() -> str:

@@ -1,4 +1,4 @@
-"""``queuert worker``: a worker as a process, one per container."""
+"""``queuert worker``: runs a worker as a process, one per container."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from queuert.cli import logs
 from queuert.cli.application import load, merged_job_types
-from queuert.cli.exit_codes import PrerequisiteError, UsageError
+from queuert.cli.exit_codes import MEANINGS, PrerequisiteError, UsageError, exit_code_text
 from queuert.cli.options import (
     Commands,
     current_directory_is_importable,
@@ -28,18 +28,20 @@ from queuert.optional_packages import needing_extras
 from queuert.worker import InProcessWorker, Processors
 from queuert.worker.run import ExitCode
 
-_DESCRIPTION = """Run a worker until SIGTERM or Ctrl-C, then let running jobs finish within the grace.
+_DESCRIPTION = """Run a worker until SIGTERM or Ctrl-C. Running jobs then have --shutdown-timeout
+seconds to finish.
 
-MODULE:ATTRIBUTE names a Processors, a sequence of them, an InProcessWorker that is ready to run, or a function that
-returns one of these. The current directory is importable.
+MODULE:ATTRIBUTE names a Processors, a sequence of them, an InProcessWorker, or
+a function that returns one of these. Modules in the current directory can be
+imported.
 """
 
-_EPILOG = """exit codes:
-  0  asked to stop, and all handlers ended
-  2  the command line, or the application, is wrong
-  3  the database cannot be reached, or has no schema: nothing was begun
-  4  asked to stop, and some handlers would not end within the grace; their jobs were released
-"""
+_EXIT_CODES: Mapping[int, str] = {
+    ExitCode.STOPPED: "stopped by a signal, all handlers finished",
+    ExitCode.USAGE: MEANINGS[ExitCode.USAGE],
+    ExitCode.UNAVAILABLE: "the database or its schema is missing; no job was started",
+    ExitCode.ABANDONED: "stopped by a signal, some handlers timed out; jobs released",
+}
 
 _OF_THE_WORKER = {
     "concurrency": "--concurrency",
@@ -57,38 +59,45 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         "worker",
         help="run a worker",
         description=_DESCRIPTION,
-        epilog=_EPILOG,
+        epilog=exit_code_text(_EXIT_CODES),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[debug, database_options()],
     )
-    parser.add_argument("application", metavar="MODULE:ATTRIBUTE", help="what to run, such as app.jobs:processors")
-    # What is not given is left to the worker, so that its defaults are written down once.
-    parser.add_argument("--concurrency", type=positive_int, metavar="N", help="handlers at once (default: 1)")
-    parser.add_argument("--name", help="shown with its jobs (default: the host's name)")
+    parser.add_argument("application", metavar="MODULE:ATTRIBUTE", help="the application, such as app.jobs:processors")
+    # Without a default here: InProcessWorker has the defaults.
+    parser.add_argument(
+        "--concurrency", type=positive_int, metavar="N", help="maximum number of handlers at once (default: 1)"
+    )
+    parser.add_argument("--name", metavar="NAME", help="name of the worker (default: the host's name)")
     parser.add_argument(
         "--shutdown-timeout",
         type=seconds,
         metavar="SECONDS",
-        help="how long running jobs may take to finish (default: 30)",
+        help="time that running jobs have to finish (default: 30)",
     )
     parser.add_argument(
-        "--poll-interval", type=seconds, metavar="SECONDS", help="between looks without a notification (default: 60)"
+        "--poll-interval",
+        type=seconds,
+        metavar="SECONDS",
+        help="maximum time between polls without a notification (default: 60)",
     )
     parser.add_argument(
         "--claim-bytes",
         type=positive_int,
         metavar="N",
-        help="memory for the inputs of all jobs that it has claimed (default: 67108864, 64 MB)",
+        help="maximum total size of the inputs of claimed jobs (default: 67108864, 64 MiB)",
     )
-    parser.add_argument("--health-file", type=Path, metavar="PATH", help="keep a file for queuert health")
+    parser.add_argument("--health-file", type=Path, metavar="PATH", help="write a health file for queuert health")
     parser.add_argument(
         "--event-loop",
         choices=("asyncio", "uvloop"),
         default="asyncio",
-        help="what coroutines run on; uvloop needs queuert[uvloop] (default: asyncio)",
+        help="event loop of the handlers; uvloop needs queuert[uvloop] (default: asyncio)",
     )
-    parser.add_argument("--log-level", choices=logs.LEVELS, default="info", help="(default: info)")
-    parser.add_argument("--log-json", action="store_true", help="log one JSON object a line")
+    parser.add_argument(
+        "--log-level", choices=logs.LEVELS, default="info", help="lowest level that is logged (default: info)"
+    )
+    parser.add_argument("--log-json", action="store_true", help="log JSON, one object per line")
     parser.set_defaults(run=run)
 
 
@@ -106,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _stopped_before_it_began() -> Iterator[None]:
-    """Let SIGTERM end the process with 0 while the application is imported; the worker's own handler follows."""
+    """Exit with 0 on SIGTERM while the application is imported; later the worker has its own handler."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -127,7 +136,7 @@ def build(args: argparse.Namespace) -> InProcessWorker:
     """The worker that the arguments describe.
 
     Raises:
-        UsageError: the application, or an option, does not fit.
+        UsageError: the application or an option is wrong.
     """
     current_directory_is_importable()
     application = load(args.application)
@@ -151,7 +160,7 @@ def _refuse_settings(args: argparse.Namespace) -> None:
     options = {**_OF_THE_WORKER, **_OF_THE_CLIENT}
     given = [options[name] for name in _given(args, options)]
     if given:
-        raise UsageError(f"{args.application!r} is a worker with settings of its own: leave out {', '.join(given)}")
+        raise UsageError(f"{args.application!r} is an InProcessWorker with its own settings: remove {', '.join(given)}")
 
 
 def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -166,7 +175,7 @@ def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _checked_health_file(path: Path | None) -> Path | None:
-    """A file that cannot be written would show much later, as a container that is restarted again and again."""
+    """Refuses a file that cannot be written: else the container would be restarted again and again."""
     if path is not None and not path.parent.is_dir():
-        raise UsageError(f"--health-file {path}: there is no directory {path.parent}")
+        raise UsageError(f"--health-file must be in an existing directory, got {path}: no directory {path.parent}")
     return path

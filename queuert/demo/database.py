@@ -1,4 +1,4 @@
-"""The demo's database: one connection for looking at it, and the making and removal of what the demo needs in it."""
+"""The demo's database: one connection for queries, and the creation and removal of its schema."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DROP = "DROP SCHEMA IF EXISTS queuert_demo CASCADE"
 
 
 class Database:
-    """A connection in autocommit, opened by ``with``; the errors of the driver come as Queuert's."""
+    """A connection in autocommit, opened by ``with``; errors of psycopg are raised as Queuert's."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -48,19 +48,19 @@ class Database:
             connection.execute(statement, parameters)
 
     def require_absent(self) -> None:
-        """See that there is no schema of the demo's name.
+        """Check that the demo's schema does not exist.
 
         Raises:
-            DemoError: there is one. It may hold what somebody kept, or belong to a demo that runs now.
+            DemoError: it exists. A demo was kept, or still runs.
         """
         if self.row(_EXISTS, (SCHEMA,)) != (0,):
             raise DemoError(
-                f"the database has a schema {SCHEMA} already, of a demo that was kept, or runs now: "
+                f"schema {SCHEMA} already exists in the database, from a demo that was kept or still runs: "
                 f"remove it with DROP SCHEMA {SCHEMA} CASCADE"
             )
 
     def create(self) -> None:
-        """Make the schema, with Queuert's tables and the demo's."""
+        """Create the schema, with Queuert's tables and the demo's."""
         migrations.upgrade(self._url, schema=SCHEMA)
         for statement in tables.CREATE:
             self.execute(statement)

@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         pause = partial(pause_for, slots=args.slots)
         files = spark_driver.run(url, args.files, args.report, Path(args.history), pause)
     if not files:
-        sys.exit(f"there are no source files in {library()}")
+        sys.exit(f"no source files in {library()}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""How far the run is: read from the tables, and shown live on a terminal, else a line a second."""
+"""The progress of a run: read from the tables, shown live on a terminal, else once a second as a line."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class PlainDisplay:
 def line(snapshot: Snapshot, workers: int) -> str:
     """The state in one line."""
     if snapshot.files == 0:
-        return f"no files yet: the driver starts  workers {workers}"
+        return f"no files yet: the driver is starting  workers {workers}"
     return (
         f"chains {snapshot.closed}/{snapshot.files}  ready {snapshot.ready}  running {snapshot.running}  "
         f"done {snapshot.done}  retried {snapshot.retried}  lost leases {snapshot.lost_leases}  workers {workers}"

@@ -1,4 +1,4 @@
-"""What a run of the demo is to be, and the names that its processes share."""
+"""The settings of a run, and the names that its processes share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHORTEST_LEASE = 0.5
 
 
 class DemoError(QueuertError):
-    """The demo could not be carried through; the message says which part failed, and how."""
+    """The demo failed; the message says which part, and how."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class DemoSettings:
         files: at most so many; None for all.
         workers: worker processes at a time.
         concurrency: slots of each.
-        lease: seconds that a job stays with a worker that gives no sign of life.
+        lease: seconds until a job of a dead worker can run again.
         report: where the report goes; None for a temporary file.
         keep: leave the database and the logs.
 
     Raises:
-        UsageError: an option makes no sense.
+        UsageError: an option is out of range.
     """
 
     url: str | None = None
@@ -52,9 +52,13 @@ class DemoSettings:
 
     def __post_init__(self) -> None:
         if self.lease < _SHORTEST_LEASE:
-            raise UsageError(f"--lease {self.lease:g}: at least {_SHORTEST_LEASE:g} seconds, or live workers lose jobs")
+            raise UsageError(
+                f"--lease must be {_SHORTEST_LEASE:g} seconds or more, got {self.lease:g}: live workers would lose jobs"
+            )
         if self.report is not None and not self.report.parent.is_dir():
-            raise UsageError(f"--report {self.report}: there is no directory {self.report.parent}")
+            raise UsageError(
+                f"--report must be in an existing directory, got {self.report}: no directory {self.report.parent}"
+            )
 
     @property
     def slots(self) -> int:

@@ -1,4 +1,4 @@
-"""The stage manager: starts driver and workers, kills one half way, starts another, and shows how it ended."""
+"""Starts the driver and the workers, kills one worker half way, starts another, and prints the proof."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(settings: DemoSettings) -> int:
     """Run the demo; 0 if the proof holds.
 
     Raises:
-        QueuertError, EmbeddedServerError: a part is missing or failed; all that was started is gone.
+        QueuertError, EmbeddedServerError: a part is missing or failed; everything that was started is stopped.
         KeyboardInterrupt: Ctrl-C, or a signal that asks to end; likewise.
     """
     java = find_prerequisites(settings)
@@ -43,14 +43,14 @@ def run(settings: DemoSettings) -> int:
                 show.play(display)
             return _tell(settings, stage, show)
         finally:
-            # What follows is short, and must not be left half done by a second Ctrl-C.
+            # The cleanup is short: a second Ctrl-C must not interrupt it.
             _ignore_signals()
             stack.close()
 
 
 @contextmanager
 def signals_interrupt() -> Iterator[None]:
-    """A signal that asks to end raises KeyboardInterrupt inside, in place of whatever error it leads to."""
+    """SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt inside, whatever error follows from them."""
     requested = False
     driver = logging.getLogger("psycopg")
     level = driver.level
@@ -58,7 +58,7 @@ def signals_interrupt() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal requested
         requested = True
-        # It would warn of the connection whose statement is interrupted here, which its pool then discards.
+        # psycopg would warn of the interrupted connection, which its pool then discards.
         driver.setLevel(logging.ERROR)
         raise KeyboardInterrupt
 
@@ -66,7 +66,7 @@ def signals_interrupt() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        # What was interrupted may tell of it in its own words, such as a connection that was lost.
+        # The interrupted code may raise its own error, such as a lost connection.
         if requested:
             raise KeyboardInterrupt from error
         raise
@@ -82,7 +82,7 @@ def _ignore_signals() -> None:
 
 
 class Show:
-    """A run: its processes, and what has been done to them."""
+    """A run: its processes, and which of them was killed."""
 
     def __init__(self, settings: DemoSettings, stage: Stage, stack: ExitStack) -> None:
         self._settings = settings
@@ -99,9 +99,9 @@ class Show:
         """Run it all, until every chain is closed and every worker has stopped.
 
         Raises:
-            DemoError: a process ended before its time.
+            DemoError: a process ended unexpectedly.
         """
-        display.say("Postgres runs, and the tables are there")
+        display.say("Postgres is running, and the tables are created")
         for _ in range(self._settings.workers):
             self._start_worker(display)
         self._driver = start_driver(
@@ -140,12 +140,12 @@ class Show:
             display.update(snapshot, sum(worker.alive for worker in self._workers))
             if snapshot.files and not reported:
                 reported = True
-                display.say(f"{snapshot.files} files found: a chain is started for each")
+                display.say(f"{snapshot.files} files found: the driver starts a chain for each")
             if self._victim is None and snapshot.half_way:
                 self._kill_one(display, snapshot)
             if not rolling_up and self._settings.spark and snapshot.all_done:
                 rolling_up = True
-                display.say("Spark sums up the answers, and rolls up the event log")
+                display.say("Spark aggregates the results, and rolls up the event log")
             self._require_life()
             time.sleep(_LOOK_EVERY)
         display.say(f"all {snapshot.closed} files are done, and the report is written")
@@ -176,7 +176,7 @@ class Show:
         return sum(count for holder, count in holders if holder.startswith(f"{worker.name}-"))
 
     def _require_life(self) -> None:
-        """Everybody must be alive but the victim, and a driver that is done."""
+        """Checks that all processes are alive, except the victim and a driver that has finished."""
         for process in [*self._workers, *([self._driver] if self._driver else [])]:
             done = process is self._driver and process.exit_code == 0
             if not process.alive and not done and process is not self._victim:
@@ -196,7 +196,7 @@ class Show:
 
 def _untimely_end(process: Process) -> str:
     words = process.last_words() or "its log is empty"
-    return f"{process.name} ended before its time, with exit code {process.exit_code}: {words}"
+    return f"{process.name} ended unexpectedly with exit code {process.exit_code}: {words}"
 
 
 def _tell(settings: DemoSettings, stage: Stage, show: Show) -> int:
@@ -220,7 +220,7 @@ def _tell(settings: DemoSettings, stage: Stage, show: Show) -> int:
 
 def _exit_code(show: Show, *, holds: bool) -> int:
     if show.killed_at is None:
-        print("No worker was killed: the work was over too soon. Take more files.")
+        print("No worker was killed, because the work finished too early: raise --files.")
     for name in show.unclean:
         print(f"Worker {name} did not stop cleanly.")
     return Exit.DONE if holds and show.killed_at is not None and not show.unclean else Exit.FAILED

@@ -399,7 +399,7 @@ class EventLogMaintenancePostponed(BaseEvent):
 class EventLogMaintenanceFailed(BaseEvent):
     """A worker cannot look after the event log, mostly since its role does not own the tables.
 
-    Events are written all the same. Run ``queuert events maintenance`` daily with a role that owns them.
+    Events are written all the same. Run ``queuert events maintain`` daily with a role that owns them.
     """
 
     level: ClassVar[str] = "warning"

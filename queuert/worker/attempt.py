@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from queuert.errors import DefinitionError
@@ -43,6 +43,9 @@ class Attempt(Generic[I, R]):
         type: the name of its job type.
         chain_type: the name of the job type that the chain began with.
         number: 1 for the first attempt.
+        priority: the job's priority.
+        created_at: when the job was created.
+        token: names the lease of this attempt; no other claim of any job has the same.
         worker: the name of the worker that runs it.
         blockers: the chains that the job waited for, in the order in which they were given, with their outputs.
         abort: says whether and why the attempt must stop.
@@ -55,7 +58,7 @@ class Attempt(Generic[I, R]):
     """
 
     __slots__ = (
-        "_blocks_used", "_context", "_job_type", "_middlewares", "_runtime", "abort", "blockers", "claimed", "input",
+        "_blocks_used", "_claimed", "_context", "_job_type", "_middlewares", "_runtime", "abort", "blockers", "input",
         "worker",
     )  # fmt: skip
 
@@ -75,7 +78,7 @@ class Attempt(Generic[I, R]):
         self._middlewares = middlewares
         self._blocks_used: BlockTracker | None = None
         self._context: AttemptContext | None = None
-        self.claimed = claimed
+        self._claimed = claimed
         self.input: I = input
         self.worker = worker
         self.abort = abort
@@ -97,27 +100,42 @@ class Attempt(Generic[I, R]):
     @property
     def job_id(self) -> str:
         """The job's id."""
-        return self.claimed.id
+        return self._claimed.id
 
     @property
     def chain_id(self) -> str:
         """The id of the job's chain."""
-        return self.claimed.chain_id
+        return self._claimed.chain_id
 
     @property
     def type(self) -> str:
         """The name of the job's type."""
-        return self.claimed.type
+        return self._claimed.type
 
     @property
     def chain_type(self) -> str:
         """The name of the job type that the chain began with."""
-        return self.claimed.chain_type
+        return self._claimed.chain_type
 
     @property
     def number(self) -> int:
         """1 for the first attempt."""
-        return self.claimed.attempt
+        return self._claimed.attempt
+
+    @property
+    def priority(self) -> int:
+        """The job's priority."""
+        return self._claimed.priority
+
+    @property
+    def created_at(self) -> datetime:
+        """When the job was created, by the store's clock."""
+        return self._claimed.created_at
+
+    @property
+    def token(self) -> str:
+        """The token of the lease: unique to this attempt, also when the job's id is used again."""
+        return self._claimed.token
 
     @property
     def worker_stopping(self) -> bool:
@@ -249,7 +267,7 @@ class Attempt(Generic[I, R]):
             UnknownJobTypeError: a type is not registered with the worker's client.
             PayloadError: an input cannot be stored.
         """
-        return joining.waiting(self._job_type, self.claimed, self.blockers, self._runtime.job_types, chains)
+        return joining.waiting(self._job_type, self._claimed, self.blockers, self._runtime.job_types, chains)
 
     def retry(self, *, after: float | timedelta | None = None, reason: str = "the handler asked for it") -> Retry:
         """Try again ``after`` seconds, or after the pause of the retry policy: return it. The attempt counts.

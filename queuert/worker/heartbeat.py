@@ -127,4 +127,4 @@ class Heartbeat:
 
     def _failed(self, error: Exception) -> None:
         what = f"{type(error).__name__}: {error}"
-        self._observers.emit(StoreCallFailed(worker=self._subject.holder, operation="tell the registry", error=what))
+        self._observers.emit(StoreCallFailed(worker=self._subject.holder, operation="record_heartbeat", error=what))

@@ -327,7 +327,7 @@ class LeaseRenewer:
         self._failures += 1
         self._failing_since = self._failing_since or time.monotonic()
         self._observers.emit(
-            StoreCallFailed(worker=self._worker, operation="renew", error=f"{type(error).__name__}: {error}")
+            StoreCallFailed(worker=self._worker, operation="renew_leases", error=f"{type(error).__name__}: {error}")
         )
         if isinstance(error, StateError):
             self._close_store()
@@ -358,4 +358,4 @@ class LeaseRenewer:
             self._book.lose(held, AbortReason.LEASE_NOT_RENEWED)
         except Exception as error:
             # This thread guards all the other leases too.
-            self._observers.emit(StoreCallFailed(worker=self._worker, operation="give up a lease", error=repr(error)))
+            self._observers.emit(StoreCallFailed(worker=self._worker, operation="abandon_lease", error=repr(error)))

@@ -309,9 +309,9 @@ class WorkerRuntime:
                 await stopping
             else:
                 # The store is out of reach; what was claimed and not started is reaped by somebody else.
-                self._tell_failure("stop claiming", TimeoutError())
+                self._tell_failure("stop_claiming", TimeoutError())
         except StateError as error:
-            self._tell_failure("stop claiming", error)
+            self._tell_failure("stop_claiming", error)
         finally:
             left_behind(stopping)
 
@@ -340,7 +340,7 @@ class WorkerRuntime:
             async with asyncio.timeout(_AFTER_CANCEL):
                 await asyncio.gather(*map(self._give_up, left))
         except (TimeoutError, StateError) as error:
-            self._tell_failure("give up", error)
+            self._tell_failure("abandon_attempts", error)
 
     async def _give_up(self, runner: AttemptRunner) -> None:
         finish = runner.give_up()
@@ -374,11 +374,11 @@ class WorkerRuntime:
             for aside in self._asides:
                 aside.cancel()
             if not await run_within(_AFTER_CANCEL, self._services.processes.close()):
-                self._tell_failure("end processes", TimeoutError())
+                self._tell_failure("end_processes", TimeoutError())
             self._services.threads.close()
             closing = (self.renewer.stop, self._services.close_thread_store, self._notify.close)
             if not await called_within(_CLOSING, f"queuert-{self.holder}-close", closing):
-                self._tell_failure("close", TimeoutError())
+                self._tell_failure("close_connections", TimeoutError())
 
     async def _stop_loops(self) -> None:
         loops = (*self._loops, *self.completer.loops)
@@ -388,14 +388,14 @@ class WorkerRuntime:
         try:
             # Whoever still waits for an answer from the store will not get one.
             if not await run_within(_AFTER_CANCEL, self._store.aclose()):
-                self._tell_failure("close the store", TimeoutError())
+                self._tell_failure("close_store", TimeoutError())
         finally:
             if not await ended_within(_AFTER_CANCEL / 2, stops):
                 # A driver that is cancelled asks the server to stop, and waits for that. Cancelled again, it does not.
                 for loop in loops:
                     loop.cancel()
                 if not await ended_within(_AFTER_CANCEL / 2, stops):
-                    self._tell_failure("stop", TimeoutError())
+                    self._tell_failure("stop_loops", TimeoutError())
             for stop in stops:
                 left_behind(stop)
 

@@ -61,7 +61,7 @@ async def test_a_handler_knows_its_job(ground: Ground) -> None:
     async def handler(attempt: Attempt[int, int]) -> Any:
         job = await ground.client.get_job(attempt.job_id)
         seen.append((attempt.job_id, attempt.input, attempt.number, job.status, job.holder, job.attempt))
-        assert attempt.claimed.created_at == job.created_at
+        assert attempt.created_at == job.created_at
         assert not attempt.abort
         if attempt.number == 1:
             raise ValueError("once more")

@@ -91,11 +91,11 @@ async def test_the_handler_chooses_the_next_queue(flows: Ground) -> None:
         return attempt.continue_with(audit, attempt.input)
 
     async def shared(attempt: Attempt[Order, list[str]]) -> Any:
-        lower = attempt.claimed.priority - (5 if attempt.chain_type == "leave" else 0)
+        lower = attempt.priority - (5 if attempt.chain_type == "leave" else 0)
         return attempt.continue_with(finish, attempt.input, priority=lower)
 
     async def ends(attempt: Attempt[Order, list[str]]) -> list[str]:
-        seen[f"{attempt.chain_type} {attempt.input.user}"] = attempt.claimed.priority
+        seen[f"{attempt.chain_type} {attempt.input.user}"] = attempt.priority
         return []
 
     for job_type in (join, leave):
@@ -324,7 +324,7 @@ async def test_a_correlation_id_follows_into_children(flows: Ground) -> None:
     async def handler(attempt: Attempt[Order, list[Any]]) -> Any:
         if attempt.blockers:
             return attempt.outputs_of(child)
-        of_parent = attempt.claimed.priority
+        of_parent = attempt.priority
         part = Part(user=7, name="a", correlation=attempt.input.correlation)
         return attempt.wait_for(NewChain(child, part, priority=of_parent))
 

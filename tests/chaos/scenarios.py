@@ -372,7 +372,7 @@ async def a_lease_outlives_a_blip(stage: Stage) -> None:
             chain = await other.start_chain(work, 1)
             await until(_begun(stage), "the handler runs")
             proxy.lose_answer(b"free.seconds * interval")
-            await stage.log.wait_for(StoreCallFailed, operation="renew")
+            await stage.log.wait_for(StoreCallFailed, operation="renew_leases")
             ends: LiteralString = "SELECT max(lease_expires_at)::text FROM queuert.job"
             seen = {await stage.one(ends)}
 

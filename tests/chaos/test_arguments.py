@@ -33,7 +33,7 @@ from tests.chaos import workload as users
 pytestmark = pytest.mark.timeout(180)
 
 _ROOT = Path(__file__).parents[2]
-_TINY = ("chaos", "--store", "sqlite", "--jobs", "60", "--faults", "1", "--seconds", "1")
+_TINY = ("dev", "chaos", "--store", "sqlite", "--jobs", "60", "--faults", "1", "--seconds", "1")
 SMOKE = PROFILES["smoke"]
 
 
@@ -75,7 +75,7 @@ def test_a_directory_that_is_none(
     nothing_starts: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], where: str
 ) -> None:
     (tmp_path / "file").touch()
-    assert f"{tmp_path / where} cannot be the directory of a run" in refused(
+    assert f"the directory of a run must be writable, got {tmp_path / where}" in refused(
         capsys, "--directory", str(tmp_path / where)
     )
 
@@ -104,12 +104,12 @@ def test_files_in_the_directory_of_the_run(tmp_path: Path) -> None:
     ("target", "why"),
     [
         ("nomod:x", "No module named 'nomod'"),
-        ("json", "names no workload"),
-        ("json:dumps", "it should be a Workload"),
+        ("json", "no workload 'json'"),
+        ("json:dumps", "must be a queuert.testing.chaos.Workload, got"),
         ("tests.chaos.unimportable:x", "LookupError: there is no environment (unimportable.py, line 3)"),
         ("tests.chaos.workloads:raises", "(workloads.py, line 17)"),
         ("tests.chaos.workloads:raises_later", "LookupError: there is no customer 2"),
-        ("tests.chaos.workloads:gives_a_number", "is a int: it should be a NewChain"),
+        ("tests.chaos.workloads:gives_a_number", "must return a NewChain, got int"),
         ("tests.chaos.workloads:gives_a_wrong_input", "cannot be made"),
         ("tests.chaos.workloads:gives_what_nobody_handles", "'unhandled', which its processors do not handle"),
         ("tests.chaos.workloads:has_no_processors", "LookupError: there is no table of customers"),
@@ -234,7 +234,7 @@ def test_the_run_itself_failing_is_no_violation(
 
     monkeypatch.setattr(run, "owned_store", fail)
     assert main([*_TINY]) == Exit.UNAVAILABLE
-    assert "the run itself failed: the process that forks" in capsys.readouterr().err
+    assert "the chaos run failed: the process that forks" in capsys.readouterr().err
 
 
 @pytest.mark.fault
@@ -242,7 +242,7 @@ def test_the_run_itself_failing_is_no_violation(
 def test_an_interrupted_run_says_so_at_once() -> None:
     arguments = ("--store", "sqlite", "--jobs", "40", "--faults", "4", "--seconds", "100")
     process = subprocess.Popen(
-        [sys.executable, "-m", "queuert", "chaos", *arguments], cwd=_ROOT, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "queuert", "dev", "chaos", *arguments], cwd=_ROOT, stderr=subprocess.PIPE, text=True
     )
     assert process.stderr is not None
     for line in process.stderr:

@@ -34,7 +34,19 @@ class Run:
             str(directory / "kept"),
         )
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "queuert", "chaos", "--profile", "smoke", "--store", store, *_RUNS[store], *files],
+            [
+                sys.executable,
+                "-m",
+                "queuert",
+                "dev",
+                "chaos",
+                "--profile",
+                "smoke",
+                "--store",
+                store,
+                *_RUNS[store],
+                *files,
+            ],
             cwd=_ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

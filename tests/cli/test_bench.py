@@ -1,4 +1,4 @@
-"""``queuert bench``: what it prints, and that it leaves nothing behind."""
+"""``queuert dev bench``: what it prints, and that it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _schemas(dsn: str) -> list[str]:
 
 
 def _bench(dsn: str, *more: str) -> int:
-    return main(["bench", "--url", dsn, "--jobs", "100", "--concurrency", "10", *more])
+    return main(["dev", "bench", "--url", dsn, "--jobs", "100", "--concurrency", "10", *more])
 
 
 def test_it_prints_both_and_their_ratio_and_drops_its_schema(bare_dsn: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +60,7 @@ def test_after_ctrl_c_its_schema_is_gone(bare_dsn: str, moment: str) -> None:
     # Whoever runs the tests in the background has them ignore Ctrl-C, and their children with them.
     heeding = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
     calling = "from queuert.cli import main; sys.exit(main(sys.argv[1:]))"
-    arguments = ["bench", "--url", bare_dsn, "--jobs", "100", "--rounds", "100000"]
+    arguments = ["dev", "bench", "--url", bare_dsn, "--jobs", "100", "--rounds", "100000"]
     command = [sys.executable, "-c", heeding + calling, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
@@ -89,7 +89,7 @@ def test_after_ctrl_c_its_schema_is_gone(bare_dsn: str, moment: str) -> None:
 def test_what_cannot_be_measured_is_refused(
     arguments: list[str], code: Exit, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["bench", *arguments]) == code
+    assert main(["dev", "bench", *arguments]) == code
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("queuert: ")
@@ -97,7 +97,7 @@ def test_what_cannot_be_measured_is_refused(
 
 @pytest.mark.parametrize("wrong", [{"jobs": 9}, {"rounds": 0}, {"concurrency": 0}])
 def test_settings_that_are_too_small_are_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} is"):
+    with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} must be"):
         BenchSettings(**wrong)
 
 

@@ -80,23 +80,23 @@ def test_tail(client: Client, run: Run, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_levels_and_days(client: Client, run: Run) -> None:
-    run("level", "off", "--type", "number")
-    run("level", "terminal")
-    run("keep", "3")
+    run("set-level", "off", "--type", "number")
+    run("set-level", "terminal")
+    run("set-retention", "3")
     log = client.get_event_log()
     assert (log.level, log.levels, log.keep_days) == ("terminal", {"number": "off"}, 3)
     reported = document(run, "status")
     assert (reported["level"], reported["levels"], reported["keep_days"]) == ("terminal", {"number": "off"}, 3)
     assert reported["partitions"][-1]["name"] == "job_event_default"
     assert "job_event_default" in run("status")
-    run("level", "default", "--type", "number")
+    run("set-level", "default", "--type", "number")
     assert client.get_event_log().levels == {}
-    assert "pass job_types=" in run("level", "default", code=2)
-    assert "days must be an integer between 1 and 36,500, got 0" in run("keep", "0", code=2)
+    assert "name them" in run("set-level", "default", code=2)
+    assert "must be an integer of 1 or more, got 0" in run("set-retention", "0", code=2)
 
 
 def test_maintenance(run: Run) -> None:
-    assert document(run, "maintenance") == {"made": [], "dropped": [], "postponed": [], "deleted": 0}
+    assert document(run, "maintain") == {"made": [], "dropped": [], "postponed": [], "deleted": 0}
 
 
 def test_maintenance_deletes_all_old_events_however_many(
@@ -111,9 +111,9 @@ def test_maintenance_deletes_all_old_events_however_many(
             "(happened_at, kind, status, job_id, chain_id, chain_index, type, chain_type, attempt) "
             "SELECT '1999-01-01', 'created', 'ready', 'a', 'a', 0, 'work', 'work', 0 FROM generate_series(1, 20)"
         )
-    assert main(["events", "maintenance", "--json"]) == 0
+    assert main(["events", "maintain", "--json"]) == 0
     said = capsys.readouterr()
     assert json.loads(said.out)["deleted"] == 20
     assert [line.rpartition(", ")[2] for line in said.err.splitlines()] == [
-        f"{deleted} other old events deleted" for deleted in (6, 12, 18)
+        f"{deleted} events deleted" for deleted in (6, 12, 18)
     ]

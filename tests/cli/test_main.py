@@ -1,18 +1,21 @@
 """The command line as a whole: what it says when it is used wrongly, and that it never shows a password."""
 
+import argparse
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
-from queuert.cli import main
+from queuert.cli import build_parser, main
 from queuert.cli.exit_codes import Exit, PrerequisiteError, UsageError, exit_code, one_line, redacted
 from queuert.errors import ConfigurationError, MigrationError, SchemaMissingError, StateUnavailableError
 from queuert.spark.java import JavaMissingError
 
 COMMANDS = (
-    "migrate", "worker", "health", "chains", "jobs", "counts", "types", "schedules",
-    "history", "bench", "demo", "chaos", "version",
+    "migrate", "worker", "health", "chains", "jobs", "stats", "job-types", "schedules",
+    "events", "workers", "history", "dev bench", "dev demo", "dev chaos", "version",
 )  # fmt: skip
 
 
@@ -28,8 +31,39 @@ def test_version_is_one_line_on_stdout(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([command, "--help"]) == 0
+    assert main([*command.split(), "--help"]) == 0
     assert f"queuert {command}" in capsys.readouterr().out
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parser and all below it."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action.choices, dict):
+            for nested in action.choices.values():
+                yield from parsers(nested)
+
+
+def test_help_fits_into_80_columns_and_lists_the_exit_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    found = {parser.prog: parser.format_help() for parser in parsers(build_parser())}
+    assert "queuert events set-retention" in found
+    assert {prog: [line for line in text.splitlines() if len(line) > 80] for prog, text in found.items()} == {
+        prog: [] for prog in found
+    }
+    for prog, text in found.items():
+        codes = text.partition("\nexit codes:\n")[2].partition("\n\n")[0].splitlines()
+        assert codes, prog
+        assert [line for line in codes if not re.fullmatch(r" {2}\d+ +\w.*", line)] == [], prog
+
+
+def test_help_of_queuert_lists_operations_and_one_command_for_development() -> None:
+    [commands] = [action.choices for action in build_parser()._actions if isinstance(action.choices, dict)]
+    assert set(commands) == {command.split()[0] for command in COMMANDS}
+    text = build_parser().format_help()
+    for name, parser in commands.items():
+        assert re.search(rf"^    {name} +\w", text, re.MULTILINE), "the name and its text are on one line"
+        assert parser.description
 
 
 def test_the_help_of_the_worker_documents_its_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,7 +83,7 @@ def test_the_help_of_the_worker_documents_its_exit_codes(capsys: pytest.CaptureF
         ["health"],
         ["migrate"],
         ["worker", "a:b", "--concurrency", "0"],
-        ["demo", "--files", "x"],
+        ["dev", "demo", "--files", "x"],
     ],
     ids=lambda arguments: " ".join(arguments) or "nothing",
 )

@@ -137,7 +137,7 @@ def test_pages(run: Run, client: Client, command: str, capsys: pytest.CaptureFix
         ["chains", "delete", "some-id"],
         ["schedules", "delete", "nightly"],
         ["jobs", "trigger"],
-        ["types", "pause"],
+        ["job-types", "pause"],
     ],
     ids=" ".join,
 )
@@ -156,14 +156,14 @@ def test_a_chain_with_all_around_it(run: Run, client: Client) -> None:
     waiting = client.start_chain(number, 1, blockers=[chain]).id
     text = run("chains", "show", chain.id)
     assert f"id          {chain.id}" in text
-    assert text.index("jobs:") < text.index(last) < text.index("waited for by:") < text.index(waiting)
+    assert text.index("jobs:") < text.index(last) < text.index("dependents:") < text.index(waiting)
     found = document(run, "chains", "show", chain.id)
     assert (found["id"], found["type"], found["status"], found["error"]) == (chain.id, "order", "open", None)
     assert [(one["id"], one["status"], one["input"]) for one in found["jobs"]] == [
         (chain.id, "continued", "tea"),
         (last, "ready", "x"),
     ]
-    assert [one["id"] for one in found["blocked_jobs"]] == [waiting]
+    assert [one["id"] for one in found["dependents"]] == [waiting]
     assert not found["more_jobs"]
     assert "'nowhere' does not exist" in run("chains", "show", "nowhere", code=1)
 
@@ -176,7 +176,7 @@ def test_a_job_with_its_error_and_its_blockers(run: Run, client: Client, dsn: st
     text = run("jobs", "show", bad)
     assert "last_error         handler: ValueError: no\\nsuch" in text
     assert text.endswith("traceback of the last error:\n  File x\n  boom\n")
-    assert run("jobs", "show", waiting).partition("waits for, or waited for:")[2].count("\n") == 4
+    assert run("jobs", "show", waiting).partition("blockers:")[2].count("\n") == 4
     found = document(run, "jobs", "show", waiting)
     assert (found["id"], found["input"], found["status"]) == (waiting, 5, "ready")
     assert [(one["chain_id"], one["status"], one["output"]) for one in found["blockers"]] == [
@@ -203,7 +203,7 @@ def test_nothing_that_a_terminal_would_obey(run: Run, client: Client) -> None:
 def test_cancel(run: Run, client: Client) -> None:
     one, two = (client.start_chain(number, at) for at in range(2))
     client.cancel_chain(two)
-    assert run("chains", "cancel", one.id, two.id, "--reason", "stock-taking") == "cancelled 1; 1 had closed before\n"
+    assert run("chains", "cancel", one.id, two.id, "--reason", "stock-taking") == "cancelled 1; 1 were closed already\n"
     error = client.get_chain(one.id).error
     assert error is not None
     assert error.message == "stock-taking"
@@ -268,15 +268,15 @@ def test_trigger(run: Run, client: Client) -> None:
 
 
 def test_counts(run: Run, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run("counts") == "none\n"
+    assert run("stats") == "none\n"
     client.start_chains([*(NewChain(number, at) for at in range(3)), NewChain(step, "x", run_at=after(hours=1))])
-    lines = [line.split() for line in run("counts").splitlines()]
+    lines = [line.split() for line in run("stats").splitlines()]
     assert lines[0] == ["type", "status", "count", "oldest_seconds"]
     assert [line[:3] for line in lines[1:]] == [["number", "ready", "3"], ["step", "scheduled", "1"]]
-    [only] = document(run, "counts", "--type", "step", "--type", "removed")["items"]
+    [only] = document(run, "stats", "--type", "step", "--type", "removed")["items"]
     assert (only["type"], only["status"], only["count"], only["estimated"]) == ("step", "scheduled", 1, False)
     monkeypatch.setattr("queuert.client.Client.count_jobs", lambda self, types: _estimates())
-    assert "~20000" in run("counts")
+    assert "~20000" in run("stats")
 
 
 def _estimates() -> list[Any]:
@@ -286,16 +286,16 @@ def _estimates() -> list[Any]:
 
 
 def test_types(run: Run, client: Client) -> None:
-    assert run("types", "list") == "none\n"
+    assert run("job-types", "list") == "none\n"
     assert (
-        run("types", "pause", "number", "removed", "number", "--reason", "stock-taking")
+        run("job-types", "pause", "number", "removed", "number", "--reason", "stock-taking")
         == "paused 2: number, removed\n"
     )
-    assert [line.split()[0] for line in run("types", "list").splitlines()] == ["type", "number", "removed"]
-    found = document(run, "types", "list")["items"]
+    assert [line.split()[0] for line in run("job-types", "list").splitlines()] == ["type", "number", "removed"]
+    found = document(run, "job-types", "list")["items"]
     assert [(one["type"], one["reason"]) for one in found] == [("number", "stock-taking"), ("removed", "stock-taking")]
-    assert document(run, "types", "resume", "number", "step") == {"resumed": ["number"]}
-    assert run("types", "resume", "number") == "resumed 0\n"
+    assert document(run, "job-types", "resume", "number", "step") == {"resumed": ["number"]}
+    assert run("job-types", "resume", "number") == "resumed 0\n"
     assert [one.type for one in client.list_paused_job_types()] == ["removed"]
 
 
@@ -355,7 +355,7 @@ def test_schedules(run: Run, client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["chains", "list"], ["jobs", "show", "x"], ["counts"], ["types", "list"], ["schedules", "list"]]
+    "arguments", [["chains", "list"], ["jobs", "show", "x"], ["stats"], ["job-types", "list"], ["schedules", "list"]]
 )
 def test_no_database_and_no_schema(
     arguments: list[str], bare_dsn: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

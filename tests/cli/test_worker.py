@@ -118,8 +118,8 @@ def test_an_event_loop_that_is_not_installed(
 @pytest.mark.parametrize(
     ("target", "reason"),
     [
-        ("nonsense", "not MODULE:ATTRIBUTE"),
-        (":both", "not MODULE:ATTRIBUTE"),
+        ("nonsense", "must be MODULE:ATTRIBUTE"),
+        (":both", "must be MODULE:ATTRIBUTE"),
         ("no_such_module:both", "no module 'no_such_module'"),
         ("{}.inner:both", "no module"),
         ("{}:absent", "no attribute 'absent'"),

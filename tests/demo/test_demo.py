@@ -43,7 +43,7 @@ def leftovers(temporary: Path) -> list[str]:
 def demo(temporary: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
     """A demo that runs, in a session of its own as on a terminal of its own."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "queuert", "demo", *arguments],
+        [sys.executable, "-m", "queuert", "dev", "demo", *arguments],
         env={**os.environ, "TMPDIR": str(temporary)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -199,7 +199,7 @@ def test_a_process_that_dies_unasked_ends_the_demo(name: str, temporary: Path) -
         os.kill(int(child[1]), signal.SIGKILL)
         _, errors = process.communicate()
     assert process.returncode == 1
-    assert errors.startswith(f"queuert: {name} ended before its time, with exit code -9: ")
+    assert errors.startswith(f"queuert: {name} ended unexpectedly with exit code -9: ")
     assert errors.count("\n") == 1
     assert leftovers(temporary) == []
 
@@ -244,7 +244,7 @@ def test_interrupted_it_leaves_nothing_behind(temporary: Path, moment: str, numb
 def test_what_cannot_work_is_one_line(
     arguments: Sequence[str], code: int, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["demo", "--no-spark", *arguments]) == code
+    assert main(["dev", "demo", "--no-spark", *arguments]) == code
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("queuert: ")
@@ -255,7 +255,7 @@ def test_what_cannot_work_is_one_line(
 
 def test_signals_are_given_back_after_a_failure() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
-    assert main(["demo", "--no-spark", "--url", "postgresql://127.0.0.1:1/x"]) == 3
+    assert main(["dev", "demo", "--no-spark", "--url", "postgresql://127.0.0.1:1/x"]) == 3
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
 
 
@@ -263,5 +263,5 @@ def test_without_pyspark_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("queuert.demo.stage.find_spec", lambda name: None)
-    assert main(["demo"]) == 3
+    assert main(["dev", "demo"]) == 3
     assert "queuert[spark]" in capsys.readouterr().err

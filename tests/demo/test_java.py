@@ -89,7 +89,7 @@ def test_the_demo_says_so_in_one_line_and_starts_nothing(
     pytest.importorskip("pyspark")
     monkeypatch.setenv("JAVA_HOME", str(make_java("old", "11.0.2")))
     monkeypatch.setattr("queuert.spark.java._candidates", lambda: iter([("JAVA_HOME", Path("/nonexistent/java"))]))
-    assert main(["demo"]) == 3
+    assert main(["dev", "demo"]) == 3
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.count("\n") == 1

@@ -94,11 +94,11 @@ def test_no_message_repeats_the_password(
 ) -> None:
     """Nor does a traceback, as --debug shows it."""
     monkeypatch.setenv("QUEUERT_URL", url)
-    assert main(["counts"]) == code
+    assert main(["stats"]) == code
     captured = capsys.readouterr()
     assert WORD not in captured.out + captured.err
     with pytest.raises(QueuertError) as caught:
-        main(["--debug", "counts"])
+        main(["--debug", "stats"])
     assert WORD not in "".join(traceback.format_exception(caught.value))
 
 

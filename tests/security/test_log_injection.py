@@ -107,7 +107,7 @@ def failed(dsn: str) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize(
-    "command", ["chains list", "jobs list", "chains show ID", "jobs show ID", "events list", "counts"]
+    "command", ["chains list", "jobs list", "chains show ID", "jobs show ID", "events list", "stats"]
 )
 def test_the_command_line_shows_text_and_no_commands(
     failed: Client, dsn: str, command: str, capsys: pytest.CaptureFixture[str]

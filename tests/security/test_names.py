@@ -102,7 +102,7 @@ def _is_refused(make: Callable[[str], object], name: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("command", ["migrate up", "migrate sql", "migrate roles", "counts", "worker x:y"])
+@pytest.mark.parametrize("command", ["migrate up", "migrate sql", "migrate roles", "stats", "worker x:y"])
 def test_the_option_of_the_command_line(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Some characters cannot come by a command line; each of the others is a wrong one, told in one printable line."""
     for name in hostile_names()[::20]:

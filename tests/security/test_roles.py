@@ -108,11 +108,11 @@ async def test_operators_intervene(login: LoginOf, capsys: pytest.CaptureFixture
     run("jobs", "trigger", late.id)
     run("chains", "cancel", first.id, waiting.id, "--reason", "a test")
     run("chains", "retry", first.id, waiting.id)
-    run("types", "pause", "number", "--reason", "a test")
-    run("types", "resume", "number")
-    run("events", "level", "terminal", "--type", "number")
-    run("events", "level", "default", "--type", "number")
-    run("events", "keep", "20")
+    run("job-types", "pause", "number", "--reason", "a test")
+    run("job-types", "resume", "number")
+    run("events", "set-level", "terminal", "--type", "number")
+    run("events", "set-level", "default", "--type", "number")
+    run("events", "set-retention", "20")
     assert first.id in run("chains", "list")
     run("chains", "delete", waiting.id, "--cascade", "--yes")
     schedules = Client(PostgresState(operator), TYPES, notify=InProcessNotify())
@@ -137,7 +137,7 @@ def test_observers_count_and_see_no_payload(granted: str, login: LoginOf, capsys
     with Client(PostgresState(granted), TYPES, notify=InProcessNotify()) as client:
         client.start_chain(number, 424_242)
     observer = login(Role.OBSERVER)
-    for words in (["counts"], ["workers"], ["types", "list"], ["events", "status"]):
+    for words in (["stats"], ["workers"], ["job-types", "list"], ["events", "status"]):
         assert main([*words, "--url", observer]) == 0
     assert "424242" not in capsys.readouterr().out
     with psycopg.connect(observer) as connection:
@@ -170,7 +170,7 @@ def test_writers_stage_and_commit(login: LoginOf) -> None:
 def test_the_owner_tends_the_log(granted: str, login: LoginOf, capsys: pytest.CaptureFixture[str]) -> None:
     """Days that are made later need no grants: rows go in, and are read, by the parent."""
     drop_days(granted)
-    assert main(["events", "maintenance", "--url", granted]) == 0
+    assert main(["events", "maintain", "--url", granted]) == 0
     assert "made" in capsys.readouterr().out
     with psycopg.connect(granted) as connection:
         made = connection.execute("select count(*) from pg_class where relname ~ '^job_event_[0-9]{8}$'").fetchone()
@@ -380,7 +380,7 @@ def test_another_schema_has_roles_of_its_own() -> None:
     assert role_names("billing")[Role.WORKER] == "billing_worker"
     text = roles_sql("billing", {Role.CLIENT: "shop"})
     assert '"billing".job TO "shop"' in text.replace("\n", " ")
-    assert "queuert" not in text.replace("queuert events maintenance", "")
+    assert "queuert" not in text.replace("queuert events maintain", "")
     assert "{" not in text.replace("'{}'", "")
 
 

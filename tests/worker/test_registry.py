@@ -150,7 +150,7 @@ async def test_a_failing_registry_disturbs_nobody(stage: Stage) -> None:
     await worker.start()
     chain = await stage.client.start_chain(number, 7)
     await gate.next()
-    await stage.log.wait_for(StoreCallFailed, operation="tell the registry", times=5)
+    await stage.log.wait_for(StoreCallFailed, operation="record_heartbeat", times=5)
     assert worker.health().live
     gate.open()
     assert await in_time(chain.result()) == 7

@@ -305,12 +305,12 @@ def tag_of(attempt: Attempt[Any, Any]) -> str:
     Spark keeps refusing a group that was cancelled, and a job that is started anew under its old id begins with attempt
     1 again: the token keeps the two apart. Commas, which a tag cannot have, are escaped as in a URL.
     """
-    return f"queuert:{quote(attempt.job_id, safe=':/-_.~')}:{attempt.number}:{attempt.claimed.token[:8]}"
+    return f"queuert:{quote(attempt.job_id, safe=':/-_.~')}:{attempt.number}:{attempt.token[:8]}"
 
 
 def fence_of(attempt: Attempt[Any, Any]) -> str:
     """What a write must show to be committed, as the option ``fence`` has it."""
-    return str(Fence(attempt.job_id, attempt.number, attempt.claimed.token))
+    return str(Fence(attempt.job_id, attempt.number, attempt.token))
 
 
 def _work(attempt: Attempt[Any, Any], spark: SparkSession, pool: str | None) -> ClassicWork | ConnectWork:

@@ -1,5 +1,5 @@
 -- Who may do what in the schema {schema}. Run it as the schema's owner, again after each migration; running it twice
--- changes nothing. The owner itself migrates, and makes and drops the days of the event log (queuert events maintenance).
+-- changes nothing. The owner itself migrates, and makes and drops the days of the event log (queuert events maintain).
 --
 -- The roles cannot log in. Give them to those that do, more than one if need be:
 --     GRANT {worker} TO my_worker_login;

@@ -1,6 +1,6 @@
-"""What ``queuert bench`` measures: this library beside bare SQL through the same driver, on a database of yours.
+"""``queuert dev bench`` measures Queuert and bare SQL through the same driver, on your database.
 
-All of it happens in a schema that is made for the run and dropped at its end, however that comes.
+A run creates a schema and drops it at the end, also when it is interrupted.
 """
 
 from queuert.testing.bench.measuring import BenchSettings, run

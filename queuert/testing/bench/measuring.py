@@ -1,4 +1,4 @@
-"""The rounds: each measures ours and the bare statement in turn, the one that begins alternating."""
+"""The rounds: each measures Queuert and bare SQL, alternating which comes first."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BenchSettings:
         least = {"jobs": LEAST_JOBS, "rounds": 1, "concurrency": 1}
         for name, value in least.items():
             if getattr(self, name) < value:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}: at least {value}")
+                raise ConfigurationError(f"{name} must be {value} or more, got {getattr(self, name)}")
 
 
 def run(dsn: str, settings: BenchSettings, tell: Callable[[str], object] = lambda line: None) -> BenchReport:
@@ -47,11 +47,11 @@ def run(dsn: str, settings: BenchSettings, tell: Callable[[str], object] = lambd
     Args:
         dsn: libpq connection string or URI, of a role that may create schemas; to Postgres itself, not to a pooler.
         settings: how much.
-        tell: is given a line of progress.
+        tell: receives each line of progress.
 
     Raises:
         StateUnavailableError: the database cannot be reached.
-        MigrationError: the schema cannot be made.
+        MigrationError: the schema cannot be created.
         StateError: the schema cannot be dropped; the message names it.
     """
     with scratch(dsn) as tables:

@@ -1,4 +1,4 @@
-"""This library's half of a run."""
+"""The measurements of Queuert."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _job_types = JobTypes(noop)
 
 
 class _Completions:
-    """Hears when so many jobs have been completed."""
+    """Sets an event when this many jobs have completed."""
 
     def __init__(self, jobs: int) -> None:
         self._left = jobs

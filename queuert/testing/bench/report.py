@@ -1,4 +1,4 @@
-"""What came out of a run: medians, spreads, and the ratios of ours to the bare statement."""
+"""The result of a run: medians, ranges, and the ratios of Queuert to bare SQL."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Row:
     bare: list[float] = field(default_factory=list)
 
     def ratio(self) -> Figure:
-        """How many times as good as the bare statement ours is, taken round by round."""
+        """How many times as good as bare SQL Queuert is, computed per round."""
         pairs = zip(self.ours, self.bare, strict=True)
         return Figure.of([a / b if self.more_is_better else b / a for a, b in pairs])
 
@@ -96,7 +96,7 @@ class BenchReport:
         rounds = self.settings["rounds"]
         lines = [
             f"PostgreSQL {self.server}: {reported}",
-            f"{rounds} rounds in turn; medians (least-greatest). A ratio of 1 is as good as bare SQL.",
+            f"{rounds} alternating rounds; median (minimum-maximum). A ratio of 1 is as good as bare SQL.",
             f"{'':32} {'Queuert':>26} {'bare SQL':>26} {'ratio':>22}",
         ]
         for row in self.rows:

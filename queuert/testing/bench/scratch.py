@@ -1,4 +1,4 @@
-"""The schema of a run: made, emptied between measurements, and dropped."""
+"""The schema of a run: created, emptied between measurements, and dropped."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ class Scratch:
         return dict(rows)
 
     def empty(self) -> None:
-        """Throw all jobs away, and let the planner know."""
+        """Delete all jobs, and update the statistics of the planner."""
         for statement in ("TRUNCATE {0}.job, {0}.bare_job CASCADE", "ANALYZE {0}.job", "ANALYZE {0}.bare_job"):
             self._connection.execute(SQL(statement).format(Identifier(self.schema)))
 
     def analyze(self) -> None:
-        """Let the planner know what was loaded."""
+        """Update the statistics of the planner."""
         for table in ("job", "bare_job"):
             self._connection.execute(SQL("ANALYZE {}").format(Identifier(self.schema, table)))
 
     def create(self) -> None:
-        """Make the tables."""
+        """Create the tables."""
         migrations.upgrade(self.dsn, schema=self.schema)
         self._connection.execute(SQL(_TABLE).format(schema=Identifier(self.schema)))
 
@@ -74,7 +74,7 @@ class Scratch:
         """Drop the schema.
 
         Raises:
-            StateError: somebody held its tables for too long; the message says how to drop it.
+            StateError: its tables were locked for too long; the message says how to drop it.
         """
         statement = SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(Identifier(self.schema))
         try:
@@ -83,7 +83,7 @@ class Scratch:
                 connection.execute(statement)
         except psycopg.Error as error:
             raise StateError(
-                f"the schema of the benchmark is left, drop it with: DROP SCHEMA {self.schema} CASCADE ({error})"
+                f"could not drop the schema of the benchmark; drop it with: DROP SCHEMA {self.schema} CASCADE ({error})"
             ) from error
 
 
@@ -93,7 +93,7 @@ def scratch(dsn: str) -> Iterator[Scratch]:
 
     Raises:
         StateUnavailableError: the database cannot be reached.
-        MigrationError: the tables cannot be made: the role may not create schemas.
+        MigrationError: the tables cannot be created, such as when the role may not create schemas.
     """
     migrations.checked_dsn(dsn)
     try:

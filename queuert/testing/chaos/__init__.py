@@ -1,6 +1,6 @@
 """Chaos with a checker: workers, clients and their store are broken by a seeded plan, and the history is judged.
 
-``queuert chaos`` runs it from the command line, :func:`run_chaos` from Python. A run keeps what clients were told,
+``queuert dev chaos`` runs it from the command line, :func:`run_chaos` from Python. A run keeps what clients were told,
 every change of a job's status, what handlers wrote in the completing transaction and outside of it, and the final
 tables; the invariants of :mod:`queuert.testing.chaos.invariants` are queries over that. ``docs/reliability.md`` lists
 them.

@@ -169,11 +169,12 @@ def stops_are_clean(history: History) -> Iterator[str]:
         history,
         f"""SELECT stops.pid, job_id, attempt FROM leftover JOIN stops ON stops.pid = leftover.pid
            WHERE killed IS NOT 1 AND NOT (code IN {_DEATHS} AND stops.pid IN ({_POISONED})) AND NOT EXISTS (
-                   SELECT 1 FROM p WHERE p.pid = stops.pid AND name = 'AttemptAborted' AND p.detail = 'lease_not_renewed'
+                   SELECT 1 FROM p WHERE p.pid = stops.pid AND name = 'AttemptAborted'
+                       AND p.detail = 'lease_not_renewed'
                        AND p.job_id = leftover.job_id AND p.attempt = leftover.attempt)
                AND NOT EXISTS (
                    SELECT 1 FROM p WHERE p.pid = stops.pid AND name = 'StoreCallFailed'
-                       AND p.operation IN ('stop claiming', 'give up'))""",
+                       AND p.operation IN ('stop_claiming', 'abandon_attempts'))""",
         "worker {} stopped, and left the lease of {}, attempt {}",
     )
 

@@ -36,7 +36,7 @@ def rehearse(workload: Workload, plan: Plan) -> Rehearsal:
     try:
         handled, job_types = merged(workload.processors()), job_types_of(workload)
     except QueuertError as error:
-        raise ConfigurationError(f"the workload's processors: {error}") from error
+        raise ConfigurationError(f"the processors of the workload are invalid: {error}") from error
     except Exception as error:
         raise failed("calling the workload's processors", error) from error
     keys: list[tuple[str, str]] = []
@@ -55,11 +55,11 @@ def _made(
         made = custom_start(workload, id, number)
         new_job(job_types, made)
     except QueuertError as error:
-        raise ConfigurationError(f"start {number} of the workload cannot be made: {error}") from error
+        raise ConfigurationError(f"start {number} of the workload is invalid: {error}") from error
     except Exception as error:
         raise failed(f"calling the workload's start, number {number},", error) from error
     if made.job_type.name not in handled:
         raise ConfigurationError(
-            f"start {number} of the workload is of type {made.job_type.name!r}, which its processors do not handle"
+            f"start {number} of the workload has the job type {made.job_type.name!r}: add a handler to its processors"
         )
     return made

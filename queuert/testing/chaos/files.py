@@ -36,10 +36,10 @@ def _empty(directory: Path) -> Path:
             pass
         occupied = any(directory.iterdir())
     except OSError as error:
-        raise ConfigurationError(f"{directory} cannot be the directory of a run: {_why(error)}") from error
+        raise ConfigurationError(f"the directory of a run must be writable, got {directory}: {_why(error)}") from error
     if occupied:
-        # Clients would take the starts of another run for made.
-        raise ConfigurationError(f"{directory} is not empty: give each run a directory of its own")
+        # Clients would read the starts of another run as their own.
+        raise ConfigurationError(f"the directory of a run must be empty, got {directory}")
     return directory
 
 
@@ -57,7 +57,7 @@ def try_paths(**paths: Path | None) -> None:
             try:
                 _try(path)
             except OSError as error:
-                raise ConfigurationError(f"the {what} cannot be written to {path}: {_why(error)}") from error
+                raise ConfigurationError(f"cannot write the {what} to {path}: {_why(error)}") from error
 
 
 def _try(path: Path) -> None:

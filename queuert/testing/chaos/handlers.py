@@ -200,7 +200,7 @@ class Handlers:
 
 
 def _row(attempt: TaskAttempt) -> tuple[Any, ...]:
-    return attempt.job_id, attempt.number, attempt.claimed.token
+    return attempt.job_id, attempt.number, attempt.token
 
 
 def _outcome(attempt: TaskAttempt) -> Outcome[Done]:

@@ -128,13 +128,13 @@ class ChaosSettings:
 
     def __post_init__(self) -> None:
         if self.store not in STORES:
-            raise ConfigurationError(f"chaos knows no store {self.store!r}: {', '.join(STORES)}")
+            raise ConfigurationError(f"store must be one of {', '.join(STORES)}, got {self.store!r}")
         for name in ("jobs", "faults"):
             value = getattr(self, name)
             if value is not None and value < 0:
-                raise ConfigurationError(f"{name} is {value}: at least 0")
+                raise ConfigurationError(f"{name} must be 0 or more, got {value}")
         if self.seconds is not None and not 0 < self.seconds <= 86_400 * 7:
-            raise ConfigurationError(f"seconds is {self.seconds}: above 0, and at most a week")
+            raise ConfigurationError(f"seconds must be above 0 and at most {86_400 * 7} (a week), got {self.seconds}")
 
     @property
     def job_count(self) -> int:

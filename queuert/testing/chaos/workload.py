@@ -125,22 +125,24 @@ def load(target: str) -> Workload:
     """The workload that ``MODULE:ATTRIBUTE`` names.
 
     Raises:
-        ConfigurationError: there is no such thing, importing it failed, or it is something else.
+        ConfigurationError: it does not exist, importing it failed, or it has a wrong type.
     """
     module, _, attribute = target.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(f"{target!r} names no workload: {error}") from error
+        raise ConfigurationError(f"no workload {target!r}: {error}") from error
     except (Exception, SystemExit) as error:
         raise failed(f"importing {module!r}", error) from error
     if not isinstance(found, Workload):
-        raise ConfigurationError(f"{target!r} is of type {type(found).__name__}: it should be a Workload")
+        raise ConfigurationError(
+            f"{target!r} must be a queuert.testing.chaos.Workload, got an object of type {type(found).__name__}"
+        )
     return found
 
 
 def failed(what: str, error: BaseException) -> ConfigurationError:
-    """What code of yours raised, with the last place that it passed: mostly that is enough."""
+    """The error that the workload raised, with the line that raised it."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{Path(frame.filename).name}, line {frame.lineno}"
     return ConfigurationError(f"{what} failed: {type(error).__name__}: {error} ({where})")
@@ -150,11 +152,11 @@ def custom_start(workload: Workload, id: str, number: int) -> NewChain[Any]:
     """The n-th start of a workload, under this id: the same whoever makes it.
 
     Raises:
-        ConfigurationError: what it made is something else.
+        ConfigurationError: it returned something else.
     """
     made: object = workload.start(Random(id), number)
     if not isinstance(made, NewChain):
-        raise ConfigurationError(f"start {number} of the workload is a {type(made).__name__}: it should be a NewChain")
+        raise ConfigurationError(f"start {number} of the workload must return a NewChain, got {type(made).__name__}")
     made.id = id
     return made
 

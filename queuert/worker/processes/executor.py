@@ -98,7 +98,7 @@ class HandlerProcesses:
         """
         run = messages.Run(
             self._spec(processor),
-            attempt.claimed,
+            attempt._claimed,
             pickle.dumps(tuple(attempt.blockers)),
             stopping=False,
             amends=processor.after_attempt is not None,
