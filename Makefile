@@ -27,7 +27,7 @@ LOCK = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-ha
 
 .PHONY: help demo test check bench docs lock format clean environment
 .PHONY: check-lint check-format check-mypy check-pyright check-imports check-twins check-sizes check-files check-docs
-.PHONY: check-security audit sbom moved
+.PHONY: check-security check-words check-next audit sbom moved
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,12 +59,21 @@ endif
 check: .venv/.installed ## Run the linters, type checkers and other static checks
 	@$(MAKE) --no-print-directory --keep-going -j2 $(if $(findstring output-sync,$(.FEATURES)),--output-sync=target) \
 		check-mypy check-pyright check-lint check-format check-imports check-twins check-sizes check-files check-docs \
-		check-security
+		check-security check-words
 
 bench: .venv/.installed ## Measure against peers and the raw ceiling (ARGS="...")
 	@$(DEV) -m benchmarks $(ARGS)
 
 docs: .venv/.installed check-docs ## Check that the links of the documents resolve
+
+# Newer than pyproject.toml allows, too: so an upper bound is raised on what was seen to work.
+check-next: $(UV) ## Run the conformance suite on the newest versions of all dependencies, in .venv-next
+	@$(NEED_PYTHON)
+	@$(UV) venv --quiet --clear --no-project --python "$(PYTHON)" .venv-next
+	@$(UV) pip install --quiet --upgrade --python .venv-next/bin/python --overrides requirements/next.in \
+		--build-constraints requirements/build.txt -r requirements/dev.in
+	@$(UV) pip list --quiet --python .venv-next/bin/python
+	@QUEUERT_REQUIRE_SERVERS=1 .venv-next/bin/python -m pytest -n 2 --dist worksteal tests/conformance $(ARGS)
 
 audit: .venv-audit/.installed ## Ask a public service for known vulnerabilities of what is pinned
 	@.venv-audit/bin/python scripts/audit.py
@@ -89,7 +98,7 @@ environment: .venv/.installed ## Create or refresh .venv, and nothing more
 	@echo "ready: .venv/bin/python"
 
 clean: ## Remove the environments and caches
-	rm -rf .tools .venv .venv-demo .venv-audit .cache dist build
+	rm -rf .tools .venv .venv-demo .venv-audit .venv-next .cache dist build
 
 check-lint:
 	@$(DEV) -m ruff check --quiet --cache-dir .cache/ruff $(SOURCES) && echo "ruff check: passed"
@@ -109,6 +118,8 @@ check-files:
 	@$(DEV) scripts/check_files.py
 check-security:
 	@$(DEV) scripts/check_security.py
+check-words:
+	@$(DEV) scripts/check_words.py
 check-docs: | .venv/.installed
 	@$(DEV) scripts/check_docs.py
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LEFT_OUT = ("docs/glossary.md", "scripts/check_words.py", "requirements/", "LICENSE")
+LEFT_OUT = ("docs/glossary.md", "scripts/check_words.py", "tests/setup/test_check_words.py", "requirements/", "LICENSE")
 
 # Parts of identifiers, between underscores or humps. Plurals count as well.
 RETIRED_NAMES = {
@@ -67,6 +67,10 @@ RETIRED_PROSE = {
 }
 
 
+# Newer versions of Python take an f-string apart.
+PROSE = (tokenize.COMMENT, tokenize.STRING, getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING))
+
+
 def files() -> list[str]:
     """What git tracks and this looks at."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
@@ -95,7 +99,7 @@ def name_problem(identifier: str) -> str | None:
 
 def prose_problems(text: str) -> Iterator[str]:
     """What to write instead of phrases of a text. Code in backticks is no prose."""
-    lower = re.sub(r"`[^`\n]*`", "", text).lower()
+    lower = re.sub(r"``[^`\n]*``|`[^`\n]*`", "", text).lower()
     for pattern, instead in RETIRED_PROSE.items():
         for match in re.finditer(pattern, lower):
             yield f"instead of {match[0]!r} write {instead}"
@@ -107,7 +111,7 @@ def python_problems(text: str) -> Iterator[tuple[int, str]]:
         if token.type == tokenize.NAME:
             if problem := name_problem(token.string):
                 yield token.start[0], problem
-        elif token.type in (tokenize.COMMENT, tokenize.STRING):
+        elif token.type in PROSE:
             for offset, line in enumerate(token.string.split("\n")):
                 yield from ((token.start[0] + offset, problem) for problem in prose_problems(line))
 

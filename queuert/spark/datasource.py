@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from queuert.job_types import JobType
 from queuert.spark.errors import SparkOptionError
 from queuert.spark.gc_tuning import spare_the_loaded
+from queuert.spark.jvm import java_of
 from queuert.spark.options import WriteOptions, parse_options
 from queuert.spark.read.options import ReadOptions, StreamReadOptions
 
@@ -110,7 +111,6 @@ def register(spark: SparkSession) -> None:
 
 def use_in_this_thread(spark: SparkSession) -> None:
     """Let ``df.write`` find Python data sources in this thread. A session of Spark Connect does so anyway."""
-    jvm: Any = getattr(spark, "_jvm", None)
-    session: Any = getattr(spark, "_jsparkSession", None)
-    if jvm is not None and session is not None:
-        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
+    java = java_of(spark)
+    if java is not None:
+        java.classes.org.apache.spark.sql.classic.SparkSession.setActiveSession(java.session)

@@ -132,8 +132,8 @@ def test_redis_that_is_to_flush_before_it_answers(redis_url: str) -> None:
 
 def test_redis_by_a_unix_socket(private_redis: StartRedis, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("s") / "redis.sock"
-    private_redis(options={"unixsocket": str(path)})
-    starts_and_finds(f"unix://{path}?db=1")
+    password = private_redis(options={"unixsocket": str(path)}).password
+    starts_and_finds(f"unix://:{password}@{path}?db=1")
 
 
 # --- SQLite -----------------------------------------------------------------------------------------------------------

@@ -86,9 +86,9 @@ def test_the_lines_of_a_function_are_counted_without_its_docstring() -> None:
 @pytest.mark.parametrize(
     ("functions", "modules", "expected"),
     [
-        ([11, 11, 11], [399], 0),
-        ([12, 12, 12], [399], 1),
-        ([5, 5, 5], [400], 1),
+        ([11, 11, 11], [699], 0),
+        ([12, 12, 12], [699], 1),
+        ([5, 5, 5], [700], 1),
         ([5] * 19 + [60], [10], 0),
         ([5] * 18 + [60, 70], [10], 3),
         ([], [], 0),

@@ -149,8 +149,8 @@ async def test_cancelling_one_of_two_handlers_leaves_the_other(stage: Stage, spa
         assert await other.result(WAIT) == "500"
 
 
-async def test_tasks_in_python_need_not_wait_for_spark(stage: Stage, spark: SparkSession, tmp_path: Path) -> None:
-    """Spark would leave them alone for an hour. Those of another handler run on, and are not repeated."""
+async def test_tasks_in_python_end_when_spark_notices(stage: Stage, spark: SparkSession, tmp_path: Path) -> None:
+    """Those of another handler run on, and are not repeated."""
     gate = tmp_path / "go on"
 
     def waiting(_: Iterable[int]) -> Iterable[int]:
@@ -169,20 +169,15 @@ async def test_tasks_in_python_need_not_wait_for_spark(stage: Stage, spark: Spar
         with spark_scope(attempt, spark):
             return str(spark.sparkContext.parallelize(range(1), 1).mapPartitions(waiting).collect())
 
-    context: Any = spark.sparkContext
-    settings = context._jsc.sc().conf().set("spark.python.task.killTimeout", "1h")
-    try:
-        async with stage.worker(concurrency=2):
-            stays = await stage.client.start_chain(text, "x")
-            goes = await stage.client.start_chain(number, 1)
-            await until(lambda: python_processes(spark) == 2, "both tasks have their processes")
-            stage.rows(TAKE, goes.id)
-            await stage.log.wait_for(FinishRejected, job_id=goes.id, timeout=WAIT)
-            await until(lambda: running_tasks(spark) == 1, "one of two tasks runs")
-            gate.touch()
-            assert await stays.result(WAIT) == "[0]"
-    finally:
-        settings.set("spark.python.task.killTimeout", "200ms")
+    async with stage.worker(concurrency=2):
+        stays = await stage.client.start_chain(text, "x")
+        goes = await stage.client.start_chain(number, 1)
+        await until(lambda: python_processes(spark) == 2, "both tasks have their processes")
+        stage.rows(TAKE, goes.id)
+        await stage.log.wait_for(FinishRejected, job_id=goes.id, timeout=WAIT)
+        await until(lambda: running_tasks(spark) == 1, "one of two tasks runs")
+        gate.touch()
+        assert await stays.result(WAIT) == "[0]"
 
 
 # --- all that belongs to the attempt ----------------------------------------------------------------------------------

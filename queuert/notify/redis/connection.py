@@ -12,11 +12,15 @@ import redis
 from redis.connection import AbstractConnection
 from redis.exceptions import ResponseError
 
+from queuert.notify.redis.redis_internals import NO_SOCKET, descriptor
 from queuert.notify.redis.settings import NewConnection
 
 Command: TypeAlias = Sequence[str]
 
 CLIENT_NAME = "queuert-notify"
+
+_LOOK_EVERY = 0.1
+"""Seconds between two looks at connections whose sockets redis-py does not show."""
 
 _REPLICAS = ("slave", "replica")
 
@@ -70,15 +74,15 @@ class Wire:
             raise Lost(REPLICA)
 
     def fileno(self) -> int:
-        """The descriptor of its socket, to wait for.
+        """The descriptor of its socket, to wait for, or ``NO_SOCKET``.
 
         Raises:
             Lost: it has none any more.
         """
-        sock = self._connection._sock
-        if sock is None:
+        found = descriptor(self._connection)
+        if found is None:
             raise Lost("the connection is closed")
-        return int(sock.fileno())
+        return found
 
     def close(self) -> None:
         """Disconnect. Safe to repeat."""
@@ -187,10 +191,16 @@ class Wire:
 
 
 def wait(descriptors: Sequence[int], timeout: float) -> None:
-    """Wait until one of the descriptors can be read, at most ``timeout`` seconds."""
+    """Wait until one of the descriptors can be read, at most ``timeout`` seconds.
+
+    Where one is ``NO_SOCKET`` the wait is short, for the caller to look at that connection by itself.
+    """
+    if NO_SOCKET in descriptors:
+        timeout = min(timeout, _LOOK_EVERY)
+        descriptors = [one for one in descriptors if one != NO_SOCKET]
     poll = select.poll()
-    for descriptor in descriptors:
-        poll.register(descriptor, select.POLLIN)
+    for each in descriptors:
+        poll.register(each, select.POLLIN)
     poll.poll(max(0.0, timeout) * 1000)
 
 

@@ -13,17 +13,15 @@ from queuert.errors import ConfigurationError
 NewConnection: TypeAlias = Callable[[], AbstractConnection]
 """Makes a connection that is not connected yet."""
 
-# What says where the server is, and as whom and how safely to speak to it, is taken over. These are the rest: they
-# would decode answers, repeat commands, speak another protocol, or belong to the client's own pool and cache.
-_NOT_TAKEN = frozenset(
+# What says where the server is, and as whom and how safely to speak to it, is taken over. Whatever else this version of
+# redis-py or the next one has would decode answers, repeat commands, or belong to the client's own pool and cache.
+_TAKEN = frozenset(
     {
-        *("decode_responses", "encoding", "encoding_errors", "protocol", "legacy_responses", "db", "client_name"),
-        *("socket_timeout", "socket_connect_timeout", "health_check_interval"),
-        *("retry", "retry_on_error", "retry_on_timeout", "max_connections", "timeout"),
-        *("parser_class", "command_packer", "cache", "cache_config", "event_dispatcher", "himport_registry"),
+        *("host", "port", "path", "socket_type", "socket_keepalive", "socket_keepalive_options", "socket_read_size"),
+        *("username", "password", "credential_provider", "redis_connect_func"),
+        *("lib_name", "lib_version", "driver_info"),
     }
 )
-_NOT_TAKEN_PREFIXES = ("maint", "orig_", "oss_cluster")
 
 
 def connections_of(server: str | redis.Redis, timeout: float) -> NewConnection:
@@ -46,6 +44,8 @@ def connections_of(server: str | redis.Redis, timeout: float) -> NewConnection:
         return connection
 
     try:
+        # As redis-py itself would connect, so that an option that it does not know is refused and not left out.
+        pool.connection_class(**{name: value for name, value in pool.connection_kwargs.items() if name != "timeout"})
         new_connection()
     # An option that connections do not have, or not with this value. Nothing is connected yet.
     except (TypeError, ValueError, redis.RedisError):
@@ -71,4 +71,4 @@ def _pool(server: object) -> redis.ConnectionPool:
 
 
 def _is_taken(name: str) -> bool:
-    return name not in _NOT_TAKEN and not name.startswith(_NOT_TAKEN_PREFIXES)
+    return name in _TAKEN or name.startswith("ssl_")

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from queuert.spark.handlers.progress import TaskCounts
-from queuert.spark.handlers.python_tasks import PythonTasks
+from queuert.spark.jvm import Java, java_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,62 +23,63 @@ class ClassicWork:
 
     Two handles are needed. The tag finds all that runs, streaming queries too, whatever else sets the job group; only
     cancelling the group also refuses the jobs that are submitted later.
+
+    Some of this has no public interface in pyspark. Where a version lacks it, jobs are cancelled and counted by what is
+    public: jobs that are submitted later are not refused, and only tracked streaming queries are stopped.
     """
 
     def __init__(self, spark: SparkSession, tag: str, description: str, pool: str | None) -> None:
         self._spark = spark
+        self._java = java_of(spark)
         self._context = spark.sparkContext
         self._tag = tag
         self._description = description
         self._pool = pool
         self._streams = StreamsOfTag(tag)
-        self._python = PythonTasks(spark, tag)
         self._finished: dict[int, TaskCounts] = {}
 
     def open(self) -> None:
         """Begin to hear of streaming queries."""
-        self._streams.open(self._spark)
+        if self._java is not None:
+            self._streams.open(self._java)
 
     def close(self) -> None:
         """Hear no more of them."""
-        self._streams.close(self._spark)
+        if self._java is not None:
+            self._streams.close(self._java)
 
     @contextmanager
     def bound(self) -> Iterator[None]:
         """What this thread does in Spark belongs to the attempt; afterwards it is as it was."""
         context: Any = self._context
         before = {name: context.getLocalProperty(name) for name in _RESTORED}
-        session = _sessions(self._spark)
-        active = session.getActiveSession()
-        # Without it a data source in Python is not found in any thread but that which made the session.
-        session.setActiveSession(self._spark._jsparkSession)
         context.addJobTag(self._tag)
         context.setJobGroup(self._tag, self._description)
         if self._pool is not None:
             context.setLocalProperty(_POOL, self._pool)
         try:
-            yield
+            with _active_session(self._java):
+                yield
         finally:
             context.removeJobTag(self._tag)
             for name, value in before.items():
                 context.setLocalProperty(name, value)
-            if active.isDefined():
-                session.setActiveSession(active.get())
-            else:
-                session.clearActiveSession()
 
-    def cancel(self, reason: str) -> bool:
+    def cancel(self, reason: str) -> None:
         """Stop the streaming queries and the jobs that run, and refuse those that would come later.
 
-        Returns whether tasks run on that the next call can end.
+        Tasks whose code is in Python run on until Spark notices, which it looks for every two seconds.
         """
-        context = self._java_context()
-        context.cancelJobGroupAndFutureJobs(self._tag, reason)
-        context.cancelJobsWithTag(self._tag, reason)
+        if self._java is not None:
+            context = self._java.context.sc()
+            context.cancelJobGroupAndFutureJobs(self._tag, reason)
+            context.cancelJobsWithTag(self._tag, reason)
+        else:
+            self._context.cancelJobGroup(self._tag)
+            self._context.cancelJobsWithTag(self._tag)
         for query in self._spark.streams.active:
             if str(query.runId) in self._streams.run_ids:
                 query.stop()
-        return self._python.end_cancelled()
 
     def track(self, query: StreamingQuery) -> None:
         """This query is to be stopped as well, whoever started it."""
@@ -86,7 +87,10 @@ class ClassicWork:
 
     def count_jobs(self) -> TaskCounts:
         """The tasks so far. Jobs that have ended are asked for once: Spark forgets them after a while."""
-        jobs: set[int] = set(self._java_context().statusTracker().getJobIdsForTag(self._tag))
+        if self._java is not None:
+            jobs: set[int] = set(self._java.context.sc().statusTracker().getJobIdsForTag(self._tag))
+        else:
+            jobs = set(self._context.statusTracker().getJobIdsForGroup(self._tag))
         running = TaskCounts()
         for job in jobs - self._finished.keys():
             counts = self._counts_of(job)
@@ -95,11 +99,6 @@ class ClassicWork:
             else:
                 self._finished[job] = counts
         return sum(self._finished.values(), running)
-
-    def _java_context(self) -> Any:
-        # What is needed of it has no counterpart in Python.
-        context: Any = self._context
-        return context._jsc.sc()
 
     def _counts_of(self, job: int) -> TaskCounts:
         tracker = self._context.statusTracker()
@@ -126,21 +125,21 @@ class StreamsOfTag:
         self._tag = tag
         self._listener: Any = None
 
-    def open(self, spark: Any) -> None:
+    def open(self, java: Java) -> None:
         """Be told by this session."""
         from pyspark import java_gateway
 
         gateway: Any = java_gateway
-        gateway.ensure_callback_server_started(spark.sparkContext._gateway)
-        wrapper = spark._jvm.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper
+        gateway.ensure_callback_server_started(java.gateway)
+        wrapper = java.classes.org.apache.spark.sql.streaming.PythonStreamingQueryListenerWrapper
         self._listener = wrapper(self)
-        spark._jsparkSession.streams().addListener(self._listener)
+        java.session.streams().addListener(self._listener)
 
-    def close(self, spark: Any) -> None:
+    def close(self, java: Java) -> None:
         """Be told no more. Idempotent."""
         listener, self._listener = self._listener, None
         if listener is not None:
-            spark._jsparkSession.streams().removeListener(listener)
+            java.session.streams().removeListener(listener)
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802
         """A query was started, in the thread that started it."""
@@ -162,6 +161,19 @@ class StreamsOfTag:
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)
 
 
-def _sessions(spark: Any) -> Any:
-    """The object that holds the active session of each thread."""
-    return spark._jvm.org.apache.spark.sql.classic.SparkSession
+@contextmanager
+def _active_session(java: Java | None) -> Iterator[None]:
+    """The session is this thread's: else a data source in Python is found in none but that which made the session."""
+    if java is None:
+        yield
+        return
+    sessions = java.classes.org.apache.spark.sql.classic.SparkSession
+    active = sessions.getActiveSession()
+    sessions.setActiveSession(java.session)
+    try:
+        yield
+    finally:
+        if active.isDefined():
+            sessions.setActiveSession(active.get())
+        else:
+            sessions.clearActiveSession()

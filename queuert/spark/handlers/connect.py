@@ -49,8 +49,8 @@ class ConnectWork:
             self._threads.discard(thread)
             self._spark.removeTag(self._tag)
 
-    def cancel(self, reason: str) -> bool:
-        """Stop the operations and the tracked streaming queries that run; whether the next call can end more: no.
+    def cancel(self, reason: str) -> None:
+        """Stop the operations and the tracked streaming queries that run.
 
         Every tracked query is stopped, also one that is no longer active: its thread may be finish still, for the
         interruption took a job from it, and only a stop waits for that.
@@ -65,7 +65,6 @@ class ConnectWork:
                 failed = error
         if failed is not None:
             raise failed
-        return False
 
     def track(self, query: StreamingQuery) -> None:
         """This query is to be stopped as well."""

@@ -39,10 +39,6 @@ _LAST_LOOKS = 20
 _BETWEEN_LAST_LOOKS = 0.05
 """Seconds."""
 
-_LAST_CANCELLATIONS = 10
-_BETWEEN_LAST_CANCELLATIONS = 0.1
-"""Seconds: what cancelled tasks in Python have to end by themselves."""
-
 _TIMEOUT = 10.0
 """Seconds for which leaving a scope waits for a call to Spark that is under way in its thread."""
 
@@ -235,7 +231,8 @@ class SparkScope:
                 self._try("progress", self._maybe_flush)
         if not self._cancelled:
             self._try("progress", self._look_last)
-        self._try("cancellation", self._cancel_last)
+        # The handler may have left as soon as its job was cancelled, and a thread that it forgot goes on.
+        self._try("cancellation", self._cancel)
 
     def _try(self, operation: str, action: Callable[[], object]) -> None:
         try:
@@ -247,15 +244,8 @@ class SparkScope:
         else:
             self._failing.discard(operation)
 
-    def _cancel(self) -> bool:
-        return self._work.cancel(self._cancelled or "its handler has ended")
-
-    def _cancel_last(self) -> None:
-        # The handler has left as soon as its job was cancelled; the tasks of it have not.
-        for _ in range(_LAST_CANCELLATIONS):
-            if not self._cancel():
-                return
-            time.sleep(_BETWEEN_LAST_CANCELLATIONS)
+    def _cancel(self) -> None:
+        self._work.cancel(self._cancelled or "its handler has ended")
 
     def _look_last(self) -> None:
         # Spark's own record of a job is written a moment after its result is there.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from queuert.spark.errors import SparkOptionError
 from queuert.spark.history.errors import HistoryOutputError
+from queuert.spark.jvm import java_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,16 +58,15 @@ class HadoopFiles:
     """
 
     def __init__(self, spark: SparkSession, root: str) -> None:
-        java: Any = getattr(spark, "_jvm", None)
-        context: Any = getattr(spark, "_jsc", None)
-        if java is None or context is None:
+        parts = java_of(spark)
+        if parts is None:
             raise SparkOptionError("a history needs a classic session, not one of Spark Connect")
         if not root.strip():
             raise SparkOptionError("output: a directory, or the URL of one")
-        self._java = java
+        self._java = parts.classes
         try:
-            path = java.org.apache.hadoop.fs.Path(root)
-            self._files = path.getFileSystem(context.hadoopConfiguration())
+            path = parts.classes.org.apache.hadoop.fs.Path(root)
+            self._files = path.getFileSystem(parts.context.hadoopConfiguration())
             self._root = str(self._files.makeQualified(path).toString()).rstrip("/")
             name = str(path.toUri().getPath())
         except Exception as error:

@@ -30,6 +30,7 @@ from queuert.state.postgres.protocol import (
     Step,
     async_execute_pair,
     async_execute_prepared,
+    goes_past_cursors,
     is_plain_connection,
     numbered,
 )
@@ -93,7 +94,7 @@ def _is_quick(connection: AsyncConnection[Any]) -> TypeGuard[AsyncPooledConnecti
     return (
         isinstance(connection, AsyncPooledConnection)
         and connection.prepare_threshold in _EAGER_THRESHOLDS
-        and is_plain_connection(connection.pgconn)
+        and goes_past_cursors(connection)
     )
 
 

@@ -6,15 +6,14 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from psycopg import AsyncConnection, Connection, Error, OperationalError, ProgrammingError
-from psycopg.adapt import Transformer
 from psycopg.pq import ConnStatus, TransactionStatus
 
 from queuert.state.postgres.bounds import Bounds
+from queuert.state.postgres.psycopg_internals import DeallocationHook, Transformer
 from queuert.state.postgres.unreadable import UNREADABLE, rows_one_by_one
 
 if TYPE_CHECKING:
     from psycopg import abc
-    from psycopg.abc import PQGen
     from psycopg.pq.abc import PGconn, PGresult
 
     from queuert.state.postgres.pool import ConnectFailures
@@ -23,7 +22,7 @@ _AT_REST = 0.1
 """Seconds after which a connection that is taken from the pool is looked at first: two system calls."""
 
 
-class ConnectionState:
+class ConnectionState(DeallocationHook):
     """What our connections know beside what psycopg's do.
 
     Attributes:
@@ -53,13 +52,8 @@ class ConnectionState:
         self.bounds = Bounds()
         self._transformer: abc.Transformer | None = None
 
-    def _deallocate(self, name: bytes | None) -> PQGen[None]:
-        """After a rollback, even to a savepoint, psycopg deallocates all: the server knows none of ours any more."""
-        deallocation: PQGen[None] = super()._deallocate(name)  # type: ignore[misc]
-        return deallocation if name is not None else self._after(deallocation)
-
-    def _after(self, deallocation: PQGen[None]) -> PQGen[None]:
-        yield from deallocation
+    def on_deallocate_all(self) -> None:
+        """Forget what is prepared: after a rollback, even to a savepoint, psycopg deallocates all, ours among it."""
         self.prepared.clear()
 
     def read(self, result: PGresult) -> list[tuple[Any, ...]]:

@@ -14,11 +14,12 @@ from functools import lru_cache
 from hashlib import blake2s
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from psycopg import DataError, Error, OperationalError, errors, generators
+from psycopg import AsyncRawCursor, DataError, Error, OperationalError, RawCursor, errors
 from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus
-from psycopg.waiting import Ready, Wait
 
+from queuert.state.postgres import psycopg_internals
 from queuert.state.postgres.pooled_connection import AsyncPooledConnection, ConnectionState, PooledConnection
+from queuert.state.postgres.psycopg_internals import Ready, Wait, generators
 
 if TYPE_CHECKING:
     from psycopg.abc import PQGen
@@ -87,6 +88,8 @@ async def async_execute_pipeline(
     connection: AsyncPooledConnection, steps: Sequence[Step], *, prepare: bool
 ) -> list[PGresult]:
     """Run all steps in one round trip; the result of each, or the error of the first that failed, as psycopg has it."""
+    if psycopg_internals.PLAIN_CURSORS:
+        return [await _async_execute_plain(connection, step) for step in steps]
     async with connection.lock:
         with _close_if_interrupted(connection.pgconn):
             return await connection.wait(_exchange(connection.pgconn, connection.prepared, steps, prepare))
@@ -94,8 +97,35 @@ async def async_execute_pipeline(
 
 def sync_execute_pipeline(connection: PooledConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
     """The same, for a synchronous connection."""
+    if psycopg_internals.PLAIN_CURSORS:
+        return [_sync_execute_plain(connection, step) for step in steps]
     with connection.lock, _close_if_interrupted(connection.pgconn):
         return connection.wait(_exchange(connection.pgconn, connection.prepared, steps, prepare))
+
+
+async def _async_execute_plain(connection: AsyncPooledConnection, step: Step) -> PGresult:
+    """Run one step by a cursor of psycopg's, which prepares it as its own rules say."""
+    cursor = AsyncRawCursor(connection)
+    await cursor.execute(step.statement.text, _texts(step))
+    return _plain_result(cursor.pgresult)
+
+
+def _sync_execute_plain(connection: PooledConnection, step: Step) -> PGresult:
+    """The same, for a synchronous connection."""
+    cursor = RawCursor(connection)
+    cursor.execute(step.statement.text, _texts(step))
+    return _plain_result(cursor.pgresult)
+
+
+def _texts(step: Step) -> list[str | None] | None:
+    """The values of a step as a cursor takes them; None where it has none, for such texts psycopg sends as they are."""
+    values = _given(*step)
+    return [None if value is None else value.decode() for value in values] or None
+
+
+def _plain_result(result: PGresult | None) -> PGresult:
+    assert result is not None, "a statement that was executed has a result"
+    return result
 
 
 async def async_execute_prepared(
@@ -364,3 +394,8 @@ def _received(pgconn: PGconn) -> PQGen[list[PGresult]]:
 def is_plain_connection(pgconn: PGconn) -> bool:
     """Whether nobody has left it in pipeline mode."""
     return pgconn.pipeline_status == PipelineStatus.OFF
+
+
+def goes_past_cursors(connection: ConnectionState) -> bool:
+    """Whether statements can be sent past psycopg's cursors: not in its pipeline, nor without its private parts."""
+    return not psycopg_internals.PLAIN_CURSORS and is_plain_connection(connection.pgconn)

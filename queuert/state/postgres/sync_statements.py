@@ -29,6 +29,7 @@ from queuert.state.postgres.pooled_connection import PooledConnection
 from queuert.state.postgres.protocol import (
     NamedStatement,
     Step,
+    goes_past_cursors,
     is_plain_connection,
     numbered,
     sync_execute_pair,
@@ -94,7 +95,7 @@ def _is_quick(connection: Connection[Any]) -> TypeGuard[PooledConnection]:
     return (
         isinstance(connection, PooledConnection)
         and connection.prepare_threshold in _EAGER_THRESHOLDS
-        and is_plain_connection(connection.pgconn)
+        and goes_past_cursors(connection)
     )
 
 

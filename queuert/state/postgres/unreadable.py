@@ -5,18 +5,23 @@ The rows beside one are read all the same. What it says as far as it can be read
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from psycopg import DataError
-from psycopg.adapt import Transformer
 from psycopg.pq import Format
 
 if TYPE_CHECKING:
-    from psycopg import AsyncConnection, Connection, abc
+    from psycopg import AsyncConnection, Connection
+    from psycopg.abc import Loader
     from psycopg.pq.abc import PGresult
 
 UNREADABLE = (DataError, ValueError, OverflowError)
 """What reading a value raises, if it can be read by nobody here."""
+
+
+_UNKNOWN_TYPE = 0
+"""The type under which psycopg keeps what reads values of types that it does not know."""
 
 
 class UnreadableRow(tuple[Any, ...]):
@@ -28,31 +33,30 @@ class UnreadableRow(tuple[Any, ...]):
 
 def rows_one_by_one(connection: AsyncConnection[Any] | Connection[Any], result: PGresult) -> list[tuple[Any, ...]]:
     """The rows of a result that cannot be read at once."""
-    transformer: abc.Transformer = Transformer(connection)
-    transformer.set_pgresult(result)
-    return [_row(transformer, result, at) for at in range(result.ntuples)]
+    loaders = [_loader(connection, result, column) for column in range(result.nfields)]
+    return [_row(loaders, result, at) for at in range(result.ntuples)]
 
 
-def _row(transformer: abc.Transformer, result: PGresult, at: int) -> tuple[Any, ...]:
-    try:
-        [row] = transformer.load_rows(at, at + 1, tuple)
-    except UNREADABLE:
-        values, faults = [], []
-        for column in range(result.nfields):
-            value, fault = _value(transformer, result, at, column)
-            values.append(value)
-            faults += fault
-        unreadable = UnreadableRow(values)
-        unreadable.fault = ", ".join(faults)
-        return unreadable
-    return row
+def _loader(connection: AsyncConnection[Any] | Connection[Any], result: PGresult, column: int) -> Loader:
+    """What psycopg reads the values of a column with; a type that it does not know is read as text."""
+    format = Format(result.fformat(column))
+    adapters = connection.adapters
+    kind = adapters.get_loader(result.ftype(column), format) or adapters.get_loader(_UNKNOWN_TYPE, format)
+    assert kind is not None, "psycopg has a loader for types that it does not know"
+    return kind(result.ftype(column), connection)
 
 
-def _value(transformer: abc.Transformer, result: PGresult, at: int, column: int) -> tuple[Any, list[str]]:
-    stored = result.get_value(at, column)
-    if stored is None:
-        return None, []
-    try:
-        return transformer.get_loader(result.ftype(column), Format(result.fformat(column))).load(stored), []
-    except UNREADABLE as error:
-        return None, [f"{(result.fname(column) or b'?').decode()}: {error}"]
+def _row(loaders: Sequence[Loader], result: PGresult, at: int) -> tuple[Any, ...]:
+    values, faults = [], []
+    for column, loader in enumerate(loaders):
+        stored = result.get_value(at, column)
+        try:
+            values.append(None if stored is None else loader.load(stored))
+        except UNREADABLE as error:
+            values.append(None)
+            faults.append(f"{(result.fname(column) or b'?').decode()}: {error}")
+    if not faults:
+        return tuple(values)
+    unreadable = UnreadableRow(values)
+    unreadable.fault = ", ".join(faults)
+    return unreadable

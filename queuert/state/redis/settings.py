@@ -11,15 +11,15 @@ from redis.retry import Retry
 
 from queuert.errors import ConfigurationError
 
-# Options of a URL that are ignored: they would decode answers, repeat commands, or replace the timeouts.
-_NOT_TAKEN = frozenset(
+# Options of a URL that are used. All others that redis-py has, now or later, are ignored: they would decode answers,
+# repeat commands, speak another protocol, or replace our timeout.
+_TAKEN = frozenset(
     {
-        *("decode_responses", "encoding", "encoding_errors", "protocol", "legacy_responses", "cache", "cache_config"),
-        *("socket_timeout", "socket_connect_timeout", "retry", "retry_on_error", "retry_on_timeout"),
-        *("max_connections", "timeout", "parser_class", "command_packer", "event_dispatcher", "himport_registry"),
+        *("host", "port", "path", "db", "username", "password", "credential_provider"),
+        *("socket_type", "socket_keepalive", "socket_keepalive_options", "socket_read_size", "health_check_interval"),
+        *("redis_connect_func", "client_name", "lib_name", "lib_version", "driver_info"),
     }
 )
-_NOT_TAKEN_PREFIXES = ("maint", "orig_", "oss_cluster")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,11 @@ class RedisSettings:
         if not self.url.startswith(("redis://", "rediss://", "unix://")):
             raise ConfigurationError("url of Redis must begin with redis://, rediss:// or unix://")
         try:
-            pool = self.pool(redis.BlockingConnectionPool, redis.Connection, Retry, 1)
-            pool.connection_class(**pool.connection_kwargs)
+            # As redis-py itself would connect, so that an option that it does not know is refused and not left out.
+            theirs = redis.BlockingConnectionPool.from_url(self.url)
+            theirs.connection_class(**theirs.connection_kwargs)
+            ours = self.pool(redis.BlockingConnectionPool, redis.Connection, Retry, 1)
+            ours.connection_class(**ours.connection_kwargs)
         except (TypeError, ValueError, redis.RedisError):
             raise ConfigurationError(
                 "redis-py cannot parse the url of Redis or an option of it: write redis://user@host:6379/0"
@@ -69,7 +72,8 @@ class RedisSettings:
         wanted = {name: value for name, value in parsed.connection_kwargs.items() if _is_taken(name)}
         ours: dict[str, Any] = {"socket_timeout": self.answer_timeout, "retry": retry(NoBackoff(), 0)}
         if issubclass(parsed.connection_class, tcp):  # The one for Unix sockets knows nothing of these.
-            ours |= {"socket_connect_timeout": self.connect_timeout, "socket_keepalive": True}
+            wanted.setdefault("socket_keepalive", True)
+            ours["socket_connect_timeout"] = self.connect_timeout
         return kind(
             connection_class=parsed.connection_class,
             max_connections=connections,
@@ -80,4 +84,4 @@ class RedisSettings:
 
 
 def _is_taken(name: str) -> bool:
-    return name not in _NOT_TAKEN and not name.startswith(_NOT_TAKEN_PREFIXES)
+    return name in _TAKEN or name.startswith("ssl_")

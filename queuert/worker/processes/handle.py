@@ -13,6 +13,7 @@ import threading
 from contextlib import suppress
 from typing import Self
 
+from queuert.worker.processes.interpreter_flags import interpreter_flags
 from queuert.worker.processes.messages import HEADER, packed
 
 _COMMAND = "from queuert.worker.processes.child import main; main({socket}, {parent})"
@@ -133,11 +134,10 @@ class ChildProcess:
 
 
 def _spawn(theirs: socket.socket) -> subprocess.Popen[bytes]:
-    flags: list[str] = getattr(subprocess, "_args_from_interpreter_flags", list)()
     command = _COMMAND.format(socket=theirs.fileno(), parent=os.getpid())
     # In this very thread, which lives as long as the worker: the kernel kills the child when it ends.
     return subprocess.Popen(
-        [sys.executable, *flags, "-c", command],
+        [sys.executable, *interpreter_flags(), "-c", command],
         stdin=subprocess.DEVNULL,
         pass_fds=[theirs.fileno()],
         start_new_session=True,

@@ -1,0 +1,78 @@
+"""The parts of psycopg that its documentation does not promise, and whether this version has them.
+
+:mod:`queuert.state.postgres.protocol` sends statements past psycopg's cursors, and needs these parts. Where one is
+missing, or the environment sets ``QUEUERT_PLAIN_CURSORS=1``, all statements go through psycopg's cursors instead: the
+results are the same, and each start and claim costs more processor time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+if TYPE_CHECKING:
+    from psycopg.abc import PQGen
+
+try:
+    from psycopg import generators
+    from psycopg.adapt import Transformer
+    from psycopg.waiting import Ready, Wait
+except ImportError as error:
+    generators = Transformer = Ready = Wait = None  # type: ignore[assignment,misc]
+    _not_imported = [str(error)]
+else:
+    _not_imported = []
+
+__all__ = ["PLAIN_CURSORS", "DeallocationHook", "Ready", "Transformer", "Wait", "generators", "missing_parts"]
+
+
+def missing_parts() -> list[str]:
+    """The parts that this version of psycopg lacks."""
+    needed: tuple[tuple[object, str], ...] = (
+        (psycopg.BaseConnection, "_deallocate"),
+        (psycopg.AsyncConnection, "wait"),
+        (psycopg.Connection, "wait"),
+        (generators, "execute"),
+        (Transformer, "set_pgresult"),
+        (Transformer, "load_rows"),
+    )
+    return _not_imported or [f"{_name(owner)}.{name}" for owner, name in needed if not hasattr(owner, name)]
+
+
+def _name(owner: Any) -> str:
+    return str(owner.__name__)
+
+
+def _needs_plain_cursors() -> bool:
+    missing = missing_parts()
+    if missing:
+        logging.getLogger(__name__).warning(
+            "psycopg %s lacks parts that queuert uses (%s): statements go through psycopg's cursors, which is slower."
+            " Install a version of psycopg that this release of queuert names",
+            psycopg.__version__,
+            ", ".join(missing),
+        )
+    return bool(missing) or os.environ.get("QUEUERT_PLAIN_CURSORS", "") not in ("", "0")
+
+
+PLAIN_CURSORS: bool = _needs_plain_cursors()
+"""Whether all statements go through psycopg's cursors."""
+
+
+class DeallocationHook:
+    """A mixin of connections: psycopg calls ``_deallocate`` for one of its prepared statements, or None for all."""
+
+    def _deallocate(self, name: bytes | None) -> PQGen[None]:
+        deallocation: PQGen[None] = super()._deallocate(name)  # type: ignore[misc]
+        return deallocation if name is not None else self._after(deallocation)
+
+    def _after(self, deallocation: PQGen[None]) -> PQGen[None]:
+        yield from deallocation
+        self.on_deallocate_all()
+
+    def on_deallocate_all(self) -> None:
+        """Called when the server has deallocated every prepared statement of the connection."""
+        raise NotImplementedError
