@@ -15,7 +15,6 @@ from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
 from queuert.notify.adapter import PiggybackNotification
 from queuert.state.postgres import parameters, rows
-from queuert.state.postgres.attributes import attribute_rows
 from queuert.state.postgres.finishing import (
     DUE,
     closing_chains,
@@ -24,7 +23,7 @@ from queuert.state.postgres.finishing import (
     waiting_jobs,
     written_leases,
 )
-from queuert.state.postgres.management import freed_keys
+from queuert.state.postgres.management import attribute_rows, freed_keys
 from queuert.state.postgres.pooled_connection import PooledConnection
 from queuert.state.postgres.protocol import (
     NamedStatement,

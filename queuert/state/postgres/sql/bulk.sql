@@ -130,7 +130,7 @@ ORDER BY touched_at FOR UPDATE SKIP LOCKED
 
 -- name: bulk_event_level
 -- What of a type goes to the event log.
-SELECT coalesce((SELECT level FROM {schema}.event_level WHERE type = %(type)s), (SELECT level FROM {schema}.event_log))
+SELECT {event_level:%(type)s}
 
 -- name: bulk_make_stage
 -- A staging table for one bulk write, made by its driver before any task begins: whoever else made it might make it anew
@@ -185,19 +185,19 @@ JOIN unnest(%(tags)s::uuid[], %(firsts)s::bigint[]) AS part (tag, first) ON part
 CROSS JOIN LATERAL (
     SELECT statement_timestamp() + (part.first + staged.place) * interval '1 microsecond' AS at
 ) AS written
-{conflict}
+{on_conflict}
 
 -- name: bulk_start_recorded
 -- bulk_start for a type whose log has all events. Where it has not, the rows need not come back to be noted, which is a
 -- tenth of what the statement costs.
 WITH new AS (
-{insert}
+{include:bulk_start}
     RETURNING id, status, scheduled_at
 ),
-noted AS (
-    INSERT INTO {schema}.job_event (kind, status, chain_index, type, chain_type, attempt, job_ids, scheduled_ats)
-    SELECT 'created', status, 0, %(type)s, %(type)s, 0, array_agg(id), array_agg(scheduled_at)
-    FROM (SELECT *, row_number() OVER () AS place FROM new) AS event
+event AS (
+    {insert_events}
+    SELECT 'created', status, 0, %(type)s, %(type)s, 0, NULL, NULL, array_agg(id), NULL, array_agg(scheduled_at), NULL
+    FROM (SELECT *, row_number() OVER () AS place FROM new) AS entry
     GROUP BY place / {events_a_row}, status ORDER BY min(place)
 )
 SELECT count(*) FROM new

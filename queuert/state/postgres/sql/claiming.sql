@@ -31,13 +31,13 @@ best AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT due, rank, row_number() OVER (PARTITION BY rank ORDER BY scheduled_at) AS turn
         FROM (
-            (SELECT false AS due, attempt - uncounted - lease_expirations - priority AS rank, scheduled_at
+            (SELECT false AS due, {rank} AS rank, scheduled_at
              FROM {schema}.job
              WHERE job.type = unpaused.type AND status = 'ready'
-                 AND (attempt - uncounted - lease_expirations - priority, scheduled_at) >= (unpaused.first_rank, unpaused.first_time)
-             ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT %(limit)s)
+                 AND ({rank}, scheduled_at) >= (unpaused.first_rank, unpaused.first_time)
+             ORDER BY {rank}, scheduled_at LIMIT %(limit)s)
             UNION ALL
-            (SELECT true, greatest(attempt - uncounted - lease_expirations - priority, unpaused.first_rank), scheduled_at
+            (SELECT true, greatest({rank}, unpaused.first_rank), scheduled_at
              FROM {schema}.job
              WHERE job.type || '' = unpaused.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
              ORDER BY scheduled_at LIMIT %(limit)s)
@@ -50,7 +50,7 @@ shares AS (
     SELECT type, first_rank, first_time, count(*) FILTER (WHERE NOT due) AS ready, count(*) FILTER (WHERE due) AS due
     FROM best GROUP BY type, first_rank, first_time
 ),
-looked AS MATERIALIZED (
+scan_time AS MATERIALIZED (
     -- The count comes first, so that the clock is read when the look is over.
     SELECT count(*), extract(epoch FROM clock_timestamp() - statement_timestamp())::float8 AS seconds FROM best
 ),
@@ -62,8 +62,8 @@ locked AS MATERIALIZED (
             pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
         FROM {schema}.job
         WHERE job.type = shares.type AND status = 'ready'
-            AND (attempt - uncounted - lease_expirations - priority, scheduled_at) >= (shares.first_rank, shares.first_time)
-        ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT shares.ready FOR UPDATE SKIP LOCKED
+            AND ({rank}, scheduled_at) >= (shares.first_rank, shares.first_time)
+        ORDER BY {rank}, scheduled_at LIMIT shares.ready FOR UPDATE SKIP LOCKED
     ) AS ready
     UNION ALL
     SELECT due.*
@@ -76,25 +76,25 @@ locked AS MATERIALIZED (
         ORDER BY scheduled_at LIMIT shares.due FOR UPDATE SKIP LOCKED
     ) AS due
 ),
-short AS (
-    SELECT (SELECT count(*) FROM best) - (SELECT count(*) FROM locked) AS missing
+missing AS (
+    SELECT (SELECT count(*) FROM best) - (SELECT count(*) FROM locked) AS number
 ),
-spare AS MATERIALIZED (
+topup AS MATERIALIZED (
     SELECT other.*
-    FROM short
+    FROM missing
     CROSS JOIN unpaused
     CROSS JOIN LATERAL (
         SELECT job.ctid AS tid,
             pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
         FROM {schema}.job
         WHERE job.type = unpaused.type AND status = 'ready' AND job.ctid <> ALL (ARRAY(SELECT tid FROM locked))
-            AND (attempt - uncounted - lease_expirations - priority, scheduled_at) >= (unpaused.first_rank, unpaused.first_time)
-        ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT short.missing FOR UPDATE SKIP LOCKED
+            AND ({rank}, scheduled_at) >= (unpaused.first_rank, unpaused.first_time)
+        ORDER BY {rank}, scheduled_at LIMIT missing.number FOR UPDATE SKIP LOCKED
     ) AS other
-    LIMIT (SELECT missing FROM short)
+    LIMIT (SELECT number FROM missing)
 ),
 total AS MATERIALIZED (
-    SELECT coalesce((SELECT sum(bytes) FROM locked), 0) + coalesce((SELECT sum(bytes) FROM spare), 0) AS bytes
+    SELECT coalesce((SELECT sum(bytes) FROM locked), 0) + coalesce((SELECT sum(bytes) FROM topup), 0) AS bytes
 ),
 -- In their order, only if they do not all fit.
 fitting AS (
@@ -105,11 +105,11 @@ fitting AS (
             SELECT tid, rank, position, bytes, row_number() OVER (PARTITION BY position, rank ORDER BY scheduled_at, tid) AS turn
             FROM (
                 SELECT job.ctid AS tid, scheduled_at, wanted.position,
-                    greatest(attempt - uncounted - lease_expirations - priority, wanted.first_rank) AS rank,
+                    greatest({rank}, wanted.first_rank) AS rank,
                     pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
                 FROM {schema}.job JOIN wanted ON wanted.type = job.type
                 WHERE (SELECT bytes FROM total) > %(max_bytes)s
-                    AND job.ctid = ANY (ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare))
+                    AND job.ctid = ANY (ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM topup))
             ) AS every
         ) AS turns
     ) AS queue
@@ -125,30 +125,26 @@ claimed AS (
         holder = %(holder)s
     FROM wanted
     WHERE job.ctid = ANY (CASE WHEN (SELECT bytes FROM total) > %(max_bytes)s THEN ARRAY(SELECT tid FROM fitting)
-                               ELSE ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare) END)
+                               ELSE ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM topup) END)
         AND job.type = wanted.type
     RETURNING job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
         job.uncounted, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
         job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context,
         job.result_ttl, CASE WHEN pg_column_compression(job.input) IS NOT NULL THEN pg_column_size(job.input) END AS packed
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, chain_index, type, chain_type, attempt, worker, job_ids, chain_ids, scheduled_ats, started_ats)
-    SELECT 'started', 'running', chain_index, type, chain_type, attempt, %(holder)s,
-        array_agg(id), array_agg(chain_id) FILTER (WHERE chain_index > 0), array_agg(scheduled_at), array_agg(started_at)
+event AS (
+    {insert_events}
+    SELECT 'started', 'running', chain_index, type, chain_type, attempt, %(holder)s, NULL,
+        {event_arrays}
     FROM (
         SELECT *, row_number() OVER () AS place FROM claimed
-        -- The level of each type, looked up once for all rows.
-        WHERE CASE WHEN (SELECT level FROM {schema}.event_log) = 'all'
-            THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'all'))
-            ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'all')) END
-    ) AS event
+        WHERE {logs_all}
+    ) AS entry
     GROUP BY place / {events_a_row}, chain_index, type, chain_type, attempt ORDER BY min(place)
 )
 SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,
     has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context,
-    result_ttl, packed, (SELECT seconds FROM looked)
+    result_ttl, packed, (SELECT seconds FROM scan_time)
 FROM claimed
 
 -- name: next_due
@@ -162,7 +158,7 @@ FROM (
 ) AS wanted
 CROSS JOIN LATERAL (
     (SELECT to_timestamp(0) AS scheduled_at FROM {schema}.job
-     WHERE job.type = wanted.type AND status = 'ready' ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT 1)
+     WHERE job.type = wanted.type AND status = 'ready' ORDER BY {rank}, scheduled_at LIMIT 1)
     UNION ALL
     (SELECT scheduled_at FROM {schema}.job
      WHERE job.type || '' = wanted.type AND status = 'scheduled' ORDER BY scheduled_at LIMIT 1)
@@ -177,24 +173,21 @@ WITH free AS MATERIALIZED (
     JOIN {schema}.job ON job.id = params.id AND job.lease_token = params.token AND job.lease_expires_at IS NOT NULL
     FOR NO KEY UPDATE OF job SKIP LOCKED
 ),
-done AS (
+released AS (
     UPDATE {schema}.job
     SET status = 'ready', attempt = attempt - 1, lease_token = NULL, lease_expires_at = NULL
     FROM free
     WHERE job.id = free.id
-    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
-        job.started_at, job.holder
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt + 1 AS attempt,
+        job.scheduled_at, job.started_at, job.holder
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'released', status, id, chain_id, chain_index, type, chain_type, attempt + 1, scheduled_at, started_at,
-        holder, NULL
-    FROM done
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
+event AS (
+    {insert_event}
+    SELECT 'released', {event_columns}, holder, NULL
+    FROM released
+    WHERE {event_level:released.type} = 'all'
 )
-SELECT id FROM done
+SELECT id FROM released
 
 -- name: release_claim
 -- Release all that one claim took and nobody started, found by its token among the running jobs of its types. A row that
@@ -204,24 +197,21 @@ WITH free AS MATERIALIZED (
     WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_token = %(token)s::uuid
     FOR NO KEY UPDATE SKIP LOCKED
 ),
-done AS (
+released AS (
     UPDATE {schema}.job
     SET status = 'ready', attempt = attempt - 1, lease_token = NULL, lease_expires_at = NULL
     FROM free
     WHERE job.id = free.id
-    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
-        job.started_at, job.holder
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt + 1 AS attempt,
+        job.scheduled_at, job.started_at, job.holder
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'released', status, id, chain_id, chain_index, type, chain_type, attempt + 1, scheduled_at, started_at,
-        holder, NULL
-    FROM done
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
+event AS (
+    {insert_event}
+    SELECT 'released', {event_columns}, holder, NULL
+    FROM released
+    WHERE {event_level:released.type} = 'all'
 )
-SELECT id FROM done
+SELECT id FROM released
 
 -- name: renew
 -- Extend the leases that are still held. A row that some transaction has locked is passed over rather than waited for:

@@ -38,7 +38,7 @@ WITH looked_at AS MATERIALIZED (
         AND (entry.tx, entry.seq + coalesce(one.place - 1, 0)) > (%(low)s::xid8, %(low_seq)s::bigint)
         AND (entry.tx, entry.seq + coalesce(one.place - 1, 0)) < (%(high)s::xid8, %(high_seq)s::bigint)
         AND entry.tx < CASE WHEN %(settled)s THEN pg_snapshot_xmin(pg_current_snapshot()) ELSE '18446744073709551615' END
-    ORDER BY entry.tx DESC, entry.seq DESC, one.place DESC LIMIT %(most)s
+    ORDER BY entry.tx {order}, entry.seq {order}, one.place {order} LIMIT %(most)s
 )
 (
     SELECT tx::text, seq, happened_at, kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at,
@@ -47,13 +47,13 @@ WITH looked_at AS MATERIALIZED (
     WHERE (%(types)s::text[] IS NULL OR type = ANY (%(types)s::text[]))
         AND (%(kinds)s::text[] IS NULL OR kind = ANY (%(kinds)s::text[]))
         AND (%(chain)s::text IS NULL OR chain_id = %(chain)s::text)
-    ORDER BY looked_at.tx DESC, looked_at.seq DESC LIMIT %(limit)s
+    ORDER BY looked_at.tx {order}, looked_at.seq {order} LIMIT %(limit)s
 )
 UNION ALL
 (
     SELECT tx::text, seq, happened_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
     FROM looked_at
-    ORDER BY looked_at.tx DESC, looked_at.seq DESC OFFSET %(most)s - 1 LIMIT 1
+    ORDER BY looked_at.tx {order}, looked_at.seq {order} OFFSET %(most)s - 1 LIMIT 1
 )
 
 -- name: event_levels
@@ -123,7 +123,7 @@ WITH gone AS (
     ))
     RETURNING tx, seq
 ),
-noted AS (
+recorded AS (
     UPDATE {schema}.event_log SET dropped_tx = greatest(
         CASE WHEN dropped_tx < pg_snapshot_xmax(pg_current_snapshot()) THEN dropped_tx ELSE '0' END, newest.tx)
     FROM (

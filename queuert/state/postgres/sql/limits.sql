@@ -101,11 +101,11 @@ heads AS (
     SELECT slots.*, row_number() OVER (PARTITION BY slots.type ORDER BY head.rank, head.scheduled_at) AS place
     FROM slots
     CROSS JOIN LATERAL (
-        SELECT attempt - uncounted - lease_expirations - priority AS rank, scheduled_at
+        SELECT {rank} AS rank, scheduled_at
         FROM {schema}.job
         WHERE job.type = slots.type AND limit_key = slots.key AND status = 'ready' AND id <> ALL (%(passed_over)s::text[])
-            AND attempt - uncounted - lease_expirations - priority >= %(first_rank)s::int
-        ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT 1
+            AND {rank} >= %(first_rank)s::int
+        ORDER BY {rank}, scheduled_at LIMIT 1
     ) AS head
     WHERE slots.free_of_key > 0
 ),
@@ -113,11 +113,11 @@ found AS (
     SELECT heads.type, heads.free, best.*
     FROM heads
     CROSS JOIN LATERAL (
-        SELECT attempt - uncounted - lease_expirations - priority AS rank, scheduled_at, id
+        SELECT {rank} AS rank, scheduled_at, id
         FROM {schema}.job
         WHERE job.type = heads.type AND limit_key = heads.key AND status = 'ready' AND id <> ALL (%(passed_over)s::text[])
-            AND attempt - uncounted - lease_expirations - priority >= %(first_rank)s::int
-        ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at
+            AND {rank} >= %(first_rank)s::int
+        ORDER BY {rank}, scheduled_at
         LIMIT least(heads.free, heads.free_of_key)
     ) AS best
     WHERE heads.place <= heads.free
@@ -126,11 +126,11 @@ found AS (
     SELECT limited.type, limited.free, best.*
     FROM limited
     CROSS JOIN LATERAL (
-        SELECT attempt - uncounted - lease_expirations - priority AS rank, scheduled_at, id
+        SELECT {rank} AS rank, scheduled_at, id
         FROM {schema}.job
         WHERE job.type = limited.type AND limit_key IS NULL AND status = 'ready' AND id <> ALL (%(passed_over)s::text[])
-            AND attempt - uncounted - lease_expirations - priority >= %(first_rank)s::int
-        ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at
+            AND {rank} >= %(first_rank)s::int
+        ORDER BY {rank}, scheduled_at
         LIMIT greatest(0, least(limited.free, limited.starts - CASE WHEN limited.starts IS NOT NULL THEN (
             SELECT count(*) FROM (
                 SELECT FROM {schema}.limit_start
@@ -145,11 +145,11 @@ found AS (
     SELECT limited.type, limited.free, best.*
     FROM limited
     CROSS JOIN LATERAL (
-        SELECT attempt - uncounted - lease_expirations - priority AS rank, scheduled_at, id
+        SELECT {rank} AS rank, scheduled_at, id
         FROM {schema}.job
         WHERE job.type = limited.type AND status = 'ready' AND id <> ALL (%(passed_over)s::text[])
-            AND attempt - uncounted - lease_expirations - priority >= %(first_rank)s::int
-        ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT greatest(0, limited.free)
+            AND {rank} >= %(first_rank)s::int
+        ORDER BY {rank}, scheduled_at LIMIT greatest(0, limited.free)
     ) AS best
     WHERE NOT limited.by_key
 ),
@@ -162,13 +162,13 @@ others AS (
     SELECT other.type, head.rank, row_number() OVER (PARTITION BY other.type, head.rank ORDER BY head.scheduled_at) AS turn
     FROM unnest(%(others)s::text[]) AS other (type)
     CROSS JOIN LATERAL (
-        (SELECT attempt - uncounted - lease_expirations - priority AS rank, scheduled_at
+        (SELECT {rank} AS rank, scheduled_at
          FROM {schema}.job
          WHERE job.type = other.type AND status = 'ready'
-             AND attempt - uncounted - lease_expirations - priority >= %(first_rank)s::int
-         ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT %(limit)s)
+             AND {rank} >= %(first_rank)s::int
+         ORDER BY {rank}, scheduled_at LIMIT %(limit)s)
         UNION ALL
-        (SELECT greatest(attempt - uncounted - lease_expirations - priority, %(first_rank)s::int), scheduled_at
+        (SELECT greatest({rank}, %(first_rank)s::int), scheduled_at
          FROM {schema}.job
          WHERE job.type || '' = other.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
          ORDER BY scheduled_at LIMIT %(limit)s)
@@ -194,7 +194,7 @@ WITH wanted AS MATERIALIZED (
     SELECT * FROM unnest(%(types)s::text[], %(leases)s::float8[]) AS w (type, lease_seconds)
 ),
 locked AS MATERIALIZED (
-    SELECT ctid AS tid, status, attempt - uncounted - lease_expirations - priority AS rank, scheduled_at,
+    SELECT ctid AS tid, status, {rank} AS rank, scheduled_at,
         pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
     FROM {schema}.job WHERE id = ANY (%(ids)s::text[]) FOR UPDATE SKIP LOCKED
 ),
@@ -218,20 +218,18 @@ claimed AS (
         job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context, job.result_ttl,
         CASE WHEN pg_column_compression(job.input) IS NOT NULL THEN pg_column_size(job.input) END AS packed, job.limit_key
 ),
-noted AS (
+counted AS (
     INSERT INTO {schema}.limit_start (started_at, type, limit_key)
     SELECT started_at, type, coalesce(limit_key, '') FROM claimed WHERE type = ANY (%(rated)s::text[])
 ),
-logged AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, chain_index, type, chain_type, attempt, worker, job_ids, chain_ids, scheduled_ats, started_ats)
-    SELECT 'started', 'running', chain_index, type, chain_type, attempt, %(holder)s,
-        array_agg(id), array_agg(chain_id) FILTER (WHERE chain_index > 0), array_agg(scheduled_at), array_agg(started_at)
+event AS (
+    {insert_events}
+    SELECT 'started', 'running', chain_index, type, chain_type, attempt, %(holder)s, NULL,
+        {event_arrays}
     FROM (
         SELECT *, row_number() OVER () AS place FROM claimed
-        WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = claimed.type),
-                       (SELECT level FROM {schema}.event_log)) = 'all'
-    ) AS event
+        WHERE {event_level:claimed.type} = 'all'
+    ) AS entry
     GROUP BY place / {events_a_row}, chain_index, type, chain_type, attempt ORDER BY min(place)
 )
 SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,

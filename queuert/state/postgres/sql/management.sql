@@ -24,7 +24,7 @@ locked AS MATERIALIZED (
         SELECT id FROM tail UNION SELECT id FROM awaited UNION SELECT unnest(%(ids)s::text[])))
     ORDER BY created_at, id FOR NO KEY UPDATE
 ),
-noted AS (
+marked AS (
     UPDATE {schema}.job SET has_dependents = true
     FROM locked
     WHERE job.id = locked.id AND locked.id IN (SELECT id FROM awaited) AND NOT job.has_dependents
@@ -40,7 +40,7 @@ SELECT id, type, status FROM {schema}.job WHERE id = ANY (%(ids)s::text[]) ORDER
 -- name: cancel
 -- Cancel the last jobs of chains, and the chains with them. All are locked and known to be open. Without its token a
 -- running attempt cannot end any more.
-WITH done AS (
+WITH cancelled AS (
     UPDATE {schema}.job
     SET status = 'cancelled',
         finished_at = clock_timestamp(),
@@ -59,19 +59,16 @@ closed AS (
     UPDATE {schema}.job
     SET chain_status = 'cancelled', chain_closed_at = clock_timestamp(), completed_tx = pg_current_xact_id(),
         expires_at = clock_timestamp() + result_ttl * interval '1 second'
-    FROM done
-    WHERE job.id = done.chain_id AND done.chain_index > 0
+    FROM cancelled
+    WHERE job.id = cancelled.chain_id AND cancelled.chain_index > 0
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'cancelled', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-        NULL, error
-    FROM done
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
-                   (SELECT level FROM {schema}.event_log)) <> 'off'
+event AS (
+    {insert_event}
+    SELECT 'cancelled', {event_columns}, NULL, error
+    FROM cancelled
+    WHERE {event_level:cancelled.type} <> 'off'
 )
-SELECT id FROM done
+SELECT id FROM cancelled
 
 -- name: complete_outside
 -- End the last jobs of chains over the heads of their holders: with an output, which closes the chain, or by a continuation.
@@ -83,7 +80,7 @@ following AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(continuations)s::json) AS n (
         id text, type text, priority int, delay float8, moment timestamptz, input jsonb, trace_context text, limit_key text)
 ),
-done AS (
+finished AS (
     UPDATE {schema}.job
     SET status = CASE WHEN params.next_id IS NULL THEN 'completed' ELSE 'continued' END,
         finished_at = clock_timestamp(),
@@ -106,19 +103,19 @@ closed AS (
     UPDATE {schema}.job
     SET chain_status = 'completed', chain_closed_at = clock_timestamp(), completed_tx = pg_current_xact_id(),
         expires_at = clock_timestamp() + job.result_ttl * interval '1 second'
-    FROM done
-    WHERE job.id = done.chain_id AND done.chain_index > 0 AND done.continued_by IS NULL
+    FROM finished
+    WHERE job.id = finished.chain_id AND finished.chain_index > 0 AND finished.continued_by IS NULL
 ),
 continued AS (
     INSERT INTO {schema}.job
         (id, type, chain_id, chain_type, chain_index, status, priority, scheduled_at, input, trace_context, limit_key,
          result_ttl)
-    SELECT following.id, following.type, done.chain_id, done.chain_type, done.chain_index + 1,
+    SELECT following.id, following.type, finished.chain_id, finished.chain_type, finished.chain_index + 1,
         CASE WHEN due.at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END,
         following.priority, due.at, coalesce(following.input, 'null'), following.trace_context, following.limit_key,
-        done.result_ttl
-    FROM done
-    JOIN following ON following.id = done.continued_by
+        finished.result_ttl
+    FROM finished
+    JOIN following ON following.id = finished.continued_by
     CROSS JOIN LATERAL (
         SELECT greatest(coalesce(following.moment, clock_timestamp() + following.delay * interval '1 second'),
                         clock_timestamp()) AS at
@@ -126,27 +123,25 @@ continued AS (
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
         job.started_at
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT kind, status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, NULL, NULL
+event AS (
+    {insert_event}
+    SELECT kind, {event_columns}, NULL, NULL
     FROM (
         SELECT status AS kind, status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
             'terminal' AS level
-        FROM done
+        FROM finished
         UNION ALL
         SELECT 'created', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, 'all'
         FROM continued
-    ) AS event
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = event.type),
-                   (SELECT level FROM {schema}.event_log)) IN ('all', event.level)
+    ) AS entry
+    WHERE {event_level:entry.type} IN ('all', entry.level)
 )
-SELECT id FROM done
+SELECT id FROM finished
 
 -- name: retry
 -- Open closed chains again: their last jobs are due now, and none of their attempts so far counts. The last error stays to be
 -- read. All are locked and known to have failed or to be cancelled. Whether they must wait again is looked at afterwards.
-WITH done AS (
+WITH reopened AS (
     UPDATE {schema}.job
     SET status = 'ready',
         scheduled_at = clock_timestamp(),
@@ -166,19 +161,16 @@ WITH done AS (
 opened AS (
     UPDATE {schema}.job
     SET chain_status = 'open', expires_at = NULL, chain_closed_at = NULL, completed_tx = NULL
-    FROM done
-    WHERE job.id = done.chain_id AND done.chain_index > 0
+    FROM reopened
+    WHERE job.id = reopened.chain_id AND reopened.chain_index > 0
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'retried_by_hand', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-        NULL, NULL
-    FROM done
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
-                   (SELECT level FROM {schema}.event_log)) <> 'off'
+event AS (
+    {insert_event}
+    SELECT 'retried_by_hand', {event_columns}, NULL, NULL
+    FROM reopened
+    WHERE {event_level:reopened.type} <> 'off'
 )
-SELECT id FROM done WHERE blocker_count > 0
+SELECT id FROM reopened WHERE blocker_count > 0
 
 -- name: reblock_dependents
 -- Jobs that still wait for other chains wait for the reopened ones again. Those that were released are let be: they have
@@ -231,36 +223,30 @@ waiting AS (
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
         job.started_at
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'blocked', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-        NULL, NULL
+event AS (
+    {insert_event}
+    SELECT 'blocked', {event_columns}, NULL, NULL
     FROM waiting
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = waiting.type),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
+    WHERE {event_level:waiting.type} = 'all'
 )
 SELECT id FROM waiting
 
 -- name: trigger
 -- Make scheduled jobs due. One whose time has come keeps its place in the order of those that are due.
-WITH done AS (
+WITH triggered AS (
     UPDATE {schema}.job
     SET status = 'ready', scheduled_at = least(scheduled_at, clock_timestamp())
     WHERE id = ANY (%(ids)s::text[]) AND status = 'scheduled'
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
         job.started_at
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'triggered', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-        NULL, NULL
-    FROM done
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
+event AS (
+    {insert_event}
+    SELECT 'triggered', {event_columns}, NULL, NULL
+    FROM triggered
+    WHERE {event_level:triggered.type} = 'all'
 )
-SELECT id FROM done
+SELECT id FROM triggered
 
 -- name: lock_chains_for_delete
 -- Lock all jobs of the chains that are to be deleted, the oldest first; with `cascade` also of the chains that any of these
@@ -307,22 +293,19 @@ ORDER BY blocker_chain_id, job_id LIMIT 100
 WITH entries AS (
     DELETE FROM {schema}.job_blocker WHERE job_id = ANY (%(jobs)s::text[])
 ),
-done AS (
+deleted AS (
     DELETE FROM {schema}.job WHERE id = ANY (%(jobs)s::text[])
     RETURNING *
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'deleted', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-        NULL, NULL
-    FROM done
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
-                   (SELECT level FROM {schema}.event_log)) <> 'off'
+event AS (
+    {insert_event}
+    SELECT 'deleted', {event_columns}, NULL, NULL
+    FROM deleted
+    WHERE {event_level:deleted.type} <> 'off'
 )
 SELECT id, chain_id, status, type, deduplication_key,
     CASE WHEN attributes IS NOT NULL THEN created_at END, attributes::text
-FROM done
+FROM deleted
 
 -- name: delete_keys
 -- Remove the slots of deduplication keys that no chain has any more. A slot that somebody holds is left: a chain of that key
@@ -337,6 +320,23 @@ WHERE ctid = ANY (ARRAY(
     FOR UPDATE OF slot SKIP LOCKED
 ))
 RETURNING key
+
+-- name: delete_attributes
+-- Remove the entries of chains that were deleted. Each is found by its whole key, and no entry is ever updated; whoever deletes
+-- has the chain's job locked.
+DELETE FROM {schema}.chain_attribute
+WHERE ctid = ANY (ARRAY(
+    SELECT entry.tid
+    FROM unnest(%(names)s::text[], %(values)s::text[], %(started)s::timestamptz[], %(ids)s::text[])
+        AS gone (name, value, created_at, chain_id)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS tid FROM {schema}.chain_attribute AS one
+        WHERE one.name = gone.name AND one.value = gone.value
+            AND one.created_at = gone.created_at AND one.chain_id = gone.chain_id
+        OFFSET 0
+    ) AS entry
+))
+RETURNING chain_id
 
 -- name: find_stranded
 -- A page of blocked jobs, by id, and which of them wait for nothing: none of their open entries is of an open chain. The look
@@ -374,7 +374,7 @@ WITH stranded AS MATERIALIZED (
 marked AS (
     UPDATE {schema}.job_blocker SET closed = true FROM stranded WHERE job_id = stranded.id AND NOT closed
 ),
-done AS (
+released AS (
     UPDATE {schema}.job
     SET status = CASE WHEN scheduled_at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END,
         scheduled_at = greatest(scheduled_at, clock_timestamp()),
@@ -384,16 +384,13 @@ done AS (
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
         job.started_at
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'unblocked', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-        NULL, NULL
-    FROM done
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
+event AS (
+    {insert_event}
+    SELECT 'unblocked', {event_columns}, NULL, NULL
+    FROM released
+    WHERE {event_level:released.type} = 'all'
 )
-SELECT id, type FROM done
+SELECT id, type FROM released
 
 -- name: pause_job_types
 -- Pause job types, in one order. One that is paused keeps its time, and its reason unless there is another.

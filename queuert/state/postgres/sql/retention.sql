@@ -5,7 +5,7 @@ WITH locked AS MATERIALIZED (
     WHERE id = ANY (%(ids)s::text[]) AND chain_index = 0 AND (expires_at IS NULL OR expires_at > clock_timestamp())
     ORDER BY created_at, id FOR NO KEY UPDATE
 ),
-done AS (
+updated AS (
     UPDATE {schema}.job SET expires_at = clock_timestamp() + %(seconds)s::float8 * interval '1 second'
     WHERE id = ANY (ARRAY(SELECT id FROM locked WHERE chain_status <> 'open'))
 )
@@ -96,7 +96,7 @@ member AS MATERIALIZED (
     ) AS waiting
 )
 SELECT id FROM {schema}.job WHERE id = ANY (ARRAY(SELECT id FROM member))
-ORDER BY created_at, id FOR UPDATE SKIP LOCKED
+ORDER BY created_at, id FOR UPDATE {skip_locked}
 
 -- name: prune
 -- Delete closed chains that are as they were when they were chosen, with all their jobs, and their entries as blockers of jobs

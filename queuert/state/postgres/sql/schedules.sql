@@ -87,12 +87,11 @@ written AS (
     ON CONFLICT (id) DO NOTHING
     RETURNING id, type, status, created_at, scheduled_at
 ),
-noted AS (
-    INSERT INTO {schema}.job_event (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at)
-    SELECT 'created', status, id, id, 0, type, type, 0, scheduled_at
+event AS (
+    {insert_event}
+    SELECT 'created', status, id, id, 0, type, type, 0, scheduled_at, NULL, NULL, NULL
     FROM written
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = written.type),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
+    WHERE {event_level:written.type} = 'all'
 )
 SELECT id, type, status, created_at, false FROM written
 UNION ALL

@@ -10,12 +10,11 @@ WITH written AS (
     FROM (SELECT clock_timestamp() + %(before)s::int * interval '1 microsecond' AS at OFFSET 0) AS now
     RETURNING id, type, status, created_at, scheduled_at
 ),
-noted AS (
-    INSERT INTO {schema}.job_event (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at)
-    SELECT 'created', status, id, id, 0, type, type, 0, scheduled_at
+event AS (
+    {insert_event}
+    SELECT 'created', status, id, id, 0, type, type, 0, scheduled_at, NULL, NULL, NULL
     FROM written
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = %(type)s::text),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
+    WHERE {event_level:%(type)s::text} = 'all'
 )
 SELECT id, type, status, created_at FROM written
 
@@ -35,14 +34,13 @@ WITH written AS (
     ) AS new
     RETURNING id, type, status, created_at, scheduled_at
 ),
-noted AS (
-    INSERT INTO {schema}.job_event (kind, status, chain_index, type, chain_type, attempt, job_ids, scheduled_ats)
-    SELECT 'created', 'ready', 0, %(type)s::text, %(type)s::text, 0, array_agg(id), array_agg(scheduled_at)
+event AS (
+    {insert_events}
+    SELECT 'created', 'ready', 0, %(type)s::text, %(type)s::text, 0, NULL, NULL, array_agg(id), NULL, array_agg(scheduled_at), NULL
     FROM (
         SELECT id, scheduled_at, row_number() OVER () AS place FROM written
-        WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = %(type)s::text),
-                       (SELECT level FROM {schema}.event_log)) = 'all'
-    ) AS event
+        WHERE {event_level:%(type)s::text} = 'all'
+    ) AS entry
     GROUP BY place / {events_a_row} ORDER BY min(place)
 )
 SELECT id, type, status, created_at FROM written
@@ -71,16 +69,15 @@ WITH written AS (
     ) AS due
     RETURNING id, type, status, created_at, scheduled_at, attributes
 ),
-noted AS (
-    INSERT INTO {schema}.job_event (kind, status, chain_index, type, chain_type, attempt, job_ids, scheduled_ats)
-    SELECT 'created', status, 0, type, type, 0, array_agg(id), array_agg(scheduled_at)
+event AS (
+    {insert_events}
+    SELECT 'created', status, 0, type, type, 0, NULL, NULL, array_agg(id), NULL, array_agg(scheduled_at), NULL
     FROM (
         SELECT *, row_number() OVER () AS place FROM written
-        WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = written.type),
-                       (SELECT level FROM {schema}.event_log)) = 'all'
-    ) AS event
+        WHERE {event_level:written.type} = 'all'
+    ) AS entry
     GROUP BY place / {events_a_row}, status, type ORDER BY min(place)
-)
+){attribute_index}
 SELECT id, type, status, created_at FROM written
 
 -- name: start_if_absent
@@ -109,13 +106,12 @@ WITH written AS (
     ON CONFLICT (id) DO NOTHING
     RETURNING id, type, status, created_at, scheduled_at, attributes
 ),
-noted AS (
-    INSERT INTO {schema}.job_event (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at)
-    SELECT 'created', status, id, id, 0, type, type, 0, scheduled_at
+event AS (
+    {insert_event}
+    SELECT 'created', status, id, id, 0, type, type, 0, scheduled_at, NULL, NULL, NULL
     FROM written
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = written.type),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
-)
+    WHERE {event_level:written.type} = 'all'
+){attribute_index}
 SELECT id, type, status, created_at FROM written
 
 -- name: notify_after_start
@@ -178,7 +174,7 @@ WITH locked AS MATERIALIZED (
         ) AS entry))
     ORDER BY created_at, id FOR NO KEY UPDATE
 ),
-noted AS (
+marked AS (
     UPDATE {schema}.job SET has_dependents = true
     FROM locked
     WHERE job.id = locked.id AND locked.id = ANY (%(awaited)s::text[]) AND NOT job.has_dependents
@@ -238,14 +234,11 @@ waiting AS (
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
         job.started_at
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'blocked', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-        NULL, NULL
+event AS (
+    {insert_event}
+    SELECT 'blocked', {event_columns}, NULL, NULL
     FROM waiting
     WHERE status = 'blocked'
-        AND coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = waiting.type),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
+        AND {event_level:waiting.type} = 'all'
 )
 SELECT id, status FROM waiting
