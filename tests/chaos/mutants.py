@@ -24,6 +24,7 @@ from queuert.notify.postgres.session import Session
 from queuert.state.postgres.async_claiming import AsyncPostgresClaiming
 from queuert.state.postgres.async_starting import AsyncPostgresStarting
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
+from queuert.state.postgres.statements import variants
 from queuert.state.redis import scripts
 from queuert.state.types import ClaimedJob, ClaimRequest, NewJob, StartedJob
 from queuert.worker.claimer import Claimer
@@ -76,8 +77,9 @@ class Mutant:
         """The store with the edits."""
         state = PostgresState(dsn, **settings)
         for edit in self.edits:
-            text: bytes = getattr(state._statements, edit.statement)
-            setattr(state._statements, edit.statement, edit.apply(text.decode()).encode())
+            for name in variants(edit.statement):
+                text: bytes = getattr(state._statements, name)
+                setattr(state._statements, name, edit.apply(text.decode()).encode())
         return state
 
     @contextmanager
@@ -200,14 +202,14 @@ def _everywhere(name: str, replacement: Any) -> Iterator[None]:
 
 # --- the mutants ------------------------------------------------------------------------------------------------------
 
-_HOLDS = r"AND job\.lease_token = asked\.token AND job\.lease_expires_at IS NOT NULL"
+_HOLDS = r"AND job\.lease_token = params\.token AND job\.lease_expires_at IS NOT NULL"
 _TOKENS = (
     r"AND \(id = ANY \(%\(roots\)s::text\[\]\)"
     r" OR lease_token = ANY \(%\(tokens\)s::uuid\[\]\) AND lease_expires_at IS NOT NULL\)"
 )
-_HOLDS_PLAINLY = r"AND lease_token = \(%\(asked\)s::jsonb -> id ->> 0\)::uuid AND lease_expires_at IS NOT NULL"
+_HOLDS_PLAINLY = r"AND lease_token = \(%\(params\)s::jsonb -> id ->> 0\)::uuid AND lease_expires_at IS NOT NULL"
 _RETURNED = r"RETURNING job\.id, job\.lease_token,"
-_AS_REQUESTED = "RETURNING job.id, asked.token AS lease_token,"
+_AS_REQUESTED = "RETURNING job.id, params.token AS lease_token,"
 _BY_ID = """job.id = ANY (ARRAY(SELECT id FROM "queuert".job AS chosen WHERE chosen.ctid = ANY (
     ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare))))"""
 _RECHECK = """

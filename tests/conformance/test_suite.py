@@ -13,7 +13,7 @@ from psycopg import sql
 from queuert.errors import QueuertError
 from queuert.state import Capability
 from queuert.state.postgres import PostgresState
-from queuert.state.postgres.statements import Statements
+from queuert.state.postgres.statements import Statements, variants
 from queuert.testing.conformance import Case, Mode, all_cases, run_case
 from queuert.testing.conformance.pytest_plugin import conformance_tests
 from tests.conformance.test_postgres import Rows
@@ -44,15 +44,15 @@ MUTANTS = [
     ("claim", "AND scheduled_at <= statement_timestamp()", "", "claim-not_before_its_time"),
     (
         "claim",
-        "scheduled_at LIMIT %(limit)s)\n    ) AS head",
-        "scheduled_at DESC LIMIT %(limit)s)\n    ) AS head",
+        "scheduled_at LIMIT %(limit)s)\n        ) AS candidate",
+        "scheduled_at DESC LIMIT %(limit)s)\n        ) AS candidate",
         "claim-longest_due_first",
     ),
     ("claim", "scheduled_at LIMIT shares.due", "scheduled_at DESC LIMIT shares.due", "claim-longest_due_first"),
     (
         "claim",
-        "scheduled_at LIMIT short.missing",
-        "scheduled_at DESC LIMIT short.missing",
+        "scheduled_at LIMIT missing.number",
+        "scheduled_at DESC LIMIT missing.number",
         "claim-next_best_for_those_that_are_held",
     ),
     (
@@ -61,32 +61,32 @@ MUTANTS = [
         "true",
         "claim-next_best_for_those_that_are_held",
     ),
-    ("claim", "LIMIT (SELECT missing FROM short)", "", "claim-limit_is_kept_where_some_are_held"),
-    ("renew", "AND job.lease_token = asked.token", "", "renew-refuses_a_stranger"),
+    ("claim", "LIMIT (SELECT number FROM missing)", "", "claim-limit_is_kept_where_some_are_held"),
+    ("renew", "AND job.lease_token = params.token", "", "renew-refuses_a_stranger"),
     ("renew", "SKIP LOCKED", "", "renew-passes_over_a_locked_job"),
-    ("release", "AND job.lease_token = asked.token", "", "release-only_by_its_holder"),
+    ("release", "AND job.lease_token = params.token", "", "release-only_by_its_holder"),
     ("release", "attempt = attempt - 1,", "", "release-due_at_once_and_not_counted"),
     ("finish", "%(closes_awaited)s OR NOT has_dependents", "true", "blockers-any_close_releases"),
     ("finish", "kind IN ('interrupt', 'wait')", "kind = 'interrupt'", "waiting-keeps_its_attempts"),
     ("finish", "WHEN 'wait' THEN clock_timestamp()", "", "waiting-does_not_jump_the_queue"),
-    ("finish", "lease_expirations + asked.crashed::int", "lease_expirations", "waiting-crashes_are_counted_apart"),
+    ("finish", "lease_expirations + params.crashed::int", "lease_expirations", "waiting-crashes_are_counted_apart"),
     (
         "finish_simple",
         "lease_expirations + (%(failed)s::jsonb -> id ->> 2)::int",
         "lease_expirations",
         "waiting-crashes_are_counted_apart",
     ),
-    ("finish", "WHEN 'continue' THEN asked.output", "", "waiting-middle_outputs_are_kept"),
+    ("finish", "WHEN 'continue' THEN params.output", "", "waiting-middle_outputs_are_kept"),
     ("complete", "AND NOT has_dependents", "", "blockers-known_to_the_claimer_or_not"),
     ("complete", "result_ttl * interval", "2 * interval", "result_ttl-counts_from_the_closing"),
     ("start_one", "%(awaited)s::bool", "false", "waiting-outputs_in_order"),
     ("start_uniform", "%(awaited)s::bool", "false", "waiting-starts_chains_and_waits"),
     ("start_if_absent", "ON CONFLICT (id) DO NOTHING", "", "attach-one_of_many_writes_an_id"),
-    ("add_blockers", "places.first + asked.position", "asked.position", "waiting-outputs_in_order"),
+    ("add_blockers", "places.first + params.position", "params.position", "waiting-outputs_in_order"),
     ("add_blockers", "WHERE was_closed AND", "WHERE false AND", "waiting-waits_again_for_what_was_opened_again"),
     ("find_duplicates", "AND chain_status = 'open'", "", "deduplication-open_scope_ignores_closed_chains"),
-    ("find_duplicates", "asked.seconds *", "1e6 *", "deduplication-within_a_window"),
-    ("find_duplicates", "NOT asked.excluding ? job.id", "true", "deduplication-excluded_chains_do_not_match"),
+    ("find_duplicates", "params.seconds *", "1e6 *", "deduplication-within_a_window"),
+    ("find_duplicates", "NOT params.excluding ? job.id", "true", "deduplication-excluded_chains_do_not_match"),
     ("find_duplicates", "created_at DESC LIMIT", "created_at LIMIT", "deduplication-any_scope_matches_closed_chains"),
     ("reap", "AND lease_expires_at <= clock_timestamp()", "", "reap-live_leases_are_let_be"),
     ("reap", "attempt - uncounted >= max_attempts", "attempt >= max_attempts", "reap-interruptions_do_not_count"),
@@ -101,7 +101,7 @@ MUTANTS = [
     ("unblock", "greatest(scheduled_at, clock_timestamp())", "scheduled_at", "blockers-does_not_jump_the_queue"),
     ("unblock", "open_blockers - counted.closed", "0", "blockers-released_by_the_last"),
     ("cancel", "lease_token = NULL,", "", "cancel-holder_learns_why"),
-    ("cancel", "WHERE job.id = done.chain_id", "WHERE job.id = 'x'", "cancel-the_last_job_of_a_long_chain"),
+    ("cancel", "WHERE job.id = cancelled.chain_id", "WHERE job.id = 'x'", "cancel-the_last_job_of_a_long_chain"),
     ("lock_chains", "ORDER BY chain_index DESC", "ORDER BY chain_index", "complete_outside-several_steps"),
     ("lock_chains", "%(again)s AND", "false AND", "retry_outside-waits_for_what_was_retried_before"),
     ("complete_outside", "lease_token = NULL,", "", "complete_outside-holder_learns_why"),
@@ -123,7 +123,7 @@ MUTANTS = [
     ("lock_chains_for_delete", "WHERE %(cascade)s", "", "delete-cascade_takes_the_blockers"),
     ("external_references", "job.chain_id <> ALL", "job.id <> ALL", "delete-named_by_a_continuation"),
     ("delete", "WHERE job_id = ANY", "WHERE false AND job_id = ANY", "delete-cascade_takes_the_blockers"),
-    ("sweep", "id > %(cursor)s::text", "true", "sweep-what_waits_is_let_be"),
+    ("find_stranded", "id > %(cursor)s::text", "true", "sweep-what_waits_is_let_be"),
     ("list_jobs", "(created_at, id) < (", "(created_at, id) <= (", "list_jobs-pages_make_the_whole"),
     ("list_jobs", "entry.created_at DESC, entry.id DESC", "entry.id DESC", "list_jobs-newest_first_and_oldest_first"),
     ("list_jobs", "head.created_at DESC, head.id DESC", "head.created_at", "list_jobs-pages_make_the_whole"),
@@ -143,7 +143,7 @@ MUTANTS = [
     ),
     ("next_due", "status = 'ready'", "status = 'running'", "lookup-something_is_due_now"),
     ("claim", "paused_type.type = wanted.type", "false", "pauses-nothing_is_claimed_of_a_paused_type"),
-    ("next_due", "paused_type.type = asked.type", "false", "pauses-nothing_of_a_paused_type_is_due"),
+    ("next_due", "paused_type.type = params.type", "false", "pauses-nothing_of_a_paused_type_is_due"),
     ("select_admissible", "paused_type.type = a.type", "false", "pauses-paused_types_with_limits"),
     ("resume_job_types", "DELETE FROM", "SELECT type FROM", "pauses-nothing_is_claimed_of_a_paused_type"),
     # What counts in the snapshot in which the lock was taken has counted before the lock was there.
@@ -181,7 +181,12 @@ MUTANTS = [
         "THEN excluded.next_at ELSE",
         "schedules-put_again_keeps_pause_and_tick",
     ),
-    ("index_attributes", "SELECT DISTINCT given.name", "SELECT DISTINCT lower(given.name)", "attributes-odd_texts"),
+    (
+        "start_jobs_with_attributes",
+        "SELECT DISTINCT given.name",
+        "SELECT DISTINCT lower(given.name)",
+        "attributes-odd_texts",
+    ),
     (
         "list_chains_by_attributes",
         "(far.created_at, far.chain_id) = (next.created_at, next.chain_id)",
@@ -189,7 +194,7 @@ MUTANTS = [
         "attributes-pages_make_the_whole",
     ),
     ("list_chains_by_attributes", "far.number = cardinality(%(names)s::text[])", "true", "attributes-all_of_them"),
-    ("list_chains_by_attributes", "chain_attribute.value = asked.value", "true", "attributes-all_of_them"),
+    ("list_chains_by_attributes", "chain_attribute.value = params.value", "true", "attributes-all_of_them"),
     ("list_chains_by_attributes", "root.chain_status = ANY", "true OR '' = ANY", "attributes-with_the_other_filters"),
     ("list_chains_by_attributes", "root.type = ANY", "true OR '' = ANY", "attributes-with_the_other_filters"),
     (
@@ -200,8 +205,8 @@ MUTANTS = [
     ),
     ("delete", "attributes::text", "NULL", "attributes-go_with_the_chain"),
     ("prune", "attributes::text", "NULL", "attributes-go_with_expired_chains"),
-    ("record_heartbeat", "seen_at = excluded.seen_at,", "", "workers-beats_replace_what_was_told"),
-    ("record_heartbeat", "state = excluded.state,", "", "workers-beats_replace_what_was_told"),
+    ("record_heartbeat", "seen_at = excluded.seen_at,", "", "workers-beats_replace_what_was_reported"),
+    ("record_heartbeat", "state = excluded.state,", "", "workers-beats_replace_what_was_reported"),
     ("record_heartbeat", "expires_at = excluded.expires_at", "id = excluded.id", "workers-one_whose_time_is_over"),
     ("delete_stale_workers", "expires_at <= clock_timestamp()", "true", "workers-many_at_once"),
     ("remove_worker", "WHERE id = %(id)s::text", "WHERE true", "workers-forgotten"),
@@ -216,9 +221,14 @@ MUTANTS = [
         "limit_key,\n        NULL",
         "result_ttl-one_of_many_fixes_it",
     ),
-    ("finish", "coalesce(asked.ttl, result_ttl)", "result_ttl", "result_ttl-the_ending_may_say_otherwise"),
-    ("finish", "coalesce(done.ttl, job.result_ttl)", "job.result_ttl", "result_ttl-the_ending_may_say_otherwise"),
-    ("finish", "asked.next_limit, done.result_ttl", "asked.next_limit, NULL::float8", "result_ttl-of_a_long_chain"),
+    ("finish", "coalesce(params.ttl, result_ttl)", "result_ttl", "result_ttl-the_finish_may_say_otherwise"),
+    ("finish", "coalesce(finished.ttl, job.result_ttl)", "job.result_ttl", "result_ttl-the_finish_may_say_otherwise"),
+    (
+        "finish",
+        "params.next_limit, finished.result_ttl",
+        "params.next_limit, NULL::float8",
+        "result_ttl-of_a_long_chain",
+    ),
     ("fail_expired", "clock_timestamp() + result_ttl", "NULL + result_ttl", "result_ttl-failed_by_the_reaper"),
     ("cancel", "clock_timestamp() + result_ttl", "NULL + result_ttl", "result_ttl-closed_from_outside"),
     (
@@ -227,7 +237,7 @@ MUTANTS = [
         "NULL + job.result_ttl",
         "result_ttl-closed_from_outside",
     ),
-    ("complete_outside", "done.result_ttl\n", "NULL\n", "result_ttl-closed_from_outside"),
+    ("complete_outside", "finished.result_ttl\n", "NULL\n", "result_ttl-closed_from_outside"),
     ("find_chains_by_id", "expires_at <= clock_timestamp()", "false", "expired-attach_starts_anew"),
     (
         "find_duplicates",
@@ -242,7 +252,7 @@ MUTANTS = [
     ("find_expired", "(expires_at, id) >", "(expires_at, id) >=", "retention-pages_make_the_whole"),
     ("find_beyond_retention", "chain_closed_at <= stretch.cut", "false", "retention-by_age"),
     ("find_beyond_retention", "created_at DESC, id DESC OFFSET", "created_at, id OFFSET", "retention-by_count"),
-    ("find_beyond_retention", "job.status = asked.status", "true", "retention-by_count"),
+    ("find_beyond_retention", "job.status = params.status", "true", "retention-by_count"),
     (
         "find_beyond_retention",
         "(created_at, id) > (stretch",
@@ -252,17 +262,19 @@ MUTANTS = [
     ("lock_prunable", "SKIP LOCKED", "NOWAIT", "retention_races-many_at_once"),
     ("prune", "IN ('blocked', 'scheduled', 'ready', 'running')", "= ''", "retention-blockers_of_open_jobs_stay"),
     ("prune", "'scheduled', ", "", "retention-blockers_of_open_jobs_stay"),
-    ("prune", "WHERE blocker_chain_id = doomed.id", "WHERE false", "retention-jobs_that_ended_let_go"),
-    ("prune", "job.chain_id = doomed.id AND", "false AND", "retention-expired_chains_go"),
+    ("prune", "WHERE blocker_chain_id = to_delete.id", "WHERE false", "retention-jobs_that_ended_let_go"),
+    ("prune", "job.chain_id = to_delete.id AND", "false AND", "retention-expired_chains_go"),
 ]
 
 
 def mutant(dsn: str, name: str, old: str, new: str) -> PostgresState:
-    """A store with one statement changed."""
+    """A store with one statement changed, and those that are made from the same section."""
     state = PostgresState(dsn, answer_timeout=1.0)
-    statement = getattr(Statements(state.schema), name)
-    assert old.encode() in statement, "the statement has changed: so must its mutant"
-    setattr(state._statements, name, statement.replace(old.encode(), new.encode()))
+    statements = Statements(state.schema)
+    assert old.encode() in getattr(statements, name), "the statement has changed: so must its mutant"
+    for variant in variants(name):
+        changed = getattr(statements, variant).replace(old.encode(), new.encode())
+        setattr(state._statements, variant, changed)
     return state
 
 

@@ -1,11 +1,11 @@
-"""Pages, blockers and counts on Postgres. ``sync_listing.py`` is generated from this module."""
+"""Jobs and chains by id, pages, blockers and counts on Postgres. ``sync_listing.py`` is generated from this module."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from queuert.jobs import ChainRecord, Job
-from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
+from queuert.jobs import ChainRecord, ChainStatus, Job
+from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.postgres import listing, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
@@ -13,7 +13,25 @@ from queuert.state.types import BlockerRecord, TypeCount
 
 
 class AsyncPostgresListing(AsyncPostgresBase):
-    """Pages, blockers and counts."""
+    """Jobs and chains by id, pages, blockers and counts."""
+
+    async def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
+        """Read jobs in the order asked."""
+        found = {row[0]: rows.job(row) for row in await self._fetch(self._sql.get_jobs, {"ids": list(ids)})}
+        return [found.get(one) for one in ids]
+
+    async def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
+        """Read chains in the order asked."""
+        found = {row[0]: rows.chain(row) for row in await self._fetch(self._sql.get_chains, {"ids": list(ids)})}
+        return [found.get(one) for one in ids]
+
+    async def closed_chains(
+        self, ids: Sequence[str], *, portion: int = CLOSED_PORTION
+    ) -> list[ChainRecord | ChainStatus | None]:
+        """Read chains that have closed, as many as fit into a portion; of the others the status."""
+        params = {"ids": list(ids), "portion": portion}
+        found = {row[0]: rows.closed_chain(row) for row in await self._fetch(self._sql.closed_chains, params)}
+        return [found.get(one) for one in ids]
 
     async def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
         """Chains by the time they were started."""

@@ -89,6 +89,12 @@ def texts() -> dict[str, str]:
     return found
 
 
+def variants(section: str) -> list[str]:
+    """Returns the names of the statements that a section becomes: its own, and one more if it has a choice."""
+    names = (section, *(section + choice.suffix for choice in CHOICES))
+    return [name for name in names if name in texts()]
+
+
 def _chosen(name: str, text: str, sections: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     text = re.sub(r"\{include:(\w+)\}", lambda match: sections[match[1]].rstrip("\n"), text)
     for choice in CHOICES:

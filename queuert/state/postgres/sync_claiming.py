@@ -1,5 +1,5 @@
 # Generated from queuert/state/postgres/async_claiming.py, do not edit: see scripts/unasync.py
-"""Claims on Postgres. ``sync_claiming.py`` is generated from this module."""
+"""Claims, renewals and releases on Postgres. ``sync_claiming.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch
-from queuert.state.types import ClaimedJob, ClaimRequest
+from queuert.state.types import ClaimedJob, ClaimRequest, Lease, Renewal
 
 _ADMISSIONS = 3
 """A choice is made again without the jobs of it that somebody else has locked; twice is already rare."""
@@ -33,7 +33,7 @@ _LIMITS_PAUSE = 1.0
 
 
 class PostgresClaiming(PostgresBase):
-    """Taking what is due."""
+    """``claim``, ``next_due``, ``renew``, ``release`` and ``release_claim``."""
 
     def __init__(self, settings: PostgresSettings, statements: Statements, connections: int) -> None:
         super().__init__(settings, statements, connections)
@@ -142,3 +142,20 @@ class PostgresClaiming(PostgresBase):
         """Seconds until the next job is due."""
         found = self._fetch(self._sql.next_due, {"types": list(types)})
         return None if found[0][0] is None else float(found[0][0])
+
+    def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
+        """Extend leases that are still held."""
+        if not renewals:
+            return []
+        found = self._fetch(self._sql.renew, parameters.renewals(renewals))
+        held = {Lease(row[0], row[1]) for row in found}
+        return [renewal.lease in held for renewal in renewals]
+
+    def release(self, leases: Sequence[Lease]) -> int:
+        """Release jobs that were not started."""
+        return len(self._fetch(self._sql.release, parameters.leases(leases))) if leases else 0
+
+    def release_claim(self, request: ClaimRequest) -> int:
+        """Release all that a claim took, when its answer was lost."""
+        taken = {"types": list(request.leases), "token": request.token}
+        return len(self._fetch(self._sql.release_claim, taken))
