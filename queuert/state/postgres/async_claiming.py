@@ -10,11 +10,11 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.errors import LockNotAvailable
 
-from queuert.state.postgres import limits, parameters, rows
+from queuert.state.postgres import claiming, parameters, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
 from queuert.state.postgres.claim_cursors import ClaimCursors, Place
-from queuert.state.postgres.expansion import Expansion
+from queuert.state.postgres.claiming import Expansion
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
@@ -57,12 +57,12 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
 
     async def _claim_ranked(self, request: ClaimRequest) -> list[ClaimedJob]:
         """Claim the best jobs of all ranks, or of those that the request asks for."""
-        if limits.limits_of(request):
+        if claiming.limits_of(request):
             found = await self._claim_limited(request)
             if found is not None:
                 return self._claimed(request, found)
             # The other types do not wait for who holds the limits.
-            request = limits.unlimited(request, request.limit)
+            request = claiming.unlimited(request, request.limit)
             if not request.leases:
                 return []
         if request.after_rank is not None:
@@ -95,7 +95,7 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         if time.monotonic() < self._limits_held_until:
             return None
         async with self._transaction(lock=_LIMITS_TIMEOUT) as connection:
-            prepared = limits.promote(request)
+            prepared = claiming.promote(request)
             try:
                 await fetch(connection, self._sql.lock_limits, prepared)
             except LockNotAvailable:
@@ -103,11 +103,11 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
                 return None
             await fetch(connection, self._sql.promote_due, prepared)
             found, others = await self._claim_admitted(connection, request)
-            old = limits.forget(request)
+            old = claiming.forget(request)
             if found and old["types"]:
                 await fetch(connection, self._sql.prune_rate_window, old)
             if others:
-                free, taken = limits.unlimited(request, others), limits.input_size(found)
+                free, taken = claiming.unlimited(request, others), claiming.input_size(found)
                 rest = parameters.claim(free, expansion=self._expansion.factor, taken=taken)
                 found += await fetch(connection, self._sql.claim, rest, lenient=True)
             self._expansion.note(found)
@@ -119,12 +119,12 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         passed_over: list[str] = []
         others = 0
         for _ in range(_ADMISSIONS):
-            params = limits.select_admissible(request, request.limit - len(found), self._cursors, passed_over)
-            admission = limits.admission(await fetch(connection, self._sql.select_admissible, params))
+            params = claiming.select_admissible(request, request.limit - len(found), self._cursors, passed_over)
+            admission = claiming.admission(await fetch(connection, self._sql.select_admissible, params))
             others = admission.others
             if admission.ids:
-                taken = limits.input_size(found)
-                params = limits.claim_admitted(request, admission.ids, expansion=self._expansion.factor, taken=taken)
+                taken = claiming.input_size(found)
+                params = claiming.claim_admitted(request, admission.ids, expansion=self._expansion.factor, taken=taken)
                 claimed = await fetch(connection, self._sql.claim_admitted, params, lenient=True)
                 found += claimed
                 if claimed and claimed[0][rows.CUT]:

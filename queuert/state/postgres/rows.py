@@ -1,4 +1,8 @@
-"""Rows of the statements, as the contract's values: pure functions."""
+"""Rows of the statements, as the contract's values: pure functions.
+
+A row may have values that cannot be read, as a rule times written by hand that Python does not know. The rows beside it
+are read all the same, and what can be read of it is enough to finish its attempt.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from psycopg import DataError
+from psycopg.adapt import Transformer
+from psycopg.pq import Format
 
 from queuert.attributes import attributes_of
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
@@ -21,6 +29,10 @@ from queuert.state.types import (
     ReapedJob,
     StartedJob,
 )
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection, Connection, abc
+    from psycopg.pq.abc import PGresult
 
 Row = tuple[Any, ...]
 
@@ -184,3 +196,46 @@ def _lease_state(lease: Lease, row: Row | None) -> LeaseState | AbortReason:
     if status in (JobStatus.COMPLETED, JobStatus.CONTINUED, JobStatus.FAILED):
         return AbortReason.ALREADY_COMPLETED
     return AbortReason.TAKEN_BY_ANOTHER_WORKER
+
+
+UNREADABLE = (DataError, ValueError, OverflowError)
+"""What reading a value raises, if it can be read by nobody here."""
+
+
+class UnreadableRow(tuple[Any, ...]):
+    """A row with None for each value that cannot be read."""
+
+    fault: str = ""
+    """Which columns these are, and why."""
+
+
+def rows_one_by_one(connection: AsyncConnection[Any] | Connection[Any], result: PGresult) -> list[tuple[Any, ...]]:
+    """The rows of a result that cannot be read at once."""
+    transformer: abc.Transformer = Transformer(connection)
+    transformer.set_pgresult(result)
+    return [_row(transformer, result, at) for at in range(result.ntuples)]
+
+
+def _row(transformer: abc.Transformer, result: PGresult, at: int) -> tuple[Any, ...]:
+    try:
+        [row] = transformer.load_rows(at, at + 1, tuple)
+    except UNREADABLE:
+        values, faults = [], []
+        for column in range(result.nfields):
+            value, fault = _value(transformer, result, at, column)
+            values.append(value)
+            faults += fault
+        unreadable = UnreadableRow(values)
+        unreadable.fault = ", ".join(faults)
+        return unreadable
+    return row
+
+
+def _value(transformer: abc.Transformer, result: PGresult, at: int, column: int) -> tuple[Any, list[str]]:
+    stored = result.get_value(at, column)
+    if stored is None:
+        return None, []
+    try:
+        return transformer.get_loader(result.ftype(column), Format(result.fformat(column))).load(stored), []
+    except UNREADABLE as error:
+        return None, [f"{(result.fname(column) or b'?').decode()}: {error}"]

@@ -12,10 +12,9 @@ from psycopg.errors import CheckViolation, LockNotAvailable
 
 from queuert.event_log import EventFilter, EventLevel, EventLog, EventLogMaintenance, JobEvent, checked_keep
 from queuert.state.paging import Page, PageRequest
-from queuert.state.postgres import event_cursors, event_log
+from queuert.state.postgres import event_log
 from queuert.state.postgres.bounds import sync_bounded
-from queuert.state.postgres.event_cursors import LogState
-from queuert.state.postgres.event_log import Step, Task
+from queuert.state.postgres.event_log import LogState, Step, Task
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch
 
@@ -31,7 +30,7 @@ class PostgresEventLog(PostgresBase):
         with self._connections.connection() as connection:
             found = fetch(connection, statement, params)
             # Last, since retention may have come, or a standby been promoted, while the page was read.
-            log = LogState.of((fetch(connection, self._sql.read_log, event_cursors.params(cursor)))[0])
+            log = LogState.of((fetch(connection, self._sql.read_log, event_log.log_params(cursor)))[0])
         log.check_owner()
         if cursor is not None:
             cursor.check(log, follows=page.oldest_first)

@@ -7,11 +7,11 @@
 -- it can bound the index scan; leases are dated by clock_timestamp(), since the statement may have waited.
 --
 -- Of those that are locked the best are taken whose inputs fit into `max_bytes`, one at least. What is stored is measured,
--- which reads no input that is kept apart; of a compressed one it is only guessed how long it is (see expansion.py).
+-- which reads no input that is kept apart; of a compressed one it is only guessed how long it is (see claiming.py).
 -- Of one rank, types take turns in the order given: each with its longest due, each with its next.
 --
 -- The look begins at a rank and a time for each type: at the head of the index, unless an old snapshot of somebody's
--- keeps the entries of all jobs that were there before (see head_bounds.py), or those of a worse rank are asked for.
+-- keeps the entries of all jobs that were there before (see claim_cursors.py), or those of a worse rank are asked for.
 -- Scheduled jobs have no index by rank: there they count as of the first rank at best. How long the look took goes with
 -- every row.
 WITH wanted AS MATERIALIZED (
@@ -242,3 +242,258 @@ SET lease_expires_at = clock_timestamp() + free.seconds * interval '1 second',
 FROM free
 WHERE job.id = free.id
 RETURNING job.id, job.lease_token::text
+
+-- name: lock_limits
+-- Let the claims of types with limits go one by one, until the transaction ends; in one order, so that two which share
+-- several types cannot wait for each other. A statement of its own: what counts afterwards needs a younger snapshot.
+SELECT pg_advisory_xact_lock(key)
+FROM (
+    SELECT DISTINCT hashtextextended('{schema} limits of ' || type, 0) AS key
+    FROM unnest(%(types)s::text[]) AS limited (type)
+    ORDER BY key OFFSET 0
+) AS locks
+
+-- name: promote_due
+-- Make scheduled jobs ready whose time has come, the longest due first, so that the indexes by key show them.
+UPDATE {schema}.job
+SET status = 'ready'
+WHERE ctid = ANY (ARRAY(
+    SELECT due.tid
+    FROM unnest(%(types)s::text[]) AS limited (type)
+    CROSS JOIN LATERAL (
+        SELECT job.ctid AS tid
+        FROM {schema}.job
+        WHERE job.type || '' = limited.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
+        ORDER BY scheduled_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ) AS due
+))
+RETURNING id
+
+-- name: select_admissible
+-- Which ready jobs of the limited types the limits let through, best first among those of the other types, of which only
+-- is said how many they are. Of one rank, types take turns. None is of a better rank than the first one asked for.
+-- Besides: where the walk over a type's keys ended, if it did not come round.
+--
+-- Under the lock of the limited types, so what runs of them, and what has started, is all that counts. The index by
+-- key is walked from key to key, from the one after `cursor` on: a key costs one entry, however many of its jobs wait.
+-- Of the keys with free slots, those with the best heads hold the best jobs, so only these are read further.
+WITH RECURSIVE params AS MATERIALIZED (
+    SELECT a.*, per_key IS NOT NULL OR starts IS NOT NULL AS by_key,
+        statement_timestamp() - seconds * interval '1 second' AS since
+    FROM unnest(%(limited)s::text[], %(concurrencies)s::int[], %(per_keys)s::int[], %(starts)s::int[],
+                %(windows)s::float8[], %(cursors)s::text[])
+        AS a (type, concurrency, per_key, starts, seconds, cursor)
+    WHERE NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = a.type)
+),
+-- All that run, of which there are as many as slots: one by one for each key would be another plan at the planner's mercy.
+running AS MATERIALIZED (
+    SELECT params.type, of_key.*
+    FROM params
+    CROSS JOIN LATERAL (
+        SELECT limit_key AS key, count(*) AS count
+        FROM {schema}.job
+        WHERE job.type = params.type AND status = 'running'
+        GROUP BY limit_key
+    ) AS of_key
+),
+limited AS MATERIALIZED (
+    SELECT params.*, least(%(limit)s, concurrency - coalesce(
+        (SELECT sum(count) FROM running WHERE running.type = params.type), 0)) AS free
+    FROM params
+),
+walk AS (
+    SELECT type, cursor, cursor COLLATE "C" AS key, 1 AS round, 0 AS visited FROM limited WHERE by_key AND free > 0
+    UNION ALL
+    SELECT walk.type, walk.cursor, next.key, next.round, walk.visited + 1
+    FROM walk
+    CROSS JOIN LATERAL (
+        (SELECT limit_key AS key, walk.round
+         FROM {schema}.job
+         WHERE job.type = walk.type AND status = 'ready' AND limit_key > walk.key
+         ORDER BY limit_key LIMIT 1)
+        UNION ALL
+        (SELECT limit_key, 2
+         FROM {schema}.job
+         WHERE job.type = walk.type AND status = 'ready' AND limit_key IS NOT NULL AND walk.round = 1
+         ORDER BY limit_key LIMIT 1)
+        ORDER BY round LIMIT 1
+    ) AS next
+    WHERE walk.visited < %(most_keys)s AND (next.round = 1 OR next.key <= walk.cursor)
+),
+visited AS (
+    -- Grouped rather than joined, which could be each with each.
+    SELECT type, key, sum(count) AS running
+    FROM (
+        SELECT type, key, 0 AS count, visited FROM walk
+        UNION ALL
+        SELECT type, key, count, 0 FROM running
+    ) AS both_of_them
+    GROUP BY type, key
+    HAVING max(visited) > 0
+),
+slots AS MATERIALIZED (
+    SELECT visited.type, visited.key, limited.free,
+        least(limited.per_key - visited.running, limited.starts - CASE WHEN limited.starts IS NOT NULL THEN (
+            SELECT count(*) FROM (
+                SELECT FROM {schema}.limit_start
+                WHERE limit_start.type = visited.type AND limit_key = visited.key AND started_at > limited.since
+                LIMIT limited.starts
+            ) AS started
+        ) END) AS free_of_key
+    FROM visited JOIN limited USING (type)
+),
+heads AS (
+    SELECT slots.*, row_number() OVER (PARTITION BY slots.type ORDER BY head.rank, head.scheduled_at) AS place
+    FROM slots
+    CROSS JOIN LATERAL (
+        SELECT {rank} AS rank, scheduled_at
+        FROM {schema}.job
+        WHERE job.type = slots.type AND limit_key = slots.key AND status = 'ready' AND id <> ALL (%(passed_over)s::text[])
+            AND {rank} >= %(first_rank)s::int
+        ORDER BY {rank}, scheduled_at LIMIT 1
+    ) AS head
+    WHERE slots.free_of_key > 0
+),
+found AS (
+    SELECT heads.type, heads.free, best.*
+    FROM heads
+    CROSS JOIN LATERAL (
+        SELECT {rank} AS rank, scheduled_at, id
+        FROM {schema}.job
+        WHERE job.type = heads.type AND limit_key = heads.key AND status = 'ready' AND id <> ALL (%(passed_over)s::text[])
+            AND {rank} >= %(first_rank)s::int
+        ORDER BY {rank}, scheduled_at
+        LIMIT least(heads.free, heads.free_of_key)
+    ) AS best
+    WHERE heads.place <= heads.free
+    UNION ALL
+    -- Without a key: all of them share one rate.
+    SELECT limited.type, limited.free, best.*
+    FROM limited
+    CROSS JOIN LATERAL (
+        SELECT {rank} AS rank, scheduled_at, id
+        FROM {schema}.job
+        WHERE job.type = limited.type AND limit_key IS NULL AND status = 'ready' AND id <> ALL (%(passed_over)s::text[])
+            AND {rank} >= %(first_rank)s::int
+        ORDER BY {rank}, scheduled_at
+        LIMIT greatest(0, least(limited.free, limited.starts - CASE WHEN limited.starts IS NOT NULL THEN (
+            SELECT count(*) FROM (
+                SELECT FROM {schema}.limit_start
+                WHERE limit_start.type = limited.type AND limit_key = '' AND started_at > limited.since
+                LIMIT limited.starts
+            ) AS started
+        ) END))
+    ) AS best
+    WHERE limited.by_key
+    UNION ALL
+    -- Keys are of no account.
+    SELECT limited.type, limited.free, best.*
+    FROM limited
+    CROSS JOIN LATERAL (
+        SELECT {rank} AS rank, scheduled_at, id
+        FROM {schema}.job
+        WHERE job.type = limited.type AND status = 'ready' AND id <> ALL (%(passed_over)s::text[])
+            AND {rank} >= %(first_rank)s::int
+        ORDER BY {rank}, scheduled_at LIMIT greatest(0, limited.free)
+    ) AS best
+    WHERE NOT limited.by_key
+),
+admitted AS (
+    SELECT *, row_number() OVER (PARTITION BY type ORDER BY rank, scheduled_at, id) AS place,
+        row_number() OVER (PARTITION BY type, rank ORDER BY scheduled_at, id) AS turn
+    FROM found
+),
+others AS (
+    SELECT other.type, head.rank, row_number() OVER (PARTITION BY other.type, head.rank ORDER BY head.scheduled_at) AS turn
+    FROM unnest(%(others)s::text[]) AS other (type)
+    CROSS JOIN LATERAL (
+        (SELECT {rank} AS rank, scheduled_at
+         FROM {schema}.job
+         WHERE job.type = other.type AND status = 'ready'
+             AND {rank} >= %(first_rank)s::int
+         ORDER BY {rank}, scheduled_at LIMIT %(limit)s)
+        UNION ALL
+        (SELECT greatest({rank}, %(first_rank)s::int), scheduled_at
+         FROM {schema}.job
+         WHERE job.type || '' = other.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
+         ORDER BY scheduled_at LIMIT %(limit)s)
+    ) AS head
+    WHERE NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = other.type)
+),
+best AS (
+    SELECT id FROM (
+        SELECT type, rank, turn, id FROM admitted WHERE place <= free
+        UNION ALL
+        SELECT type, rank, turn, NULL FROM others
+    ) AS every
+    ORDER BY rank, turn, array_position(%(types)s::text[], type) LIMIT %(limit)s
+)
+SELECT id, NULL AS type, NULL AS key FROM best
+UNION ALL
+SELECT NULL, type, key FROM walk WHERE visited = %(most_keys)s
+
+-- name: claim_admitted
+-- Lease the ready jobs that were admitted, passing over what others hold, and note the starts of the types with a rate.
+-- The best are taken whose inputs fit into `max_bytes`, one at least, as `claim` does; every row says whether all did.
+WITH wanted AS MATERIALIZED (
+    SELECT * FROM unnest(%(types)s::text[], %(leases)s::float8[]) AS w (type, lease_seconds)
+),
+locked AS MATERIALIZED (
+    SELECT ctid AS tid, status, {rank} AS rank, scheduled_at,
+        pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
+    FROM {schema}.job WHERE id = ANY (%(ids)s::text[]) FOR UPDATE SKIP LOCKED
+),
+fitting AS MATERIALIZED (
+    SELECT tid, bytes, sum(bytes) OVER (ORDER BY rank, scheduled_at, tid ROWS UNBOUNDED PRECEDING) AS upto
+    FROM locked
+    WHERE status = 'ready'
+),
+claimed AS (
+    UPDATE {schema}.job
+    SET status = 'running',
+        attempt = attempt + 1,
+        started_at = clock_timestamp(),
+        lease_expires_at = clock_timestamp() + wanted.lease_seconds * interval '1 second',
+        lease_token = %(token)s::uuid,
+        holder = %(holder)s
+    FROM wanted
+    WHERE job.ctid = ANY (ARRAY(SELECT tid FROM fitting WHERE upto <= %(max_bytes)s OR upto = bytes)) AND job.type = wanted.type
+    RETURNING job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
+        job.uncounted, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
+        job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context, job.result_ttl,
+        CASE WHEN pg_column_compression(job.input) IS NOT NULL THEN pg_column_size(job.input) END AS packed, job.limit_key
+),
+counted AS (
+    INSERT INTO {schema}.limit_start (started_at, type, limit_key)
+    SELECT started_at, type, coalesce(limit_key, '') FROM claimed WHERE type = ANY (%(rated)s::text[])
+),
+event AS (
+    {insert_events}
+    SELECT 'started', 'running', chain_index, type, chain_type, attempt, %(holder)s, NULL,
+        {event_arrays}
+    FROM (
+        SELECT *, row_number() OVER () AS place FROM claimed
+        WHERE {event_level:claimed.type} = 'all'
+    ) AS entry
+    GROUP BY place / {events_a_row}, chain_index, type, chain_type, attempt ORDER BY min(place)
+)
+SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,
+    has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context,
+    result_ttl, packed, (SELECT max(upto) > %(max_bytes)s FROM fitting) AS cut
+FROM claimed
+
+-- name: prune_rate_window
+-- Delete starts that the window of their type has left, the oldest first, some at a time.
+DELETE FROM {schema}.limit_start
+WHERE ctid = ANY (ARRAY(
+    SELECT old.tid
+    FROM unnest(%(types)s::text[], %(windows)s::float8[], %(limits)s::int[]) AS rated (type, seconds, most)
+    CROSS JOIN LATERAL (
+        SELECT limit_start.ctid AS tid
+        FROM {schema}.limit_start
+        WHERE limit_start.type = rated.type
+            AND started_at <= statement_timestamp() - rated.seconds * interval '1 second'
+        ORDER BY started_at LIMIT rated.most FOR UPDATE SKIP LOCKED
+    ) AS old
+))
+RETURNING type

@@ -96,3 +96,7 @@ event AS (
 SELECT id, type, status, created_at, false FROM written
 UNION ALL
 SELECT id, type, status, created_at, true FROM {schema}.job WHERE id = ANY (ARRAY(SELECT id FROM params))
+
+-- name: now
+-- The time, by the clock that decides what is due.
+SELECT clock_timestamp()
