@@ -102,7 +102,7 @@ def check(plan: Plan, *, rows: float, starts: float = 0) -> None:
     assert plan.blocks() <= 10 * max(rows, 200)
 
 
-def admitted(connection: psycopg.Connection[Any], request: ClaimRequest, cursor: str) -> limits.Admission:
+def admitted(connection: psycopg.Connection[Any], request: ClaimRequest, cursor: str) -> claiming.Admission:
     values = claiming.select_admissible(request, LIMIT, {"work": cursor}, [])
     return claiming.admission(connection.execute(SQL.select_admissible, values).fetchall())
 

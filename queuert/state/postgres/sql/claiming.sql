@@ -1,19 +1,18 @@
 -- name: claim
--- Lease the best due jobs of the wanted types, up to the limit.
+-- Leases the best due jobs of the given types, up to the limit.
 --
--- First look without locks at the head of each type, to learn how many of each belong to the best; then lock just
--- those, passing over what others hold; make up for what is missing then from any type. All steps read at most `limit`
--- entries a type from an index, whatever the backlog. Paused types are left out. statement_timestamp() is stable, so that
--- it can bound the index scan; leases are dated by clock_timestamp(), since the statement may have waited.
+-- It first scans the head of each type without locks, to learn how many of each are among the best. Then it locks just
+-- those and passes over what others have locked; what is missing then (`topup`) comes from any type. Each step reads at
+-- most `limit` index entries a type, whatever the backlog. Paused types are left out. statement_timestamp() is stable,
+-- so it can bound the index scan; leases start at clock_timestamp(), since the statement may have waited.
 --
--- Of those that are locked the best are taken whose inputs fit into `max_bytes`, one at least. What is stored is measured,
--- which reads no input that is kept apart; of a compressed one it is only guessed how long it is (see claiming.py).
--- Of one rank, types take turns in the order given: each with its longest due, each with its next.
+-- Of the locked jobs it takes the best whose inputs fit into `max_bytes`, at least one. It measures the stored size,
+-- which does not read inputs that are stored apart, and estimates the length of compressed ones (see claiming.py).
+-- Among jobs of one rank, the types take turns in the order given, the longest due first.
 --
--- The look begins at a rank and a time for each type: at the head of the index, unless an old snapshot of somebody's
--- keeps the entries of all jobs that were there before (see claim_cursors.py), or those of a worse rank are asked for.
--- Scheduled jobs have no index by rank: there they count as of the first rank at best. How long the look took goes with
--- every row.
+-- The scan of each type begins at a rank and a time: at the head of the index, unless an old snapshot keeps dead
+-- entries there (see claim_cursors.py), or only jobs of a worse rank are wanted. Scheduled jobs have no index by rank:
+-- they count as of the first rank at best. Each row says how long the scan took.
 WITH wanted AS MATERIALIZED (
     SELECT type, lease_seconds, coalesce(first_rank, '-2147483648') AS first_rank, coalesce(first_time, '-infinity') AS first_time,
         position
@@ -148,8 +147,9 @@ SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted
 FROM claimed
 
 -- name: next_due
--- Seconds until the first job of these types, less the paused ones, is due: one index entry a type and status. Any ready
--- job would do; the order is there so that the index is used, rather than the table read up to the first match.
+-- Reads the seconds until the first job of these types is due, without the paused types: one index entry a type and
+-- status. Any ready job would do; ORDER BY makes the planner use the index instead of scanning the table for the first
+-- match.
 SELECT CASE WHEN count(*) > 0
     THEN greatest(extract(epoch FROM min(head.scheduled_at) - clock_timestamp()), 0)::float8 END
 FROM (
@@ -165,8 +165,8 @@ CROSS JOIN LATERAL (
 ) AS head
 
 -- name: release
--- Release jobs that were claimed and not started. The attempt never was. A row that some transaction has locked is passed
--- over: the worker's next claim comes after this.
+-- Releases jobs that were claimed and not started; their attempt does not count. Rows that another transaction has
+-- locked are passed over, because the worker's next claim waits for this.
 WITH free AS MATERIALIZED (
     SELECT job.id
     FROM unnest(%(ids)s::text[], %(tokens)s::uuid[]) AS params (id, token)
@@ -190,8 +190,9 @@ event AS (
 SELECT id FROM released
 
 -- name: release_claim
--- Release all that one claim took and nobody started, found by its token among the running jobs of its types. A row that
--- some transaction has locked is passed over, and its lease runs out: the worker's next claim comes after this.
+-- Releases all jobs of one claim, which nobody started, found by its token among the running jobs of its types. Rows
+-- that another transaction has locked are passed over, and their lease expires, because the worker's next claim waits
+-- for this.
 WITH free AS MATERIALIZED (
     SELECT id FROM {schema}.job
     WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_token = %(token)s::uuid
@@ -214,12 +215,12 @@ event AS (
 SELECT id FROM released
 
 -- name: renew
--- Extend the leases that are still held. A row that some transaction has locked is passed over rather than waited for:
--- one held job must not cost the others their leases, and no order of locks is needed. What attempts tell of their progress
--- goes with it. No index has the lease's end, so the new version is heap-only.
+-- Renews the leases that are still held, and stores the progress of their attempts. Rows that another transaction has
+-- locked are passed over: one locked job must not cost the others their leases, and no order of locks is needed. No
+-- index has the end of the lease, so the new version of the row is heap-only.
 --
--- Of a row that was passed over, though the lease holds it, the lease is extended beside it, for the reaper to read: who has
--- locked the row may have it for longer than the lease lasts, and the reaper may be there first when it is free again.
+-- The lease of a row that was passed over is extended in a table of its own, which the reaper reads: the row may stay
+-- locked for longer than the lease lasts, and the reaper may be the first to lock it afterwards.
 WITH free AS MATERIALIZED (
     SELECT job.id, params.seconds, params.progress
     FROM unnest(%(ids)s::text[], %(tokens)s::uuid[], %(seconds)s::float8[], %(progress)s::text[])
@@ -244,8 +245,9 @@ WHERE job.id = free.id
 RETURNING job.id, job.lease_token::text
 
 -- name: lock_limits
--- Let the claims of types with limits go one by one, until the transaction ends; in one order, so that two which share
--- several types cannot wait for each other. A statement of its own: what counts afterwards needs a younger snapshot.
+-- Makes claims of types with limits run one after the other, until the transaction ends. The locks are taken in one
+-- order, so that two claims which share several types cannot deadlock. It is a statement of its own because counting
+-- needs a newer snapshot.
 SELECT pg_advisory_xact_lock(key)
 FROM (
     SELECT DISTINCT hashtextextended('{schema} limits of ' || type, 0) AS key
@@ -254,7 +256,7 @@ FROM (
 ) AS locks
 
 -- name: promote_due
--- Make scheduled jobs ready whose time has come, the longest due first, so that the indexes by key show them.
+-- Makes scheduled jobs ready whose time has come, the longest due first, so that they are in the indexes by key.
 UPDATE {schema}.job
 SET status = 'ready'
 WHERE ctid = ANY (ARRAY(
@@ -270,13 +272,13 @@ WHERE ctid = ANY (ARRAY(
 RETURNING id
 
 -- name: select_admissible
--- Which ready jobs of the limited types the limits let through, best first among those of the other types, of which only
--- is said how many they are. Of one rank, types take turns. None is of a better rank than the first one asked for.
--- Besides: where the walk over a type's keys ended, if it did not come round.
+-- Selects the ready jobs of the types with limits that the limits admit and that are among the best of all types; for
+-- types without limits it only counts. Among jobs of one rank, types take turns. No job is of a better rank than
+-- `first_rank`. It also returns where the walk over the keys of a type ended, if it did not reach its beginning.
 --
--- Under the lock of the limited types, so what runs of them, and what has started, is all that counts. The index by
--- key is walked from key to key, from the one after `cursor` on: a key costs one entry, however many of its jobs wait.
--- Of the keys with free slots, those with the best heads hold the best jobs, so only these are read further.
+-- It runs under the locks of lock_limits, so running jobs and recorded starts are complete. The index by key is walked
+-- from key to key, beginning after `cursor`: a key costs one entry, however many of its jobs wait. Of the keys with
+-- free slots, those with the best heads hold the best jobs, so only these are read further.
 WITH RECURSIVE params AS MATERIALIZED (
     SELECT a.*, per_key IS NOT NULL OR starts IS NOT NULL AS by_key,
         statement_timestamp() - seconds * interval '1 second' AS since
@@ -433,8 +435,9 @@ UNION ALL
 SELECT NULL, type, key FROM walk WHERE visited = %(most_keys)s
 
 -- name: claim_admitted
--- Lease the ready jobs that were admitted, passing over what others hold, and note the starts of the types with a rate.
--- The best are taken whose inputs fit into `max_bytes`, one at least, as `claim` does; every row says whether all did.
+-- Leases the ready jobs that were admitted, passes over what others have locked, and records the starts of types with a
+-- rate. As in `claim`, it takes the best whose inputs fit into `max_bytes`, at least one; every row says whether all
+-- did.
 WITH wanted AS MATERIALIZED (
     SELECT * FROM unnest(%(types)s::text[], %(leases)s::float8[]) AS w (type, lease_seconds)
 ),
@@ -483,7 +486,7 @@ SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted
 FROM claimed
 
 -- name: prune_rate_window
--- Delete starts that the window of their type has left, the oldest first, some at a time.
+-- Deletes recorded starts that are older than the window of their type, oldest first, some at a time.
 DELETE FROM {schema}.limit_start
 WHERE ctid = ANY (ARRAY(
     SELECT old.tid

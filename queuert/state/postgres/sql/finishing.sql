@@ -1,8 +1,10 @@
 -- name: complete
--- Complete attempts of the only jobs of their chains, each while its token holds it: what most finishes are. Rows that another
--- transaction has locked are left out, and so are chains that other jobs wait for: the general statement is for those.
--- Tokens and outputs are looked up by the job's id, in one JSON object: there is no join that could be planned badly. Nobody is
--- waited for, so no order of locks is needed.
+-- Completes attempts of jobs that are the only ones of their chains, as most finishes are, each while its token holds
+-- the job. Rows that another transaction has locked are left out, and so are chains that other jobs wait for: `finish`
+-- writes those.
+--
+-- Tokens and outputs are looked up by the job's id in one JSON object, so there is no join that could be planned badly.
+-- The statement waits for no lock, so the order of locks does not matter.
 WITH finished AS (
     UPDATE {schema}.job
     SET status = 'completed',
@@ -35,8 +37,8 @@ event AS (
 SELECT id FROM finished
 
 -- name: complete_and_commit
--- Complete one attempt whose job this transaction has locked, the only job of its chain: sent together with COMMIT, so that it
--- must fail if it writes nothing. It divides by the number of rows that it wrote, and the transaction rolls back.
+-- Completes the attempt whose job this transaction has locked, the only job of its chain. It is sent together with
+-- COMMIT, so it must fail if it writes nothing: then it divides by zero, and the transaction rolls back.
 WITH finished AS (
     UPDATE {schema}.job
     SET status = 'completed',
@@ -61,9 +63,9 @@ event AS (
 SELECT 1 / count(*) FROM finished
 
 -- name: finish_simple
--- End attempts that need nothing but their own row: completions and failures of the only jobs of their chains, and attempts
--- that are to be tried again. A flood of failures, and what completes beside it, costs little more than completions alone.
--- Guarded, looked up and left out as by the statement for completions, and without an order of locks for the same reason.
+-- Finishes attempts that change only their own row: completions and failures of jobs that are the only ones of their
+-- chains, and attempts that are retried. So many failures at once cost little more than completions. Tokens, locked
+-- rows and dependents are treated as in `complete`.
 WITH completed AS (
     UPDATE {schema}.job
     SET status = 'completed',
@@ -130,10 +132,10 @@ event AS (
 SELECT id, lease_token::text, status FROM finished
 
 -- name: finish
--- End attempts of many kinds in one guarded statement. A row is written only while its token holds the job; the token
--- stays in the row as evidence of who ended it. Rows, and the chains that close, are locked first, the
--- oldest first; what another transaction has locked is left out, so that one held row does not hold up the batch. So is a
--- chain that other jobs wait for, unless the caller releases those in the same transaction (`closes_awaited`).
+-- Finishes attempts of all kinds. A row is written only while its token holds the job; the token stays in the row to
+-- show who finished it. Rows, and the chains that close, are locked first, oldest first. Rows that another transaction
+-- has locked are left out, so that one locked row does not delay the batch. So are chains that other jobs wait for,
+-- unless the caller releases those jobs in the same transaction (`closes_awaited`).
 WITH params AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(finishes)s::json) AS f (
         id text, token uuid, kind text, delay float8, output jsonb, error jsonb, root text,
@@ -229,8 +231,9 @@ event AS (
 SELECT id, lease_token::text, status FROM finished
 
 -- name: hold
--- Hold a job and its chain for a transaction, the older one first: whoever would reap, cancel or close it waits or passes over.
--- The statements of its handler are planned as ever, not as ours (see connections.py).
+-- Locks a job and its chain for a transaction of a handler, the older row first: whoever would reap, cancel or close it
+-- waits or passes over it. The handler's statements get the server's planner settings, not those of our connections
+-- (see pool.py).
 SELECT id, lease_token::text, lease_expires_at IS NOT NULL, has_dependents,
     set_config('idle_in_transaction_session_timeout', %(idle)s, true), set_config('plan_cache_mode', 'auto', true),
     set_config('enable_seqscan', 'on', true),
@@ -240,17 +243,17 @@ WHERE id IN (%(root)s, %(id)s)
 ORDER BY created_at, id FOR NO KEY UPDATE
 
 -- name: set_short_lock_timeout
--- For who would not wait: long enough for another statement's lock, too short for a transaction that a caller holds. Who
--- would wait, and sends all of a transaction in one round trip, says here for how long, and how long it may stand idle: the
--- server may have got no more than its beginning.
+-- Sets the lock timeout for callers that must not wait: longer than a statement holds a lock, shorter than a user's
+-- transaction. Callers that may wait set their limit here too, when they send a whole transaction in one round trip,
+-- and how long it may be idle: the server may have received only its beginning.
 SELECT set_config('lock_timeout', coalesce(%(lock)s, current_setting('lock_timeout')), true),
     set_config('idle_in_transaction_session_timeout', %(idle)s, true)
 
 -- name: unblock
--- Release the jobs that waited for chains which have closed. Runs after the statement that closed them, in its
--- transaction: a snapshot taken before the chain was locked could miss a job that had just begun to wait. Each chain's
--- entries are looked up by themselves (OFFSET 0), and rows are named one by one: tables that have grown since their
--- statistics were gathered must not be read whole.
+-- Releases the jobs that waited for chains which have closed. It runs after the statement that closed them, in the same
+-- transaction: a snapshot from before the chain was locked could miss a job that had just begun to wait. The entries of
+-- each chain are looked up separately (OFFSET 0), and rows are named one by one, so that tables with outdated
+-- statistics are not scanned.
 WITH marked AS (
     UPDATE {schema}.job_blocker SET closed = true
     WHERE ctid = ANY (ARRAY(
@@ -294,13 +297,13 @@ event AS (
 SELECT type, status FROM released
 
 -- name: lease_states
--- Who holds, or ended, each of these jobs.
+-- Reads which token holds each of these jobs, or finished it.
 SELECT id, status, lease_token::text, lease_expires_at IS NOT NULL FROM {schema}.job WHERE id = ANY (%(ids)s::text[])
 
 -- name: reap
--- Turn expired leases into failed attempts: backed off and counted. The row is re-checked under its lock, so a lease
--- renewed meanwhile is let be, and so is one whose row was locked when its holder would have renewed it (see renew.sql).
--- Jobs at the cap are only picked here: closing a chain takes its lock first.
+-- Turns expired leases into failed attempts, with a backoff. Each row is checked again under its lock, so a lease that
+-- was renewed meanwhile stays, and so does one that was extended because its row was locked (see renew). Jobs at their
+-- last attempt are only selected here: their chains must be locked before they close.
 WITH policy AS MATERIALIZED (
     SELECT * FROM unnest(%(types)s::text[], %(max_attempts)s::int[], %(initials)s::float8[], %(multipliers)s::float8[],
                          %(maximums)s::float8[], %(jitters)s::float8[], %(max_crashes)s::int[])
@@ -366,7 +369,7 @@ SELECT judged.id, judged.type, judged.chain_id, returned.status, judged.attempt,
 FROM judged LEFT JOIN returned USING (id) RIGHT JOIN following ON true
 
 -- name: fail_expired
--- Fail jobs whose lease expired on their last attempt, and close their chains. The chains were locked before.
+-- Fails jobs whose lease expired on their last attempt, and closes their chains, which the caller has locked.
 WITH finished AS (
     UPDATE {schema}.job
     SET status = 'failed',

@@ -7,15 +7,15 @@ SELECT id, type, chain_id, chain_index,
 FROM {schema}.job WHERE id = ANY (%(ids)s::text[])
 
 -- name: get_chains
--- Chains of these ids. One that has expired is gone, whether it has been deleted yet or not.
+-- Reads chains by id. Expired chains count as gone, whether or not they have been deleted.
 SELECT id, type, status, input::text, CASE WHEN status = 'completed' THEN output::text END, error::text, tail_type,
     created_at, closed_at, tail_id, expires_at, attributes::text
 FROM {schema}.chain WHERE id = ANY (%(ids)s::text[]) AND (expires_at IS NULL OR expires_at > clock_timestamp())
 
 -- name: closed_chains
--- Chains of these ids, as get_chains reads them: those that have closed, as many as fit into a portion of so many bytes, one
--- at least. Of the others the status alone: who waits for thousands of large ones must not read them at every look. Sizes
--- are those of what is stored, compressed or not, which needs no reading of it.
+-- Reads chains by id as get_chains does: those that have closed, as many as fit into a portion of some bytes, at least
+-- one. Of the others it reads only the status, so that waiting for thousands of large chains does not read them at each
+-- poll. Sizes are those that are stored, compressed or not, which needs no reading.
 SELECT id, type, status, CASE WHEN fits THEN input::text END,
     CASE WHEN fits AND status = 'completed' THEN output::text END, CASE WHEN fits THEN error::text END, tail_type,
     created_at, closed_at, tail_id, expires_at, CASE WHEN fits THEN attributes::text END
@@ -37,8 +37,8 @@ WHERE job_blocker.job_id = %(id)s
 ORDER BY position
 
 -- name: list_chains
--- A page of chains, newest first: as list_jobs, of first jobs alone. While a first job has not continued, its own status tells
--- that of its chain; those that have are in the index chain_listing, by the status of the chain.
+-- Reads a page of chains, as list_jobs does, of first jobs only. The status of a first job that has not continued is
+-- that of its chain; the others are in the index chain_listing, by the status of the chain.
 WITH RECURSIVE {known_types},
 kind (status, chain_status) AS (
     SELECT * FROM (VALUES
@@ -106,11 +106,11 @@ FROM {schema}.chain WHERE id = ANY (ARRAY(SELECT page.id FROM page))
 ORDER BY created_at {order}, id {order}
 
 -- name: list_chains_by_attributes
--- A page of the chains that have all these attributes. The entries of each attribute lie in the order of the page. A step takes
--- the next one of the first attribute, looks where each attribute has its first entry from there on, and leaps to the farthest
--- of these; where all are one and the same, it is a chain that has them all. So a step passes over whatever the rarest
--- leaves out, and steps go on until the page is full. Types and statuses are looked up in the chain's row.
--- It is written newest first. There is one bound on either side, as what lies between two on one side would be searched through.
+-- Reads a page of the chains that have all these attributes. The entries of each attribute are in the order of the
+-- page. A step takes the next entry of the first attribute, looks for the first entry of each attribute from there on,
+-- and continues at the farthest of these; if all are the same, that chain has all attributes. So a step skips what the
+-- rarest attribute leaves out, and steps go on until the page is full. Types and statuses are read from the chain's
+-- row. There is one bound on either side: the scan would read what lies between two bounds on one side.
 WITH RECURSIVE leap (step, created_at, chain_id, found) AS (
     SELECT 0, %({first})s::timestamptz, %({first}_id)s::text COLLATE "C", true
     UNION ALL
@@ -155,11 +155,10 @@ FROM {schema}.chain WHERE id = ANY (ARRAY(SELECT page.chain_id FROM page))
 ORDER BY created_at {order}, id {order}
 
 -- name: list_jobs
--- A page of jobs, newest first; the other order is the same without the words for it.
--- Each type and status is two stretches in this order: first jobs of chains, and later ones, each kind in an index of its own.
--- No more than a page is read of any, and of those only whose newest entries are among the best: the others cannot be on the
--- page. Running jobs, as many as there are slots, are in neither: they are read from theirs and sorted.
--- One bound a side, of (created_at, id) together: the scan starts at it.
+-- Reads a page of jobs. Each type and status is two ranges in this order, first jobs of chains and later ones, and each
+-- kind has an index of its own. At most a page is read of each range, and only of those whose first entries are among
+-- the best: the others cannot be on the page. Running jobs, as many as there are slots, are in neither index: they are
+-- read from their own and sorted. There is one bound a side, of (created_at, id) together, at which the scan starts.
 WITH RECURSIVE {known_types},
 stretch AS MATERIALIZED (
     SELECT params.type, status, part.name, head.created_at, head.id
@@ -224,8 +223,8 @@ FROM {schema}.job WHERE id = ANY (ARRAY(SELECT page.id FROM page))
 ORDER BY created_at {order}, id {order}
 
 -- name: list_chain_jobs
--- A page of the jobs of a chain, the last first. The first job is not in the index job_chain: its id is the chain's.
--- The bounds are of chain and index together, so that a chain of any length is read in this order and never sorted.
+-- Reads a page of the jobs of a chain. The first job is not in the index job_chain: its id is the chain's. The bounds
+-- are of chain and index together, so that a chain of any length is read in this order and never sorted.
 WITH page AS MATERIALIZED (
     SELECT id FROM (
         SELECT id, chain_index FROM {schema}.job
@@ -249,8 +248,8 @@ FROM {schema}.job WHERE id = ANY (ARRAY(SELECT page.id FROM page))
 ORDER BY chain_index {order}
 
 -- name: list_dependents
--- A page of the jobs that have a chain among their blockers, by their ids, the last first.
--- Nothing lies between the id of the chain and the same with the lowest character after it: that is the bound of the first page.
+-- Reads a page of the jobs that have a chain among their blockers, by id. The upper bound of the first page is the
+-- chain's id followed by the lowest character: nothing lies between them.
 WITH page AS MATERIALIZED (
     SELECT job_id FROM {schema}.job_blocker
     WHERE (blocker_chain_id, job_id) > (%(chain)s::text, %(low)s::text)
@@ -266,9 +265,9 @@ FROM {schema}.job WHERE id = ANY (ARRAY(SELECT job_id FROM page))
 ORDER BY id {order}
 
 -- name: counts
--- How many jobs there are of each type and status, counted up to a cap and by one more where there are more, and the age of
--- the oldest. Of the statuses that no index has by age, rows are looked at, where there are at most a thousand.
--- The orders are those of the indexes: they keep the planner from reading the table until it has found enough.
+-- Counts jobs by type and status, up to one above a cap, and reads the age of the oldest. For statuses without an index
+-- by age, rows are read, if there are at most a thousand. Each ORDER BY is that of an index: it keeps the planner from
+-- scanning the table until it has found enough.
 WITH RECURSIVE {known_types},
 params AS MATERIALIZED (SELECT unnest(%(types)s::text[]) AS type UNION ALL SELECT type FROM known)
 SELECT params.type, found.status, found.due, found.number, extract(epoch FROM clock_timestamp() - found.oldest)::float8
@@ -347,5 +346,5 @@ FROM params CROSS JOIN LATERAL (
 WHERE found.number > 0
 
 -- name: estimate
--- How many jobs of a type and status the planner believes there to be. Nothing is run.
+-- Reads how many jobs of a type and status the planner expects. The statement is not run.
 EXPLAIN (FORMAT JSON) SELECT FROM {schema}.job WHERE type = %(type)s AND status = %(status)s

@@ -1,7 +1,7 @@
 -- name: lock_chains
--- Lock chains by their first job together with their last, the chains that new jobs are about to wait for, and (`again`)
--- the open ones that the last jobs have as blockers; the oldest first. What is returned is each row as it stands under the
--- lock: a last job that has continued while we waited says so, and is looked for anew.
+-- Locks chains by their first and their last job, the chains that new jobs are about to wait for, and (`again`) the
+-- open chains that the last jobs have as blockers, oldest first. It returns each row as it is under the lock: if the
+-- last job was continued while this waited, the caller looks for the last job again.
 WITH tail AS MATERIALIZED (
     SELECT coalesce(last.id, params.id) AS id
     FROM unnest(%(ids)s::text[]) AS params (id)
@@ -34,12 +34,12 @@ SELECT id, chain_id, chain_index, type, chain_type, chain_status,
 FROM locked
 
 -- name: lock_jobs
--- Lock jobs, the oldest first, and say how each stands under the lock.
+-- Locks jobs, oldest first, and reads their status under the lock.
 SELECT id, type, status FROM {schema}.job WHERE id = ANY (%(ids)s::text[]) ORDER BY created_at, id FOR NO KEY UPDATE
 
 -- name: cancel
--- Cancel the last jobs of chains, and the chains with them. All are locked and known to be open. Without its token a
--- running attempt cannot end any more.
+-- Cancels the last jobs of chains, and the chains with them. All are locked and known to be open. Without its token a
+-- running attempt cannot finish.
 WITH cancelled AS (
     UPDATE {schema}.job
     SET status = 'cancelled',
@@ -71,8 +71,8 @@ event AS (
 SELECT id FROM cancelled
 
 -- name: complete_outside
--- End the last jobs of chains over the heads of their holders: with an output, which closes the chain, or by a continuation.
--- All are locked and known to be open. A job that was blocked keeps its count of open blockers, which goes on down.
+-- Completes the last jobs of chains for a client: with an output, which closes the chain, or with a continuation. All
+-- are locked and known to be open. A blocked job keeps its count of open blockers, which goes on to fall.
 WITH params AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(completions)s::json) AS c (id text, output jsonb, next_id text)
 ),
@@ -139,8 +139,9 @@ event AS (
 SELECT id FROM finished
 
 -- name: retry
--- Open closed chains again: their last jobs are due now, and none of their attempts so far counts. The last error stays to be
--- read. All are locked and known to have failed or to be cancelled. Whether they must wait again is looked at afterwards.
+-- Reopens closed chains: their last jobs are due now, and none of their earlier attempts counts. The last error can
+-- still be read. All are locked and known to be failed or cancelled. Whether the jobs must wait again is decided by a
+-- later statement.
 WITH reopened AS (
     UPDATE {schema}.job
     SET status = 'ready',
@@ -173,8 +174,8 @@ event AS (
 SELECT id FROM reopened WHERE blocker_count > 0
 
 -- name: reblock_dependents
--- Jobs that still wait for other chains wait for the reopened ones again. Those that were released are let be: they have
--- reacted already. The reopened chains are locked, so that none of them closes beside this.
+-- Makes blocked jobs wait again for chains that were reopened. Jobs that have been released are left alone, since they
+-- may have run. The reopened chains are locked, so none of them can close meanwhile.
 WITH waiting AS MATERIALIZED (
     SELECT id FROM {schema}.job
     WHERE status = 'blocked' AND id IN (
@@ -197,8 +198,8 @@ WHERE job.id = counted.job_id
 RETURNING job.id
 
 -- name: reblock_job
--- Let retried jobs wait for those of their blockers that are open: again, or still. Chains are counted only if this
--- transaction has them locked, so that none of them closes beside this.
+-- Makes retried jobs wait for those of their blockers that are open, whether reopened or never closed. Only chains that
+-- this transaction has locked are counted, so none of them can close meanwhile.
 WITH reopened AS (
     UPDATE {schema}.job_blocker SET closed = false
     FROM {schema}.job AS chain
@@ -232,7 +233,7 @@ event AS (
 SELECT id FROM waiting
 
 -- name: trigger
--- Make scheduled jobs due. One whose time has come keeps its place in the order of those that are due.
+-- Makes scheduled jobs due. A job that is due already keeps its position among those that are.
 WITH triggered AS (
     UPDATE {schema}.job
     SET status = 'ready', scheduled_at = least(scheduled_at, clock_timestamp())
@@ -249,9 +250,9 @@ event AS (
 SELECT id FROM triggered
 
 -- name: lock_chains_for_delete
--- Lock all jobs of the chains that are to be deleted, the oldest first; with `cascade` also of the chains that any of these
--- jobs waited for, and so on down, each once. OFFSET 0 keeps the planner, which cannot know how few they are, from joining
--- with the whole tables; `id = chain_id` is a first job, said so that no partial index of all of them is read for it.
+-- Locks all jobs of the chains that are to be deleted, oldest first; with `cascade` also those of the chains that these
+-- jobs waited for, recursively. OFFSET 0 keeps the planner, which cannot know how few they are, from joining whole
+-- tables. `id = chain_id` selects first jobs in a form that no partial index matches.
 WITH RECURSIVE to_delete AS (
     SELECT id FROM {schema}.job WHERE id = ANY (%(ids)s::text[]) AND id = chain_id
     UNION
@@ -281,15 +282,16 @@ WHERE id = ANY (ARRAY(SELECT id FROM member))
 ORDER BY created_at, id FOR UPDATE
 
 -- name: external_references
--- Jobs of other chains that have one of these chains as a blocker. The chains are locked: no new one can come.
+-- Reads the jobs of other chains that have one of these chains as a blocker. The chains are locked, so no new one can
+-- appear.
 SELECT blocker_chain_id, job_id
 FROM {schema}.job_blocker JOIN {schema}.job ON job.id = job_id
 WHERE blocker_chain_id = ANY (%(chains)s::text[]) AND job.chain_id <> ALL (%(chains)s::text[])
 ORDER BY blocker_chain_id, job_id LIMIT 100
 
 -- name: delete
--- Delete jobs with their entries as dependents. The entries go in the same statement, since the foreign keys are checked
--- row by row when it ends, and would find a chain named by a job that goes a moment later.
+-- Deletes jobs and their entries as dependents. Both are in one statement because foreign keys are checked when it
+-- ends.
 WITH entries AS (
     DELETE FROM {schema}.job_blocker WHERE job_id = ANY (%(jobs)s::text[])
 ),
@@ -308,8 +310,8 @@ SELECT id, chain_id, status, type, deduplication_key,
 FROM deleted
 
 -- name: delete_keys
--- Remove the slots of deduplication keys that no chain has any more. A slot that somebody holds is left: a chain of that key
--- is being started just now.
+-- Deletes the rows of deduplication keys that no chain has any more. A locked row stays: a chain with that key is being
+-- started.
 DELETE FROM {schema}.deduplication
 WHERE ctid = ANY (ARRAY(
     SELECT slot.ctid
@@ -322,8 +324,8 @@ WHERE ctid = ANY (ARRAY(
 RETURNING key
 
 -- name: delete_attributes
--- Remove the entries of chains that were deleted. Each is found by its whole key, and no entry is ever updated; whoever deletes
--- has the chain's job locked.
+-- Deletes the attribute entries of chains that were deleted. Each is found by its whole key and is never updated, and
+-- the caller has locked the chain's job.
 DELETE FROM {schema}.chain_attribute
 WHERE ctid = ANY (ARRAY(
     SELECT entry.tid
@@ -339,8 +341,9 @@ WHERE ctid = ANY (ARRAY(
 RETURNING chain_id
 
 -- name: find_stranded
--- A page of blocked jobs, by id, and which of them wait for nothing: none of their open entries is of an open chain. The look
--- at one job stops at the first that is. One snapshot shows the end of a chain together with the release that it brings.
+-- Reads a page of blocked jobs, by id, and which of them are stranded: none of their open entries is of an open chain.
+-- The search for an open one stops at the first. One snapshot shows a closed chain together with the release that it
+-- caused.
 SELECT page.id, waits.found IS NULL AS stranded
 FROM (
     SELECT id FROM {schema}.job
@@ -356,13 +359,13 @@ LEFT JOIN LATERAL (
 ORDER BY page.id
 
 -- name: lock_stranded
--- Lock blocked jobs, the oldest first; what others have locked is passed over.
+-- Locks blocked jobs, oldest first, and passes over those that others have locked.
 SELECT id FROM {schema}.job
 WHERE id = ANY (%(ids)s::text[]) AND status = 'blocked'
 ORDER BY created_at, id FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: release_stranded
--- Release blocked jobs that wait for nothing any more, and set their entries right. They are locked, and looked at once more.
+-- Releases stranded jobs and corrects their entries. They are locked, and checked once more.
 WITH stranded AS MATERIALIZED (
     SELECT params.id
     FROM unnest(%(ids)s::text[]) AS params (id)
@@ -393,7 +396,7 @@ event AS (
 SELECT id, type FROM released
 
 -- name: pause_job_types
--- Pause job types, in one order. One that is paused keeps its time, and its reason unless there is another.
+-- Pauses job types, in one order. A paused type keeps its time, and its reason unless a new one is given.
 INSERT INTO {schema}.paused_type (type, reason)
 SELECT type, %(reason)s FROM unnest(%(types)s::text[]) AS params (type)
 ORDER BY type COLLATE "C"
@@ -401,15 +404,15 @@ ON CONFLICT (type) DO UPDATE SET reason = coalesce(excluded.reason, paused_type.
 RETURNING type
 
 -- name: resume_job_types
--- Resume job types, locked in the order in which they are written.
+-- Resumes job types, which it locks in the order in which they are written.
 DELETE FROM {schema}.paused_type
 WHERE type IN (SELECT type FROM {schema}.paused_type WHERE type = ANY (%(types)s::text[]) ORDER BY type FOR UPDATE)
 RETURNING type
 
 -- name: list_paused_job_types
--- The paused job types, by name.
+-- Reads the paused job types, by name.
 SELECT type, paused_at, reason FROM {schema}.paused_type ORDER BY type
 
 -- name: notify
--- Notifications that go out when the caller's transaction commits.
+-- Sends notifications when the caller's transaction commits.
 SELECT pg_notify(%(channel)s, payload) FROM unnest(%(payloads)s::text[]) AS notification (payload)
