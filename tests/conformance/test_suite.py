@@ -198,8 +198,8 @@ MUTANTS = [
     ("list_chains_by_attributes", "root.chain_status = ANY", "true OR '' = ANY", "attributes-with_the_other_filters"),
     ("list_chains_by_attributes", "root.type = ANY", "true OR '' = ANY", "attributes-with_the_other_filters"),
     (
-        "list_chains_by_attributes",
-        "AND (created_at, chain_id) > (%(low)s::timestamptz, %(low_id)s::text)",
+        "list_chains_by_attributes_oldest_first",
+        "AND (created_at, chain_id) < (%(high)s::timestamptz, %(high_id)s::text)",
         "",
         "attributes-with_the_other_filters",
     ),
