@@ -26,6 +26,7 @@ PAIRS = {
     "queuert/state/postgres/async_base.py": "queuert/state/postgres/sync_base.py",
     "queuert/state/postgres/async_claiming.py": "queuert/state/postgres/sync_claiming.py",
     "queuert/state/postgres/async_event_log.py": "queuert/state/postgres/sync_event_log.py",
+    "queuert/state/postgres/async_finishing.py": "queuert/state/postgres/sync_finishing.py",
     "queuert/state/postgres/async_listing.py": "queuert/state/postgres/sync_listing.py",
     "queuert/state/postgres/async_management.py": "queuert/state/postgres/sync_management.py",
     "queuert/state/postgres/async_schedules.py": "queuert/state/postgres/sync_schedules.py",

@@ -24,6 +24,7 @@ from queuert.notify.postgres.session import Session
 from queuert.state.postgres.async_claiming import AsyncPostgresClaiming
 from queuert.state.postgres.async_starting import AsyncPostgresStarting
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
+from queuert.state.postgres.statements import variants
 from queuert.state.redis import scripts
 from queuert.state.types import ClaimedJob, ClaimRequest, NewJob, StartedJob
 from queuert.worker.claimer import Claimer
@@ -76,8 +77,9 @@ class Mutant:
         """The store with the edits."""
         state = PostgresState(dsn, **settings)
         for edit in self.edits:
-            text: bytes = getattr(state._statements, edit.statement)
-            setattr(state._statements, edit.statement, edit.apply(text.decode()).encode())
+            for name in variants(edit.statement):
+                text: bytes = getattr(state._statements, name)
+                setattr(state._statements, name, edit.apply(text.decode()).encode())
         return state
 
     @contextmanager

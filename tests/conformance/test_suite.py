@@ -13,7 +13,7 @@ from psycopg import sql
 from queuert.errors import QueuertError
 from queuert.state import Capability
 from queuert.state.postgres import PostgresState
-from queuert.state.postgres.statements import Statements
+from queuert.state.postgres.statements import Statements, variants
 from queuert.testing.conformance import Case, Mode, all_cases, run_case
 from queuert.testing.conformance.pytest_plugin import conformance_tests
 from tests.conformance.test_postgres import Rows
@@ -51,8 +51,8 @@ MUTANTS = [
     ("claim", "scheduled_at LIMIT shares.due", "scheduled_at DESC LIMIT shares.due", "claim-longest_due_first"),
     (
         "claim",
-        "scheduled_at LIMIT short.missing",
-        "scheduled_at DESC LIMIT short.missing",
+        "scheduled_at LIMIT missing.number",
+        "scheduled_at DESC LIMIT missing.number",
         "claim-next_best_for_those_that_are_held",
     ),
     (
@@ -61,7 +61,7 @@ MUTANTS = [
         "true",
         "claim-next_best_for_those_that_are_held",
     ),
-    ("claim", "LIMIT (SELECT missing FROM short)", "", "claim-limit_is_kept_where_some_are_held"),
+    ("claim", "LIMIT (SELECT number FROM missing)", "", "claim-limit_is_kept_where_some_are_held"),
     ("renew", "AND job.lease_token = params.token", "", "renew-refuses_a_stranger"),
     ("renew", "SKIP LOCKED", "", "renew-passes_over_a_locked_job"),
     ("release", "AND job.lease_token = params.token", "", "release-only_by_its_holder"),
@@ -101,7 +101,7 @@ MUTANTS = [
     ("unblock", "greatest(scheduled_at, clock_timestamp())", "scheduled_at", "blockers-does_not_jump_the_queue"),
     ("unblock", "open_blockers - counted.closed", "0", "blockers-released_by_the_last"),
     ("cancel", "lease_token = NULL,", "", "cancel-holder_learns_why"),
-    ("cancel", "WHERE job.id = done.chain_id", "WHERE job.id = 'x'", "cancel-the_last_job_of_a_long_chain"),
+    ("cancel", "WHERE job.id = cancelled.chain_id", "WHERE job.id = 'x'", "cancel-the_last_job_of_a_long_chain"),
     ("lock_chains", "ORDER BY chain_index DESC", "ORDER BY chain_index", "complete_outside-several_steps"),
     ("lock_chains", "%(again)s AND", "false AND", "retry_outside-waits_for_what_was_retried_before"),
     ("complete_outside", "lease_token = NULL,", "", "complete_outside-holder_learns_why"),
@@ -181,7 +181,12 @@ MUTANTS = [
         "THEN excluded.next_at ELSE",
         "schedules-put_again_keeps_pause_and_tick",
     ),
-    ("index_attributes", "SELECT DISTINCT given.name", "SELECT DISTINCT lower(given.name)", "attributes-odd_texts"),
+    (
+        "start_jobs_with_attributes",
+        "SELECT DISTINCT given.name",
+        "SELECT DISTINCT lower(given.name)",
+        "attributes-odd_texts",
+    ),
     (
         "list_chains_by_attributes",
         "(far.created_at, far.chain_id) = (next.created_at, next.chain_id)",
@@ -193,8 +198,8 @@ MUTANTS = [
     ("list_chains_by_attributes", "root.chain_status = ANY", "true OR '' = ANY", "attributes-with_the_other_filters"),
     ("list_chains_by_attributes", "root.type = ANY", "true OR '' = ANY", "attributes-with_the_other_filters"),
     (
-        "list_chains_by_attributes",
-        "AND (created_at, chain_id) > (%(low)s::timestamptz, %(low_id)s::text)",
+        "list_chains_by_attributes_oldest_first",
+        "AND (created_at, chain_id) < (%(high)s::timestamptz, %(high_id)s::text)",
         "",
         "attributes-with_the_other_filters",
     ),
@@ -217,8 +222,13 @@ MUTANTS = [
         "result_ttl-one_of_many_fixes_it",
     ),
     ("finish", "coalesce(params.ttl, result_ttl)", "result_ttl", "result_ttl-the_finish_may_say_otherwise"),
-    ("finish", "coalesce(done.ttl, job.result_ttl)", "job.result_ttl", "result_ttl-the_finish_may_say_otherwise"),
-    ("finish", "params.next_limit, done.result_ttl", "params.next_limit, NULL::float8", "result_ttl-of_a_long_chain"),
+    ("finish", "coalesce(finished.ttl, job.result_ttl)", "job.result_ttl", "result_ttl-the_finish_may_say_otherwise"),
+    (
+        "finish",
+        "params.next_limit, finished.result_ttl",
+        "params.next_limit, NULL::float8",
+        "result_ttl-of_a_long_chain",
+    ),
     ("fail_expired", "clock_timestamp() + result_ttl", "NULL + result_ttl", "result_ttl-failed_by_the_reaper"),
     ("cancel", "clock_timestamp() + result_ttl", "NULL + result_ttl", "result_ttl-closed_from_outside"),
     (
@@ -227,7 +237,7 @@ MUTANTS = [
         "NULL + job.result_ttl",
         "result_ttl-closed_from_outside",
     ),
-    ("complete_outside", "done.result_ttl\n", "NULL\n", "result_ttl-closed_from_outside"),
+    ("complete_outside", "finished.result_ttl\n", "NULL\n", "result_ttl-closed_from_outside"),
     ("find_chains_by_id", "expires_at <= clock_timestamp()", "false", "expired-attach_starts_anew"),
     (
         "find_duplicates",
@@ -258,11 +268,13 @@ MUTANTS = [
 
 
 def mutant(dsn: str, name: str, old: str, new: str) -> PostgresState:
-    """A store with one statement changed."""
+    """A store with one statement changed, and those that are made from the same section."""
     state = PostgresState(dsn, answer_timeout=1.0)
-    statement = getattr(Statements(state.schema), name)
-    assert old.encode() in statement, "the statement has changed: so must its mutant"
-    setattr(state._statements, name, statement.replace(old.encode(), new.encode()))
+    statements = Statements(state.schema)
+    assert old.encode() in getattr(statements, name), "the statement has changed: so must its mutant"
+    for variant in variants(name):
+        changed = getattr(statements, variant).replace(old.encode(), new.encode())
+        setattr(state._statements, variant, changed)
     return state
 
 

@@ -119,7 +119,7 @@ def test_the_timeline_is_known_from_the_first_write_of_a_promoted_standby(pair: 
         row = standby.execute("select pg_walfile_name(pg_current_wal_lsn())").fetchone()
     assert row is not None
     assert int(row[0][:8], 16) == 2
-    from queuert.state.postgres.event_cursors import EventCursor
+    from queuert.state.postgres.event_log import EventCursor
 
     assert EventCursor.decode(cursor).timeline == 2
 

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from queuert.state.named_sections import read_sections
+from queuert.state.postgres.statements import texts
+
 ROOT = Path(__file__).parents[2]
 APART = ("queuert/testing/", "queuert/demo/")
 """They work on databases of their own, with names of their own."""
@@ -44,6 +47,8 @@ COMPOSED = {
     "queuert/notify/sqlite.py",
     # Channels: the schema's name and a topic's.
     "queuert/notify/postgres/session.py",
+    # Whole milliseconds of timeouts, and fixed texts.
+    "queuert/state/postgres/bounds.py",
     # The names of schemas, and of days, which come from dates.
     "queuert/state/postgres/event_log.py",
     "queuert/state/postgres/copy_export.py",
@@ -114,15 +119,22 @@ def _constant_beginning(node: ast.JoinedStr) -> str:
     return first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
 
 
-def test_files_of_sql_hold_no_place_but_the_schemas() -> None:
-    """And that of a constant of the log; and, in those of bulk writes, that of the staging table, whose name is checked
-    and quoted wherever it is put in: test_stored_names.py. Values are parameters."""
+def test_statements_have_no_placeholder_but_names() -> None:
+    """Placeholders of fragments and choices are filled by constants when the files are read, and none is left. The
+    schema's name is checked; that of a staging table is checked and quoted where it is filled in: test_stored_names.py.
+    Values are parameters."""
+    for name, text in texts().items():
+        names = {"schema", "stage", "columns"} if name.startswith("bulk_") else {"schema"}
+        assert set(re.findall(r"\{([a-z_][^{}]*)\}", text)) <= names, name
+    for name, text in read_sections("queuert.state.sqlite", "sql", ".sql").items():
+        assert "{" not in text, name
+
+
+def test_files_of_sql_execute_no_text() -> None:
     for path in (ROOT / "queuert").rglob("*.sql"):
         if path.name == "roles.sql":
             continue  # Names of roles: test_roles.py.
         text = path.read_text(encoding="utf-8")
-        bulk = {"stage", "columns", "conflict", "insert"} if path.name == "bulk.sql" else set()
-        assert set(re.findall(r"\{([a-z_]\w*)\}", text)) <= {"schema", "events_a_row", *bulk}, path.name
         assert not re.search(r"(?i)\bEXECUTE\b|\bformat\s*\(|quote_ident", text), path.name
 
 

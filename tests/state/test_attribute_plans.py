@@ -11,7 +11,7 @@ import pytest
 
 from queuert.jobs import ChainStatus
 from queuert.state.paging import ChainFilter, PageRequest, Position
-from queuert.state.postgres import attributes, listing, parameters
+from queuert.state.postgres import listing, management, parameters
 from queuert.state.postgres.statements import Statements
 from queuert.state.types import NewJob
 from queuert.testing.databases import TemplateDatabases
@@ -109,8 +109,9 @@ def test_a_page_reads_what_it_must(
     explained: Callable[..., Plan], params: tuple[ChainFilter, int], page: PageRequest
 ) -> None:
     filter, steps = params
-    values = {**listing.by_time(filter, page), **attributes.params_pairs(filter)}
-    plan = explained(attributes.reverse_order(SQL.list_chains_by_attributes, page.oldest_first), values)
+    values = {**listing.by_time(filter, page), **listing.attribute_pairs(filter)}
+    newest, oldest = SQL.list_chains_by_attributes, SQL.list_chains_by_attributes_oldest_first
+    plan = explained(oldest if page.oldest_first else newest, values)
     assert plan.scanned() == set()
     # A step reads one entry where it begins, perhaps that of the step before it too, and one of each attribute.
     assert plan.rows_of("chain_attribute") <= (steps + 1) * (2 + len(filter.attributes))
@@ -121,7 +122,7 @@ def test_a_page_reads_what_it_must(
 
 def test_a_deletion_finds_the_entries_by_their_keys(explained: Callable[..., Plan]) -> None:
     row = ("job1000", None, None, None, None, FIRST + timedelta(seconds=1000), '{"all": "1", "rare": ["yes", "x"]}')
-    plan = explained(SQL.delete_attributes, attributes.attribute_rows([row]))
+    plan = explained(SQL.delete_attributes, management.attribute_rows([row]))
     assert plan.scanned() == set()
     assert plan.rows_of("chain_attribute") == 6
     [deleted] = [node for node in plan.nodes() if node["Node Type"] == "ModifyTable"]
@@ -134,8 +135,8 @@ def test_a_start_without_attributes_does_not_know_of_them() -> None:
     assert b"chain_attribute" not in SQL.start_jobs
     assert "attributes" not in parameters.new_job(bare)
     assert '"attributes":{"user":"17"}' in parameters.new_job(given)
-    assert b"chain_attribute" in attributes.with_attribute_index(SQL.index_attributes, SQL.start_jobs)
+    assert b"chain_attribute" in SQL.start_jobs_with_attributes
 
 
 def test_a_deletion_without_attributes_does_not_look_for_them() -> None:
-    assert attributes.attribute_rows([("a", "a", "failed", "t", None, None, None)])["ids"] == []
+    assert management.attribute_rows([("a", "a", "failed", "t", None, None, None)])["ids"] == []

@@ -64,7 +64,7 @@ def test_plans_that_were_made_of_an_empty_table_go_by_indexes(store: Store) -> N
     )
     store.get_jobs(["a"])
     kept = plans(store)
-    assert {name.split("_")[1] for name in kept} >= {"claim", "complete", "start", "end"}
+    assert {name.split("_")[1] for name in kept} >= {"claim", "complete", "start", "finish"}
     for name, plan in kept.items():
         for table in TABLES:
             assert f"Seq Scan on {table} " not in plan, f"{name}\n{plan}"

@@ -11,7 +11,7 @@ import pytest
 
 from queuert.ids import new_token
 from queuert.limits import Limits, Rate
-from queuert.state.postgres import limits, parameters
+from queuert.state.postgres import claiming, parameters
 from queuert.state.postgres.statements import Statements
 from queuert.state.types import ClaimRequest
 from queuert.testing.databases import TemplateDatabases
@@ -102,15 +102,15 @@ def check(plan: Plan, *, rows: float, starts: float = 0) -> None:
     assert plan.blocks() <= 10 * max(rows, 200)
 
 
-def admitted(connection: psycopg.Connection[Any], request: ClaimRequest, cursor: str) -> limits.Admission:
-    values = limits.select_admissible(request, LIMIT, {"work": cursor}, [])
-    return limits.admission(connection.execute(SQL.select_admissible, values).fetchall())
+def admitted(connection: psycopg.Connection[Any], request: ClaimRequest, cursor: str) -> claiming.Admission:
+    values = claiming.select_admissible(request, LIMIT, {"work": cursor}, [])
+    return claiming.admission(connection.execute(SQL.select_admissible, values).fetchall())
 
 
 @pytest.mark.parametrize("cursor", ["", "key0300", "zzz"])
 def test_admit_by_key(explained: Callable[..., Plan], connection: psycopg.Connection[Any], cursor: str) -> None:
     """A look at each key that is visited, up to 500 of them; the jobs of saturated ones are not read."""
-    plan = explained(SQL.select_admissible, limits.select_admissible(KEYED, LIMIT, {"work": cursor}, []))
+    plan = explained(SQL.select_admissible, claiming.select_admissible(KEYED, LIMIT, {"work": cursor}, []))
     # Each key: its entry, the first one again, its head, its starts. All that run; the best of some keys, and of none.
     check(plan, rows=VISITED * 3 + KEYS // 2 + LIMIT * LIMIT + 3 * LIMIT, starts=VISITED * 10 + 10)
     assert plan.indexes() >= {"job_limit_ready", "job_limit_free", "limit_start_of_key"}
@@ -130,25 +130,25 @@ def test_the_walk_comes_round(connection: psycopg.Connection[Any]) -> None:
 def test_admit_by_type(explained: Callable[..., Plan]) -> None:
     """A concurrency costs the running jobs that it counts, and the jobs it lets through."""
     request = replace(CLAIM, limits={"work": Limits(concurrency=20_000)})
-    check(explained(SQL.select_admissible, limits.select_admissible(request, LIMIT, {}, [])), rows=600 + LIMIT)
+    check(explained(SQL.select_admissible, claiming.select_admissible(request, LIMIT, {}, [])), rows=600 + LIMIT)
 
 
 def test_admit_beside_unlimited_types(explained: Callable[..., Plan]) -> None:
     request = ClaimRequest({"work": 60.0, "free": 60.0}, LIMIT, "me", new_token(), {"free": Limits(concurrency=1)})
-    check(explained(SQL.select_admissible, limits.select_admissible(request, LIMIT, {}, [])), rows=3 * LIMIT)
+    check(explained(SQL.select_admissible, claiming.select_admissible(request, LIMIT, {}, [])), rows=3 * LIMIT)
 
 
 def test_promote_due(explained: Callable[..., Plan]) -> None:
-    check(explained(SQL.promote_due, limits.promote(KEYED)), rows=3 * 50)
+    check(explained(SQL.promote_due, claiming.promote(KEYED)), rows=3 * 50)
 
 
 def test_claim_admitted(explained: Callable[..., Plan]) -> None:
     ids = [f"of{number}" for number in range(1, 11)]
-    check(explained(SQL.claim_admitted, limits.claim_admitted(KEYED, ids)), rows=3 * LIMIT)
+    check(explained(SQL.claim_admitted, claiming.claim_admitted(KEYED, ids)), rows=3 * LIMIT)
 
 
 def test_forget_starts(explained: Callable[..., Plan]) -> None:
-    check(explained(SQL.prune_rate_window, limits.forget(KEYED)), rows=0, starts=3 * 200)
+    check(explained(SQL.prune_rate_window, claiming.forget(KEYED)), rows=0, starts=3 * 200)
 
 
 def test_claims_return_the_same_columns() -> None:
@@ -168,5 +168,5 @@ def test_pauses_cost_nothing(explained: Callable[..., Plan], connection: psycopg
         check(explained(SQL.next_due, {"types": ["work", "type1"]}), rows=2)
         connection.execute(SQL.pause_job_types, {"types": ["work"], "reason": None})
         check(explained(SQL.claim, parameters.claim(CLAIM)), rows=0)
-        check(explained(SQL.select_admissible, limits.select_admissible(KEYED, LIMIT, {}, [])), rows=0)
+        check(explained(SQL.select_admissible, claiming.select_admissible(KEYED, LIMIT, {}, [])), rows=0)
         check(explained(SQL.next_due, {"types": ["work"]}), rows=0)

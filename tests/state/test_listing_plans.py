@@ -137,7 +137,7 @@ JOB_FILTERS: dict[str, tuple[JobFilter, int]] = {
 @pytest.mark.parametrize("params", JOB_FILTERS.values(), ids=JOB_FILTERS)
 def test_list_jobs(explained: Callable[..., Plan], params: tuple[JobFilter, int], page: PageRequest) -> None:
     filter, retention_ranges = params
-    plan = explained(listing.in_order(SQL.list_jobs, page.oldest_first), listing.by_time(filter, page))
+    plan = explained(SQL.list_jobs_oldest_first if page.oldest_first else SQL.list_jobs, listing.by_time(filter, page))
     types = 0 if filter.types else len(TYPES) + 1
     buffers = 2500 if page.limit == LIMIT else 8000
     check_page(plan, retention_ranges=retention_ranges, limit=page.limit, types=types, buffers=buffers)
@@ -155,7 +155,7 @@ def test_list_chains(
     page: PageRequest,
 ) -> None:
     values = listing.by_time(ChainFilter(types=types, statuses=statuses), page)
-    plan = explained(listing.in_order(SQL.list_chains, page.oldest_first), values)
+    plan = explained(SQL.list_chains_oldest_first if page.oldest_first else SQL.list_chains, values)
     retention_ranges = len(types or TYPES) * len(statuses or ChainStatus)
     # The view looks for the last job of each chain.
     found = len(TYPES) + 1 + 3 * (page.limit + 1)
@@ -173,7 +173,7 @@ def test_list_chains(
 def test_list_chain_jobs(explained: Callable[..., Plan], place: int | None, oldest_first: bool) -> None:
     cursor = None if place is None else Position(str(place), "job").encode()
     values = listing.by_index(f"job{LAST}", PageRequest(LIMIT, cursor, oldest_first))
-    plan = explained(listing.in_order(SQL.list_chain_jobs, oldest_first), values)
+    plan = explained(SQL.list_chain_jobs_oldest_first if oldest_first else SQL.list_chain_jobs, values)
     check_page(plan, retention_ranges=1, types=2, buffers=500)
 
 
@@ -182,7 +182,7 @@ def test_list_chain_jobs(explained: Callable[..., Plan], place: int | None, olde
 def test_list_blocked_jobs(explained: Callable[..., Plan], place: str | None, oldest_first: bool) -> None:
     cursor = None if place is None else Position("", place).encode()
     values = listing.by_id("job1", PageRequest(LIMIT, cursor, oldest_first))
-    plan = explained(listing.in_order(SQL.list_dependents, oldest_first), values)
+    plan = explained(SQL.list_dependents_oldest_first if oldest_first else SQL.list_dependents, values)
     check_page(plan, retention_ranges=1, buffers=500)
     assert plan.scanned() == set()
     assert plan.rows_of("job_blocker") <= LIMIT + 1

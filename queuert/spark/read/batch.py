@@ -34,7 +34,7 @@ from queuert.state.postgres.copy_export import (
     export_session,
     fetch_plainly,
 )
-from queuert.state.postgres.event_cursors import EventCursor, LogState, params
+from queuert.state.postgres.event_log import EventCursor, LogState, log_params
 
 SAMPLED_BLOCKS = 300
 """From how many blocks of a table the ids are taken that cut it into parts."""
@@ -56,7 +56,7 @@ class Slice(InputPartition):
 
 def log_state(session: BulkSession, cursor: EventCursor | None = None) -> LogState:
     """How the log stands just now, and whether it has the event of a cursor."""
-    return LogState.of(fetch_plainly(session, session.sql.read_log, params(cursor))[0])
+    return LogState.of(fetch_plainly(session, session.sql.read_log, log_params(cursor))[0])
 
 
 class TableReader(DataSourceReader):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from queuert.spark.errors import OffsetError
-from queuert.state.postgres.event_cursors import EventCursor, micros_of, moment_of
+from queuert.state.postgres.event_log import EventCursor, micros_of, moment_of
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -28,7 +28,7 @@ from queuert.spark.read.sql import Query, any_of, stream_query
 from queuert.spark.write.staging import settings_of
 from queuert.state.postgres.bulk import BulkSession
 from queuert.state.postgres.copy_export import export_session, fetch_plainly
-from queuert.state.postgres.event_cursors import EventCursor, LogState, lost_events
+from queuert.state.postgres.event_log import EventCursor, LogState, lost_events
 from queuert.state.postgres.rows import Row
 
 _RESTART = (

@@ -18,7 +18,7 @@ import psycopg
 from queuert.errors import MigrationError, SchemaMissingError
 from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn, only_migrator
 from queuert.state.postgres.errors import mapped_errors
-from queuert.state.postgres.event_cursors import moved_text
+from queuert.state.postgres.event_log import moved_text
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_statements import fetch

@@ -1,4 +1,4 @@
-"""Claims on Postgres. ``sync_claiming.py`` is generated from this module."""
+"""Claims, renewals and releases on Postgres. ``sync_claiming.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.errors import LockNotAvailable
 
-from queuert.state.postgres import limits, parameters, rows
+from queuert.state.postgres import claiming, parameters, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
 from queuert.state.postgres.claim_cursors import ClaimCursors, Place
-from queuert.state.postgres.expansion import Expansion
+from queuert.state.postgres.claiming import Expansion
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
-from queuert.state.types import ClaimedJob, ClaimRequest
+from queuert.state.types import ClaimedJob, ClaimRequest, Lease, Renewal
 
 _ADMISSIONS = 3
 """A choice is made again without the jobs of it that somebody else has locked; twice is already rare."""
@@ -32,7 +32,7 @@ _LIMITS_PAUSE = 1.0
 
 
 class AsyncPostgresClaiming(AsyncPostgresBase):
-    """Taking what is due."""
+    """``claim``, ``next_due``, ``renew``, ``release`` and ``release_claim``."""
 
     def __init__(self, settings: PostgresSettings, statements: Statements, connections: int) -> None:
         super().__init__(settings, statements, connections)
@@ -57,12 +57,12 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
 
     async def _claim_ranked(self, request: ClaimRequest) -> list[ClaimedJob]:
         """Claim the best jobs of all ranks, or of those that the request asks for."""
-        if limits.limits_of(request):
+        if claiming.limits_of(request):
             found = await self._claim_limited(request)
             if found is not None:
                 return self._claimed(request, found)
             # The other types do not wait for who holds the limits.
-            request = limits.unlimited(request, request.limit)
+            request = claiming.unlimited(request, request.limit)
             if not request.leases:
                 return []
         if request.after_rank is not None:
@@ -95,7 +95,7 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         if time.monotonic() < self._limits_held_until:
             return None
         async with self._transaction(lock=_LIMITS_TIMEOUT) as connection:
-            prepared = limits.promote(request)
+            prepared = claiming.promote(request)
             try:
                 await fetch(connection, self._sql.lock_limits, prepared)
             except LockNotAvailable:
@@ -103,11 +103,11 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
                 return None
             await fetch(connection, self._sql.promote_due, prepared)
             found, others = await self._claim_admitted(connection, request)
-            old = limits.forget(request)
+            old = claiming.forget(request)
             if found and old["types"]:
                 await fetch(connection, self._sql.prune_rate_window, old)
             if others:
-                free, taken = limits.unlimited(request, others), limits.input_size(found)
+                free, taken = claiming.unlimited(request, others), claiming.input_size(found)
                 rest = parameters.claim(free, expansion=self._expansion.factor, taken=taken)
                 found += await fetch(connection, self._sql.claim, rest, lenient=True)
             self._expansion.note(found)
@@ -119,12 +119,12 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         passed_over: list[str] = []
         others = 0
         for _ in range(_ADMISSIONS):
-            params = limits.select_admissible(request, request.limit - len(found), self._cursors, passed_over)
-            admission = limits.admission(await fetch(connection, self._sql.select_admissible, params))
+            params = claiming.select_admissible(request, request.limit - len(found), self._cursors, passed_over)
+            admission = claiming.admission(await fetch(connection, self._sql.select_admissible, params))
             others = admission.others
             if admission.ids:
-                taken = limits.input_size(found)
-                params = limits.claim_admitted(request, admission.ids, expansion=self._expansion.factor, taken=taken)
+                taken = claiming.input_size(found)
+                params = claiming.claim_admitted(request, admission.ids, expansion=self._expansion.factor, taken=taken)
                 claimed = await fetch(connection, self._sql.claim_admitted, params, lenient=True)
                 found += claimed
                 if claimed and claimed[0][rows.CUT]:
@@ -141,3 +141,20 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         """Seconds until the next job is due."""
         found = await self._fetch(self._sql.next_due, {"types": list(types)})
         return None if found[0][0] is None else float(found[0][0])
+
+    async def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
+        """Extend leases that are still held."""
+        if not renewals:
+            return []
+        found = await self._fetch(self._sql.renew, parameters.renewals(renewals))
+        held = {Lease(row[0], row[1]) for row in found}
+        return [renewal.lease in held for renewal in renewals]
+
+    async def release(self, leases: Sequence[Lease]) -> int:
+        """Release jobs that were not started."""
+        return len(await self._fetch(self._sql.release, parameters.leases(leases))) if leases else 0
+
+    async def release_claim(self, request: ClaimRequest) -> int:
+        """Release all that a claim took, when its answer was lost."""
+        taken = {"types": list(request.leases), "token": request.token}
+        return len(await self._fetch(self._sql.release_claim, taken))

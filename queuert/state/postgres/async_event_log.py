@@ -11,12 +11,11 @@ from psycopg.errors import CheckViolation, LockNotAvailable
 
 from queuert.event_log import EventFilter, EventLevel, EventLog, EventLogMaintenance, JobEvent, checked_keep
 from queuert.state.paging import Page, PageRequest
-from queuert.state.postgres import event_cursors, event_log, listing
+from queuert.state.postgres import event_log
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
 from queuert.state.postgres.bounds import async_bounded
-from queuert.state.postgres.event_cursors import LogState
-from queuert.state.postgres.event_log import Step, Task
+from queuert.state.postgres.event_log import LogState, Step, Task
 
 
 class AsyncPostgresEventLog(AsyncPostgresBase):
@@ -24,12 +23,13 @@ class AsyncPostgresEventLog(AsyncPostgresBase):
 
     async def list_events(self, filter: EventFilter, page: PageRequest) -> Page[JobEvent]:
         """Events by ``(tx, seq)``; the oldest first only those before which no other can come in any more."""
-        statement, params = listing.in_order(self._sql.list_events, page.oldest_first), event_log.page(filter, page)
+        statement = self._sql.list_events_oldest_first if page.oldest_first else self._sql.list_events
+        params = event_log.page(filter, page)
         cursor = event_log.read_on(page)
         async with self._connections.connection() as connection:
             found = await fetch(connection, statement, params)
             # Last, since retention may have come, or a standby been promoted, while the page was read.
-            log = LogState.of((await fetch(connection, self._sql.read_log, event_cursors.params(cursor)))[0])
+            log = LogState.of((await fetch(connection, self._sql.read_log, event_log.log_params(cursor)))[0])
         log.check_owner()
         if cursor is not None:
             cursor.check(log, follows=page.oldest_first)

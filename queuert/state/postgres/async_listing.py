@@ -1,44 +1,63 @@
-"""Pages, blockers and counts on Postgres. ``sync_listing.py`` is generated from this module."""
+"""Jobs and chains by id, pages, blockers and counts on Postgres. ``sync_listing.py`` is generated from this module."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from queuert.jobs import ChainRecord, Job
-from queuert.state.paging import ChainFilter, JobFilter, Page, PageRequest
+from queuert.jobs import ChainRecord, ChainStatus, Job
+from queuert.state.paging import CLOSED_PORTION, ChainFilter, JobFilter, Page, PageRequest
 from queuert.state.postgres import listing, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
-from queuert.state.postgres.attributes import params_pairs, reverse_order
 from queuert.state.types import BlockerRecord, TypeCount
 
 
 class AsyncPostgresListing(AsyncPostgresBase):
-    """Pages, blockers and counts."""
+    """Jobs and chains by id, pages, blockers and counts."""
+
+    async def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
+        """Read jobs in the order asked."""
+        found = {row[0]: rows.job(row) for row in await self._fetch(self._sql.get_jobs, {"ids": list(ids)})}
+        return [found.get(one) for one in ids]
+
+    async def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
+        """Read chains in the order asked."""
+        found = {row[0]: rows.chain(row) for row in await self._fetch(self._sql.get_chains, {"ids": list(ids)})}
+        return [found.get(one) for one in ids]
+
+    async def closed_chains(
+        self, ids: Sequence[str], *, portion: int = CLOSED_PORTION
+    ) -> list[ChainRecord | ChainStatus | None]:
+        """Read chains that have closed, as many as fit into a portion; of the others the status."""
+        params = {"ids": list(ids), "portion": portion}
+        found = {row[0]: rows.closed_chain(row) for row in await self._fetch(self._sql.closed_chains, params)}
+        return [found.get(one) for one in ids]
 
     async def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
         """Chains by the time they were started."""
-        params = listing.by_time(filter, page)
+        sql, params = self._sql, listing.by_time(filter, page)
         if filter.attributes:
-            params |= params_pairs(filter)
-            statement = reverse_order(self._sql.list_chains_by_attributes, page.oldest_first)
+            params |= listing.attribute_pairs(filter)
+            statement = (
+                sql.list_chains_by_attributes_oldest_first if page.oldest_first else sql.list_chains_by_attributes
+            )
         else:
-            statement = listing.in_order(self._sql.list_chains, page.oldest_first)
+            statement = sql.list_chains_oldest_first if page.oldest_first else sql.list_chains
         return listing.chains(await self._fetch(statement, params), page.limit)
 
     async def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
         """Jobs by the time they were created."""
-        statement = listing.in_order(self._sql.list_jobs, page.oldest_first)
+        statement = self._sql.list_jobs_oldest_first if page.oldest_first else self._sql.list_jobs
         return listing.jobs(await self._fetch(statement, listing.by_time(filter, page)), page.limit)
 
     async def list_chain_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
         """The jobs of one chain in their order; the last first unless ``oldest_first``."""
-        statement = listing.in_order(self._sql.list_chain_jobs, page.oldest_first)
+        statement = self._sql.list_chain_jobs_oldest_first if page.oldest_first else self._sql.list_chain_jobs
         return listing.chain_jobs(await self._fetch(statement, listing.by_index(chain_id, page)), page.limit)
 
     async def list_dependents(self, chain_id: str, page: PageRequest) -> Page[Job]:
         """The jobs that have this chain among their blockers, by id, whatever their status."""
-        statement = listing.in_order(self._sql.list_dependents, page.oldest_first)
+        statement = self._sql.list_dependents_oldest_first if page.oldest_first else self._sql.list_dependents
         return listing.blocked_jobs(await self._fetch(statement, listing.by_id(chain_id, page)), page.limit)
 
     async def get_blockers(self, job_id: str) -> list[BlockerRecord]:

@@ -95,7 +95,7 @@ async def prune(
 
     Rows that others hold are passed over, unless they are to be waited for.
     """
-    lock = retention.waiting(sql.lock_prunable) if wait else sql.lock_prunable
+    lock = sql.lock_prunable_waiting if wait else sql.lock_prunable
     locked = await fetch(connection, lock, retention.ids(to_delete))
     rows = await fetch(connection, sql.prune, retention.pruned(to_delete, locked))
     await forget_deleted(connection, sql, rows)

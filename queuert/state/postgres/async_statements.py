@@ -14,7 +14,6 @@ from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
 from queuert.notify.adapter import PiggybackNotification
 from queuert.state.postgres import parameters, rows
-from queuert.state.postgres.attributes import attribute_rows
 from queuert.state.postgres.finishing import (
     DUE,
     closing_chains,
@@ -23,7 +22,7 @@ from queuert.state.postgres.finishing import (
     waiting_jobs,
     written_leases,
 )
-from queuert.state.postgres.management import freed_keys
+from queuert.state.postgres.management import attribute_rows, freed_keys
 from queuert.state.postgres.pooled_connection import AsyncPooledConnection
 from queuert.state.postgres.protocol import (
     NamedStatement,
@@ -34,11 +33,10 @@ from queuert.state.postgres.protocol import (
     is_plain_connection,
     numbered,
 )
-from queuert.state.postgres.rows import Row
+from queuert.state.postgres.rows import UNREADABLE, Row, rows_one_by_one
 from queuert.state.postgres.settings import Place
 from queuert.state.postgres.starting import insertions
 from queuert.state.postgres.statements import Statements
-from queuert.state.postgres.unreadable import UNREADABLE, rows_one_by_one
 from queuert.state.types import Finish, FinishResult, Lease, NewJob, StartedJob
 
 _EAGER_THRESHOLDS = (0, 1)
@@ -59,7 +57,7 @@ async def fetch(
     ``binary`` asks for them in a form that is read in half the time; worth while for many. Placeholders are numbered
     once for each statement: psycopg's other cursors do it at each execution if the text is longer than 4 kB. One that
     has a name goes past the cursors, where the connection is ours and may prepare. With that, or where it is asked for
-    (``lenient``), a row that cannot be read does not cost the others: see unreadable.py.
+    (``lenient``), a row that cannot be read does not cost the others: see rows.py.
     """
     if isinstance(statement, NamedStatement) and values is not None and _is_quick(connection):
         return await async_execute_prepared(connection, statement, values)

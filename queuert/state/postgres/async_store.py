@@ -1,65 +1,25 @@
-"""The operations on Postgres. ``sync_store.py`` is generated from this module."""
+"""The store on Postgres, made of its groups of operations. ``sync_store.py`` is generated from this module."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any
-
-from psycopg import AsyncConnection, Error
-from psycopg.errors import LockNotAvailable
-from psycopg.pq.abc import PGresult
-
-from queuert.errors import StateError
-from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
-from queuert.state.paging import CLOSED_PORTION
-from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_claiming import AsyncPostgresClaiming
 from queuert.state.postgres.async_event_log import AsyncPostgresEventLog
+from queuert.state.postgres.async_finishing import AsyncPostgresFinishing
 from queuert.state.postgres.async_listing import AsyncPostgresListing
 from queuert.state.postgres.async_management import AsyncPostgresManagement
 from queuert.state.postgres.async_retention import AsyncPostgresRetention
 from queuert.state.postgres.async_schedules import AsyncPostgresSchedules
 from queuert.state.postgres.async_starting import AsyncPostgresStarting
-from queuert.state.postgres.async_statements import fetch, finish_and_release, lock_in_order
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction
 from queuert.state.postgres.async_workers import AsyncPostgresWorkers
-from queuert.state.postgres.bounds import LOCK_SOON, async_bounded
-from queuert.state.postgres.finishing import (
-    DUE,
-    all_simple,
-    all_simple_completions,
-    closes_only,
-    closing_results,
-    closing_steps,
-    completed,
-    finish_results,
-    releases_dependents,
-)
-from queuert.state.postgres.pooled_connection import AsyncPooledConnection
-from queuert.state.postgres.protocol import Step, async_begin_with
-from queuert.state.postgres.rows import LeaseState, Row
-from queuert.state.types import (
-    ClaimedJob,
-    ClaimRequest,
-    Finish,
-    FinishResult,
-    Lease,
-    ReapedJob,
-    ReapRequest,
-    ReapResult,
-    Renewal,
-)
-from queuert.state.validation import check_finishes
-
-_FINISH_ROUNDS = 4
-"""A finish is asked for again when a chain got its first dependent meanwhile; more than once is already rare."""
+from queuert.state.types import ClaimedJob
 
 
 class AsyncPostgresStore(
     AsyncPostgresStarting,
     AsyncPostgresClaiming,
+    AsyncPostgresFinishing,
     AsyncPostgresManagement,
     AsyncPostgresListing,
     AsyncPostgresSchedules,
@@ -70,162 +30,6 @@ class AsyncPostgresStore(
 ):
     """Jobs in Postgres: see :class:`queuert.state.AsyncStore` for what each operation promises."""
 
-    # --- renew, release ----------------------------------------------------------------------------------------------
-
-    async def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
-        """Extend leases that are still held."""
-        if not renewals:
-            return []
-        found = await self._fetch(self._sql.renew, parameters.renewals(renewals))
-        held = {Lease(row[0], row[1]) for row in found}
-        return [renewal.lease in held for renewal in renewals]
-
-    async def release(self, leases: Sequence[Lease]) -> int:
-        """Release jobs that were not started."""
-        return len(await self._fetch(self._sql.release, parameters.leases(leases))) if leases else 0
-
-    async def release_claim(self, request: ClaimRequest) -> int:
-        """Release all that a claim took, when its answer was lost."""
-        taken = {"types": list(request.leases), "token": request.token}
-        return len(await self._fetch(self._sql.release_claim, taken))
-
-    # --- finish -------------------------------------------------------------------------------------------------------
-
-    async def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
-        """End attempts, each while its token holds the job."""
-        check_finishes(finishes)
-        results: dict[Lease, FinishResult] = {}
-        left = list(finishes)
-        plain = all_simple_completions(left)
-        release_dependents = not plain and any(releases_dependents(one) for one in left)
-        for _ in range(_FINISH_ROUNDS):
-            if not left:
-                break
-            async with self._connections.connection() as connection:
-                if release_dependents:
-                    # Who waits for locks shall not wait for somebody that has taken a job from us.
-                    if wait or not closes_only(left):
-                        left = await self._settle(connection, left, results)
-                    results |= await self._release_round(connection, left, wait=wait)
-                elif plain:
-                    found = await fetch(connection, self._sql.named("complete"), parameters.complete(left))
-                    if len(found) == len(left):
-                        return [FinishResult(one.job.id) for one in finishes]
-                    results |= completed(left, found)
-                elif all_simple(left):
-                    found = await fetch(connection, self._sql.named("finish_simple"), parameters.finish_simple(left))
-                    results |= finish_results(left, found)
-                else:
-                    found = await fetch(
-                        connection, self._sql.named("finish"), parameters.finish(left, closes_awaited=False)
-                    )
-                    results |= finish_results(left, found)
-                missed = [one for one in left if one.job.lease not in results]
-                left = await self._settle(connection, missed, results)
-            release_dependents = True
-        if left:
-            raise StateError(f"jobs {[one.job.id for one in left]!r} could neither be finished nor found lost")
-        return [results[one.job.lease] for one in finishes]
-
-    async def _release_round(
-        self, connection: AsyncPooledConnection, finishes: Sequence[Finish], *, wait: bool
-    ) -> dict[Lease, FinishResult]:
-        if not finishes:
-            return {}
-        try:
-            if closes_only(finishes):
-                steps = closing_steps(self._sql, finishes, connection.bounds, wait=wait)
-                return closing_results(finishes, await self._exchanged(connection, steps))
-            async with async_bounded(connection, lock=None if wait else LOCK_SOON):
-                return await finish_and_release(connection, self._sql, finishes)
-        except LockNotAvailable:
-            if wait:
-                raise
-            # Perhaps by who has taken a job from us: that is no reason to wait.
-            results: dict[Lease, FinishResult] = {}
-            held = await self._settle(connection, finishes, results)
-            return results | {one.job.lease: FinishResult(one.job.id, pending=True) for one in held}
-
-    async def _exchanged(self, connection: AsyncPooledConnection, steps: Sequence[Step]) -> list[PGresult]:
-        """A transaction in one round trip: while it waits for the client, others wait for its locks."""
-        try:
-            return await async_begin_with(connection, steps, prepare=self._connections.prepares)
-        except Error:
-            with suppress(Error):
-                await connection.rollback()
-            raise
-
-    async def _settle(
-        self, connection: AsyncConnection[Any], missed: Sequence[Finish], results: dict[Lease, FinishResult]
-    ) -> list[Finish]:
-        """Say of each finish whose lease does not hold the result of it; the others are returned, to be asked for."""
-        if not missed:
-            return []
-        params = parameters.leases([one.job.lease for one in missed])
-        found = await fetch(connection, self._sql.lease_states, params)
-        again = []
-        for one, state in zip(missed, rows.lease_states([one.job.lease for one in missed], found), strict=True):
-            if state is LeaseState.HELD:
-                again.append(one)
-            else:
-                results[one.job.lease] = rows.settled(one, state, found)
-        return again
-
-    async def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
-        """Why each lease does not hold its job."""
-        found = await self._fetch(self._sql.lease_states, parameters.leases(leases))
-        return [None if isinstance(state, LeaseState) else state for state in rows.lease_states(leases, found)]
-
     def transaction(self, job: ClaimedJob) -> AsyncPostgresTransaction:
         """Open a transaction that holds the job."""
         return AsyncPostgresTransaction(self._connections, self._sql, job)
-
-    # --- reap ---------------------------------------------------------------------------------------------------------
-
-    async def reap(self, request: ReapRequest) -> ReapResult:
-        """Turn expired leases into failed attempts."""
-        if not request.policies:
-            return ReapResult((), None)
-        async with self._connections.connection() as connection:
-            found = await fetch(connection, self._sql.reap, parameters.reap(request))
-            expired = [row for row in found if row[0] is not None]
-            reaped = [rows.reaped_job(row, status=row[3]) for row in expired if row[3] is not None]
-            spent = [row for row in expired if row[3] is None]
-            for row in spent:
-                reaped += await self._fail_expired(connection, row)
-        unfinished = len(expired) >= request.limit or len(reaped) < len(expired)
-        return ReapResult(reaped, 0.0 if unfinished else found[0][7])
-
-    async def _fail_expired(self, connection: AsyncConnection[Any], row: Row) -> list[ReapedJob]:
-        """Fail a job whose attempts are spent, and close its chain; not now, if somebody holds it."""
-        job_id, chain_id, token = row[0], row[2], row[6]
-        try:
-            async with async_bounded(connection, lock=LOCK_SOON):
-                await lock_in_order(connection, self._sql, [job_id, chain_id], (), closing=[chain_id])
-                if not await fetch(connection, self._sql.fail_expired, {"ids": [job_id], "tokens": [token]}):
-                    return []
-                released = await fetch(connection, self._sql.unblock, parameters.closed_chains([chain_id]))
-        except LockNotAvailable:
-            return []
-        job = rows.reaped_job(row, status=JobStatus.FAILED)
-        return [rows.with_due_types(job, tuple(sorted({one[0] for one in released if one[1] in DUE})))]
-
-    # --- look ---------------------------------------------------------------------------------------------------------
-
-    async def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
-        """Read jobs in the order asked."""
-        found = {row[0]: rows.job(row) for row in await self._fetch(self._sql.get_jobs, {"ids": list(ids)})}
-        return [found.get(one) for one in ids]
-
-    async def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
-        """Read chains in the order asked."""
-        found = {row[0]: rows.chain(row) for row in await self._fetch(self._sql.get_chains, {"ids": list(ids)})}
-        return [found.get(one) for one in ids]
-
-    async def closed_chains(
-        self, ids: Sequence[str], *, portion: int = CLOSED_PORTION
-    ) -> list[ChainRecord | ChainStatus | None]:
-        """Read chains that have closed, as many as fit into a portion; of the others the status."""
-        params = {"ids": list(ids), "portion": portion}
-        found = {row[0]: rows.closed_chain(row) for row in await self._fetch(self._sql.closed_chains, params)}
-        return [found.get(one) for one in ids]

@@ -123,14 +123,14 @@ def checked_stage(name: str) -> str:
     return name
 
 
-def staged(statement: bytes, stage: str, *, columns: Sequence[str] = (), **parts: str) -> bytes:
-    """A statement with the names of its staging table and of columns put in, quoted; other parts are text of ours.
+def staged(statement: bytes, stage: str, *, columns: Sequence[str] = ()) -> bytes:
+    """Returns a statement with the names of its staging table, and of columns, filled in and quoted.
 
     Raises:
         StateError: the name is not one of a staging table.
     """
     table = stage if stage == STREAM_STAGE else checked_stage(stage)
-    texts = {"stage": identifier(table), "columns": ", ".join(map(identifier, columns)), **parts}
+    texts = {"stage": identifier(table), "columns": ", ".join(map(identifier, columns))}
     for name, text in texts.items():
         statement = statement.replace(b"{%s}" % name.encode(), text.encode())
     return statement

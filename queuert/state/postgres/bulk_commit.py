@@ -235,13 +235,14 @@ def start_staged(session: BulkSession, connection: Connection[Any], stage: str, 
         raise StagedRowsMissing(found, start.rows)
     left = start.rows - _drop_unwanted(session, connection, stage, start, values)
     awaited = _lock_awaited(session, connection, stage, values) if start.has_blockers else False
-    conflict = "ON CONFLICT (id) DO NOTHING" if start.skip_existing else ""
-    insert = staged(sql.bulk_start, stage, conflict=conflict)
+    insert, recorded = sql.bulk_start, sql.bulk_start_recorded
+    if start.skip_existing:
+        insert, recorded = sql.bulk_start_skip_existing, sql.bulk_start_recorded_skip_existing
     [(level,)] = fetch(connection, sql.bulk_event_level, values)
     if level == "all":
-        [(started,)] = fetch(connection, staged(sql.bulk_start_recorded, stage, insert=insert.decode()), values)
+        [(started,)] = fetch(connection, staged(recorded, stage), values)
     else:
-        started = connection.execute(insert, values).rowcount
+        started = connection.execute(staged(insert, stage), values).rowcount
     if start.has_keys and started < left:
         raise _IdTakenConcurrently
     if awaited:

@@ -18,7 +18,7 @@ from queuert.errors import StateError, StateUnavailableError
 from queuert.state.postgres import retention
 from queuert.state.postgres.bulk import BulkSession
 from queuert.state.postgres.errors import was_deadlock
-from queuert.state.postgres.event_cursors import check_owner
+from queuert.state.postgres.event_log import check_owner
 from queuert.state.postgres.retention import PruneCandidate
 from queuert.state.postgres.sync_retention import prune
 from queuert.state.postgres.sync_statements import fetch

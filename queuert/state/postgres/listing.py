@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 from typing import Any, TypeAlias
 
 from queuert.jobs import ChainRecord, ChainStatus, Job, JobStatus
@@ -106,12 +105,6 @@ _FIRST, _LAST = "-infinity", "infinity"
 _MOST_JOBS = 2**31 - 1
 
 
-@cache
-def in_order(statement: bytes, oldest_first: bool) -> bytes:
-    """The statement of a page in the order asked for. They are written newest first."""
-    return statement.replace(b" DESC", b"") if oldest_first else statement
-
-
 def by_time(filter: ChainFilter | JobFilter, page: PageRequest) -> Parameters:
     """Parameters of ``list_chains`` and ``list_jobs``.
 
@@ -136,6 +129,12 @@ def by_time(filter: ChainFilter | JobFilter, page: PageRequest) -> Parameters:
         **_bound("high", high, _LAST),
         "limit": page.limit + 1,
     }
+
+
+def attribute_pairs(filter: ChainFilter) -> Parameters:
+    """Parameters of ``list_chains_by_attributes`` besides those of ``list_chains``."""
+    pairs = list(dict.fromkeys(filter.attributes))
+    return {"names": [name for name, _ in pairs], "values": [value for _, value in pairs]}
 
 
 def _bound(name: str, place: tuple[datetime, str] | None, default: str) -> Parameters:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from queuert.attributes import attributes_of, pairs_of
 from queuert.errors import (
     ChainNotFoundError,
     JobNotFoundError,
@@ -148,6 +149,15 @@ def freed_keys(rows: Iterable[Row]) -> Parameters:
     """Parameters of ``delete_keys``, from the rows of ``delete``."""
     keys = sorted({(row[3], row[4]) for row in rows if row[4] is not None})
     return {"types": [type for type, _ in keys], "keys": [key for _, key in keys]}
+
+
+def attribute_rows(rows: Iterable[Row]) -> Parameters:
+    """Parameters of ``delete_attributes``, from the rows of ``delete`` and ``prune``."""
+    entries = [
+        (name, value, row[5], row[0]) for row in rows if row[6] for name, value in pairs_of(attributes_of(row[6]))
+    ]
+    names, values, started, ids = ([entry[at] for entry in entries] for at in range(4))
+    return {"names": names, "values": values, "started": started, "ids": ids}
 
 
 def for_each(ids: Sequence[str], results: Sequence[ChainUpdate]) -> list[ChainUpdate]:

@@ -10,7 +10,7 @@ from psycopg.pq import ConnStatus, TransactionStatus
 
 from queuert.state.postgres.bounds import Bounds
 from queuert.state.postgres.psycopg_internals import DeallocationHook, Transformer
-from queuert.state.postgres.unreadable import UNREADABLE, rows_one_by_one
+from queuert.state.postgres.rows import UNREADABLE, rows_one_by_one
 
 if TYPE_CHECKING:
     from psycopg import abc

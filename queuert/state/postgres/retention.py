@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
 
 from queuert.errors import InvalidCursorError
 from queuert.jobs import ChainStatus, TtlUpdate
@@ -119,12 +118,6 @@ def cursor_after_retention(left: Sequence[tuple[str, str, Keep]], row: Row) -> P
     """Where a look ended, from the last row of ``find_beyond_retention``."""
     type, status, _ = left[row[0] - 1]
     return Place(row[1], row[2].isoformat(), type, status)
-
-
-@cache
-def waiting(statement: bytes) -> bytes:
-    """``lock_prunable`` for who has to wait for those that hold the rows."""
-    return statement.replace(b" SKIP LOCKED", b"")
 
 
 def ids(to_delete: Iterable[PruneCandidate]) -> Parameters:

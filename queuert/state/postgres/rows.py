@@ -1,4 +1,8 @@
-"""Rows of the statements, as the contract's values: pure functions."""
+"""Rows of the statements, as the contract's values: pure functions.
+
+A row may have values that cannot be read, as a rule times written by hand that Python does not know. The rows beside it
+are read all the same, and what can be read of it is enough to finish its attempt.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from psycopg import DataError
+from psycopg.pq import Format
 
 from queuert.attributes import attributes_of
 from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
@@ -21,6 +28,11 @@ from queuert.state.types import (
     ReapedJob,
     StartedJob,
 )
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection, Connection
+    from psycopg.abc import Loader
+    from psycopg.pq.abc import PGresult
 
 Row = tuple[Any, ...]
 
@@ -184,3 +196,49 @@ def _lease_state(lease: Lease, row: Row | None) -> LeaseState | AbortReason:
     if status in (JobStatus.COMPLETED, JobStatus.CONTINUED, JobStatus.FAILED):
         return AbortReason.ALREADY_COMPLETED
     return AbortReason.TAKEN_BY_ANOTHER_WORKER
+
+
+UNREADABLE = (DataError, ValueError, OverflowError)
+"""What reading a value raises, if it can be read by nobody here."""
+
+
+_UNKNOWN_TYPE = 0
+"""The type under which psycopg keeps what reads values of types that it does not know."""
+
+
+class UnreadableRow(tuple[Any, ...]):
+    """A row with None for each value that cannot be read."""
+
+    fault: str = ""
+    """Which columns these are, and why."""
+
+
+def rows_one_by_one(connection: AsyncConnection[Any] | Connection[Any], result: PGresult) -> list[tuple[Any, ...]]:
+    """The rows of a result that cannot be read at once."""
+    loaders = [_loader(connection, result, column) for column in range(result.nfields)]
+    return [_row(loaders, result, at) for at in range(result.ntuples)]
+
+
+def _loader(connection: AsyncConnection[Any] | Connection[Any], result: PGresult, column: int) -> Loader:
+    """What psycopg reads the values of a column with; a type that it does not know is read as text."""
+    format = Format(result.fformat(column))
+    adapters = connection.adapters
+    kind = adapters.get_loader(result.ftype(column), format) or adapters.get_loader(_UNKNOWN_TYPE, format)
+    assert kind is not None, "psycopg has a loader for types that it does not know"
+    return kind(result.ftype(column), connection)
+
+
+def _row(loaders: Sequence[Loader], result: PGresult, at: int) -> tuple[Any, ...]:
+    values, faults = [], []
+    for column, loader in enumerate(loaders):
+        stored = result.get_value(at, column)
+        try:
+            values.append(None if stored is None else loader.load(stored))
+        except UNREADABLE as error:
+            values.append(None)
+            faults.append(f"{(result.fname(column) or b'?').decode()}: {error}")
+    if not faults:
+        return tuple(values)
+    unreadable = UnreadableRow(values)
+    unreadable.fault = ", ".join(faults)
+    return unreadable

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from queuert.errors import ChainNotFoundError, JobIdConflictError, JobTypeMismatchError
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state.postgres import parameters
-from queuert.state.postgres.attributes import with_attribute_index
 from queuert.state.postgres.parameters import Parameters, array, is_large, quoted
 from queuert.state.postgres.protocol import NamedStatement
 from queuert.state.postgres.rows import Row
@@ -31,7 +30,8 @@ def insertions(
         yield (sql.named("start_uniform") if len(jobs) > 1 else sql.named("start_one")), plain
         return
     if any(job.attributes for job in jobs):
-        statement = with_attribute_index(sql.index_attributes, statement)
+        plainly = statement is sql.start_jobs
+        statement = sql.start_jobs_with_attributes if plainly else sql.start_if_absent_with_attributes
     for chunk in parameters.start_chunks(jobs, awaited=awaited, before=before):
         yield statement, chunk
 

@@ -1,16 +1,55 @@
-"""The SQL of ``sql/``, one file a group of operations, read once and bound to a schema."""
+"""The SQL of ``sql/``, one file a group of operations, read once and bound to a schema.
+
+Placeholders are filled when the files are read: ``{rank}`` stands for the fragment of this name in ``fragments.sql``,
+``{event_level:finished.type}`` for a fragment with an argument, ``{include:bulk_start}`` for another section. A section
+with a choice, such as ``{order}``, becomes two statements: see :data:`CHOICES`. Values are never filled in: they are
+parameters.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 
 from queuert.migrations import check_schema_name
-from queuert.state.named_sections import read_sections
+from queuert.state.named_sections import read_file, read_sections
 from queuert.state.postgres.protocol import NamedStatement, named
 
 EVENTS_A_ROW = 28
 """Events of one statement that share a row of the log: with the usual ids just below 2 kB, from which on Postgres would
-compress a row and store it elsewhere. Their numbers have place below the 64 that rows are apart."""
+compress a row and store it elsewhere. Their numbers fit below the 64 by which the numbers of rows are apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Placeholders by which one section becomes two statements: one of its name, and one whose name has a suffix."""
+
+    usual: Mapping[str, str]
+    suffix: str
+    other: Mapping[str, str]
+
+
+CHOICES = (
+    # Pages are read newest first. The scan of a page begins at its bound `first` and ends before `last`.
+    Choice(
+        {"order": "DESC", "reverse": "ASC", "first": "high", "last": "low", "up_to": "<=", "beyond": ">"},
+        "_oldest_first",
+        {"order": "ASC", "reverse": "DESC", "first": "low", "last": "high", "up_to": ">=", "beyond": "<"},
+    ),
+    # Rows that another transaction has locked are passed over.
+    Choice({"skip_locked": "SKIP LOCKED"}, "_waiting", {"skip_locked": ""}),
+    # Chains are started without entries by which they are found.
+    Choice({"attribute_index": ""}, "_with_attributes", {"attribute_index": "{attribute_entries}"}),
+    # A job id that exists is an error.
+    Choice({"on_conflict": ""}, "_skip_existing", {"on_conflict": "ON CONFLICT (id) DO NOTHING"}),
+)
+
+_AT_RUN_TIME = frozenset({"schema", "stage", "columns"})
+"""Names that are quoted and filled later: the schema's below, those of staging tables in ``bulk.py``."""
+
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)(?::([^{}]+))?\}")
 
 
 class Statements:
@@ -19,156 +58,76 @@ class Statements:
 
     def __init__(self, schema: str) -> None:
         self.schema = check_schema_name(schema)
-        for name, text in _texts().items():
+        for name, text in texts().items():
             setattr(self, name, text.replace("{schema}", f'"{schema}"').encode())
 
-    def named(self, name: str) -> NamedStatement:
-        """The statement of this name as it goes past the cursors, under a name: see wire.py."""
-        return named(name, getattr(self, name))
+    def __getattr__(self, name: str) -> bytes:
+        """Refuses the name of a statement that no file has; those that exist are attributes of the instance."""
+        raise AttributeError(f"sql/ must have a section `-- name: {name}`, and has none")
 
-    start_jobs: bytes
-    start_one: bytes
-    start_uniform: bytes
-    start_if_absent: bytes
-    lock_deduplication_keys: bytes
-    find_duplicates: bytes
-    find_chains_by_id: bytes
-    lock_in_order: bytes
-    set_short_lock_timeout: bytes
-    add_blockers: bytes
-    unblock: bytes
-    claim: bytes
-    lock_limits: bytes
-    promote_due: bytes
-    select_admissible: bytes
-    claim_admitted: bytes
-    prune_rate_window: bytes
-    renew: bytes
-    release: bytes
-    release_claim: bytes
-    finish: bytes
-    complete: bytes
-    complete_and_commit: bytes
-    finish_simple: bytes
-    hold: bytes
-    reap: bytes
-    fail_expired: bytes
-    lease_states: bytes
-    next_due: bytes
-    get_jobs: bytes
-    get_chains: bytes
-    closed_chains: bytes
-    get_blockers: bytes
-    counts: bytes
-    estimate: bytes
-    list_jobs: bytes
-    list_chains: bytes
-    list_chain_jobs: bytes
-    list_dependents: bytes
-    lock_chains: bytes
-    cancel: bytes
-    complete_outside: bytes
-    retry: bytes
-    reblock_dependents: bytes
-    reblock_job: bytes
-    lock_jobs: bytes
-    trigger: bytes
-    lock_chains_for_delete: bytes
-    external_references: bytes
-    delete: bytes
-    delete_keys: bytes
-    find_stranded: bytes
-    lock_stranded: bytes
-    release_stranded: bytes
-    now: bytes
-    put_schedules: bytes
-    delete_schedules: bytes
-    list_schedules: bytes
-    pause_schedules: bytes
-    due_schedules: bytes
-    fire_schedule: bytes
-    start_scheduled: bytes
-    pause_job_types: bytes
-    resume_job_types: bytes
-    list_paused_job_types: bytes
-    update_result_ttl: bytes
-    find_expired: bytes
-    find_expired_ids: bytes
-    find_beyond_retention: bytes
-    lock_prunable: bytes
-    prune: bytes
-    index_attributes: bytes
-    delete_attributes: bytes
-    list_chains_by_attributes: bytes
-    record_heartbeat: bytes
-    delete_stale_workers: bytes
-    remove_worker: bytes
-    list_workers: bytes
-    list_events: bytes
-    event_levels: bytes
-    set_event_default: bytes
-    set_event_levels: bytes
-    delete_event_levels: bytes
-    list_partitions: bytes
-    try_maintenance_lock: bytes
-    delete_events: bytes
-    bulk_count: bytes
-    bulk_chain_ids: bytes
-    bulk_make_stage: bytes
-    bulk_record_stage: bytes
-    bulk_touch_stage: bytes
-    bulk_copy: bytes
-    bulk_drop_stage: bytes
-    bulk_forget_stage: bytes
-    bulk_forget_strange: bytes
-    bulk_forget_writes: bytes
-    bulk_idle_stages: bytes
-    bulk_find_write: bytes
-    bulk_record_write: bytes
-    bulk_record_started: bytes
-    bulk_count_staged: bytes
-    bulk_lock_fence: bytes
-    bulk_conflicts: bytes
-    bulk_repeated: bytes
-    bulk_drop_repeated: bytes
-    bulk_drop_existing: bytes
-    bulk_lock_keys: bytes
-    bulk_drop_duplicates: bytes
-    bulk_blockers: bytes
-    bulk_waiting: bytes
-    bulk_start: bytes
-    bulk_start_recorded: bytes
-    bulk_event_level: bytes
-    bulk_place: bytes
-    stream_find: bytes
-    stream_record_batch: bytes
-    stream_forget_staged: bytes
-    stream_forget_attempts: bytes
-    stream_sweep: bytes
-    read_log: bytes
-    read_last_event: bytes
-    log_owner: bytes
-    adopt_look: bytes
-    adopt_days: bytes
-    adopt_day: bytes
-    adopt_numbers: bytes
-    adopt_jobs: bytes
-    adopt_note: bytes
-    read_blocks: bytes
-    read_id_bounds: bytes
-    read_days: bytes
-    read_first_event: bytes
-    read_nth_event: bytes
-    history_facts: bytes
-    history_dates: bytes
-    history_lock: bytes
-    history_retained: bytes
-    notify: bytes
-    notify_after_start: bytes
-    schema_revision: bytes
+    def named(self, name: str) -> NamedStatement:
+        """Returns the statement with its name, under which the driver prepares it: see protocol.py."""
+        return named(name, getattr(self, name))
 
 
 @cache
-def _texts() -> dict[str, str]:
+def texts() -> dict[str, str]:
+    """Returns all statements by name, with every placeholder filled but the schema and the staging tables.
+
+    Raises:
+        ValueError: a text has an unknown placeholder, or two statements have one name.
+    """
     sections = read_sections("queuert.state.postgres", "sql", ".sql")
-    return {name: text.replace("{events_a_row}", str(EVENTS_A_ROW)) for name, text in sections.items()}
+    fragments = {name: _code(text) for name, text in read_file("queuert.state.postgres", "fragments.sql").items()}
+    fragments["events_a_row"] = str(EVENTS_A_ROW)
+    found: dict[str, str] = {}
+    for section, source in sections.items():
+        for name, text in _chosen(section, source, sections):
+            if name in found:
+                raise ValueError(f"names of statements must be unique, got {name!r} again from section {section!r}")
+            found[name] = _filled(text, fragments)
+    return found
+
+
+def variants(section: str) -> list[str]:
+    """Returns the names of the statements that a section becomes: its own, and one more if it has a choice."""
+    names = (section, *(section + choice.suffix for choice in CHOICES))
+    return [name for name in names if name in texts()]
+
+
+def _chosen(name: str, text: str, sections: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    text = re.sub(r"\{include:(\w+)\}", lambda match: sections[match[1]].rstrip("\n"), text)
+    for choice in CHOICES:
+        if any(f"{{{placeholder}}}" in text for placeholder in choice.usual):
+            yield name, _with(text, choice.usual)
+            yield name + choice.suffix, _with(text, choice.other)
+            return
+    yield name, text
+
+
+def _with(text: str, values: Mapping[str, str]) -> str:
+    for placeholder, value in values.items():
+        text = text.replace(f"{{{placeholder}}}", value)
+    return text
+
+
+def _filled(text: str, fragments: Mapping[str, str]) -> str:
+    """Fills fragments in, and those that they contain; ``{of}`` in a fragment is its argument."""
+
+    def fragment(match: re.Match[str]) -> str:
+        placeholder, argument = match.groups()
+        if placeholder in _AT_RUN_TIME:
+            return match[0]
+        if placeholder not in fragments:
+            raise ValueError(f"a placeholder must be a fragment or a choice, got {match[0]!r}")
+        content = fragments[placeholder]
+        return _filled(content if argument is None else content.replace("{of}", argument), fragments)
+
+    return _PLACEHOLDER.sub(fragment, text)
+
+
+def _code(text: str) -> str:
+    """Returns a fragment without the comments above it."""
+    lines = text.rstrip("\n").split("\n")
+    first = next(number for number, line in enumerate(lines) if not line.startswith("--"))
+    return "\n".join(lines[first:])

@@ -96,7 +96,7 @@ def prune(
 
     Rows that others hold are passed over, unless they are to be waited for.
     """
-    lock = retention.waiting(sql.lock_prunable) if wait else sql.lock_prunable
+    lock = sql.lock_prunable_waiting if wait else sql.lock_prunable
     locked = fetch(connection, lock, retention.ids(to_delete))
     rows = fetch(connection, sql.prune, retention.pruned(to_delete, locked))
     forget_deleted(connection, sql, rows)

@@ -1,66 +1,26 @@
 # Generated from queuert/state/postgres/async_store.py, do not edit: see scripts/unasync.py
-"""The operations on Postgres. ``sync_store.py`` is generated from this module."""
+"""The store on Postgres, made of its groups of operations. ``sync_store.py`` is generated from this module."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any
-
-from psycopg import Connection, Error
-from psycopg.errors import LockNotAvailable
-from psycopg.pq.abc import PGresult
-
-from queuert.errors import StateError
-from queuert.jobs import AbortReason, ChainRecord, ChainStatus, Job, JobStatus
-from queuert.state.paging import CLOSED_PORTION
-from queuert.state.postgres import parameters, rows
-from queuert.state.postgres.bounds import LOCK_SOON, sync_bounded
-from queuert.state.postgres.finishing import (
-    DUE,
-    all_simple,
-    all_simple_completions,
-    closes_only,
-    closing_results,
-    closing_steps,
-    completed,
-    finish_results,
-    releases_dependents,
-)
-from queuert.state.postgres.pooled_connection import PooledConnection
-from queuert.state.postgres.protocol import Step, sync_begin_with
-from queuert.state.postgres.rows import LeaseState, Row
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_claiming import PostgresClaiming
 from queuert.state.postgres.sync_event_log import PostgresEventLog
+from queuert.state.postgres.sync_finishing import PostgresFinishing
 from queuert.state.postgres.sync_listing import PostgresListing
 from queuert.state.postgres.sync_management import PostgresManagement
 from queuert.state.postgres.sync_retention import PostgresRetention
 from queuert.state.postgres.sync_schedules import PostgresSchedules
 from queuert.state.postgres.sync_starting import PostgresStarting
-from queuert.state.postgres.sync_statements import fetch, finish_and_release, lock_in_order
 from queuert.state.postgres.sync_transaction import PostgresTransaction
 from queuert.state.postgres.sync_workers import PostgresWorkers
-from queuert.state.types import (
-    ClaimedJob,
-    ClaimRequest,
-    Finish,
-    FinishResult,
-    Lease,
-    ReapedJob,
-    ReapRequest,
-    ReapResult,
-    Renewal,
-)
-from queuert.state.validation import check_finishes
-
-_FINISH_ROUNDS = 4
-"""A finish is asked for again when a chain got its first dependent meanwhile; more than once is already rare."""
+from queuert.state.types import ClaimedJob
 
 
 class PostgresStore(
     PostgresStarting,
     PostgresClaiming,
+    PostgresFinishing,
     PostgresManagement,
     PostgresListing,
     PostgresSchedules,
@@ -71,160 +31,6 @@ class PostgresStore(
 ):
     """Jobs in Postgres: see :class:`queuert.state.Store` for what each operation promises."""
 
-    # --- renew, release ----------------------------------------------------------------------------------------------
-
-    def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
-        """Extend leases that are still held."""
-        if not renewals:
-            return []
-        found = self._fetch(self._sql.renew, parameters.renewals(renewals))
-        held = {Lease(row[0], row[1]) for row in found}
-        return [renewal.lease in held for renewal in renewals]
-
-    def release(self, leases: Sequence[Lease]) -> int:
-        """Release jobs that were not started."""
-        return len(self._fetch(self._sql.release, parameters.leases(leases))) if leases else 0
-
-    def release_claim(self, request: ClaimRequest) -> int:
-        """Release all that a claim took, when its answer was lost."""
-        taken = {"types": list(request.leases), "token": request.token}
-        return len(self._fetch(self._sql.release_claim, taken))
-
-    # --- finish -------------------------------------------------------------------------------------------------------
-
-    def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
-        """End attempts, each while its token holds the job."""
-        check_finishes(finishes)
-        results: dict[Lease, FinishResult] = {}
-        left = list(finishes)
-        plain = all_simple_completions(left)
-        release_dependents = not plain and any(releases_dependents(one) for one in left)
-        for _ in range(_FINISH_ROUNDS):
-            if not left:
-                break
-            with self._connections.connection() as connection:
-                if release_dependents:
-                    # Who waits for locks shall not wait for somebody that has taken a job from us.
-                    if wait or not closes_only(left):
-                        left = self._settle(connection, left, results)
-                    results |= self._release_round(connection, left, wait=wait)
-                elif plain:
-                    found = fetch(connection, self._sql.named("complete"), parameters.complete(left))
-                    if len(found) == len(left):
-                        return [FinishResult(one.job.id) for one in finishes]
-                    results |= completed(left, found)
-                elif all_simple(left):
-                    found = fetch(connection, self._sql.named("finish_simple"), parameters.finish_simple(left))
-                    results |= finish_results(left, found)
-                else:
-                    found = fetch(connection, self._sql.named("finish"), parameters.finish(left, closes_awaited=False))
-                    results |= finish_results(left, found)
-                missed = [one for one in left if one.job.lease not in results]
-                left = self._settle(connection, missed, results)
-            release_dependents = True
-        if left:
-            raise StateError(f"jobs {[one.job.id for one in left]!r} could neither be finished nor found lost")
-        return [results[one.job.lease] for one in finishes]
-
-    def _release_round(
-        self, connection: PooledConnection, finishes: Sequence[Finish], *, wait: bool
-    ) -> dict[Lease, FinishResult]:
-        if not finishes:
-            return {}
-        try:
-            if closes_only(finishes):
-                steps = closing_steps(self._sql, finishes, connection.bounds, wait=wait)
-                return closing_results(finishes, self._exchanged(connection, steps))
-            with sync_bounded(connection, lock=None if wait else LOCK_SOON):
-                return finish_and_release(connection, self._sql, finishes)
-        except LockNotAvailable:
-            if wait:
-                raise
-            # Perhaps by who has taken a job from us: that is no reason to wait.
-            results: dict[Lease, FinishResult] = {}
-            held = self._settle(connection, finishes, results)
-            return results | {one.job.lease: FinishResult(one.job.id, pending=True) for one in held}
-
-    def _exchanged(self, connection: PooledConnection, steps: Sequence[Step]) -> list[PGresult]:
-        """A transaction in one round trip: while it waits for the client, others wait for its locks."""
-        try:
-            return sync_begin_with(connection, steps, prepare=self._connections.prepares)
-        except Error:
-            with suppress(Error):
-                connection.rollback()
-            raise
-
-    def _settle(
-        self, connection: Connection[Any], missed: Sequence[Finish], results: dict[Lease, FinishResult]
-    ) -> list[Finish]:
-        """Say of each finish whose lease does not hold the result of it; the others are returned, to be asked for."""
-        if not missed:
-            return []
-        params = parameters.leases([one.job.lease for one in missed])
-        found = fetch(connection, self._sql.lease_states, params)
-        again = []
-        for one, state in zip(missed, rows.lease_states([one.job.lease for one in missed], found), strict=True):
-            if state is LeaseState.HELD:
-                again.append(one)
-            else:
-                results[one.job.lease] = rows.settled(one, state, found)
-        return again
-
-    def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
-        """Why each lease does not hold its job."""
-        found = self._fetch(self._sql.lease_states, parameters.leases(leases))
-        return [None if isinstance(state, LeaseState) else state for state in rows.lease_states(leases, found)]
-
     def transaction(self, job: ClaimedJob) -> PostgresTransaction:
         """Open a transaction that holds the job."""
         return PostgresTransaction(self._connections, self._sql, job)
-
-    # --- reap ---------------------------------------------------------------------------------------------------------
-
-    def reap(self, request: ReapRequest) -> ReapResult:
-        """Turn expired leases into failed attempts."""
-        if not request.policies:
-            return ReapResult((), None)
-        with self._connections.connection() as connection:
-            found = fetch(connection, self._sql.reap, parameters.reap(request))
-            expired = [row for row in found if row[0] is not None]
-            reaped = [rows.reaped_job(row, status=row[3]) for row in expired if row[3] is not None]
-            spent = [row for row in expired if row[3] is None]
-            for row in spent:
-                reaped += self._fail_expired(connection, row)
-        unfinished = len(expired) >= request.limit or len(reaped) < len(expired)
-        return ReapResult(reaped, 0.0 if unfinished else found[0][7])
-
-    def _fail_expired(self, connection: Connection[Any], row: Row) -> list[ReapedJob]:
-        """Fail a job whose attempts are spent, and close its chain; not now, if somebody holds it."""
-        job_id, chain_id, token = row[0], row[2], row[6]
-        try:
-            with sync_bounded(connection, lock=LOCK_SOON):
-                lock_in_order(connection, self._sql, [job_id, chain_id], (), closing=[chain_id])
-                if not fetch(connection, self._sql.fail_expired, {"ids": [job_id], "tokens": [token]}):
-                    return []
-                released = fetch(connection, self._sql.unblock, parameters.closed_chains([chain_id]))
-        except LockNotAvailable:
-            return []
-        job = rows.reaped_job(row, status=JobStatus.FAILED)
-        return [rows.with_due_types(job, tuple(sorted({one[0] for one in released if one[1] in DUE})))]
-
-    # --- look ---------------------------------------------------------------------------------------------------------
-
-    def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
-        """Read jobs in the order asked."""
-        found = {row[0]: rows.job(row) for row in self._fetch(self._sql.get_jobs, {"ids": list(ids)})}
-        return [found.get(one) for one in ids]
-
-    def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
-        """Read chains in the order asked."""
-        found = {row[0]: rows.chain(row) for row in self._fetch(self._sql.get_chains, {"ids": list(ids)})}
-        return [found.get(one) for one in ids]
-
-    def closed_chains(
-        self, ids: Sequence[str], *, portion: int = CLOSED_PORTION
-    ) -> list[ChainRecord | ChainStatus | None]:
-        """Read chains that have closed, as many as fit into a portion; of the others the status."""
-        params = {"ids": list(ids), "portion": portion}
-        found = {row[0]: rows.closed_chain(row) for row in self._fetch(self._sql.closed_chains, params)}
-        return [found.get(one) for one in ids]

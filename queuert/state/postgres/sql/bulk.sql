@@ -1,36 +1,37 @@
 -- name: bulk_blockers
--- The chains that staged rows will wait for.
+-- Reads the chains that staged rows will wait for.
 SELECT DISTINCT chain.id FROM {schema}.{stage} AS staged
 CROSS JOIN LATERAL unnest(staged.blocked_by) AS chain (id)
 WHERE staged.tag = ANY (%(tags)s::uuid[])
 
 -- name: bulk_chain_ids
--- The next ids of the chains of a bulk write, from the index on it.
+-- Reads the next ids of the chains of a bulk write.
 SELECT id FROM {schema}.job WHERE write_id = %(write_id)s AND id > %(after)s ORDER BY id LIMIT %(limit)s
 
 -- name: bulk_conflicts
--- Jobs that have the ids of staged rows already; with `expired` those of chains that have expired.
+-- Reads the ids of staged rows that exist as jobs; with `expired` only those of expired chains.
 SELECT job.id FROM {schema}.{stage} AS staged
 JOIN {schema}.job ON job.id = staged.id
 WHERE staged.tag = ANY (%(tags)s::uuid[]) AND (NOT %(expired)s OR job.expires_at <= statement_timestamp())
 LIMIT %(limit)s
 
 -- name: bulk_copy
--- Load staged rows.
+-- Loads staged rows.
 COPY {schema}.{stage} ({columns}) FROM STDIN
 
 -- name: bulk_count
--- How the chains of a bulk write stand. It reads each of their first jobs, so ask with pauses.
+-- Counts the chains of a bulk write by status. It reads each of their first jobs, so do not call it often.
 SELECT count(*), count(*) FILTER (WHERE chain_status = 'completed'), count(*) FILTER (WHERE chain_status = 'failed'),
     count(*) FILTER (WHERE chain_status = 'cancelled')
 FROM {schema}.job WHERE write_id = %(write_id)s
 
 -- name: bulk_count_staged
--- How many rows the attempts have staged that won. Staging is not logged: after a crash of the server it is empty.
+-- Counts the rows that the winning attempts have staged. Staging is not logged: it is empty after a crash of the
+-- server.
 SELECT count(*) FROM {schema}.{stage} WHERE tag = ANY (%(tags)s::uuid[])
 
 -- name: bulk_drop_duplicates
--- Remove the staged rows that a chain is a duplicate of, as find_duplicates finds it, or the first row of the same key.
+-- Deletes the staged rows that are duplicates of a chain, as in find_duplicates, or of the first row with the same key.
 WITH ordered AS MATERIALIZED (
     SELECT staged.ctid AS tid, staged.deduplication_key AS key,
         row_number() OVER (PARTITION BY staged.deduplication_key ORDER BY part.first + staged.place) AS nth
@@ -63,13 +64,13 @@ double AS MATERIALIZED (
 DELETE FROM {schema}.{stage} AS staged USING double WHERE staged.ctid = double.tid
 
 -- name: bulk_drop_existing
--- Remove the staged rows whose ids exist, before one of them is a duplicate of another row, or waits for a chain.
+-- Deletes the staged rows whose ids exist, before another row is a duplicate of one of them, or waits for a chain.
 DELETE FROM {schema}.{stage} AS staged
 USING {schema}.job
 WHERE staged.tag = ANY (%(tags)s::uuid[]) AND job.id = staged.id
 
 -- name: bulk_drop_repeated
--- Of staged rows that have the same id keep the first one, in the order of the DataFrame, whatever becomes of it later.
+-- Deletes all but the first of the staged rows that have the same id, in the order of the DataFrame.
 WITH repeated AS MATERIALIZED (
     SELECT staged.id, min(part.first + staged.place) AS kept
     FROM {schema}.{stage} AS staged
@@ -82,27 +83,27 @@ USING repeated, unnest(%(tags)s::uuid[], %(firsts)s::bigint[]) AS part (tag, fir
 WHERE staged.id = repeated.id AND part.tag = staged.tag AND part.first + staged.place > repeated.kept
 
 -- name: bulk_drop_stage
--- Drop the staging table of a bulk write. It waits for tasks that still load it, as long as the lock timeout allows.
+-- Drops the staging table of a bulk write. It waits for tasks that still load it, as long as the lock timeout allows.
 DROP TABLE IF EXISTS {schema}.{stage}
 
 -- name: bulk_find_write
--- The result of a bulk write, if it was committed.
+-- Reads the result of a bulk write, if it was committed.
 SELECT type, rows, started, rejected, reject_files FROM {schema}.bulk_write WHERE write_id = %(write_id)s
 
 -- name: bulk_forget_stage
--- Forget a staging table that is about to be dropped in the same transaction.
+-- Deletes the record of a staging table that is dropped in the same transaction.
 DELETE FROM {schema}.bulk_stage WHERE name = %(name)s
 
 -- name: bulk_forget_strange
--- Forget rows with names that no bulk write makes. Nothing is dropped for them. A row that somebody holds is passed over.
+-- Deletes records with names that no bulk write makes. Nothing is dropped for them. Locked rows are passed over.
 DELETE FROM {schema}.bulk_stage
 WHERE name IN (
     SELECT name FROM {schema}.bulk_stage WHERE name !~ '^bulk_stage_[0-9a-f]{32}$' FOR UPDATE SKIP LOCKED
 )
 
 -- name: bulk_forget_writes
--- Forget bulk writes that were committed so many seconds ago and have no chain left: whoever repeats one of them now writes
--- anew. One that somebody looks for in a transaction is passed over.
+-- Deletes the records of bulk writes that were committed so many seconds ago and have no chain left: repeating one of
+-- them writes again. A row that a transaction has locked is passed over.
 DELETE FROM {schema}.bulk_write
 WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM {schema}.bulk_write
@@ -113,7 +114,8 @@ WHERE ctid = ANY (ARRAY(
 RETURNING write_id
 
 -- name: bulk_lock_fence
--- Let nobody take a job from an attempt before this transaction has committed. No row: somebody has.
+-- Keeps everybody from taking a job from an attempt before this transaction has committed. No row: somebody has taken
+-- it.
 SELECT id FROM {schema}.job
 WHERE id = %(job_id)s AND attempt = %(attempt)s AND lease_token = %(token)s::uuid AND status = 'running'
     AND (lease_expires_at > clock_timestamp() OR EXISTS (
@@ -123,46 +125,47 @@ WHERE id = %(job_id)s AND attempt = %(attempt)s AND lease_token = %(token)s::uui
 FOR SHARE
 
 -- name: bulk_idle_stages
--- Staging tables that nobody has touched for so many seconds. One that is being dropped is passed over.
+-- Reads the staging tables that nobody has used for so many seconds. One that is being dropped is passed over.
 SELECT name FROM {schema}.bulk_stage
 WHERE touched_at < clock_timestamp() - %(seconds)s * interval '1 second'
 ORDER BY touched_at FOR UPDATE SKIP LOCKED
 
 -- name: bulk_event_level
--- What of a type goes to the event log.
-SELECT coalesce((SELECT level FROM {schema}.event_level WHERE type = %(type)s), (SELECT level FROM {schema}.event_log))
+-- Reads which events of a type are logged.
+SELECT {event_level:%(type)s}
 
 -- name: bulk_make_stage
--- A staging table for one bulk write, made by its driver before any task begins: whoever else made it might make it anew
+-- Makes the staging table of a bulk write. Its driver does this before any task begins: a task could make it again
 -- after it was dropped.
 CREATE UNLOGGED TABLE {schema}.{stage} (LIKE {schema}.stream_stage)
 
 -- name: bulk_record_stage
--- Note a staging table, so that it is found when its driver dies.
+-- Records a staging table, so that it is found when its driver dies.
 INSERT INTO {schema}.bulk_stage (name, write_id) VALUES (%(name)s, %(write_id)s)
 
 -- name: bulk_record_started
--- Note how many chains a bulk write has started.
+-- Records how many chains a bulk write has started.
 UPDATE {schema}.bulk_write SET started = %(started)s WHERE write_id = %(write_id)s
 
 -- name: bulk_record_write
--- Take the id of a bulk write, for the transaction that commits it. Who comes second waits here for the first one's end,
--- and gets no row if that was a commit: then it holds the row of that write, so that nobody forgets it before it is read.
+-- Takes the id of a bulk write for the transaction that commits it. A second caller waits for the first. If that
+-- commits, the second gets no row and holds a lock on the first one's, so that nobody deletes it before it is read.
 INSERT INTO {schema}.bulk_write (write_id, type, rows, started, rejected, reject_files)
 VALUES (%(write_id)s, %(type)s, %(rows)s, 0, %(rejected)s, %(reject_files)s)
 ON CONFLICT (write_id) DO UPDATE SET type = excluded.type WHERE false
 RETURNING write_id
 
 -- name: bulk_place
--- Which schema of which database of which cluster this is, for names outside of it: the same by any address, and another
--- one after it was dropped and made anew.
+-- Reads what identifies this schema outside of its cluster: the same by any address, and different after it was dropped
+-- and made again.
 SELECT system.system_identifier::text, database.oid::text,
     (SELECT relnamespace::text FROM pg_class WHERE oid = '{schema}.bulk_write'::regclass)
 FROM pg_control_system() AS system, pg_database AS database
 WHERE database.datname = current_database()
 
 -- name: bulk_repeated
--- Ids that several staged rows would start chains with: of rows with one deduplication key only the first would.
+-- Reads the ids that several staged rows would start chains with: of rows with one deduplication key only the first
+-- would.
 SELECT id FROM {schema}.{stage}
 WHERE tag = ANY (%(tags)s::uuid[])
 GROUP BY id
@@ -171,8 +174,8 @@ ORDER BY id
 LIMIT %(limit)s
 
 -- name: bulk_start
--- Start a chain for each staged row of the attempts that won, as start_jobs does for a client. Rows are dated in the order
--- of the DataFrame, a microsecond each, which is less than writing one takes: none is of a time to come.
+-- Starts a chain for each staged row of the winning attempts, as start_jobs does for a client. Rows are dated in the
+-- order of the DataFrame, a microsecond apart, which is less than writing one takes: no time lies in the future.
 INSERT INTO {schema}.job
     (id, type, chain_id, chain_type, chain_status, status, priority, created_at, scheduled_at, input,
      trace_context, deduplication_key, limit_key, write_id)
@@ -185,25 +188,25 @@ JOIN unnest(%(tags)s::uuid[], %(firsts)s::bigint[]) AS part (tag, first) ON part
 CROSS JOIN LATERAL (
     SELECT statement_timestamp() + (part.first + staged.place) * interval '1 microsecond' AS at
 ) AS written
-{conflict}
+{on_conflict}
 
 -- name: bulk_start_recorded
--- bulk_start for a type whose log has all events. Where it has not, the rows need not come back to be noted, which is a
--- tenth of what the statement costs.
+-- Does bulk_start for a type of which all events are logged. For other types the rows need not be returned, which is a
+-- tenth of the statement's cost.
 WITH new AS (
-{insert}
+{include:bulk_start}
     RETURNING id, status, scheduled_at
 ),
-noted AS (
-    INSERT INTO {schema}.job_event (kind, status, chain_index, type, chain_type, attempt, job_ids, scheduled_ats)
-    SELECT 'created', status, 0, %(type)s, %(type)s, 0, array_agg(id), array_agg(scheduled_at)
-    FROM (SELECT *, row_number() OVER () AS place FROM new) AS event
+event AS (
+    {insert_events}
+    SELECT 'created', status, 0, %(type)s, %(type)s, 0, NULL, NULL, array_agg(id), NULL, array_agg(scheduled_at), NULL
+    FROM (SELECT *, row_number() OVER () AS place FROM new) AS entry
     GROUP BY place / {events_a_row}, status ORDER BY min(place)
 )
 SELECT count(*) FROM new
 
 -- name: bulk_lock_keys
--- As take_keys, for the staged rows of a bulk write.
+-- Does lock_deduplication_keys for the staged rows of a bulk write.
 INSERT INTO {schema}.deduplication (type, key)
 SELECT %(type)s, key
 FROM (
@@ -214,11 +217,11 @@ ORDER BY key COLLATE "C"
 ON CONFLICT (type, key) DO UPDATE SET taken = deduplication.taken + 1
 
 -- name: bulk_touch_stage
--- Say that a staging table is in use. No row: it was dropped.
+-- Records that a staging table is in use. No row: it was dropped.
 UPDATE {schema}.bulk_stage SET touched_at = clock_timestamp() WHERE name = %(name)s RETURNING name
 
 -- name: bulk_waiting
--- The jobs of this write that will wait for chains, and for which: each once, in its order.
+-- Reads the jobs of this write that will wait for chains, and these chains: each once, in order.
 SELECT staged.id, chain.ids FROM {schema}.{stage} AS staged
 JOIN {schema}.job ON job.id = staged.id AND job.write_id = %(write_id)s
 CROSS JOIN LATERAL (
@@ -231,3 +234,34 @@ CROSS JOIN LATERAL (
 ) AS chain
 WHERE staged.tag = ANY (%(tags)s::uuid[]) AND cardinality(staged.blocked_by) > 0
 ORDER BY staged.id
+
+-- name: schema_revision
+-- Reads the version of the schema.
+SELECT version_num FROM {schema}.alembic_version
+
+-- name: stream_find
+-- Reads the last micro-batch that was committed for a sink, the query that wrote it, and where its rejected rows are.
+SELECT query, batch, reject_files FROM {schema}.stream_write WHERE sink = %(sink)s
+
+-- name: stream_forget_attempts
+-- Deletes what some attempts have staged of a micro-batch, and not what others have under the same sink's name.
+DELETE FROM {schema}.stream_stage WHERE sink = %(sink)s AND batch = %(batch)s AND tag = ANY (%(tags)s::uuid[])
+
+-- name: stream_forget_staged
+-- Deletes what is staged for a sink up to a micro-batch: committed rows, and those of attempts that did not win.
+DELETE FROM {schema}.stream_stage WHERE sink = %(sink)s AND batch <= %(batch)s
+
+-- name: stream_record_batch
+-- Takes the next micro-batch of a sink for the transaction that commits it. A second caller waits, and gets no row if
+-- this batch or a later one was committed, or if the sink belongs to another query.
+INSERT INTO {schema}.stream_write AS known (sink, query, batch, rows, rejected, reject_files)
+VALUES (%(sink)s, %(query)s, %(batch)s, %(rows)s, %(rejected)s, %(reject_files)s)
+ON CONFLICT (sink) DO UPDATE
+SET batch = excluded.batch, rows = excluded.rows, rejected = excluded.rejected, reject_files = excluded.reject_files,
+    committed_at = clock_timestamp()
+WHERE known.query = excluded.query AND known.batch < excluded.batch
+RETURNING batch
+
+-- name: stream_sweep
+-- Deletes rows that were staged so many seconds ago, by queries that never came back.
+DELETE FROM {schema}.stream_stage WHERE staged_at < clock_timestamp() - %(seconds)s * interval '1 second'

@@ -1,19 +1,18 @@
 -- name: claim
--- Lease the best due jobs of the wanted types, up to the limit.
+-- Leases the best due jobs of the given types, up to the limit.
 --
--- First look without locks at the head of each type, to learn how many of each belong to the best; then lock just
--- those, passing over what others hold; make up for what is missing then from any type. All steps read at most `limit`
--- entries a type from an index, whatever the backlog. Paused types are left out. statement_timestamp() is stable, so that
--- it can bound the index scan; leases are dated by clock_timestamp(), since the statement may have waited.
+-- It first scans the head of each type without locks, to learn how many of each are among the best. Then it locks just
+-- those and passes over what others have locked; what is missing then (`topup`) comes from any type. Each step reads at
+-- most `limit` index entries a type, whatever the backlog. Paused types are left out. statement_timestamp() is stable,
+-- so it can bound the index scan; leases start at clock_timestamp(), since the statement may have waited.
 --
--- Of those that are locked the best are taken whose inputs fit into `max_bytes`, one at least. What is stored is measured,
--- which reads no input that is kept apart; of a compressed one it is only guessed how long it is (see expansion.py).
--- Of one rank, types take turns in the order given: each with its longest due, each with its next.
+-- Of the locked jobs it takes the best whose inputs fit into `max_bytes`, at least one. It measures the stored size,
+-- which does not read inputs that are stored apart, and estimates the length of compressed ones (see claiming.py).
+-- Among jobs of one rank, the types take turns in the order given, the longest due first.
 --
--- The look begins at a rank and a time for each type: at the head of the index, unless an old snapshot of somebody's
--- keeps the entries of all jobs that were there before (see head_bounds.py), or those of a worse rank are asked for.
--- Scheduled jobs have no index by rank: there they count as of the first rank at best. How long the look took goes with
--- every row.
+-- The scan of each type begins at a rank and a time: at the head of the index, unless an old snapshot keeps dead
+-- entries there (see claim_cursors.py), or only jobs of a worse rank are wanted. Scheduled jobs have no index by rank:
+-- they count as of the first rank at best. Each row says how long the scan took.
 WITH wanted AS MATERIALIZED (
     SELECT type, lease_seconds, coalesce(first_rank, '-2147483648') AS first_rank, coalesce(first_time, '-infinity') AS first_time,
         position
@@ -31,13 +30,13 @@ best AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT due, rank, row_number() OVER (PARTITION BY rank ORDER BY scheduled_at) AS turn
         FROM (
-            (SELECT false AS due, attempt - uncounted - lease_expirations - priority AS rank, scheduled_at
+            (SELECT false AS due, {rank} AS rank, scheduled_at
              FROM {schema}.job
              WHERE job.type = unpaused.type AND status = 'ready'
-                 AND (attempt - uncounted - lease_expirations - priority, scheduled_at) >= (unpaused.first_rank, unpaused.first_time)
-             ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT %(limit)s)
+                 AND ({rank}, scheduled_at) >= (unpaused.first_rank, unpaused.first_time)
+             ORDER BY {rank}, scheduled_at LIMIT %(limit)s)
             UNION ALL
-            (SELECT true, greatest(attempt - uncounted - lease_expirations - priority, unpaused.first_rank), scheduled_at
+            (SELECT true, greatest({rank}, unpaused.first_rank), scheduled_at
              FROM {schema}.job
              WHERE job.type || '' = unpaused.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
              ORDER BY scheduled_at LIMIT %(limit)s)
@@ -50,7 +49,7 @@ shares AS (
     SELECT type, first_rank, first_time, count(*) FILTER (WHERE NOT due) AS ready, count(*) FILTER (WHERE due) AS due
     FROM best GROUP BY type, first_rank, first_time
 ),
-looked AS MATERIALIZED (
+scan_time AS MATERIALIZED (
     -- The count comes first, so that the clock is read when the look is over.
     SELECT count(*), extract(epoch FROM clock_timestamp() - statement_timestamp())::float8 AS seconds FROM best
 ),
@@ -62,8 +61,8 @@ locked AS MATERIALIZED (
             pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
         FROM {schema}.job
         WHERE job.type = shares.type AND status = 'ready'
-            AND (attempt - uncounted - lease_expirations - priority, scheduled_at) >= (shares.first_rank, shares.first_time)
-        ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT shares.ready FOR UPDATE SKIP LOCKED
+            AND ({rank}, scheduled_at) >= (shares.first_rank, shares.first_time)
+        ORDER BY {rank}, scheduled_at LIMIT shares.ready FOR UPDATE SKIP LOCKED
     ) AS ready
     UNION ALL
     SELECT due.*
@@ -76,25 +75,25 @@ locked AS MATERIALIZED (
         ORDER BY scheduled_at LIMIT shares.due FOR UPDATE SKIP LOCKED
     ) AS due
 ),
-short AS (
-    SELECT (SELECT count(*) FROM best) - (SELECT count(*) FROM locked) AS missing
+missing AS (
+    SELECT (SELECT count(*) FROM best) - (SELECT count(*) FROM locked) AS number
 ),
-spare AS MATERIALIZED (
+topup AS MATERIALIZED (
     SELECT other.*
-    FROM short
+    FROM missing
     CROSS JOIN unpaused
     CROSS JOIN LATERAL (
         SELECT job.ctid AS tid,
             pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
         FROM {schema}.job
         WHERE job.type = unpaused.type AND status = 'ready' AND job.ctid <> ALL (ARRAY(SELECT tid FROM locked))
-            AND (attempt - uncounted - lease_expirations - priority, scheduled_at) >= (unpaused.first_rank, unpaused.first_time)
-        ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT short.missing FOR UPDATE SKIP LOCKED
+            AND ({rank}, scheduled_at) >= (unpaused.first_rank, unpaused.first_time)
+        ORDER BY {rank}, scheduled_at LIMIT missing.number FOR UPDATE SKIP LOCKED
     ) AS other
-    LIMIT (SELECT missing FROM short)
+    LIMIT (SELECT number FROM missing)
 ),
 total AS MATERIALIZED (
-    SELECT coalesce((SELECT sum(bytes) FROM locked), 0) + coalesce((SELECT sum(bytes) FROM spare), 0) AS bytes
+    SELECT coalesce((SELECT sum(bytes) FROM locked), 0) + coalesce((SELECT sum(bytes) FROM topup), 0) AS bytes
 ),
 -- In their order, only if they do not all fit.
 fitting AS (
@@ -105,11 +104,11 @@ fitting AS (
             SELECT tid, rank, position, bytes, row_number() OVER (PARTITION BY position, rank ORDER BY scheduled_at, tid) AS turn
             FROM (
                 SELECT job.ctid AS tid, scheduled_at, wanted.position,
-                    greatest(attempt - uncounted - lease_expirations - priority, wanted.first_rank) AS rank,
+                    greatest({rank}, wanted.first_rank) AS rank,
                     pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
                 FROM {schema}.job JOIN wanted ON wanted.type = job.type
                 WHERE (SELECT bytes FROM total) > %(max_bytes)s
-                    AND job.ctid = ANY (ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare))
+                    AND job.ctid = ANY (ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM topup))
             ) AS every
         ) AS turns
     ) AS queue
@@ -125,35 +124,32 @@ claimed AS (
         holder = %(holder)s
     FROM wanted
     WHERE job.ctid = ANY (CASE WHEN (SELECT bytes FROM total) > %(max_bytes)s THEN ARRAY(SELECT tid FROM fitting)
-                               ELSE ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare) END)
+                               ELSE ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM topup) END)
         AND job.type = wanted.type
     RETURNING job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
         job.uncounted, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
         job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context,
         job.result_ttl, CASE WHEN pg_column_compression(job.input) IS NOT NULL THEN pg_column_size(job.input) END AS packed
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, chain_index, type, chain_type, attempt, worker, job_ids, chain_ids, scheduled_ats, started_ats)
-    SELECT 'started', 'running', chain_index, type, chain_type, attempt, %(holder)s,
-        array_agg(id), array_agg(chain_id) FILTER (WHERE chain_index > 0), array_agg(scheduled_at), array_agg(started_at)
+event AS (
+    {insert_events}
+    SELECT 'started', 'running', chain_index, type, chain_type, attempt, %(holder)s, NULL,
+        {event_arrays}
     FROM (
         SELECT *, row_number() OVER () AS place FROM claimed
-        -- The level of each type, looked up once for all rows.
-        WHERE CASE WHEN (SELECT level FROM {schema}.event_log) = 'all'
-            THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'all'))
-            ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'all')) END
-    ) AS event
+        WHERE {logs_all}
+    ) AS entry
     GROUP BY place / {events_a_row}, chain_index, type, chain_type, attempt ORDER BY min(place)
 )
 SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,
     has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context,
-    result_ttl, packed, (SELECT seconds FROM looked)
+    result_ttl, packed, (SELECT seconds FROM scan_time)
 FROM claimed
 
 -- name: next_due
--- Seconds until the first job of these types, less the paused ones, is due: one index entry a type and status. Any ready
--- job would do; the order is there so that the index is used, rather than the table read up to the first match.
+-- Reads the seconds until the first job of these types is due, without the paused types: one index entry a type and
+-- status. Any ready job would do; ORDER BY makes the planner use the index instead of scanning the table for the first
+-- match.
 SELECT CASE WHEN count(*) > 0
     THEN greatest(extract(epoch FROM min(head.scheduled_at) - clock_timestamp()), 0)::float8 END
 FROM (
@@ -162,74 +158,69 @@ FROM (
 ) AS wanted
 CROSS JOIN LATERAL (
     (SELECT to_timestamp(0) AS scheduled_at FROM {schema}.job
-     WHERE job.type = wanted.type AND status = 'ready' ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT 1)
+     WHERE job.type = wanted.type AND status = 'ready' ORDER BY {rank}, scheduled_at LIMIT 1)
     UNION ALL
     (SELECT scheduled_at FROM {schema}.job
      WHERE job.type || '' = wanted.type AND status = 'scheduled' ORDER BY scheduled_at LIMIT 1)
 ) AS head
 
 -- name: release
--- Release jobs that were claimed and not started. The attempt never was. A row that some transaction has locked is passed
--- over: the worker's next claim comes after this.
+-- Releases jobs that were claimed and not started; their attempt does not count. Rows that another transaction has
+-- locked are passed over, because the worker's next claim waits for this.
 WITH free AS MATERIALIZED (
     SELECT job.id
     FROM unnest(%(ids)s::text[], %(tokens)s::uuid[]) AS params (id, token)
     JOIN {schema}.job ON job.id = params.id AND job.lease_token = params.token AND job.lease_expires_at IS NOT NULL
     FOR NO KEY UPDATE OF job SKIP LOCKED
 ),
-done AS (
+released AS (
     UPDATE {schema}.job
     SET status = 'ready', attempt = attempt - 1, lease_token = NULL, lease_expires_at = NULL
     FROM free
     WHERE job.id = free.id
-    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
-        job.started_at, job.holder
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt + 1 AS attempt,
+        job.scheduled_at, job.started_at, job.holder
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'released', status, id, chain_id, chain_index, type, chain_type, attempt + 1, scheduled_at, started_at,
-        holder, NULL
-    FROM done
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
+event AS (
+    {insert_event}
+    SELECT 'released', {event_columns}, holder, NULL
+    FROM released
+    WHERE {event_level:released.type} = 'all'
 )
-SELECT id FROM done
+SELECT id FROM released
 
 -- name: release_claim
--- Release all that one claim took and nobody started, found by its token among the running jobs of its types. A row that
--- some transaction has locked is passed over, and its lease runs out: the worker's next claim comes after this.
+-- Releases all jobs of one claim, which nobody started, found by its token among the running jobs of its types. Rows
+-- that another transaction has locked are passed over, and their lease expires, because the worker's next claim waits
+-- for this.
 WITH free AS MATERIALIZED (
     SELECT id FROM {schema}.job
     WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_token = %(token)s::uuid
     FOR NO KEY UPDATE SKIP LOCKED
 ),
-done AS (
+released AS (
     UPDATE {schema}.job
     SET status = 'ready', attempt = attempt - 1, lease_token = NULL, lease_expires_at = NULL
     FROM free
     WHERE job.id = free.id
-    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
-        job.started_at, job.holder
+    RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt + 1 AS attempt,
+        job.scheduled_at, job.started_at, job.holder
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'released', status, id, chain_id, chain_index, type, chain_type, attempt + 1, scheduled_at, started_at,
-        holder, NULL
-    FROM done
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
+event AS (
+    {insert_event}
+    SELECT 'released', {event_columns}, holder, NULL
+    FROM released
+    WHERE {event_level:released.type} = 'all'
 )
-SELECT id FROM done
+SELECT id FROM released
 
 -- name: renew
--- Extend the leases that are still held. A row that some transaction has locked is passed over rather than waited for:
--- one held job must not cost the others their leases, and no order of locks is needed. What attempts tell of their progress
--- goes with it. No index has the lease's end, so the new version is heap-only.
+-- Renews the leases that are still held, and stores the progress of their attempts. Rows that another transaction has
+-- locked are passed over: one locked job must not cost the others their leases, and no order of locks is needed. No
+-- index has the end of the lease, so the new version of the row is heap-only.
 --
--- Of a row that was passed over, though the lease holds it, the lease is extended beside it, for the reaper to read: who has
--- locked the row may have it for longer than the lease lasts, and the reaper may be there first when it is free again.
+-- The lease of a row that was passed over is extended in a table of its own, which the reaper reads: the row may stay
+-- locked for longer than the lease lasts, and the reaper may be the first to lock it afterwards.
 WITH free AS MATERIALIZED (
     SELECT job.id, params.seconds, params.progress
     FROM unnest(%(ids)s::text[], %(tokens)s::uuid[], %(seconds)s::float8[], %(progress)s::text[])
@@ -252,3 +243,260 @@ SET lease_expires_at = clock_timestamp() + free.seconds * interval '1 second',
 FROM free
 WHERE job.id = free.id
 RETURNING job.id, job.lease_token::text
+
+-- name: lock_limits
+-- Makes claims of types with limits run one after the other, until the transaction ends. The locks are taken in one
+-- order, so that two claims which share several types cannot deadlock. It is a statement of its own because counting
+-- needs a newer snapshot.
+SELECT pg_advisory_xact_lock(key)
+FROM (
+    SELECT DISTINCT hashtextextended('{schema} limits of ' || type, 0) AS key
+    FROM unnest(%(types)s::text[]) AS limited (type)
+    ORDER BY key OFFSET 0
+) AS locks
+
+-- name: promote_due
+-- Makes scheduled jobs ready whose time has come, the longest due first, so that they are in the indexes by key.
+UPDATE {schema}.job
+SET status = 'ready'
+WHERE ctid = ANY (ARRAY(
+    SELECT due.tid
+    FROM unnest(%(types)s::text[]) AS limited (type)
+    CROSS JOIN LATERAL (
+        SELECT job.ctid AS tid
+        FROM {schema}.job
+        WHERE job.type || '' = limited.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
+        ORDER BY scheduled_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+    ) AS due
+))
+RETURNING id
+
+-- name: select_admissible
+-- Selects the ready jobs of the types with limits that the limits admit and that are among the best of all types; for
+-- types without limits it only counts. Among jobs of one rank, types take turns. No job is of a better rank than
+-- `first_rank`. It also returns where the walk over the keys of a type ended, if it did not reach its beginning.
+--
+-- It runs under the locks of lock_limits, so running jobs and recorded starts are complete. The index by key is walked
+-- from key to key, beginning after `cursor`: a key costs one entry, however many of its jobs wait. Of the keys with
+-- free slots, those with the best heads hold the best jobs, so only these are read further.
+WITH RECURSIVE params AS MATERIALIZED (
+    SELECT a.*, per_key IS NOT NULL OR starts IS NOT NULL AS by_key,
+        statement_timestamp() - seconds * interval '1 second' AS since
+    FROM unnest(%(limited)s::text[], %(concurrencies)s::int[], %(per_keys)s::int[], %(starts)s::int[],
+                %(windows)s::float8[], %(cursors)s::text[])
+        AS a (type, concurrency, per_key, starts, seconds, cursor)
+    WHERE NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = a.type)
+),
+-- All that run, of which there are as many as slots: one by one for each key would be another plan at the planner's mercy.
+running AS MATERIALIZED (
+    SELECT params.type, of_key.*
+    FROM params
+    CROSS JOIN LATERAL (
+        SELECT limit_key AS key, count(*) AS count
+        FROM {schema}.job
+        WHERE job.type = params.type AND status = 'running'
+        GROUP BY limit_key
+    ) AS of_key
+),
+limited AS MATERIALIZED (
+    SELECT params.*, least(%(limit)s, concurrency - coalesce(
+        (SELECT sum(count) FROM running WHERE running.type = params.type), 0)) AS free
+    FROM params
+),
+walk AS (
+    SELECT type, cursor, cursor COLLATE "C" AS key, 1 AS round, 0 AS visited FROM limited WHERE by_key AND free > 0
+    UNION ALL
+    SELECT walk.type, walk.cursor, next.key, next.round, walk.visited + 1
+    FROM walk
+    CROSS JOIN LATERAL (
+        (SELECT limit_key AS key, walk.round
+         FROM {schema}.job
+         WHERE job.type = walk.type AND status = 'ready' AND limit_key > walk.key
+         ORDER BY limit_key LIMIT 1)
+        UNION ALL
+        (SELECT limit_key, 2
+         FROM {schema}.job
+         WHERE job.type = walk.type AND status = 'ready' AND limit_key IS NOT NULL AND walk.round = 1
+         ORDER BY limit_key LIMIT 1)
+        ORDER BY round LIMIT 1
+    ) AS next
+    WHERE walk.visited < %(most_keys)s AND (next.round = 1 OR next.key <= walk.cursor)
+),
+visited AS (
+    -- Grouped rather than joined, which could be each with each.
+    SELECT type, key, sum(count) AS running
+    FROM (
+        SELECT type, key, 0 AS count, visited FROM walk
+        UNION ALL
+        SELECT type, key, count, 0 FROM running
+    ) AS both_of_them
+    GROUP BY type, key
+    HAVING max(visited) > 0
+),
+slots AS MATERIALIZED (
+    SELECT visited.type, visited.key, limited.free,
+        least(limited.per_key - visited.running, limited.starts - CASE WHEN limited.starts IS NOT NULL THEN (
+            SELECT count(*) FROM (
+                SELECT FROM {schema}.limit_start
+                WHERE limit_start.type = visited.type AND limit_key = visited.key AND started_at > limited.since
+                LIMIT limited.starts
+            ) AS started
+        ) END) AS free_of_key
+    FROM visited JOIN limited USING (type)
+),
+heads AS (
+    SELECT slots.*, row_number() OVER (PARTITION BY slots.type ORDER BY head.rank, head.scheduled_at) AS place
+    FROM slots
+    CROSS JOIN LATERAL (
+        SELECT {rank} AS rank, scheduled_at
+        FROM {schema}.job
+        WHERE job.type = slots.type AND limit_key = slots.key AND status = 'ready' AND id <> ALL (%(passed_over)s::text[])
+            AND {rank} >= %(first_rank)s::int
+        ORDER BY {rank}, scheduled_at LIMIT 1
+    ) AS head
+    WHERE slots.free_of_key > 0
+),
+found AS (
+    SELECT heads.type, heads.free, best.*
+    FROM heads
+    CROSS JOIN LATERAL (
+        SELECT {rank} AS rank, scheduled_at, id
+        FROM {schema}.job
+        WHERE job.type = heads.type AND limit_key = heads.key AND status = 'ready' AND id <> ALL (%(passed_over)s::text[])
+            AND {rank} >= %(first_rank)s::int
+        ORDER BY {rank}, scheduled_at
+        LIMIT least(heads.free, heads.free_of_key)
+    ) AS best
+    WHERE heads.place <= heads.free
+    UNION ALL
+    -- Without a key: all of them share one rate.
+    SELECT limited.type, limited.free, best.*
+    FROM limited
+    CROSS JOIN LATERAL (
+        SELECT {rank} AS rank, scheduled_at, id
+        FROM {schema}.job
+        WHERE job.type = limited.type AND limit_key IS NULL AND status = 'ready' AND id <> ALL (%(passed_over)s::text[])
+            AND {rank} >= %(first_rank)s::int
+        ORDER BY {rank}, scheduled_at
+        LIMIT greatest(0, least(limited.free, limited.starts - CASE WHEN limited.starts IS NOT NULL THEN (
+            SELECT count(*) FROM (
+                SELECT FROM {schema}.limit_start
+                WHERE limit_start.type = limited.type AND limit_key = '' AND started_at > limited.since
+                LIMIT limited.starts
+            ) AS started
+        ) END))
+    ) AS best
+    WHERE limited.by_key
+    UNION ALL
+    -- Keys are of no account.
+    SELECT limited.type, limited.free, best.*
+    FROM limited
+    CROSS JOIN LATERAL (
+        SELECT {rank} AS rank, scheduled_at, id
+        FROM {schema}.job
+        WHERE job.type = limited.type AND status = 'ready' AND id <> ALL (%(passed_over)s::text[])
+            AND {rank} >= %(first_rank)s::int
+        ORDER BY {rank}, scheduled_at LIMIT greatest(0, limited.free)
+    ) AS best
+    WHERE NOT limited.by_key
+),
+admitted AS (
+    SELECT *, row_number() OVER (PARTITION BY type ORDER BY rank, scheduled_at, id) AS place,
+        row_number() OVER (PARTITION BY type, rank ORDER BY scheduled_at, id) AS turn
+    FROM found
+),
+others AS (
+    SELECT other.type, head.rank, row_number() OVER (PARTITION BY other.type, head.rank ORDER BY head.scheduled_at) AS turn
+    FROM unnest(%(others)s::text[]) AS other (type)
+    CROSS JOIN LATERAL (
+        (SELECT {rank} AS rank, scheduled_at
+         FROM {schema}.job
+         WHERE job.type = other.type AND status = 'ready'
+             AND {rank} >= %(first_rank)s::int
+         ORDER BY {rank}, scheduled_at LIMIT %(limit)s)
+        UNION ALL
+        (SELECT greatest({rank}, %(first_rank)s::int), scheduled_at
+         FROM {schema}.job
+         WHERE job.type || '' = other.type AND status = 'scheduled' AND scheduled_at <= statement_timestamp()
+         ORDER BY scheduled_at LIMIT %(limit)s)
+    ) AS head
+    WHERE NOT EXISTS (SELECT FROM {schema}.paused_type WHERE paused_type.type = other.type)
+),
+best AS (
+    SELECT id FROM (
+        SELECT type, rank, turn, id FROM admitted WHERE place <= free
+        UNION ALL
+        SELECT type, rank, turn, NULL FROM others
+    ) AS every
+    ORDER BY rank, turn, array_position(%(types)s::text[], type) LIMIT %(limit)s
+)
+SELECT id, NULL AS type, NULL AS key FROM best
+UNION ALL
+SELECT NULL, type, key FROM walk WHERE visited = %(most_keys)s
+
+-- name: claim_admitted
+-- Leases the ready jobs that were admitted, passes over what others have locked, and records the starts of types with a
+-- rate. As in `claim`, it takes the best whose inputs fit into `max_bytes`, at least one; every row says whether all
+-- did.
+WITH wanted AS MATERIALIZED (
+    SELECT * FROM unnest(%(types)s::text[], %(leases)s::float8[]) AS w (type, lease_seconds)
+),
+locked AS MATERIALIZED (
+    SELECT ctid AS tid, status, {rank} AS rank, scheduled_at,
+        pg_column_size(input) * CASE WHEN pg_column_compression(input) IS NULL THEN 1 ELSE %(expansion)s::float8 END AS bytes
+    FROM {schema}.job WHERE id = ANY (%(ids)s::text[]) FOR UPDATE SKIP LOCKED
+),
+fitting AS MATERIALIZED (
+    SELECT tid, bytes, sum(bytes) OVER (ORDER BY rank, scheduled_at, tid ROWS UNBOUNDED PRECEDING) AS upto
+    FROM locked
+    WHERE status = 'ready'
+),
+claimed AS (
+    UPDATE {schema}.job
+    SET status = 'running',
+        attempt = attempt + 1,
+        started_at = clock_timestamp(),
+        lease_expires_at = clock_timestamp() + wanted.lease_seconds * interval '1 second',
+        lease_token = %(token)s::uuid,
+        holder = %(holder)s
+    FROM wanted
+    WHERE job.ctid = ANY (ARRAY(SELECT tid FROM fitting WHERE upto <= %(max_bytes)s OR upto = bytes)) AND job.type = wanted.type
+    RETURNING job.id, job.type, job.chain_id, job.chain_type, job.chain_index, job.priority, job.attempt,
+        job.uncounted, job.lease_expirations, job.blocker_count, job.has_dependents, job.input::text,
+        job.created_at, job.scheduled_at, job.started_at, wanted.lease_seconds, job.trace_context, job.result_ttl,
+        CASE WHEN pg_column_compression(job.input) IS NOT NULL THEN pg_column_size(job.input) END AS packed, job.limit_key
+),
+counted AS (
+    INSERT INTO {schema}.limit_start (started_at, type, limit_key)
+    SELECT started_at, type, coalesce(limit_key, '') FROM claimed WHERE type = ANY (%(rated)s::text[])
+),
+event AS (
+    {insert_events}
+    SELECT 'started', 'running', chain_index, type, chain_type, attempt, %(holder)s, NULL,
+        {event_arrays}
+    FROM (
+        SELECT *, row_number() OVER () AS place FROM claimed
+        WHERE {event_level:claimed.type} = 'all'
+    ) AS entry
+    GROUP BY place / {events_a_row}, chain_index, type, chain_type, attempt ORDER BY min(place)
+)
+SELECT id, type, chain_id, chain_type, chain_index, priority, attempt, uncounted, lease_expirations, blocker_count,
+    has_dependents, input, created_at, scheduled_at, started_at, lease_seconds, trace_context,
+    result_ttl, packed, (SELECT max(upto) > %(max_bytes)s FROM fitting) AS cut
+FROM claimed
+
+-- name: prune_rate_window
+-- Deletes recorded starts that are older than the window of their type, oldest first, some at a time.
+DELETE FROM {schema}.limit_start
+WHERE ctid = ANY (ARRAY(
+    SELECT old.tid
+    FROM unnest(%(types)s::text[], %(windows)s::float8[], %(limits)s::int[]) AS rated (type, seconds, most)
+    CROSS JOIN LATERAL (
+        SELECT limit_start.ctid AS tid
+        FROM {schema}.limit_start
+        WHERE limit_start.type = rated.type
+            AND started_at <= statement_timestamp() - rated.seconds * interval '1 second'
+        ORDER BY started_at LIMIT rated.most FOR UPDATE SKIP LOCKED
+    ) AS old
+))
+RETURNING type

@@ -1,13 +1,13 @@
 -- name: log_owner
--- The cluster whose transaction numbers the log and the jobs have, and the one that this server is of.
+-- Reads the cluster that the transaction numbers of the log and the jobs belong to, and the cluster of this server.
 SELECT event_log.system, system.system_identifier::text FROM {schema}.event_log, pg_control_system() AS system
 
 -- name: read_log
--- How the event log stands: the transaction below which all are over, the next one, the newest that retention has taken events
--- of, the cluster whose numbers the log has, and the cluster and the timeline that this server is of. The last column says
--- whether the log has an event: who has read it on another server may go on here.
+-- Reads the state of the event log: the transaction below which all have ended, the next one, the newest of which
+-- retention has deleted events, the cluster that the numbers belong to, and the cluster and timeline of this server.
+-- The last column says whether the log has an event: who read it on another server may continue here.
 --
--- A server that was promoted names its timeline in a checkpoint minutes later; until then its recovery tells.
+-- A promoted server names its timeline in a checkpoint minutes later; until then its recovery does.
 SELECT pg_snapshot_xmin(now.snapshot)::text, pg_snapshot_xmax(now.snapshot)::text, event_log.dropped_tx::text, event_log.system,
     system.system_identifier::text, greatest(checkpoint.timeline_id, recovery.min_recovery_end_timeline),
     pg_is_in_recovery(),
@@ -20,11 +20,12 @@ FROM {schema}.event_log, pg_control_system() AS system, pg_control_checkpoint() 
     pg_control_recovery() AS recovery, pg_current_snapshot() AS now (snapshot)
 
 -- name: list_events
--- A page of the event log by transaction and number, newest first, and where the look ended if it did not reach the end of the
--- log: no more than `most` entries are looked at for one page, however few of them fit. `settled` leaves out what is not below
--- the horizon: the transactions there may still commit more, before what they have committed.
+-- Reads a page of the event log by transaction and number, and where the scan ended if it did not reach the end of the
+-- log: it reads at most `most` entries for one page, however few of them match. `settled` leaves out what is not below
+-- the horizon: transactions there may still commit events before those that are visible.
 --
--- As the view `event` shows them, but from the bounds: a row has the number of its first event, and 63 above it belong to it.
+-- It shows events as the view `event` does, but starts at the bounds: a row has the number of its first event, and the
+-- 63 numbers above belong to it.
 WITH looked_at AS MATERIALIZED (
     SELECT entry.tx, entry.seq + coalesce(one.place - 1, 0) AS seq, happened_at, kind, status,
         coalesce(one.job_id, entry.job_id) AS job_id, coalesce(one.chain_id, one.job_id, entry.chain_id) AS chain_id,
@@ -38,7 +39,7 @@ WITH looked_at AS MATERIALIZED (
         AND (entry.tx, entry.seq + coalesce(one.place - 1, 0)) > (%(low)s::xid8, %(low_seq)s::bigint)
         AND (entry.tx, entry.seq + coalesce(one.place - 1, 0)) < (%(high)s::xid8, %(high_seq)s::bigint)
         AND entry.tx < CASE WHEN %(settled)s THEN pg_snapshot_xmin(pg_current_snapshot()) ELSE '18446744073709551615' END
-    ORDER BY entry.tx DESC, entry.seq DESC, one.place DESC LIMIT %(most)s
+    ORDER BY entry.tx {order}, entry.seq {order}, one.place {order} LIMIT %(most)s
 )
 (
     SELECT tx::text, seq, happened_at, kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at,
@@ -47,29 +48,29 @@ WITH looked_at AS MATERIALIZED (
     WHERE (%(types)s::text[] IS NULL OR type = ANY (%(types)s::text[]))
         AND (%(kinds)s::text[] IS NULL OR kind = ANY (%(kinds)s::text[]))
         AND (%(chain)s::text IS NULL OR chain_id = %(chain)s::text)
-    ORDER BY looked_at.tx DESC, looked_at.seq DESC LIMIT %(limit)s
+    ORDER BY looked_at.tx {order}, looked_at.seq {order} LIMIT %(limit)s
 )
 UNION ALL
 (
     SELECT tx::text, seq, happened_at, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
     FROM looked_at
-    ORDER BY looked_at.tx DESC, looked_at.seq DESC OFFSET %(most)s - 1 LIMIT 1
+    ORDER BY looked_at.tx {order}, looked_at.seq {order} OFFSET %(most)s - 1 LIMIT 1
 )
 
 -- name: event_levels
--- The levels of the event log, first that of all types without one of their own, and for how many days it is kept.
+-- Reads the levels of the event log, first the default, and for how many days events are kept.
 SELECT NULL AS type, level, keep_days FROM {schema}.event_log
 UNION ALL
 SELECT type, level, NULL FROM {schema}.event_level
 
 -- name: set_event_default
--- Set what holds for the whole log; null leaves it as it is.
+-- Sets what holds for the whole log; null keeps the value.
 UPDATE {schema}.event_log
 SET level = coalesce(%(level)s::text, level), keep_days = coalesce(%(days)s::integer, keep_days)
 RETURNING level
 
 -- name: set_event_levels
--- Set the level of types, in one order.
+-- Sets the levels of types, in one order.
 INSERT INTO {schema}.event_level (type, level)
 SELECT type, %(level)s FROM unnest(%(types)s::text[]) AS params (type)
 ORDER BY type COLLATE "C"
@@ -77,14 +78,14 @@ ON CONFLICT (type) DO UPDATE SET level = excluded.level
 RETURNING type
 
 -- name: delete_event_levels
--- Take away the level of types, locked in the order in which they are written.
+-- Deletes the levels of types, which it locks in the order in which they are written.
 DELETE FROM {schema}.event_level
 WHERE type IN (SELECT type FROM {schema}.event_level WHERE type = ANY (%(types)s::text[]) ORDER BY type FOR UPDATE)
 RETURNING type
 
 -- name: list_partitions
--- The partitions of the event log, and what is to be done about them: which are too old, and which days are missing, of those that
--- lie in the future by more than a statement may take.
+-- Reads the partitions of the event log, which of them are too old, and which days are missing. A new day begins later
+-- than a statement may take.
 WITH log AS (
     SELECT keep_days, (clock_timestamp() AT TIME ZONE 'UTC')::date AS today,
         ((clock_timestamp() + interval '10 minutes') AT TIME ZONE 'UTC')::date + 1 AS next
@@ -105,12 +106,13 @@ WHERE log.next + ahead NOT IN (SELECT day FROM part WHERE day IS NOT NULL)
 ORDER BY 2
 
 -- name: try_maintenance_lock
--- Be the one who looks after the event log, to the end of the transaction; wait for nobody for long in it.
+-- Takes the lock for the maintenance of the event log until the transaction ends, if nobody has it, and limits the
+-- waiting for other locks.
 SELECT pg_try_advisory_xact_lock(1363498580, hashtext('{schema} events')), set_config('lock_timeout', '100ms', true)
 
 -- name: delete_events
--- Delete old events that have no day, the oldest first, some at a time, and note up to which transaction. Numbers that no
--- transaction has had yet are not believed: they would tell all readers that all is lost, for good.
+-- Deletes old events outside of the daily partitions, oldest first, some at a time, and records the newest transaction.
+-- Numbers that no transaction has had yet are ignored: readers would take all events for lost, for good.
 WITH gone AS (
     DELETE FROM {schema}.job_event_default
     WHERE ctid = ANY (ARRAY(
@@ -123,7 +125,7 @@ WITH gone AS (
     ))
     RETURNING tx, seq
 ),
-noted AS (
+recorded AS (
     UPDATE {schema}.event_log SET dropped_tx = greatest(
         CASE WHEN dropped_tx < pg_snapshot_xmax(pg_current_snapshot()) THEN dropped_tx ELSE '0' END, newest.tx)
     FROM (
@@ -131,3 +133,52 @@ noted AS (
     ) AS newest
 )
 SELECT seq FROM gone
+
+-- name: adopt_day
+-- Gives all events of a day the number of one transaction. Within it they are in the order of their own numbers.
+WITH changed AS (
+    UPDATE {schema}.job_event SET tx = %(tx)s::xid8
+    WHERE happened_at >= %(day)s::date::timestamp AT TIME ZONE 'UTC'
+        AND happened_at < (%(day)s::date + 1)::timestamp AT TIME ZONE 'UTC' AND tx <> %(tx)s::xid8
+    RETURNING cardinality(job_ids) AS many
+)
+SELECT coalesce(sum(coalesce(many, 1)), 0)::bigint FROM changed
+
+-- name: adopt_days
+-- Reads the days (UTC) of all events, and the highest number of an event. It reads the whole log.
+SELECT (happened_at AT TIME ZONE 'UTC')::date, max(max(seq)) OVER () FROM {schema}.job_event GROUP BY 1 ORDER BY 1
+
+-- name: adopt_jobs
+-- Clears the numbers of transactions that this cluster has not given, in some blocks of the table. A closed chain
+-- without a number counts as closed long ago.
+WITH changed AS (
+    UPDATE {schema}.job SET completed_tx = NULL
+    WHERE ctid >= ('(' || %(low)s::bigint || ',0)')::tid
+        AND (%(high)s::bigint IS NULL OR ctid < ('(' || %(high)s::bigint || ',0)')::tid)
+        AND completed_tx >= %(next)s::text::xid8
+    RETURNING 1
+)
+SELECT count(*) FROM changed
+
+-- name: adopt_look
+-- Reads what an adoption would do: the owner of the numbers, the cluster of this server, the first number that it has
+-- not given, how many workers are alive, whether the log has numbers beyond that one, and estimates of how many events
+-- and jobs there are.
+SELECT event_log.system, system.system_identifier::text, pg_snapshot_xmax(pg_current_snapshot())::text,
+    (SELECT count(*) FROM {schema}.worker WHERE expires_at > clock_timestamp()),
+    event_log.dropped_tx >= pg_snapshot_xmax(pg_current_snapshot())
+        OR EXISTS (SELECT FROM {schema}.job_event WHERE tx >= pg_snapshot_xmax(pg_current_snapshot())),
+    (SELECT coalesce(sum(greatest(reltuples, 0)), 0)::bigint FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
+     WHERE inhparent = '{schema}.job_event'::regclass),
+    (SELECT greatest(reltuples, 0)::bigint FROM pg_class WHERE oid = '{schema}.job'::regclass),
+    pg_relation_size('{schema}.job') / current_setting('block_size')::bigint
+FROM {schema}.event_log, pg_control_system() AS system
+
+-- name: adopt_note
+-- Records this cluster as the owner of the numbers. What retention has deleted had numbers that are not valid any more.
+UPDATE {schema}.event_log SET system = %(system)s::text, dropped_tx = CASE WHEN %(renumbered)s THEN '0' ELSE dropped_tx END
+RETURNING system
+
+-- name: adopt_numbers
+-- Makes new events have higher numbers than the existing ones: replication does not copy sequences.
+SELECT setval('{schema}.job_event_seq', %(least)s::bigint) FROM {schema}.job_event_seq WHERE last_value < %(least)s::bigint

@@ -1,9 +1,11 @@
 -- name: complete
--- Complete attempts of the only jobs of their chains, each while its token holds it: what most finishes are. Rows that another
--- transaction has locked are left out, and so are chains that other jobs wait for: the general statement is for those.
--- Tokens and outputs are looked up by the job's id, in one JSON object: there is no join that could be planned badly. Nobody is
--- waited for, so no order of locks is needed.
-WITH done AS (
+-- Completes attempts of jobs that are the only ones of their chains, as most finishes are, each while its token holds
+-- the job. Rows that another transaction has locked are left out, and so are chains that other jobs wait for: `finish`
+-- writes those.
+--
+-- Tokens and outputs are looked up by the job's id in one JSON object, so there is no join that could be planned badly.
+-- The statement waits for no lock, so the order of locks does not matter.
+WITH finished AS (
     UPDATE {schema}.job
     SET status = 'completed',
         chain_status = 'completed',
@@ -22,26 +24,22 @@ WITH done AS (
         FOR NO KEY UPDATE SKIP LOCKED))
     RETURNING id, type, attempt, scheduled_at, started_at, holder
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, chain_index, type, chain_type, attempt, worker, job_ids, scheduled_ats, started_ats)
-    SELECT 'completed', 'completed', 0, type, type, attempt, holder,
-        array_agg(id), array_agg(scheduled_at), array_agg(started_at)
+event AS (
+    {insert_events}
+    SELECT 'completed', 'completed', 0, type, type, attempt, holder, NULL,
+        array_agg(id), NULL, array_agg(scheduled_at), array_agg(started_at)
     FROM (
-        SELECT *, row_number() OVER () AS place FROM done
-        -- The level of each type, looked up once for all rows.
-        WHERE CASE WHEN (SELECT level FROM {schema}.event_log) <> 'off'
-            THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'off'))
-            ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'off')) END
-    ) AS event
+        SELECT *, row_number() OVER () AS place FROM finished
+        WHERE {logs_final}
+    ) AS entry
     GROUP BY place / {events_a_row}, type, attempt, holder ORDER BY min(place)
 )
-SELECT id FROM done
+SELECT id FROM finished
 
 -- name: complete_and_commit
--- Complete one attempt whose job this transaction has locked, the only job of its chain: sent together with COMMIT, so that it
--- must fail if it writes nothing. It divides by the number of rows that it wrote, and the transaction rolls back.
-WITH done AS (
+-- Completes the attempt whose job this transaction has locked, the only job of its chain. It is sent together with
+-- COMMIT, so it must fail if it writes nothing: then it divides by zero, and the transaction rolls back.
+WITH finished AS (
     UPDATE {schema}.job
     SET status = 'completed',
         chain_status = 'completed',
@@ -56,22 +54,18 @@ WITH done AS (
         AND chain_index = 0 AND NOT has_dependents
     RETURNING id, type, attempt, scheduled_at, started_at, holder
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker)
-    SELECT 'completed', 'completed', id, id, 0, type, type, attempt, scheduled_at, started_at, holder
-    FROM done
-    -- The level of each type, looked up once for all rows.
-    WHERE CASE WHEN (SELECT level FROM {schema}.event_log) <> 'off'
-        THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'off'))
-        ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'off')) END
+event AS (
+    {insert_event}
+    SELECT 'completed', 'completed', id, id, 0, type, type, attempt, scheduled_at, started_at, holder, NULL
+    FROM finished
+    WHERE {logs_final}
 )
-SELECT 1 / count(*) FROM done
+SELECT 1 / count(*) FROM finished
 
 -- name: finish_simple
--- End attempts that need nothing but their own row: completions and failures of the only jobs of their chains, and attempts
--- that are to be tried again. A flood of failures, and what completes beside it, costs little more than completions alone.
--- Guarded, looked up and left out as by the statement for completions, and without an order of locks for the same reason.
+-- Finishes attempts that change only their own row: completions and failures of jobs that are the only ones of their
+-- chains, and attempts that are retried. So many failures at once cost little more than completions. Tokens, locked
+-- rows and dependents are treated as in `complete`.
 WITH completed AS (
     UPDATE {schema}.job
     SET status = 'completed',
@@ -119,36 +113,29 @@ failed AS (
     RETURNING id, lease_token, status, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, holder,
         error
 ),
-done AS (
+finished AS (
     SELECT 'completed' AS kind, * FROM completed
     UNION ALL
     SELECT CASE status WHEN 'failed' THEN 'failed' ELSE 'retried' END, * FROM failed
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, chain_index, type, chain_type, attempt, worker, error, job_ids, chain_ids, scheduled_ats, started_ats)
+event AS (
+    {insert_events}
     SELECT kind, status, chain_index, type, chain_type, attempt, holder, error,
-        array_agg(id), array_agg(chain_id) FILTER (WHERE chain_index > 0), array_agg(scheduled_at), array_agg(started_at)
+        {event_arrays}
     FROM (
-        SELECT *, row_number() OVER () AS place FROM done
-        -- The level of each type, looked up once for all rows: of an attempt that is followed by another it must be the highest.
-        WHERE CASE
-            WHEN kind = 'retried' AND (SELECT level FROM {schema}.event_log) = 'all'
-                THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'all'))
-            WHEN kind = 'retried' THEN type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'all'))
-            WHEN (SELECT level FROM {schema}.event_log) <> 'off'
-                THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'off'))
-            ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'off')) END
-    ) AS event
+        SELECT *, row_number() OVER () AS place FROM finished
+        -- An attempt that is followed by another is logged at the highest level only.
+        WHERE CASE WHEN kind = 'retried' THEN {logs_all} ELSE {logs_final} END
+    ) AS entry
     GROUP BY place / {events_a_row}, kind, status, chain_index, type, chain_type, attempt, holder, error ORDER BY min(place)
 )
-SELECT id, lease_token::text, status FROM done
+SELECT id, lease_token::text, status FROM finished
 
 -- name: finish
--- End attempts of many kinds in one guarded statement. A row is written only while its token holds the job; the token
--- stays in the row as evidence of who ended it. Rows, and the chains that close, are locked first, the
--- oldest first; what another transaction has locked is left out, so that one held row does not hold up the batch. So is a
--- chain that other jobs wait for, unless the caller releases those in the same transaction (`closes_awaited`).
+-- Finishes attempts of all kinds. A row is written only while its token holds the job; the token stays in the row to
+-- show who finished it. Rows, and the chains that close, are locked first, oldest first. Rows that another transaction
+-- has locked are left out, so that one locked row does not delay the batch. So are chains that other jobs wait for,
+-- unless the caller releases those jobs in the same transaction (`closes_awaited`).
 WITH params AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(finishes)s::json) AS f (
         id text, token uuid, kind text, delay float8, output jsonb, error jsonb, root text,
@@ -164,7 +151,7 @@ locked AS MATERIALIZED (
 closable AS (
     SELECT id FROM locked WHERE %(closes_awaited)s OR NOT has_dependents
 ),
-done AS (
+finished AS (
     UPDATE {schema}.job
     SET status = CASE params.kind
             WHEN 'complete' THEN 'completed' WHEN 'continue' THEN 'continued'
@@ -199,55 +186,54 @@ done AS (
 ),
 closed AS (
     UPDATE {schema}.job
-    SET chain_status = done.status, chain_closed_at = clock_timestamp(), completed_tx = pg_current_xact_id(),
-        expires_at = clock_timestamp() + coalesce(done.ttl, job.result_ttl) * interval '1 second'
-    FROM done
-    WHERE job.id = done.chain_id AND done.chain_index > 0 AND done.status IN ('completed', 'failed', 'cancelled')
+    SET chain_status = finished.status, chain_closed_at = clock_timestamp(), completed_tx = pg_current_xact_id(),
+        expires_at = clock_timestamp() + coalesce(finished.ttl, job.result_ttl) * interval '1 second'
+    FROM finished
+    WHERE job.id = finished.chain_id AND finished.chain_index > 0 AND finished.status IN ('completed', 'failed', 'cancelled')
 ),
 continued AS (
     INSERT INTO {schema}.job
         (id, type, chain_id, chain_type, chain_index, status, priority, scheduled_at, input, trace_context, limit_key,
          result_ttl)
-    SELECT params.next_id, params.next_type, done.chain_id, done.chain_type, done.chain_index + 1,
+    SELECT params.next_id, params.next_type, finished.chain_id, finished.chain_type, finished.chain_index + 1,
         CASE WHEN due.at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END,
-        coalesce(params.next_priority, done.priority), due.at, coalesce(params.next_input, 'null'), params.next_trace,
-        params.next_limit, done.result_ttl
-    FROM done
-    JOIN params ON params.id = done.id AND params.token = done.lease_token
+        coalesce(params.next_priority, finished.priority), due.at, coalesce(params.next_input, 'null'), params.next_trace,
+        params.next_limit, finished.result_ttl
+    FROM finished
+    JOIN params ON params.id = finished.id AND params.token = finished.lease_token
     CROSS JOIN LATERAL (
         SELECT greatest(coalesce(params.next_moment, clock_timestamp() + params.next_delay * interval '1 second'),
                         clock_timestamp()) AS at
     ) AS due
-    WHERE done.status = 'continued'
+    WHERE finished.status = 'continued'
     RETURNING id, status, chain_id, chain_index, type, chain_type, scheduled_at
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, chain_index, type, chain_type, attempt, worker, error, job_ids, chain_ids, scheduled_ats, started_ats)
+event AS (
+    {insert_events}
     SELECT CASE kind WHEN 'retry' THEN 'retried' WHEN 'interrupt' THEN 'interrupted' WHEN 'wait' THEN 'waiting'
                      WHEN 'create' THEN 'created' ELSE status END,
         status, chain_index, type, chain_type, attempt, holder, error,
-        array_agg(id), array_agg(chain_id) FILTER (WHERE chain_index > 0), array_agg(scheduled_at), array_agg(started_at)
+        {event_arrays}
     FROM (
         SELECT *, row_number() OVER () AS place
         FROM (
-            SELECT kind, status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, holder, error
-            FROM done
+            SELECT kind, {event_columns}, holder, error
+            FROM finished
             UNION ALL
             SELECT 'create', status, id, chain_id, chain_index, type, chain_type, 0, scheduled_at, NULL, NULL, NULL
             FROM continued
         ) AS one
-        WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = one.type),
-                       (SELECT level FROM {schema}.event_log))
+        WHERE {event_level:one.type}
             IN ('all', CASE WHEN one.kind IN ('complete', 'continue', 'fail', 'cancel') THEN 'terminal' END)
-    ) AS event
+    ) AS entry
     GROUP BY place / {events_a_row}, kind, status, chain_index, type, chain_type, attempt, holder, error ORDER BY min(place)
 )
-SELECT id, lease_token::text, status FROM done
+SELECT id, lease_token::text, status FROM finished
 
 -- name: hold
--- Hold a job and its chain for a transaction, the older one first: whoever would reap, cancel or close it waits or passes over.
--- The statements of its handler are planned as ever, not as ours (see connections.py).
+-- Locks a job and its chain for a transaction of a handler, the older row first: whoever would reap, cancel or close it
+-- waits or passes over it. The handler's statements get the server's planner settings, not those of our connections
+-- (see pool.py).
 SELECT id, lease_token::text, lease_expires_at IS NOT NULL, has_dependents,
     set_config('idle_in_transaction_session_timeout', %(idle)s, true), set_config('plan_cache_mode', 'auto', true),
     set_config('enable_seqscan', 'on', true),
@@ -257,17 +243,17 @@ WHERE id IN (%(root)s, %(id)s)
 ORDER BY created_at, id FOR NO KEY UPDATE
 
 -- name: set_short_lock_timeout
--- For who would not wait: long enough for another statement's lock, too short for a transaction that a caller holds. Who
--- would wait, and sends all of a transaction in one round trip, says here for how long, and how long it may stand idle: the
--- server may have got no more than its beginning.
+-- Sets the lock timeout for callers that must not wait: longer than a statement holds a lock, shorter than a user's
+-- transaction. Callers that may wait set their limit here too, when they send a whole transaction in one round trip,
+-- and how long it may be idle: the server may have received only its beginning.
 SELECT set_config('lock_timeout', coalesce(%(lock)s, current_setting('lock_timeout')), true),
     set_config('idle_in_transaction_session_timeout', %(idle)s, true)
 
 -- name: unblock
--- Release the jobs that waited for chains which have closed. Runs after the statement that closed them, in its
--- transaction: a snapshot taken before the chain was locked could miss a job that had just begun to wait. Each chain's
--- entries are looked up by themselves (OFFSET 0), and rows are named one by one: tables that have grown since their
--- statistics were gathered must not be read whole.
+-- Releases the jobs that waited for chains which have closed. It runs after the statement that closed them, in the same
+-- transaction: a snapshot from before the chain was locked could miss a job that had just begun to wait. The entries of
+-- each chain are looked up separately (OFFSET 0), and rows are named one by one, so that tables with outdated
+-- statistics are not scanned.
 WITH marked AS (
     UPDATE {schema}.job_blocker SET closed = true
     WHERE ctid = ANY (ARRAY(
@@ -288,7 +274,7 @@ locked AS MATERIALIZED (
     SELECT id, status AS was FROM {schema}.job
     WHERE id = ANY (ARRAY(SELECT job_id FROM counted)) ORDER BY created_at, id FOR NO KEY UPDATE
 ),
-done AS (
+released AS (
     UPDATE {schema}.job
     SET open_blockers = open_blockers - counted.closed,
         scheduled_at = CASE WHEN open_blockers = counted.closed AND status = 'blocked'
@@ -301,26 +287,23 @@ done AS (
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
         job.started_at, locked.was
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'unblocked', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-        NULL, NULL
-    FROM done
+event AS (
+    {insert_event}
+    SELECT 'unblocked', {event_columns}, NULL, NULL
+    FROM released
     WHERE was = 'blocked' AND status <> 'blocked'
-        AND coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
+        AND {event_level:released.type} = 'all'
 )
-SELECT type, status FROM done
+SELECT type, status FROM released
 
 -- name: lease_states
--- Who holds, or ended, each of these jobs.
+-- Reads which token holds each of these jobs, or finished it.
 SELECT id, status, lease_token::text, lease_expires_at IS NOT NULL FROM {schema}.job WHERE id = ANY (%(ids)s::text[])
 
 -- name: reap
--- Turn expired leases into failed attempts: backed off and counted. The row is re-checked under its lock, so a lease
--- renewed meanwhile is let be, and so is one whose row was locked when its holder would have renewed it (see renew.sql).
--- Jobs at the cap are only picked here: closing a chain takes its lock first.
+-- Turns expired leases into failed attempts, with a backoff. Each row is checked again under its lock, so a lease that
+-- was renewed meanwhile stays, and so does one that was extended because its row was locked (see renew). Jobs at their
+-- last attempt are only selected here: their chains must be locked before they close.
 WITH policy AS MATERIALIZED (
     SELECT * FROM unnest(%(types)s::text[], %(max_attempts)s::int[], %(initials)s::float8[], %(multipliers)s::float8[],
                          %(maximums)s::float8[], %(jitters)s::float8[], %(max_crashes)s::int[])
@@ -367,14 +350,11 @@ returned AS (
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
         job.started_at, job.holder, job.error
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'lease_expired', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-        holder, error
+event AS (
+    {insert_event}
+    SELECT 'lease_expired', {event_columns}, holder, error
     FROM returned
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = returned.type),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
+    WHERE {event_level:returned.type} = 'all'
 ),
 following AS (
     -- Of the leases that are left; one that has expired is locked by somebody just now.
@@ -389,8 +369,8 @@ SELECT judged.id, judged.type, judged.chain_id, returned.status, judged.attempt,
 FROM judged LEFT JOIN returned USING (id) RIGHT JOIN following ON true
 
 -- name: fail_expired
--- Fail jobs whose lease expired on their last attempt, and close their chains. The chains were locked before.
-WITH done AS (
+-- Fails jobs whose lease expired on their last attempt, and closes their chains, which the caller has locked.
+WITH finished AS (
     UPDATE {schema}.job
     SET status = 'failed',
         finished_at = clock_timestamp(),
@@ -416,15 +396,12 @@ closed AS (
     UPDATE {schema}.job
     SET chain_status = 'failed', chain_closed_at = clock_timestamp(), completed_tx = pg_current_xact_id(),
         expires_at = clock_timestamp() + result_ttl * interval '1 second'
-    FROM done WHERE job.id = done.chain_id AND done.chain_index > 0
+    FROM finished WHERE job.id = finished.chain_id AND finished.chain_index > 0
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'lease_expired', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-        holder, error
-    FROM done
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
-                   (SELECT level FROM {schema}.event_log)) <> 'off'
+event AS (
+    {insert_event}
+    SELECT 'lease_expired', {event_columns}, holder, error
+    FROM finished
+    WHERE {event_level:finished.type} <> 'off'
 )
-SELECT id FROM done
+SELECT id FROM finished

@@ -7,15 +7,15 @@ SELECT id, type, chain_id, chain_index,
 FROM {schema}.job WHERE id = ANY (%(ids)s::text[])
 
 -- name: get_chains
--- Chains of these ids. One that has expired is gone, whether it has been deleted yet or not.
+-- Reads chains by id. Expired chains count as gone, whether or not they have been deleted.
 SELECT id, type, status, input::text, CASE WHEN status = 'completed' THEN output::text END, error::text, tail_type,
     created_at, closed_at, tail_id, expires_at, attributes::text
 FROM {schema}.chain WHERE id = ANY (%(ids)s::text[]) AND (expires_at IS NULL OR expires_at > clock_timestamp())
 
 -- name: closed_chains
--- Chains of these ids, as get_chains reads them: those that have closed, as many as fit into a portion of so many bytes, one
--- at least. Of the others the status alone: who waits for thousands of large ones must not read them at every look. Sizes
--- are those of what is stored, compressed or not, which needs no reading of it.
+-- Reads chains by id as get_chains does: those that have closed, as many as fit into a portion of some bytes, at least
+-- one. Of the others it reads only the status, so that waiting for thousands of large chains does not read them at each
+-- poll. Sizes are those that are stored, compressed or not, which needs no reading.
 SELECT id, type, status, CASE WHEN fits THEN input::text END,
     CASE WHEN fits AND status = 'completed' THEN output::text END, CASE WHEN fits THEN error::text END, tail_type,
     created_at, closed_at, tail_id, expires_at, CASE WHEN fits THEN attributes::text END
@@ -37,32 +37,9 @@ WHERE job_blocker.job_id = %(id)s
 ORDER BY position
 
 -- name: list_chains
--- A page of chains, newest first: as list_jobs, of first jobs alone. While a first job has not continued, its own status tells
--- that of its chain; those that have are in the index chain_listing, by the status of the chain.
-WITH RECURSIVE known (type) AS (
-    (
-        SELECT first.type FROM (
-            (SELECT type FROM {schema}.job WHERE chain_index = 0 AND status <> 'running' ORDER BY type LIMIT 1)
-            UNION ALL
-            (SELECT type FROM {schema}.job WHERE chain_index > 0 AND status <> 'running' ORDER BY type LIMIT 1)
-            UNION ALL
-            (SELECT type FROM {schema}.job WHERE status = 'running' ORDER BY type LIMIT 1)
-        ) AS first
-        WHERE %(types)s::text[] IS NULL ORDER BY first.type LIMIT 1
-    )
-    UNION ALL
-    SELECT next.type FROM known
-    CROSS JOIN LATERAL (
-        SELECT following.type FROM (
-            (SELECT type FROM {schema}.job WHERE chain_index = 0 AND status <> 'running' AND job.type > known.type ORDER BY type LIMIT 1)
-            UNION ALL
-            (SELECT type FROM {schema}.job WHERE chain_index > 0 AND status <> 'running' AND job.type > known.type ORDER BY type LIMIT 1)
-            UNION ALL
-            (SELECT type FROM {schema}.job WHERE status = 'running' AND job.type > known.type ORDER BY type LIMIT 1)
-        ) AS following
-        ORDER BY following.type LIMIT 1
-    ) AS next
-),
+-- Reads a page of chains, as list_jobs does, of first jobs only. The status of a first job that has not continued is
+-- that of its chain; the others are in the index chain_listing, by the status of the chain.
+WITH RECURSIVE {known_types},
 kind (status, chain_status) AS (
     SELECT * FROM (VALUES
         ('blocked', 'open'), ('scheduled', 'open'), ('ready', 'open'), ('running', 'open'), ('continued', 'open'),
@@ -80,22 +57,22 @@ stretch AS MATERIALIZED (
             AND job.type = params.type AND job.status = kind.status
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
-         ORDER BY created_at DESC, id DESC LIMIT 1)
+         ORDER BY created_at {order}, id {order} LIMIT 1)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE kind.status = 'running' AND job.status = 'running' AND job.type = params.type AND chain_index = 0
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
-         ORDER BY created_at DESC, id DESC LIMIT 1)
+         ORDER BY created_at {order}, id {order} LIMIT 1)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE kind.status = 'continued' AND job.status = 'continued'
             AND job.type = params.type AND job.chain_status = kind.chain_status
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
-         ORDER BY created_at DESC, id DESC LIMIT 1)
+         ORDER BY created_at {order}, id {order} LIMIT 1)
     ) AS head
-    ORDER BY head.created_at DESC, head.id DESC LIMIT %(limit)s::bigint
+    ORDER BY head.created_at {order}, head.id {order} LIMIT %(limit)s::bigint
 ),
 page AS MATERIALIZED (
     SELECT entry.id
@@ -106,46 +83,46 @@ page AS MATERIALIZED (
             AND job.type = stretch.type AND job.status = stretch.status
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
-         ORDER BY created_at DESC, id DESC LIMIT %(limit)s::bigint)
+         ORDER BY created_at {order}, id {order} LIMIT %(limit)s::bigint)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE stretch.status = 'running' AND job.status = 'running' AND job.type = stretch.type AND chain_index = 0
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
-         ORDER BY created_at DESC, id DESC LIMIT %(limit)s::bigint)
+         ORDER BY created_at {order}, id {order} LIMIT %(limit)s::bigint)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE stretch.status = 'continued' AND job.status = 'continued'
             AND job.type = stretch.type AND job.chain_status = stretch.chain_status
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
-         ORDER BY created_at DESC, id DESC LIMIT %(limit)s::bigint)
+         ORDER BY created_at {order}, id {order} LIMIT %(limit)s::bigint)
     ) AS entry
-    ORDER BY entry.created_at DESC, entry.id DESC LIMIT %(limit)s::bigint
+    ORDER BY entry.created_at {order}, entry.id {order} LIMIT %(limit)s::bigint
 )
 SELECT id, type, status, input::text, CASE WHEN status = 'completed' THEN output::text END, error::text, tail_type,
     created_at, closed_at, tail_id, expires_at, attributes::text
 FROM {schema}.chain WHERE id = ANY (ARRAY(SELECT page.id FROM page))
-ORDER BY created_at DESC, id DESC
+ORDER BY created_at {order}, id {order}
 
 -- name: list_chains_by_attributes
--- A page of the chains that have all these attributes. The entries of each attribute lie in the order of the page. A step takes
--- the next one of the first attribute, looks where each attribute has its first entry from there on, and leaps to the farthest
--- of these; where all are one and the same, it is a chain that has them all. So a step passes over whatever the rarest
--- leaves out, and steps go on until the page is full. Types and statuses are looked up in the chain's row.
--- It is written newest first. There is one bound on either side, as what lies between two on one side would be searched through.
+-- Reads a page of the chains that have all these attributes. The entries of each attribute are in the order of the
+-- page. A step takes the next entry of the first attribute, looks for the first entry of each attribute from there on,
+-- and continues at the farthest of these; if all are the same, that chain has all attributes. So a step skips what the
+-- rarest attribute leaves out, and steps go on until the page is full. Types and statuses are read from the chain's
+-- row. There is one bound on either side: the scan would read what lies between two bounds on one side.
 WITH RECURSIVE leap (step, created_at, chain_id, found) AS (
-    SELECT 0, %(high)s::timestamptz, %(high_id)s::text COLLATE "C", true
+    SELECT 0, %({first})s::timestamptz, %({first}_id)s::text COLLATE "C", true
     UNION ALL
     SELECT leap.step + 1, far.created_at, far.chain_id, (far.created_at, far.chain_id) = (next.created_at, next.chain_id)
     FROM leap
     CROSS JOIN LATERAL (
         SELECT created_at, chain_id FROM {schema}.chain_attribute
         WHERE name = (%(names)s::text[])[1] AND value = (%(values)s::text[])[1]
-            AND (created_at, chain_id) <= (leap.created_at, leap.chain_id)
-            AND (created_at, chain_id) > (%(low)s::timestamptz, %(low_id)s::text)
+            AND (created_at, chain_id) {up_to} (leap.created_at, leap.chain_id)
+            AND (created_at, chain_id) {beyond} (%({last})s::timestamptz, %({last}_id)s::text)
             AND NOT (leap.found AND chain_id = leap.chain_id AND created_at = leap.created_at)
-        ORDER BY created_at DESC, chain_id DESC LIMIT 1
+        ORDER BY created_at {order}, chain_id {order} LIMIT 1
     ) AS next
     CROSS JOIN LATERAL (
         SELECT entry.created_at, entry.chain_id, count(*) OVER () AS number
@@ -153,10 +130,10 @@ WITH RECURSIVE leap (step, created_at, chain_id, found) AS (
         CROSS JOIN LATERAL (
             SELECT created_at, chain_id FROM {schema}.chain_attribute
             WHERE chain_attribute.name = params.name AND chain_attribute.value = params.value
-                AND (created_at, chain_id) <= (next.created_at, next.chain_id)
-            ORDER BY created_at DESC, chain_id DESC LIMIT 1
+                AND (created_at, chain_id) {up_to} (next.created_at, next.chain_id)
+            ORDER BY created_at {order}, chain_id {order} LIMIT 1
         ) AS entry
-        ORDER BY entry.created_at ASC, entry.chain_id ASC LIMIT 1
+        ORDER BY entry.created_at {reverse}, entry.chain_id {reverse} LIMIT 1
     ) AS far
     WHERE far.number = cardinality(%(names)s::text[])
 ),
@@ -175,38 +152,14 @@ page AS MATERIALIZED (
 SELECT id, type, status, input::text, CASE WHEN status = 'completed' THEN output::text END, error::text, tail_type,
     created_at, closed_at, tail_id, expires_at, attributes::text
 FROM {schema}.chain WHERE id = ANY (ARRAY(SELECT page.chain_id FROM page))
-ORDER BY created_at DESC, id DESC
+ORDER BY created_at {order}, id {order}
 
 -- name: list_jobs
--- A page of jobs, newest first; the other order is the same without the words for it.
--- Each type and status is two stretches in this order: first jobs of chains, and later ones, each kind in an index of its own.
--- No more than a page is read of any, and of those only whose newest entries are among the best: the others cannot be on the
--- page. Running jobs, as many as there are slots, are in neither: they are read from theirs and sorted.
--- One bound a side, of (created_at, id) together: the scan starts at it.
-WITH RECURSIVE known (type) AS (
-    (
-        SELECT first.type FROM (
-            (SELECT type FROM {schema}.job WHERE chain_index = 0 AND status <> 'running' ORDER BY type LIMIT 1)
-            UNION ALL
-            (SELECT type FROM {schema}.job WHERE chain_index > 0 AND status <> 'running' ORDER BY type LIMIT 1)
-            UNION ALL
-            (SELECT type FROM {schema}.job WHERE status = 'running' ORDER BY type LIMIT 1)
-        ) AS first
-        WHERE %(types)s::text[] IS NULL ORDER BY first.type LIMIT 1
-    )
-    UNION ALL
-    SELECT next.type FROM known
-    CROSS JOIN LATERAL (
-        SELECT following.type FROM (
-            (SELECT type FROM {schema}.job WHERE chain_index = 0 AND status <> 'running' AND job.type > known.type ORDER BY type LIMIT 1)
-            UNION ALL
-            (SELECT type FROM {schema}.job WHERE chain_index > 0 AND status <> 'running' AND job.type > known.type ORDER BY type LIMIT 1)
-            UNION ALL
-            (SELECT type FROM {schema}.job WHERE status = 'running' AND job.type > known.type ORDER BY type LIMIT 1)
-        ) AS following
-        ORDER BY following.type LIMIT 1
-    ) AS next
-),
+-- Reads a page of jobs. Each type and status is two ranges in this order, first jobs of chains and later ones, and each
+-- kind has an index of its own. At most a page is read of each range, and only of those whose first entries are among
+-- the best: the others cannot be on the page. Running jobs, as many as there are slots, are in neither index: they are
+-- read from their own and sorted. There is one bound a side, of (created_at, id) together, at which the scan starts.
+WITH RECURSIVE {known_types},
 stretch AS MATERIALIZED (
     SELECT params.type, status, part.name, head.created_at, head.id
     FROM (SELECT unnest(%(types)s::text[]) AS type UNION ALL SELECT type FROM known) AS params
@@ -218,22 +171,22 @@ stretch AS MATERIALIZED (
             AND job.type = params.type AND job.status = status.status
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
-         ORDER BY created_at DESC, id DESC LIMIT 1)
+         ORDER BY created_at {order}, id {order} LIMIT 1)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE part.name = 'later' AND chain_index > 0 AND job.status <> 'running'
             AND job.type = params.type AND job.status = status.status
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
-         ORDER BY created_at DESC, id DESC LIMIT 1)
+         ORDER BY created_at {order}, id {order} LIMIT 1)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE part.name = 'running' AND job.status = 'running' AND job.type = params.type
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
-         ORDER BY created_at DESC, id DESC LIMIT 1)
+         ORDER BY created_at {order}, id {order} LIMIT 1)
     ) AS head
-    ORDER BY head.created_at DESC, head.id DESC LIMIT %(limit)s::bigint
+    ORDER BY head.created_at {order}, head.id {order} LIMIT %(limit)s::bigint
 ),
 page AS MATERIALIZED (
     SELECT entry.id
@@ -244,22 +197,22 @@ page AS MATERIALIZED (
             AND job.type = stretch.type AND job.status = stretch.status
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
-         ORDER BY created_at DESC, id DESC LIMIT %(limit)s::bigint)
+         ORDER BY created_at {order}, id {order} LIMIT %(limit)s::bigint)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE stretch.name = 'later' AND chain_index > 0 AND job.status <> 'running'
             AND job.type = stretch.type AND job.status = stretch.status
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
-         ORDER BY created_at DESC, id DESC LIMIT %(limit)s::bigint)
+         ORDER BY created_at {order}, id {order} LIMIT %(limit)s::bigint)
         UNION ALL
         (SELECT created_at, id FROM {schema}.job
          WHERE stretch.name = 'running' AND job.status = 'running' AND job.type = stretch.type
             AND (created_at, id) > (%(low)s::timestamptz, %(low_id)s::text)
             AND (created_at, id) < (%(high)s::timestamptz, %(high_id)s::text)
-         ORDER BY created_at DESC, id DESC LIMIT %(limit)s::bigint)
+         ORDER BY created_at {order}, id {order} LIMIT %(limit)s::bigint)
     ) AS entry
-    ORDER BY entry.created_at DESC, entry.id DESC LIMIT %(limit)s::bigint
+    ORDER BY entry.created_at {order}, entry.id {order} LIMIT %(limit)s::bigint
 )
 SELECT id, type, chain_id, chain_index,
     CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
@@ -267,11 +220,11 @@ SELECT id, type, chain_id, chain_index,
     created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
     deduplication_key, limit_key, progress
 FROM {schema}.job WHERE id = ANY (ARRAY(SELECT page.id FROM page))
-ORDER BY created_at DESC, id DESC
+ORDER BY created_at {order}, id {order}
 
 -- name: list_chain_jobs
--- A page of the jobs of a chain, the last first. The first job is not in the index job_chain: its id is the chain's.
--- The bounds are of chain and index together, so that a chain of any length is read in this order and never sorted.
+-- Reads a page of the jobs of a chain. The first job is not in the index job_chain: its id is the chain's. The bounds
+-- are of chain and index together, so that a chain of any length is read in this order and never sorted.
 WITH page AS MATERIALIZED (
     SELECT id FROM (
         SELECT id, chain_index FROM {schema}.job
@@ -281,10 +234,10 @@ WITH page AS MATERIALIZED (
             SELECT id, chain_index FROM {schema}.job
             WHERE chain_index > 0 AND (chain_id, chain_index) > (%(chain)s::text, %(low)s::integer)
                 AND (chain_id, chain_index) < (%(chain)s::text, %(high)s::integer)
-            ORDER BY chain_id DESC, chain_index DESC LIMIT %(limit)s::bigint
+            ORDER BY chain_id {order}, chain_index {order} LIMIT %(limit)s::bigint
         )
     ) AS entry
-    ORDER BY chain_index DESC LIMIT %(limit)s::bigint
+    ORDER BY chain_index {order} LIMIT %(limit)s::bigint
 )
 SELECT id, type, chain_id, chain_index,
     CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
@@ -292,16 +245,16 @@ SELECT id, type, chain_id, chain_index,
     created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
     deduplication_key, limit_key, progress
 FROM {schema}.job WHERE id = ANY (ARRAY(SELECT page.id FROM page))
-ORDER BY chain_index DESC
+ORDER BY chain_index {order}
 
 -- name: list_dependents
--- A page of the jobs that have a chain among their blockers, by their ids, the last first.
--- Nothing lies between the id of the chain and the same with the lowest character after it: that is the bound of the first page.
+-- Reads a page of the jobs that have a chain among their blockers, by id. The upper bound of the first page is the
+-- chain's id followed by the lowest character: nothing lies between them.
 WITH page AS MATERIALIZED (
     SELECT job_id FROM {schema}.job_blocker
     WHERE (blocker_chain_id, job_id) > (%(chain)s::text, %(low)s::text)
         AND (blocker_chain_id, job_id) < (%(high_chain)s::text, %(high)s::text)
-    ORDER BY blocker_chain_id DESC, job_id DESC LIMIT %(limit)s::bigint
+    ORDER BY blocker_chain_id {order}, job_id {order} LIMIT %(limit)s::bigint
 )
 SELECT id, type, chain_id, chain_index,
     CASE WHEN status = 'scheduled' AND scheduled_at <= clock_timestamp() THEN 'ready' ELSE status END,
@@ -309,36 +262,13 @@ SELECT id, type, chain_id, chain_index,
     created_at, scheduled_at, started_at, finished_at, holder, lease_expires_at, continued_by,
     deduplication_key, limit_key, progress
 FROM {schema}.job WHERE id = ANY (ARRAY(SELECT job_id FROM page))
-ORDER BY id DESC
+ORDER BY id {order}
 
 -- name: counts
--- How many jobs there are of each type and status, counted up to a cap and by one more where there are more, and the age of
--- the oldest. Of the statuses that no index has by age, rows are looked at, where there are at most a thousand.
--- The orders are those of the indexes: they keep the planner from reading the table until it has found enough.
-WITH RECURSIVE known (type) AS (
-    (
-        SELECT first.type FROM (
-            (SELECT type FROM {schema}.job WHERE chain_index = 0 AND status <> 'running' ORDER BY type LIMIT 1)
-            UNION ALL
-            (SELECT type FROM {schema}.job WHERE chain_index > 0 AND status <> 'running' ORDER BY type LIMIT 1)
-            UNION ALL
-            (SELECT type FROM {schema}.job WHERE status = 'running' ORDER BY type LIMIT 1)
-        ) AS first
-        WHERE %(types)s::text[] IS NULL ORDER BY first.type LIMIT 1
-    )
-    UNION ALL
-    SELECT next.type FROM known
-    CROSS JOIN LATERAL (
-        SELECT following.type FROM (
-            (SELECT type FROM {schema}.job WHERE chain_index = 0 AND status <> 'running' AND job.type > known.type ORDER BY type LIMIT 1)
-            UNION ALL
-            (SELECT type FROM {schema}.job WHERE chain_index > 0 AND status <> 'running' AND job.type > known.type ORDER BY type LIMIT 1)
-            UNION ALL
-            (SELECT type FROM {schema}.job WHERE status = 'running' AND job.type > known.type ORDER BY type LIMIT 1)
-        ) AS following
-        ORDER BY following.type LIMIT 1
-    ) AS next
-),
+-- Counts jobs by type and status, up to one above a cap, and reads the age of the oldest. For statuses without an index
+-- by age, rows are read, if there are at most a thousand. Each ORDER BY is that of an index: it keeps the planner from
+-- scanning the table until it has found enough.
+WITH RECURSIVE {known_types},
 params AS MATERIALIZED (SELECT unnest(%(types)s::text[]) AS type UNION ALL SELECT type FROM known)
 SELECT params.type, found.status, found.due, found.number, extract(epoch FROM clock_timestamp() - found.oldest)::float8
 FROM params CROSS JOIN LATERAL (
@@ -385,16 +315,16 @@ FROM params CROSS JOIN LATERAL (
     CROSS JOIN LATERAL (
         WITH RECURSIVE stretch (rank, oldest, step) AS (
             (
-                SELECT attempt - uncounted - lease_expirations - priority, scheduled_at, 1 FROM {schema}.job
+                SELECT {rank}, scheduled_at, 1 FROM {schema}.job
                 WHERE job.status = 'ready' AND job.type = params.type AND status.status = 'ready'
-                ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT 1
+                ORDER BY {rank}, scheduled_at LIMIT 1
             )
             UNION ALL
             SELECT next.rank, next.scheduled_at, step + 1 FROM stretch CROSS JOIN LATERAL (
-                SELECT attempt - uncounted - lease_expirations - priority AS rank, scheduled_at FROM {schema}.job
+                SELECT {rank} AS rank, scheduled_at FROM {schema}.job
                 WHERE job.status = 'ready' AND job.type = params.type
-                    AND attempt - uncounted - lease_expirations - priority > stretch.rank
-                ORDER BY attempt - uncounted - lease_expirations - priority, scheduled_at LIMIT 1
+                    AND {rank} > stretch.rank
+                ORDER BY {rank}, scheduled_at LIMIT 1
             ) AS next
             WHERE step < 200
         )
@@ -416,5 +346,5 @@ FROM params CROSS JOIN LATERAL (
 WHERE found.number > 0
 
 -- name: estimate
--- How many jobs of a type and status the planner believes there to be. Nothing is run.
+-- Reads how many jobs of a type and status the planner expects. The statement is not run.
 EXPLAIN (FORMAT JSON) SELECT FROM {schema}.job WHERE type = %(type)s AND status = %(status)s

@@ -1,7 +1,7 @@
 -- name: lock_chains
--- Lock chains by their first job together with their last, the chains that new jobs are about to wait for, and (`again`)
--- the open ones that the last jobs have as blockers; the oldest first. What is returned is each row as it stands under the
--- lock: a last job that has continued while we waited says so, and is looked for anew.
+-- Locks chains by their first and their last job, the chains that new jobs are about to wait for, and (`again`) the
+-- open chains that the last jobs have as blockers, oldest first. It returns each row as it is under the lock: if the
+-- last job was continued while this waited, the caller looks for the last job again.
 WITH tail AS MATERIALIZED (
     SELECT coalesce(last.id, params.id) AS id
     FROM unnest(%(ids)s::text[]) AS params (id)
@@ -24,7 +24,7 @@ locked AS MATERIALIZED (
         SELECT id FROM tail UNION SELECT id FROM awaited UNION SELECT unnest(%(ids)s::text[])))
     ORDER BY created_at, id FOR NO KEY UPDATE
 ),
-noted AS (
+marked AS (
     UPDATE {schema}.job SET has_dependents = true
     FROM locked
     WHERE job.id = locked.id AND locked.id IN (SELECT id FROM awaited) AND NOT job.has_dependents
@@ -34,13 +34,13 @@ SELECT id, chain_id, chain_index, type, chain_type, chain_status,
 FROM locked
 
 -- name: lock_jobs
--- Lock jobs, the oldest first, and say how each stands under the lock.
+-- Locks jobs, oldest first, and reads their status under the lock.
 SELECT id, type, status FROM {schema}.job WHERE id = ANY (%(ids)s::text[]) ORDER BY created_at, id FOR NO KEY UPDATE
 
 -- name: cancel
--- Cancel the last jobs of chains, and the chains with them. All are locked and known to be open. Without its token a
--- running attempt cannot end any more.
-WITH done AS (
+-- Cancels the last jobs of chains, and the chains with them. All are locked and known to be open. Without its token a
+-- running attempt cannot finish.
+WITH cancelled AS (
     UPDATE {schema}.job
     SET status = 'cancelled',
         finished_at = clock_timestamp(),
@@ -59,23 +59,20 @@ closed AS (
     UPDATE {schema}.job
     SET chain_status = 'cancelled', chain_closed_at = clock_timestamp(), completed_tx = pg_current_xact_id(),
         expires_at = clock_timestamp() + result_ttl * interval '1 second'
-    FROM done
-    WHERE job.id = done.chain_id AND done.chain_index > 0
+    FROM cancelled
+    WHERE job.id = cancelled.chain_id AND cancelled.chain_index > 0
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'cancelled', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-        NULL, error
-    FROM done
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
-                   (SELECT level FROM {schema}.event_log)) <> 'off'
+event AS (
+    {insert_event}
+    SELECT 'cancelled', {event_columns}, NULL, error
+    FROM cancelled
+    WHERE {event_level:cancelled.type} <> 'off'
 )
-SELECT id FROM done
+SELECT id FROM cancelled
 
 -- name: complete_outside
--- End the last jobs of chains over the heads of their holders: with an output, which closes the chain, or by a continuation.
--- All are locked and known to be open. A job that was blocked keeps its count of open blockers, which goes on down.
+-- Completes the last jobs of chains for a client: with an output, which closes the chain, or with a continuation. All
+-- are locked and known to be open. A blocked job keeps its count of open blockers, which goes on to fall.
 WITH params AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(completions)s::json) AS c (id text, output jsonb, next_id text)
 ),
@@ -83,7 +80,7 @@ following AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(continuations)s::json) AS n (
         id text, type text, priority int, delay float8, moment timestamptz, input jsonb, trace_context text, limit_key text)
 ),
-done AS (
+finished AS (
     UPDATE {schema}.job
     SET status = CASE WHEN params.next_id IS NULL THEN 'completed' ELSE 'continued' END,
         finished_at = clock_timestamp(),
@@ -106,19 +103,19 @@ closed AS (
     UPDATE {schema}.job
     SET chain_status = 'completed', chain_closed_at = clock_timestamp(), completed_tx = pg_current_xact_id(),
         expires_at = clock_timestamp() + job.result_ttl * interval '1 second'
-    FROM done
-    WHERE job.id = done.chain_id AND done.chain_index > 0 AND done.continued_by IS NULL
+    FROM finished
+    WHERE job.id = finished.chain_id AND finished.chain_index > 0 AND finished.continued_by IS NULL
 ),
 continued AS (
     INSERT INTO {schema}.job
         (id, type, chain_id, chain_type, chain_index, status, priority, scheduled_at, input, trace_context, limit_key,
          result_ttl)
-    SELECT following.id, following.type, done.chain_id, done.chain_type, done.chain_index + 1,
+    SELECT following.id, following.type, finished.chain_id, finished.chain_type, finished.chain_index + 1,
         CASE WHEN due.at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END,
         following.priority, due.at, coalesce(following.input, 'null'), following.trace_context, following.limit_key,
-        done.result_ttl
-    FROM done
-    JOIN following ON following.id = done.continued_by
+        finished.result_ttl
+    FROM finished
+    JOIN following ON following.id = finished.continued_by
     CROSS JOIN LATERAL (
         SELECT greatest(coalesce(following.moment, clock_timestamp() + following.delay * interval '1 second'),
                         clock_timestamp()) AS at
@@ -126,27 +123,26 @@ continued AS (
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
         job.started_at
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT kind, status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, NULL, NULL
+event AS (
+    {insert_event}
+    SELECT kind, {event_columns}, NULL, NULL
     FROM (
         SELECT status AS kind, status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
             'terminal' AS level
-        FROM done
+        FROM finished
         UNION ALL
         SELECT 'created', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, 'all'
         FROM continued
-    ) AS event
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = event.type),
-                   (SELECT level FROM {schema}.event_log)) IN ('all', event.level)
+    ) AS entry
+    WHERE {event_level:entry.type} IN ('all', entry.level)
 )
-SELECT id FROM done
+SELECT id FROM finished
 
 -- name: retry
--- Open closed chains again: their last jobs are due now, and none of their attempts so far counts. The last error stays to be
--- read. All are locked and known to have failed or to be cancelled. Whether they must wait again is looked at afterwards.
-WITH done AS (
+-- Reopens closed chains: their last jobs are due now, and none of their earlier attempts counts. The last error can
+-- still be read. All are locked and known to be failed or cancelled. Whether the jobs must wait again is decided by a
+-- later statement.
+WITH reopened AS (
     UPDATE {schema}.job
     SET status = 'ready',
         scheduled_at = clock_timestamp(),
@@ -166,23 +162,20 @@ WITH done AS (
 opened AS (
     UPDATE {schema}.job
     SET chain_status = 'open', expires_at = NULL, chain_closed_at = NULL, completed_tx = NULL
-    FROM done
-    WHERE job.id = done.chain_id AND done.chain_index > 0
+    FROM reopened
+    WHERE job.id = reopened.chain_id AND reopened.chain_index > 0
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'retried_by_hand', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-        NULL, NULL
-    FROM done
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
-                   (SELECT level FROM {schema}.event_log)) <> 'off'
+event AS (
+    {insert_event}
+    SELECT 'retried_by_hand', {event_columns}, NULL, NULL
+    FROM reopened
+    WHERE {event_level:reopened.type} <> 'off'
 )
-SELECT id FROM done WHERE blocker_count > 0
+SELECT id FROM reopened WHERE blocker_count > 0
 
 -- name: reblock_dependents
--- Jobs that still wait for other chains wait for the reopened ones again. Those that were released are let be: they have
--- reacted already. The reopened chains are locked, so that none of them closes beside this.
+-- Makes blocked jobs wait again for chains that were reopened. Jobs that have been released are left alone, since they
+-- may have run. The reopened chains are locked, so none of them can close meanwhile.
 WITH waiting AS MATERIALIZED (
     SELECT id FROM {schema}.job
     WHERE status = 'blocked' AND id IN (
@@ -205,8 +198,8 @@ WHERE job.id = counted.job_id
 RETURNING job.id
 
 -- name: reblock_job
--- Let retried jobs wait for those of their blockers that are open: again, or still. Chains are counted only if this
--- transaction has them locked, so that none of them closes beside this.
+-- Makes retried jobs wait for those of their blockers that are open, whether reopened or never closed. Only chains that
+-- this transaction has locked are counted, so none of them can close meanwhile.
 WITH reopened AS (
     UPDATE {schema}.job_blocker SET closed = false
     FROM {schema}.job AS chain
@@ -231,41 +224,35 @@ waiting AS (
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
         job.started_at
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'blocked', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-        NULL, NULL
+event AS (
+    {insert_event}
+    SELECT 'blocked', {event_columns}, NULL, NULL
     FROM waiting
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = waiting.type),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
+    WHERE {event_level:waiting.type} = 'all'
 )
 SELECT id FROM waiting
 
 -- name: trigger
--- Make scheduled jobs due. One whose time has come keeps its place in the order of those that are due.
-WITH done AS (
+-- Makes scheduled jobs due. A job that is due already keeps its position among those that are.
+WITH triggered AS (
     UPDATE {schema}.job
     SET status = 'ready', scheduled_at = least(scheduled_at, clock_timestamp())
     WHERE id = ANY (%(ids)s::text[]) AND status = 'scheduled'
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
         job.started_at
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'triggered', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-        NULL, NULL
-    FROM done
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
+event AS (
+    {insert_event}
+    SELECT 'triggered', {event_columns}, NULL, NULL
+    FROM triggered
+    WHERE {event_level:triggered.type} = 'all'
 )
-SELECT id FROM done
+SELECT id FROM triggered
 
 -- name: lock_chains_for_delete
--- Lock all jobs of the chains that are to be deleted, the oldest first; with `cascade` also of the chains that any of these
--- jobs waited for, and so on down, each once. OFFSET 0 keeps the planner, which cannot know how few they are, from joining
--- with the whole tables; `id = chain_id` is a first job, said so that no partial index of all of them is read for it.
+-- Locks all jobs of the chains that are to be deleted, oldest first; with `cascade` also those of the chains that these
+-- jobs waited for, recursively. OFFSET 0 keeps the planner, which cannot know how few they are, from joining whole
+-- tables. `id = chain_id` selects first jobs in a form that no partial index matches.
 WITH RECURSIVE to_delete AS (
     SELECT id FROM {schema}.job WHERE id = ANY (%(ids)s::text[]) AND id = chain_id
     UNION
@@ -295,38 +282,36 @@ WHERE id = ANY (ARRAY(SELECT id FROM member))
 ORDER BY created_at, id FOR UPDATE
 
 -- name: external_references
--- Jobs of other chains that have one of these chains as a blocker. The chains are locked: no new one can come.
+-- Reads the jobs of other chains that have one of these chains as a blocker. The chains are locked, so no new one can
+-- appear.
 SELECT blocker_chain_id, job_id
 FROM {schema}.job_blocker JOIN {schema}.job ON job.id = job_id
 WHERE blocker_chain_id = ANY (%(chains)s::text[]) AND job.chain_id <> ALL (%(chains)s::text[])
 ORDER BY blocker_chain_id, job_id LIMIT 100
 
 -- name: delete
--- Delete jobs with their entries as dependents. The entries go in the same statement, since the foreign keys are checked
--- row by row when it ends, and would find a chain named by a job that goes a moment later.
+-- Deletes jobs and their entries as dependents. Both are in one statement because foreign keys are checked when it
+-- ends.
 WITH entries AS (
     DELETE FROM {schema}.job_blocker WHERE job_id = ANY (%(jobs)s::text[])
 ),
-done AS (
+deleted AS (
     DELETE FROM {schema}.job WHERE id = ANY (%(jobs)s::text[])
     RETURNING *
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'deleted', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-        NULL, NULL
-    FROM done
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
-                   (SELECT level FROM {schema}.event_log)) <> 'off'
+event AS (
+    {insert_event}
+    SELECT 'deleted', {event_columns}, NULL, NULL
+    FROM deleted
+    WHERE {event_level:deleted.type} <> 'off'
 )
 SELECT id, chain_id, status, type, deduplication_key,
     CASE WHEN attributes IS NOT NULL THEN created_at END, attributes::text
-FROM done
+FROM deleted
 
 -- name: delete_keys
--- Remove the slots of deduplication keys that no chain has any more. A slot that somebody holds is left: a chain of that key
--- is being started just now.
+-- Deletes the rows of deduplication keys that no chain has any more. A locked row stays: a chain with that key is being
+-- started.
 DELETE FROM {schema}.deduplication
 WHERE ctid = ANY (ARRAY(
     SELECT slot.ctid
@@ -338,9 +323,27 @@ WHERE ctid = ANY (ARRAY(
 ))
 RETURNING key
 
+-- name: delete_attributes
+-- Deletes the attribute entries of chains that were deleted. Each is found by its whole key and is never updated, and
+-- the caller has locked the chain's job.
+DELETE FROM {schema}.chain_attribute
+WHERE ctid = ANY (ARRAY(
+    SELECT entry.tid
+    FROM unnest(%(names)s::text[], %(values)s::text[], %(started)s::timestamptz[], %(ids)s::text[])
+        AS gone (name, value, created_at, chain_id)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS tid FROM {schema}.chain_attribute AS one
+        WHERE one.name = gone.name AND one.value = gone.value
+            AND one.created_at = gone.created_at AND one.chain_id = gone.chain_id
+        OFFSET 0
+    ) AS entry
+))
+RETURNING chain_id
+
 -- name: find_stranded
--- A page of blocked jobs, by id, and which of them wait for nothing: none of their open entries is of an open chain. The look
--- at one job stops at the first that is. One snapshot shows the end of a chain together with the release that it brings.
+-- Reads a page of blocked jobs, by id, and which of them are stranded: none of their open entries is of an open chain.
+-- The search for an open one stops at the first. One snapshot shows a closed chain together with the release that it
+-- caused.
 SELECT page.id, waits.found IS NULL AS stranded
 FROM (
     SELECT id FROM {schema}.job
@@ -356,13 +359,13 @@ LEFT JOIN LATERAL (
 ORDER BY page.id
 
 -- name: lock_stranded
--- Lock blocked jobs, the oldest first; what others have locked is passed over.
+-- Locks blocked jobs, oldest first, and passes over those that others have locked.
 SELECT id FROM {schema}.job
 WHERE id = ANY (%(ids)s::text[]) AND status = 'blocked'
 ORDER BY created_at, id FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: release_stranded
--- Release blocked jobs that wait for nothing any more, and set their entries right. They are locked, and looked at once more.
+-- Releases stranded jobs and corrects their entries. They are locked, and checked once more.
 WITH stranded AS MATERIALIZED (
     SELECT params.id
     FROM unnest(%(ids)s::text[]) AS params (id)
@@ -374,7 +377,7 @@ WITH stranded AS MATERIALIZED (
 marked AS (
     UPDATE {schema}.job_blocker SET closed = true FROM stranded WHERE job_id = stranded.id AND NOT closed
 ),
-done AS (
+released AS (
     UPDATE {schema}.job
     SET status = CASE WHEN scheduled_at > clock_timestamp() THEN 'scheduled' ELSE 'ready' END,
         scheduled_at = greatest(scheduled_at, clock_timestamp()),
@@ -384,19 +387,16 @@ done AS (
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
         job.started_at
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'unblocked', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-        NULL, NULL
-    FROM done
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = done.type),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
+event AS (
+    {insert_event}
+    SELECT 'unblocked', {event_columns}, NULL, NULL
+    FROM released
+    WHERE {event_level:released.type} = 'all'
 )
-SELECT id, type FROM done
+SELECT id, type FROM released
 
 -- name: pause_job_types
--- Pause job types, in one order. One that is paused keeps its time, and its reason unless there is another.
+-- Pauses job types, in one order. A paused type keeps its time, and its reason unless a new one is given.
 INSERT INTO {schema}.paused_type (type, reason)
 SELECT type, %(reason)s FROM unnest(%(types)s::text[]) AS params (type)
 ORDER BY type COLLATE "C"
@@ -404,15 +404,15 @@ ON CONFLICT (type) DO UPDATE SET reason = coalesce(excluded.reason, paused_type.
 RETURNING type
 
 -- name: resume_job_types
--- Resume job types, locked in the order in which they are written.
+-- Resumes job types, which it locks in the order in which they are written.
 DELETE FROM {schema}.paused_type
 WHERE type IN (SELECT type FROM {schema}.paused_type WHERE type = ANY (%(types)s::text[]) ORDER BY type FOR UPDATE)
 RETURNING type
 
 -- name: list_paused_job_types
--- The paused job types, by name.
+-- Reads the paused job types, by name.
 SELECT type, paused_at, reason FROM {schema}.paused_type ORDER BY type
 
 -- name: notify
--- Notifications that go out when the caller's transaction commits.
+-- Sends notifications when the caller's transaction commits.
 SELECT pg_notify(%(channel)s, payload) FROM unnest(%(payloads)s::text[]) AS notification (payload)

@@ -1,18 +1,19 @@
 -- name: update_result_ttl
--- Let closed chains expire some seconds from now. One that has expired is gone; an open one is told of and left as it is.
+-- Makes closed chains expire some seconds from now. Expired chains count as gone; open ones are reported and stay as
+-- they are.
 WITH locked AS MATERIALIZED (
     SELECT id, chain_status FROM {schema}.job
     WHERE id = ANY (%(ids)s::text[]) AND chain_index = 0 AND (expires_at IS NULL OR expires_at > clock_timestamp())
     ORDER BY created_at, id FOR NO KEY UPDATE
 ),
-done AS (
+updated AS (
     UPDATE {schema}.job SET expires_at = clock_timestamp() + %(seconds)s::float8 * interval '1 second'
     WHERE id = ANY (ARRAY(SELECT id FROM locked WHERE chain_status <> 'open'))
 )
 SELECT id, chain_status FROM locked
 
 -- name: find_expired
--- A look at chains that have expired, those that did first at first. Of chains without an end the index knows nothing.
+-- Reads a page of expired chains, the earliest expiry first. Chains that never expire are not in the index.
 SELECT id, chain_closed_at, expires_at
 FROM {schema}.job
 WHERE expires_at <= statement_timestamp()
@@ -20,15 +21,15 @@ WHERE expires_at <= statement_timestamp()
 ORDER BY expires_at, id LIMIT %(limit)s
 
 -- name: find_expired_ids
--- Which of these chains have expired.
+-- Reads which of these chains have expired.
 SELECT id, chain_closed_at, expires_at FROM {schema}.job
 WHERE id = ANY (%(ids)s::text[]) AND expires_at <= clock_timestamp()
 
 -- name: find_beyond_retention
--- A look at closed chains that the retention of their type may not keep, by type and outcome, the oldest start first. A chain
--- closes after it was started: what closed before a moment was started before it, so that the index of listings will do. Read
--- are those that were started before that moment and have closed after it as well, which are the open ones of then; and, for a
--- count, as many entries of the index as are kept. The marks are looked up first, so that the walk begins and ends at them.
+-- Reads a page of closed chains that the retention policy of their type does not keep, by type and outcome, the oldest
+-- start first. A chain that closed before a moment was started before it, so the index of listings will do. It reads
+-- the chains that were started before the limit, including those that closed after it (they were open then), and, for a
+-- count, as many index entries as are kept. The limits are looked up first, so that the scan begins and ends at them.
 WITH stretch AS MATERIALIZED (
     SELECT params.*, cut.at AS cut, beyond.created_at AS mark, beyond.id AS mark_id
     FROM unnest(%(types)s::text[], %(statuses)s::text[], %(ages)s::float8[], %(counts)s::bigint[],
@@ -75,8 +76,8 @@ CROSS JOIN LATERAL (
 ORDER BY stretch.place, found.created_at, found.id LIMIT %(limit)s
 
 -- name: lock_prunable
--- Lock all jobs of chains that are to go, and the jobs that have them as blockers, the oldest first, and pass over what others
--- hold. Whether a chain may go is looked at afterwards, with a younger snapshot.
+-- Locks all jobs of chains that are to be pruned, and the jobs that have them as blockers, oldest first. Whether a
+-- chain may be pruned is decided by the next statement, whose snapshot is newer.
 WITH about AS MATERIALIZED (
     SELECT unnest(%(ids)s::text[]) AS id
 ),
@@ -96,13 +97,13 @@ member AS MATERIALIZED (
     ) AS waiting
 )
 SELECT id FROM {schema}.job WHERE id = ANY (ARRAY(SELECT id FROM member))
-ORDER BY created_at, id FOR UPDATE SKIP LOCKED
+ORDER BY created_at, id FOR UPDATE {skip_locked}
 
 -- name: prune
--- Delete closed chains that are as they were when they were chosen, with all their jobs, and their entries as blockers of jobs
--- that have ended. A chain is let be if a job that has not ended has it as a blocker, or if some row of it, or of those that
--- name it, was not locked before by this transaction. All goes in one statement, since foreign keys are checked when it ends;
--- the entries of its own jobs go with them by the same keys.
+-- Deletes closed chains that have not changed since they were selected, with all their jobs, and their entries as
+-- blockers of finished jobs. A chain stays if an unfinished job has it as a blocker, or if this transaction has not
+-- locked all of its rows and of those that refer to it. All is one statement because foreign keys are checked when it
+-- ends; the entries of the chain's own jobs are deleted by the foreign keys.
 WITH held AS MATERIALIZED (
     SELECT unnest(%(locked)s::text[]) AS id
 ),

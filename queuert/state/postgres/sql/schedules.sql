@@ -1,6 +1,6 @@
 -- name: put_schedules
--- Write schedules by name, in one order. One that is there keeps its pause, and its next tick if its times are the same;
--- one that is the same altogether is not written.
+-- Writes schedules by name, in one order. An existing schedule keeps its pause, and its next tick if its times are the
+-- same; an unchanged one is not written.
 INSERT INTO {schema}.schedule
     (name, type, input, cron, every, time_zone, missed, priority, limit_key, paused, next_at)
 SELECT name, type, coalesce(input, 'null'), cron, every, time_zone, missed, priority, limit_key, paused, next_at
@@ -28,27 +28,27 @@ WHERE (schedule.type, schedule.input, schedule.cron, schedule.every, schedule.ti
 RETURNING name
 
 -- name: delete_schedules
--- Delete schedules, locked in the order in which they are written.
+-- Deletes schedules, which it locks in the order in which they are written.
 DELETE FROM {schema}.schedule
 WHERE name IN (SELECT name FROM {schema}.schedule WHERE name = ANY (%(names)s::text[]) ORDER BY name FOR UPDATE)
 RETURNING name
 
 -- name: list_schedules
--- All schedules, by name.
+-- Reads all schedules, by name.
 SELECT name, type, input::text, cron, every, time_zone, missed, priority, limit_key, paused, next_at, last_at
 FROM {schema}.schedule
 ORDER BY name
 
 -- name: pause_schedules
--- Pause schedules, or let them go on, locked in the order in which they are written. The next tick stays what it was.
+-- Pauses or resumes schedules, which it locks in the order in which they are written. The next tick does not change.
 UPDATE {schema}.schedule
 SET paused = %(paused)s, updated_at = clock_timestamp()
 WHERE name IN (SELECT name FROM {schema}.schedule WHERE name = ANY (%(names)s::text[]) ORDER BY name FOR UPDATE)
 RETURNING name
 
 -- name: due_schedules
--- The schedules of these types whose next tick has come, the longest due first, by one reading of the clock; and the
--- seconds until the next of the others. One row without a name, if none is due.
+-- Reads the schedules of these types whose next tick has come, the longest due first, and the seconds until the next
+-- tick of the others, at one reading of the clock. If none is due, there is one row without a name.
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
 due AS (
     SELECT schedule.* FROM clock, {schema}.schedule
@@ -66,15 +66,15 @@ FROM clock CROSS JOIN following LEFT JOIN due ON true
 ORDER BY next_at, name
 
 -- name: fire_schedule
--- Move a schedule on, if its next tick still is the one that was seen. Who comes second waits for the row and finds it
--- moved.
+-- Moves a schedule to its next tick, if the tick is still the one that was read. A second caller waits for the row and
+-- finds it moved.
 UPDATE {schema}.schedule
 SET next_at = %(next_at)s, last_at = coalesce(%(last_at)s, last_at)
 WHERE name = %(name)s AND next_at = %(tick)s AND NOT paused
 RETURNING name
 
 -- name: start_scheduled
--- Write the chains of ticks that are not there; return all of them, and whether they were.
+-- Starts the chains of ticks that do not exist; returns all of them, and which existed.
 WITH params AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(jobs)s::json)
         AS new (id text, type text, priority int, input jsonb, limit_key text)
@@ -87,13 +87,16 @@ written AS (
     ON CONFLICT (id) DO NOTHING
     RETURNING id, type, status, created_at, scheduled_at
 ),
-noted AS (
-    INSERT INTO {schema}.job_event (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at)
-    SELECT 'created', status, id, id, 0, type, type, 0, scheduled_at
+event AS (
+    {insert_event}
+    SELECT 'created', status, id, id, 0, type, type, 0, scheduled_at, NULL, NULL, NULL
     FROM written
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = written.type),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
+    WHERE {event_level:written.type} = 'all'
 )
 SELECT id, type, status, created_at, false FROM written
 UNION ALL
 SELECT id, type, status, created_at, true FROM {schema}.job WHERE id = ANY (ARRAY(SELECT id FROM params))
+
+-- name: now
+-- Reads the clock that decides what is due.
+SELECT clock_timestamp()

@@ -1,6 +1,6 @@
 -- name: start_one
--- Write the first job of one new chain that has nothing of its own but id and input, and is due now: what most starts are.
--- Without arrays to take apart it takes the server a sixth less than the statement for many.
+-- Starts one chain that has only an id and an input and is due now, as most starts are. Without arrays to unpack it
+-- takes the server a sixth less time than start_uniform.
 WITH written AS (
     INSERT INTO {schema}.job
         (id, type, chain_id, chain_type, chain_status, status, priority, created_at, scheduled_at, has_dependents, input,
@@ -10,18 +10,17 @@ WITH written AS (
     FROM (SELECT clock_timestamp() + %(before)s::int * interval '1 microsecond' AS at OFFSET 0) AS now
     RETURNING id, type, status, created_at, scheduled_at
 ),
-noted AS (
-    INSERT INTO {schema}.job_event (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at)
-    SELECT 'created', status, id, id, 0, type, type, 0, scheduled_at
+event AS (
+    {insert_event}
+    SELECT 'created', status, id, id, 0, type, type, 0, scheduled_at, NULL, NULL, NULL
     FROM written
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = %(type)s::text),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
+    WHERE {event_level:%(type)s::text} = 'all'
 )
 SELECT id, type, status, created_at FROM written
 
 -- name: start_uniform
--- Write the first jobs of new chains that have nothing of their own but id and input, and are due now. Arrays are read in half
--- the time of the general statement's rows.
+-- Starts chains that have only an id and an input and are due now. Their arrays are read in half the time of the JSON
+-- rows of start_jobs.
 WITH written AS (
     INSERT INTO {schema}.job
         (id, type, chain_id, chain_type, chain_status, status, priority, created_at, scheduled_at, has_dependents, input,
@@ -35,20 +34,19 @@ WITH written AS (
     ) AS new
     RETURNING id, type, status, created_at, scheduled_at
 ),
-noted AS (
-    INSERT INTO {schema}.job_event (kind, status, chain_index, type, chain_type, attempt, job_ids, scheduled_ats)
-    SELECT 'created', 'ready', 0, %(type)s::text, %(type)s::text, 0, array_agg(id), array_agg(scheduled_at)
+event AS (
+    {insert_events}
+    SELECT 'created', 'ready', 0, %(type)s::text, %(type)s::text, 0, NULL, NULL, array_agg(id), NULL, array_agg(scheduled_at), NULL
     FROM (
         SELECT id, scheduled_at, row_number() OVER () AS place FROM written
-        WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = %(type)s::text),
-                       (SELECT level FROM {schema}.event_log)) = 'all'
-    ) AS event
+        WHERE {event_level:%(type)s::text} = 'all'
+    ) AS entry
     GROUP BY place / {events_a_row} ORDER BY min(place)
 )
 SELECT id, type, status, created_at FROM written
 
 -- name: start_jobs
--- Write the first jobs of new chains.
+-- Starts chains of any kind.
 WITH written AS (
     INSERT INTO {schema}.job
         (id, type, chain_id, chain_type, chain_status, status, priority, created_at, scheduled_at, has_dependents, input,
@@ -71,20 +69,19 @@ WITH written AS (
     ) AS due
     RETURNING id, type, status, created_at, scheduled_at, attributes
 ),
-noted AS (
-    INSERT INTO {schema}.job_event (kind, status, chain_index, type, chain_type, attempt, job_ids, scheduled_ats)
-    SELECT 'created', status, 0, type, type, 0, array_agg(id), array_agg(scheduled_at)
+event AS (
+    {insert_events}
+    SELECT 'created', status, 0, type, type, 0, NULL, NULL, array_agg(id), NULL, array_agg(scheduled_at), NULL
     FROM (
         SELECT *, row_number() OVER () AS place FROM written
-        WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = written.type),
-                       (SELECT level FROM {schema}.event_log)) = 'all'
-    ) AS event
+        WHERE {event_level:written.type} = 'all'
+    ) AS entry
     GROUP BY place / {events_a_row}, status, type ORDER BY min(place)
-)
+){attribute_index}
 SELECT id, type, status, created_at FROM written
 
 -- name: start_if_absent
--- Write the first jobs of new chains whose ids do not exist. It waits for those who are about to write the same.
+-- Starts the chains whose ids do not exist. It waits for transactions that are writing the same ids.
 WITH written AS (
     INSERT INTO {schema}.job
         (id, type, chain_id, chain_type, chain_status, status, priority, created_at, scheduled_at, has_dependents, input,
@@ -109,24 +106,24 @@ WITH written AS (
     ON CONFLICT (id) DO NOTHING
     RETURNING id, type, status, created_at, scheduled_at, attributes
 ),
-noted AS (
-    INSERT INTO {schema}.job_event (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at)
-    SELECT 'created', status, id, id, 0, type, type, 0, scheduled_at
+event AS (
+    {insert_event}
+    SELECT 'created', status, id, id, 0, type, type, 0, scheduled_at, NULL, NULL, NULL
     FROM written
-    WHERE coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = written.type),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
-)
+    WHERE {event_level:written.type} = 'all'
+){attribute_index}
 SELECT id, type, status, created_at FROM written
 
 -- name: notify_after_start
--- A notification behind a start, in a transaction of its own. Nobody needs it after a crash, so it does not wait for the disk; and as
--- the caller waits for it, it does not wait long for the lock of all that notify either: who is refused sends it later.
+-- Sends a notification after a start, in a transaction of its own. Nobody needs it after a crash, so it does not wait
+-- for the disk. The caller waits for it, so it gives up early on the lock that all notifications share, and the
+-- notification is sent later.
 SELECT set_config('synchronous_commit', 'off', true), set_config('lock_timeout', '50ms', true),
     pg_notify(%(channel)s, %(payload)s)
 
 -- name: lock_deduplication_keys
--- Hold the slots of deduplication keys to the end of the transaction: who comes second waits for its outcome. A slot is
--- nothing but that lock. What is a duplicate of a new chain is looked up in a later statement, whose snapshot is younger.
+-- Locks deduplication keys until the transaction ends; another start of the same key waits for its outcome. A row of
+-- this table is only a lock. Duplicates are looked up by a later statement, whose snapshot is newer.
 INSERT INTO {schema}.deduplication (type, key)
 SELECT type, key FROM unnest(%(types)s::text[], %(keys)s::text[]) AS params (type, key)
 ORDER BY type COLLATE "C", key COLLATE "C"
@@ -134,9 +131,10 @@ ON CONFLICT (type, key) DO UPDATE SET taken = deduplication.taken + 1
 RETURNING type
 
 -- name: find_duplicates
--- The newest chain that is a duplicate of each start of a deduplication key. Open ones have an index of their own, so that a
--- key with a long history costs no more than a new one. statement_timestamp() is stable, so that it can bound the scan; the
--- statement waits for no lock. The order names all columns of these indexes, and only theirs, so that no other one will do.
+-- Finds the newest chain that each start with a deduplication key is a duplicate of. Open chains have their own index,
+-- so a key with a long history costs no more than a new one. statement_timestamp() is stable, so it can bound the scan,
+-- and the statement waits for no lock. ORDER BY names exactly the columns of these indexes, so the planner cannot
+-- choose another one.
 WITH params AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(keys)s::json)
         AS k (place int, type text, key text, only_open bool, seconds float8, excluding jsonb)
@@ -159,15 +157,15 @@ CROSS JOIN LATERAL (
 ) AS found
 
 -- name: find_chains_by_id
--- Jobs of chosen ids, as they are, and whether they are chains that have expired.
+-- Reads jobs by id, and whether they are chains that have expired.
 SELECT id, type, status, created_at, chain_index, coalesce(expires_at <= clock_timestamp(), false),
     chain_status
 FROM {schema}.job WHERE id = ANY (%(ids)s::text[])
 
 -- name: lock_in_order
--- Lock jobs, and chains by their first job, the oldest first, and note that jobs are about to wait for some of the
--- chains. Whoever closes a chain takes the same lock first, so the two cannot miss each other. With the chains that are
--- about to close (`closing`) go the jobs that wait for them: a job that has started what it waits for is older than that.
+-- Locks jobs, and chains by their first job, oldest first, and marks the chains that jobs are about to wait for.
+-- Whoever closes a chain takes the same lock first, so neither can miss the other. The jobs that wait for chains which
+-- are about to close (`closing`) are locked as well: they may be older than these chains.
 WITH locked AS MATERIALIZED (
     SELECT id, chain_index FROM {schema}.job
     WHERE id = ANY (%(rows)s::text[] || ARRAY(
@@ -178,7 +176,7 @@ WITH locked AS MATERIALIZED (
         ) AS entry))
     ORDER BY created_at, id FOR NO KEY UPDATE
 ),
-noted AS (
+marked AS (
     UPDATE {schema}.job SET has_dependents = true
     FROM locked
     WHERE job.id = locked.id AND locked.id = ANY (%(awaited)s::text[]) AND NOT job.has_dependents
@@ -186,9 +184,9 @@ noted AS (
 SELECT id FROM locked WHERE chain_index = 0
 
 -- name: add_blockers
--- Let jobs wait for chains that are locked by this transaction; those that have closed already count as closed. A job that
--- waits again has blockers already: the new ones come after them, and one that it has is waited for once more if its chain
--- was opened again since.
+-- Makes jobs wait for chains that this transaction has locked; chains that have closed already count as closed. A job
+-- that waits again keeps its blockers: new ones come after them, and one that it has counts again if its chain was
+-- reopened.
 WITH params AS MATERIALIZED (
     SELECT b.*, chain.chain_status <> 'open' AS closed, entry.tid, entry.closed AS was_closed
     FROM json_to_recordset(%(blockers)s::json) AS b (job_id text, chain_id text, position int)
@@ -238,14 +236,11 @@ waiting AS (
     RETURNING job.id, job.status, job.chain_id, job.chain_index, job.type, job.chain_type, job.attempt, job.scheduled_at,
         job.started_at
 ),
-noted AS (
-    INSERT INTO {schema}.job_event
-        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
-    SELECT 'blocked', status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at,
-        NULL, NULL
+event AS (
+    {insert_event}
+    SELECT 'blocked', {event_columns}, NULL, NULL
     FROM waiting
     WHERE status = 'blocked'
-        AND coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = waiting.type),
-                   (SELECT level FROM {schema}.event_log)) = 'all'
+        AND {event_level:waiting.type} = 'all'
 )
 SELECT id, status FROM waiting

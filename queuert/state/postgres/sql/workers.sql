@@ -1,6 +1,6 @@
 -- name: record_heartbeat
--- Note that a worker is alive. It changes no indexed column, so that a row that is there gets its next version beside it.
--- Says whether there are workers whose time is over: these go in a statement of their own, so that none ever holds one row of
+-- Records that a worker is alive. It changes no indexed column, so the new version of the row is heap-only. It returns
+-- whether there are workers whose heartbeat has expired: another statement deletes these, so that none holds one row of
 -- this table and waits for another.
 INSERT INTO {schema}.worker AS beating
     (id, name, host, pid, version, job_types, concurrency, running, state, started_at, seen_at, expires_at)
@@ -15,7 +15,8 @@ SET name = excluded.name, host = excluded.host, pid = excluded.pid, version = ex
 RETURNING EXISTS (SELECT FROM {schema}.worker AS other WHERE other.expires_at <= clock_timestamp() AND other.id <> beating.id)
 
 -- name: delete_stale_workers
--- Forget workers whose time is over. One that is beating just now, or that somebody else sweeps, is passed over.
+-- Deletes workers whose heartbeat has expired. Rows that are being renewed, or deleted by another worker, are passed
+-- over.
 DELETE FROM {schema}.worker
 WHERE id = ANY (ARRAY(
     SELECT id FROM {schema}.worker WHERE expires_at <= clock_timestamp() ORDER BY id FOR UPDATE SKIP LOCKED
@@ -23,12 +24,12 @@ WHERE id = ANY (ARRAY(
 RETURNING id
 
 -- name: remove_worker
--- Forget a worker that has stopped.
+-- Deletes a worker that has stopped.
 DELETE FROM {schema}.worker WHERE id = %(id)s::text
 RETURNING id
 
 -- name: list_workers
--- The workers that told of themselves not too long ago. There are as many rows as workers, so none is looked for by an index.
+-- Reads the workers whose heartbeat has not expired. There are as many rows as workers, so no index is needed.
 SELECT id, name, host, pid, version, job_types, concurrency, running, state, started_at, seen_at
 FROM {schema}.worker WHERE expires_at > clock_timestamp()
 ORDER BY started_at, id

@@ -1,16 +1,52 @@
-"""Claims under limits: parameters and rows of their statements."""
+"""Claims: the sizes of their inputs, and the parameters and rows of claims under limits.
+
+A claim is bounded by bytes. Postgres tells how much it has stored of an input without reading it, and whether that is
+compressed. Only reading the input would tell how long its text is, which takes as long as a claim. So a store estimates
+the length by the inputs of its last claims, and at first by the worst ratio. A wrong estimate makes a claim smaller
+than it might be, or larger by what inputs differ.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from queuert.limits import Limits
 from queuert.state.postgres.claim_cursors import HEAD
-from queuert.state.postgres.expansion import INPUT
 from queuert.state.postgres.parameters import Parameters
 from queuert.state.postgres.rows import Row
 from queuert.state.types import ClaimRequest
+
+WORST = 100.0
+"""A match of Postgres's own compression is 273 bytes long at most and takes 3."""
+
+_CLAIMS = 8
+"""So many claims with compressed inputs are remembered."""
+
+_MARGIN = 1.5
+
+INPUT, PACKED = 11, 18
+"""Where a row of a claim has the input, and what is stored of it if that is compressed."""
+
+
+class Expansion:
+    """How many characters were handed out for each byte of compressed inputs, of late at most."""
+
+    def __init__(self) -> None:
+        self._seen: deque[float] = deque(maxlen=_CLAIMS)
+
+    @property
+    def factor(self) -> float:
+        """By which the size of a compressed input is to be multiplied."""
+        return min(WORST, max(1.0, _MARGIN * max(self._seen))) if self._seen else WORST
+
+    def note(self, rows: Sequence[Row]) -> None:
+        """What a claim was handed."""
+        packed = [row for row in rows if row[PACKED] is not None]
+        if packed:
+            self._seen.append(max(len(row[INPUT] or "") / row[PACKED] for row in packed))
+
 
 _MOST_KEYS = 500
 """Of one type, that one claim looks at; the next one goes on behind them."""

@@ -1,0 +1,77 @@
+-- name: rank
+-- The order in which the jobs of a type are claimed, best first. It must be the expression of the index job_ready.
+attempt - uncounted - lease_expirations - priority
+
+-- name: event_level
+-- What of a job type goes to the event log: 'all', 'terminal' or 'off'. `{of}` is the type, such as finished.type.
+coalesce((SELECT level FROM {schema}.event_level AS own WHERE own.type = {of}), (SELECT level FROM {schema}.event_log))
+
+-- name: logs_all
+-- Whether all events of a row's `type` are logged. For many rows: the levels are looked up once for all of them.
+CASE WHEN (SELECT level FROM {schema}.event_log) = 'all'
+            THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'all'))
+            ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'all')) END
+
+-- name: logs_final
+-- Whether the final events of a row's `type` are logged, such as completions and failures. For many rows, as logs_all.
+CASE WHEN (SELECT level FROM {schema}.event_log) <> 'off'
+            THEN type <> ALL (ARRAY(SELECT type FROM {schema}.event_level WHERE level = 'off'))
+            ELSE type = ANY (ARRAY(SELECT type FROM {schema}.event_level WHERE level <> 'off')) END
+
+-- name: insert_event
+-- An event a row: SELECT kind, {event_columns}, worker, error.
+INSERT INTO {schema}.job_event
+        (kind, status, job_id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at, worker, error)
+
+-- name: event_columns
+-- What an event takes over from the row of its job.
+status, id, chain_id, chain_index, type, chain_type, attempt, scheduled_at, started_at
+
+-- name: insert_events
+-- Up to {events_a_row} events a row: SELECT the columns that they share, then {event_arrays}.
+INSERT INTO {schema}.job_event
+        (kind, status, chain_index, type, chain_type, attempt, worker, error, job_ids, chain_ids, scheduled_ats, started_ats)
+
+-- name: event_arrays
+-- What events that share a row do not share. The first job of a chain has the chain's id: without `chain_ids` all are first jobs.
+array_agg(id), array_agg(chain_id) FILTER (WHERE chain_index > 0), array_agg(scheduled_at), array_agg(started_at)
+
+-- name: attribute_entries
+-- Makes a start write the entries by which its chains (`written`) are found by their attributes, in the same round trip.
+,
+entry AS (
+    INSERT INTO {schema}.chain_attribute (name, value, created_at, chain_id)
+    SELECT DISTINCT given.name, one.value, written.created_at, written.id
+    FROM written
+    CROSS JOIN LATERAL jsonb_each(written.attributes) AS given (name, content)
+    CROSS JOIN LATERAL jsonb_array_elements_text(
+        CASE jsonb_typeof(given.content) WHEN 'array' THEN given.content ELSE jsonb_build_array(given.content) END
+    ) AS one (value)
+)
+
+-- name: known_types
+-- The types of all jobs, if `types` names none: one step from index entry to index entry for each.
+known (type) AS (
+    (
+        SELECT first.type FROM (
+            (SELECT type FROM {schema}.job WHERE chain_index = 0 AND status <> 'running' ORDER BY type LIMIT 1)
+            UNION ALL
+            (SELECT type FROM {schema}.job WHERE chain_index > 0 AND status <> 'running' ORDER BY type LIMIT 1)
+            UNION ALL
+            (SELECT type FROM {schema}.job WHERE status = 'running' ORDER BY type LIMIT 1)
+        ) AS first
+        WHERE %(types)s::text[] IS NULL ORDER BY first.type LIMIT 1
+    )
+    UNION ALL
+    SELECT next.type FROM known
+    CROSS JOIN LATERAL (
+        SELECT following.type FROM (
+            (SELECT type FROM {schema}.job WHERE chain_index = 0 AND status <> 'running' AND job.type > known.type ORDER BY type LIMIT 1)
+            UNION ALL
+            (SELECT type FROM {schema}.job WHERE chain_index > 0 AND status <> 'running' AND job.type > known.type ORDER BY type LIMIT 1)
+            UNION ALL
+            (SELECT type FROM {schema}.job WHERE status = 'running' AND job.type > known.type ORDER BY type LIMIT 1)
+        ) AS following
+        ORDER BY following.type LIMIT 1
+    ) AS next
+)

@@ -1,0 +1,153 @@
+# Generated from queuert/state/postgres/async_finishing.py, do not edit: see scripts/unasync.py
+"""Finishes and reaped leases on Postgres. ``sync_finishing.py`` is generated from this module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from psycopg import Connection, Error
+from psycopg.errors import LockNotAvailable
+from psycopg.pq.abc import PGresult
+
+from queuert.errors import StateError
+from queuert.jobs import AbortReason, JobStatus
+from queuert.state.postgres import parameters, rows
+from queuert.state.postgres.bounds import LOCK_SOON, sync_bounded
+from queuert.state.postgres.finishing import (
+    DUE,
+    all_simple,
+    all_simple_completions,
+    closes_only,
+    closing_results,
+    closing_steps,
+    completed,
+    finish_results,
+    releases_dependents,
+)
+from queuert.state.postgres.pooled_connection import PooledConnection
+from queuert.state.postgres.protocol import Step, sync_begin_with
+from queuert.state.postgres.rows import LeaseState, Row
+from queuert.state.postgres.sync_base import PostgresBase
+from queuert.state.postgres.sync_statements import fetch, finish_and_release, lock_in_order
+from queuert.state.types import Finish, FinishResult, Lease, ReapedJob, ReapRequest, ReapResult
+from queuert.state.validation import check_finishes
+
+_FINISH_ROUNDS = 4
+"""A finish is repeated when a chain got its first dependent meanwhile; more than one repetition is already rare."""
+
+
+class PostgresFinishing(PostgresBase):
+    """``finish``, ``lost_reasons`` and ``reap``."""
+
+    def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
+        """End attempts, each while its token holds the job."""
+        check_finishes(finishes)
+        results: dict[Lease, FinishResult] = {}
+        left = list(finishes)
+        plain = all_simple_completions(left)
+        release_dependents = not plain and any(releases_dependents(one) for one in left)
+        for _ in range(_FINISH_ROUNDS):
+            if not left:
+                break
+            with self._connections.connection() as connection:
+                if release_dependents:
+                    # Who waits for locks shall not wait for somebody that has taken a job from us.
+                    if wait or not closes_only(left):
+                        left = self._settle(connection, left, results)
+                    results |= self._release_round(connection, left, wait=wait)
+                elif plain:
+                    found = fetch(connection, self._sql.named("complete"), parameters.complete(left))
+                    if len(found) == len(left):
+                        return [FinishResult(one.job.id) for one in finishes]
+                    results |= completed(left, found)
+                elif all_simple(left):
+                    found = fetch(connection, self._sql.named("finish_simple"), parameters.finish_simple(left))
+                    results |= finish_results(left, found)
+                else:
+                    found = fetch(connection, self._sql.named("finish"), parameters.finish(left, closes_awaited=False))
+                    results |= finish_results(left, found)
+                missed = [one for one in left if one.job.lease not in results]
+                left = self._settle(connection, missed, results)
+            release_dependents = True
+        if left:
+            raise StateError(f"jobs {[one.job.id for one in left]!r} could neither be finished nor found lost")
+        return [results[one.job.lease] for one in finishes]
+
+    def _release_round(
+        self, connection: PooledConnection, finishes: Sequence[Finish], *, wait: bool
+    ) -> dict[Lease, FinishResult]:
+        if not finishes:
+            return {}
+        try:
+            if closes_only(finishes):
+                steps = closing_steps(self._sql, finishes, connection.bounds, wait=wait)
+                return closing_results(finishes, self._exchanged(connection, steps))
+            with sync_bounded(connection, lock=None if wait else LOCK_SOON):
+                return finish_and_release(connection, self._sql, finishes)
+        except LockNotAvailable:
+            if wait:
+                raise
+            # Perhaps by who has taken a job from us: that is no reason to wait.
+            results: dict[Lease, FinishResult] = {}
+            held = self._settle(connection, finishes, results)
+            return results | {one.job.lease: FinishResult(one.job.id, pending=True) for one in held}
+
+    def _exchanged(self, connection: PooledConnection, steps: Sequence[Step]) -> list[PGresult]:
+        """A transaction in one round trip: while it waits for the client, others wait for its locks."""
+        try:
+            return sync_begin_with(connection, steps, prepare=self._connections.prepares)
+        except Error:
+            with suppress(Error):
+                connection.rollback()
+            raise
+
+    def _settle(
+        self, connection: Connection[Any], missed: Sequence[Finish], results: dict[Lease, FinishResult]
+    ) -> list[Finish]:
+        """Say of each finish whose lease does not hold the result of it; the others are returned, to be asked for."""
+        if not missed:
+            return []
+        params = parameters.leases([one.job.lease for one in missed])
+        found = fetch(connection, self._sql.lease_states, params)
+        again = []
+        for one, state in zip(missed, rows.lease_states([one.job.lease for one in missed], found), strict=True):
+            if state is LeaseState.HELD:
+                again.append(one)
+            else:
+                results[one.job.lease] = rows.settled(one, state, found)
+        return again
+
+    def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
+        """Why each lease does not hold its job."""
+        found = self._fetch(self._sql.lease_states, parameters.leases(leases))
+        return [None if isinstance(state, LeaseState) else state for state in rows.lease_states(leases, found)]
+
+    def reap(self, request: ReapRequest) -> ReapResult:
+        """Turn expired leases into failed attempts."""
+        if not request.policies:
+            return ReapResult((), None)
+        with self._connections.connection() as connection:
+            found = fetch(connection, self._sql.reap, parameters.reap(request))
+            expired = [row for row in found if row[0] is not None]
+            reaped = [rows.reaped_job(row, status=row[3]) for row in expired if row[3] is not None]
+            spent = [row for row in expired if row[3] is None]
+            for row in spent:
+                reaped += self._fail_expired(connection, row)
+        unfinished = len(expired) >= request.limit or len(reaped) < len(expired)
+        return ReapResult(reaped, 0.0 if unfinished else found[0][7])
+
+    def _fail_expired(self, connection: Connection[Any], row: Row) -> list[ReapedJob]:
+        """Fail a job whose attempts are spent, and close its chain; not now, if somebody holds it."""
+        job_id, chain_id, token = row[0], row[2], row[6]
+        try:
+            with sync_bounded(connection, lock=LOCK_SOON):
+                lock_in_order(connection, self._sql, [job_id, chain_id], (), closing=[chain_id])
+                if not fetch(connection, self._sql.fail_expired, {"ids": [job_id], "tokens": [token]}):
+                    return []
+                released = fetch(connection, self._sql.unblock, parameters.closed_chains([chain_id]))
+        except LockNotAvailable:
+            return []
+        job = rows.reaped_job(row, status=JobStatus.FAILED)
+        return [rows.with_due_types(job, tuple(sorted({one[0] for one in released if one[1] in DUE})))]
