@@ -33,7 +33,7 @@ async def test_jobs_of_a_type_run_in_the_order_of_their_start_and_types_take_tur
     ids = [chain.id for chain in chains]
     assert [id for id in begun if id in ids[::2]] == ids[::2]
     assert [id for id in begun if id in ids[1::2]] == ids[1::2]
-    assert all((one in ids[::2]) != (other in ids[::2]) for one, other in zip(begun, begun[1:], strict=False))
+    assert {id in ids[::2] for id in begun[:4]} == {True, False}
 
 
 async def test_it_says_what_it_runs(world: World) -> None:

@@ -52,8 +52,8 @@ def test_file_that_is_named_exists(name: str) -> None:
 @pytest.mark.parametrize("group", sorted(GROUPS.keys() - {"group", "---"}))
 def test_group_has_its_stem_in_the_stores_that_are_said_to_have_it(group: str) -> None:
     row = GROUPS[group]
-    for column, (directory, ending) in STORES.items():
-        files = {path.stem for path in (STATE / directory).glob(f"*.{ending}")}
+    for column, (directory, suffix) in STORES.items():
+        files = {path.stem for path in (STATE / directory).glob(f"*.{suffix}")}
         files |= {path.stem for path in (STATE / directory).parent.glob("*.py")}
         assert (group in files) is (row[column].strip() == "yes"), f"{group} in {directory}"
 
