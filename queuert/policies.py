@@ -67,7 +67,7 @@ class RetryPolicy:
         ConfigurationError: a value is out of range.
 
     Example:
-        >>> RetryPolicy(initial=10, jitter=0).delay(3)
+        >>> RetryPolicy(initial_delay=10, jitter=0).delay(3)
         40.0
     """
 
