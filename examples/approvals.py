@@ -1,4 +1,4 @@
-"""A chain that waits for a person: nobody handles the middle job; it is ended from outside.
+"""A chain that waits for a person: no worker handles the middle job; a client completes it.
 
 Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.approvals``.
 """

@@ -1,4 +1,4 @@
-"""Chains found again by what their user knows: a customer, tags; and the workers that are there.
+"""Finds chains by their attributes, a customer and tags, and lists the live workers.
 
 Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.attributes``.
 """

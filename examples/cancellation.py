@@ -1,4 +1,4 @@
-"""A chain that is no longer wanted: one that waits closes at once, one that runs is told and cannot commit.
+"""Cancels chains: one that waits closes at once, one that runs is aborted and cannot commit.
 
 Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.cancellation``.
 """

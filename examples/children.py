@@ -1,4 +1,4 @@
-"""A running job that starts children, waits for them in the same commit, and runs again with their outputs.
+"""A running job starts children, waits for them in the same commit, and runs again with their outputs.
 
 Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.children``.
 """

@@ -1,4 +1,4 @@
-"""Payloads in MessagePack, which has bytes, and compressed; plain JSON of the time before stays readable.
+"""Payloads in MessagePack, which has bytes, and compressed; plain JSON that was stored before stays readable.
 
 Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.codecs``.
 """

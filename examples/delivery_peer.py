@@ -1,4 +1,4 @@
-"""Another server on this machine, to which ``federation_delivery`` delivers: it answers what it was told to."""
+"""Another server on this machine, to which ``federation_delivery`` delivers: it answers as configured."""
 
 from __future__ import annotations
 

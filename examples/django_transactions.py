@@ -1,4 +1,4 @@
-"""A start in a transaction of Django's: inside ``atomic`` it is there when the block has committed, and not before.
+"""A start in a transaction of Django's: inside ``atomic`` the chain exists once the block has committed.
 
 Django's own way is a function for ``transaction.on_commit``, which is lost when the process dies right after the
 commit. A job that is started in the transaction is not.

@@ -1,4 +1,4 @@
-"""Many chains, and one job that waits for all of them and gets their outputs in order.
+"""One job waits for many chains and gets their outputs in order.
 
 Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.fan_out_and_join``.
 """

@@ -1,4 +1,4 @@
-"""A flow with queues of children: requirements are checked side by side, rewards are given side by side.
+"""A flow with queues of children: requirements are checked in parallel, rewards are given in parallel.
 
 A member joins a guild. Each role asks for requirements, which other services look up, each in a queue of its own; when
 the last one has answered, the roles are decided, and the flow goes on to the rewards, in a queue for each platform.

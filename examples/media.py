@@ -1,4 +1,4 @@
-"""The definitions that the other examples share: what a job is, without how it is done."""
+"""The definitions that the other examples share: job types and models, without handlers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chain that is started again and again, once a tick whatever the number of workers.
+"""A schedule that starts one chain each tick, whatever the number of workers.
 
 Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.recurring``.
 """

@@ -1,4 +1,4 @@
-"""A consumer is killed in the midst of a job, and another one takes the job over when its lease has expired.
+"""A consumer is killed in the middle of a job; another one takes the job over when its lease has expired.
 
 Run it from the root of the repository: ``QUEUERT_URL=redis://localhost:6379 python -m examples.redis_crash``.
 """

@@ -1,4 +1,4 @@
-"""Request and response: one call that starts a job and waits, and answers that are kept for a while.
+"""Request and response: one call starts a job and waits; its result is kept for a while.
 
 Run it from the root of the repository: ``QUEUERT_URL=redis://localhost:6379 python -m examples.redis_requests``.
 """

@@ -1,4 +1,4 @@
-"""Request and response: start, wait, and for a while the same answer to the same question.
+"""Request and response: start, wait, and get the stored result when the request is repeated.
 
 Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.requests``.
 """

@@ -1,4 +1,4 @@
-"""What becomes of attempts that do not work out: tried again by policy, by request, or given up.
+"""Failed attempts: retried by the policy, retried on request, or failed for good.
 
 Run it from the root of the repository: ``QUEUERT_URL=embedded:// python -m examples.retries_and_failures``.
 """

@@ -1,4 +1,4 @@
-"""A Spark job as a step of a chain: it reports how far it is, and stops when nobody wants it any more.
+"""A Spark job as a step of a chain: it reports progress, and stops when its chain is cancelled.
 
 Needs ``queuert[spark]`` and a Java. Run it from the root of the repository, after ``queuert migrate up``:
 ``QUEUERT_URL=... python -m examples.spark_job_step``.
