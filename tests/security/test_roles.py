@@ -391,7 +391,7 @@ def test_names_that_roles_cannot_have(name: str) -> None:
 
 
 def test_two_roles_of_one_name() -> None:
-    with pytest.raises(ConfigurationError, match="two roles have one name"):
+    with pytest.raises(ConfigurationError, match="roles must have different names"):
         roles_sql(names={Role.WORKER: "app", Role.CLIENT: "app"})
 
 

@@ -187,4 +187,4 @@ def _connected(
             reason = error.diag.message_primary or "permission denied"
             raise MigrationError(f"the database was not adopted: {reason}; run it as the schema's owner") from error
         except psycopg.errors.LockNotAvailable as error:
-            raise MigrationError("somebody's transaction holds a row for too long: run it again") from error
+            raise MigrationError("another transaction has locked a row for too long: run it again") from error

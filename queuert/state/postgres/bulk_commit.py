@@ -190,7 +190,7 @@ def with_retries(session: BulkSession, stage: str, start: BulkStart, once: Calla
                 raise
         except _IdTakenConcurrently:
             if not left:
-                raise StateUnavailableError("others keep taking ids of this write: write again") from None
+                raise StateUnavailableError("other transactions keep taking ids of this write: write again") from None
         except StateUnavailableError as error:
             if not left or not was_deadlock(error):
                 raise

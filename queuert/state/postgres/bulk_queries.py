@@ -56,5 +56,5 @@ def chain_ids_of_write(store: Store, write_id: str) -> Iterator[str]:
 
 def _postgres(store: Store) -> PostgresStore:
     if not isinstance(store, PostgresStore):
-        raise UnsupportedConnectionError("bulk writes are there on Postgres only")
+        raise UnsupportedConnectionError(f"bulk writes need a Postgres store, got {type(store).__name__}")
     return store

@@ -1,10 +1,10 @@
-"""Where the look for ready jobs begins, when the head of the index is full of entries that cannot be cleaned away.
+"""Where claims begin to scan for ready jobs, when the head of the index is full of dead entries.
 
-A claim takes jobs from the head of an index, and leaves dead entries there. Postgres clears them in passing, but not
-while a transaction is open that could still see them: a backup, a forgotten session. Then each claim walks over the
-entries of all jobs that were claimed since. So once looks have become slow, they begin where the last one ended. Some
-still begin at the head, as many as may cost a twentieth of the time: for jobs that became ready before that place, by a
-higher priority, a retry or a late commit. While looks are quick all begin at the head.
+A claim takes jobs from the head of an index and leaves dead entries there. Postgres removes them in passing, but not
+while a transaction is open that could still see them, such as a backup or a forgotten session. Then each claim scans
+the entries of all jobs that were claimed since. So once scans have become slow, they begin where the last one ended.
+Some still begin at the head, which may cost a twentieth of the time: they find jobs that became ready before that
+cursor, by a higher priority, a retry or a late commit. While scans are quick, all begin at the head.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from datetime import UTC, datetime
 from queuert.state.types import ClaimedJob
 
 Place = tuple[int, datetime]
-"""A rank and a time: where an entry of the index stands within its type."""
+"""A rank and a time: the position of an index entry within its type."""
 
 HEAD: Place = (-(2**31), datetime(1, 1, 1, tzinfo=UTC))
 
 SLOW = 0.003
-"""Seconds of the server for a look at the head; one at some hundred jobs takes a tenth of it."""
+"""Seconds of the server above which a scan from the head is slow; one of some hundred jobs takes a tenth of this."""
 
 _IN_A_ROW = 4
-"""So many looks must have been slow: one may be by chance."""
+"""Number of consecutive scans that must have been slow: a single one may be chance."""
 
 _SHARE = 20
-"""A look at the head takes place after so many times its own length."""
+"""A scan from the head is repeated after this many times its own duration."""
 
 
 class ClaimCursors:
-    """The places of one store, for every job type.
+    """The cursors of one store, for every job type.
 
     Each store keeps its own, since a wrong one does no more harm than to find a job later.
     """
@@ -41,24 +41,24 @@ class ClaimCursors:
         self._places: dict[str, Place] = {}
         self._looks: deque[float] = deque(maxlen=_IN_A_ROW)
         self._head_at = 0.0
-        """When to look at the head next (monotonic)."""
+        """When to scan from the head next (monotonic)."""
 
     @property
     def slow(self) -> bool:
-        """Whether looks at the head have become slow."""
+        """Whether scans from the head have become slow."""
         return len(self._looks) == _IN_A_ROW and min(self._looks) > SLOW
 
     def places(self, types: Sequence[str]) -> list[Place] | None:
-        """Where to begin, for each type; None: at the head."""
+        """Returns where to begin, for each type; None: at the head."""
         if not self.slow or time.monotonic() >= self._head_at:
             return None
         return [self._places.get(type, HEAD) for type in types]
 
     def note(self, jobs: Sequence[ClaimedJob], seconds: float, *, at_head: bool) -> None:
-        """A look that took so long on the server found these."""
+        """Records the jobs that a scan found and the seconds that it took on the server."""
         if at_head:
             self._looks.append(seconds)
-            # It is done twice: first without locks.
+            # A claim scans twice: first without locks.
             self._head_at = time.monotonic() + 2 * _SHARE * seconds
         if not self.slow:
             self._places.clear()

@@ -22,7 +22,7 @@ WORST = 100.0
 """A match of Postgres's own compression is 273 bytes long at most and takes 3."""
 
 _CLAIMS = 8
-"""So many claims with compressed inputs are remembered."""
+"""Number of claims with compressed inputs that an estimate is based on."""
 
 _MARGIN = 1.5
 
@@ -31,36 +31,36 @@ INPUT, PACKED = 11, 18
 
 
 class Expansion:
-    """How many characters were handed out for each byte of compressed inputs, of late at most."""
+    """The greatest number of characters a byte in the compressed inputs of the last claims."""
 
     def __init__(self) -> None:
         self._seen: deque[float] = deque(maxlen=_CLAIMS)
 
     @property
     def factor(self) -> float:
-        """By which the size of a compressed input is to be multiplied."""
+        """The factor by which to multiply the stored size of a compressed input."""
         return min(WORST, max(1.0, _MARGIN * max(self._seen))) if self._seen else WORST
 
     def note(self, rows: Sequence[Row]) -> None:
-        """What a claim was handed."""
+        """Records the rows of a claim."""
         packed = [row for row in rows if row[PACKED] is not None]
         if packed:
             self._seen.append(max(len(row[INPUT] or "") / row[PACKED] for row in packed))
 
 
 _MOST_KEYS = 500
-"""Of one type, that one claim looks at; the next one goes on behind them."""
+"""Keys of one type that one claim visits at most; the next claim continues after them."""
 
 _AT_LEAST = 200
-"""Rows that one claim promotes or deletes at most, if it may not take even more jobs."""
+"""Rows that one claim may promote or delete, or as many as it may take jobs, if that is more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What the limits let through."""
+    """The jobs that the limits admit."""
 
     ids: Sequence[str]
-    """Of jobs of limited types."""
+    """Ids of jobs of types with limits."""
     others: int
     """How many of the best belong to types without limits."""
     cursors: Mapping[str, str]

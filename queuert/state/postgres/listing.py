@@ -22,18 +22,18 @@ _BY_AGE = (JobStatus.SCHEDULED,)
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Entries of one type and status, up to one above the cap."""
+    """The number of jobs of one type and status, up to one above the cap."""
 
     type: str
     status: JobStatus
     due: bool
-    """Scheduled ones whose time has come."""
+    """Whether these are scheduled jobs whose time has come."""
     number: int
     oldest_seconds: float | None
 
     @property
     def stored(self) -> Stored:
-        """What an estimate is asked for."""
+        """The type and status that an estimate is made for."""
         return self.type, self.status
 
     @property
@@ -54,18 +54,18 @@ def counted(row: Row) -> Counted:
 
 
 def too_many(found: Sequence[Counted], cap: int) -> list[Stored]:
-    """What there is more of than was counted."""
+    """Returns the types and statuses that have more jobs than were counted."""
     return list(dict.fromkeys(one.stored for one in found if one.number > cap))
 
 
 def estimated_rows(row: Row) -> int:
-    """The row of ``estimate``: a plan."""
+    """Returns the number of rows in the plan that ``estimate`` returns."""
     plan: Mapping[str, Any] = row[0][0]["Plan"]
     return int(plan["Plan Rows"])
 
 
 def type_counts(found: Sequence[Counted], estimates: Mapping[Stored, int], cap: int) -> list[TypeCount]:
-    """Numbers by type and shown status, in that order."""
+    """Returns the counts by type and shown status, in that order."""
     parts: dict[Stored, list[tuple[Counted, int]]] = {}
     for one, number in _numbers(found, estimates, cap):
         parts.setdefault((one.type, one.shown), []).append((one, number))

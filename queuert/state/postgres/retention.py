@@ -1,4 +1,4 @@
-"""Which chains are looked at to be pruned, and which of them go: parameters and rows, as pure functions."""
+"""Parameters and rows of the pruning statements. Pure functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from queuert.state.types import PruneRequest
 
 @dataclass(frozen=True, slots=True)
 class PruneCandidate:
-    """A chain that is to go, as it was when it was chosen."""
+    """A chain that may be pruned, as it was when it was selected."""
 
     id: str
     closed_at: datetime
@@ -26,7 +26,7 @@ class PruneCandidate:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a look ended: at an expired chain, or at one of a type and outcome."""
+    """Where a page of candidates ended: at an expired chain, or at one of a type and outcome."""
 
     id: str
     at: str
@@ -35,15 +35,15 @@ class Place:
     status: str | None = None
 
     def encode(self) -> str:
-        """As a cursor."""
+        """Returns the place as a cursor."""
         return json.dumps([self.id, self.at, self.type, self.status])
 
     @staticmethod
     def decode(cursor: str) -> Place:
-        """The place of a cursor.
+        """Returns the place of a cursor.
 
         Raises:
-            InvalidCursorError: it is none.
+            InvalidCursorError: the cursor is not valid.
         """
         try:
             id, at, type, status = json.loads(cursor)
@@ -56,7 +56,7 @@ class Place:
 
 
 def place_of(request: PruneRequest) -> Place | None:
-    """Where the look begins; None at the beginning."""
+    """Returns where the page begins; None: at the beginning."""
     return None if request.cursor is None else Place.decode(request.cursor)
 
 
@@ -71,14 +71,14 @@ def expired_chains(rows: Iterable[Row]) -> list[PruneCandidate]:
 
 
 def cursor_after_expired(found: Sequence[PruneCandidate]) -> Place:
-    """Where a look at expired chains ended."""
+    """Returns where a page of expired chains ended."""
     last = found[-1]
     assert last.expires_at is not None
     return Place(last.id, last.expires_at.isoformat())
 
 
 def retention_ranges(policies: Iterable[tuple[str, Retention]]) -> list[tuple[str, str, Keep]]:
-    """The types and outcomes of which not all is kept, in order."""
+    """Returns the types and outcomes that have a retention policy, in order."""
     found = [
         (type, status.value, keep)
         for type, policy in policies
@@ -91,7 +91,7 @@ def retention_ranges(policies: Iterable[tuple[str, Retention]]) -> list[tuple[st
 def beyond_retention(
     request: PruneRequest, place: Place | None, limit: int
 ) -> tuple[list[tuple[str, str, Keep]], Parameters]:
-    """What ``find_beyond_retention`` looks at, and its parameters."""
+    """Returns the ranges that ``find_beyond_retention`` reads, and its parameters."""
     left = retention_ranges(request.policies.items())
     begun = None
     if place is not None and place.type is not None and place.status is not None:
@@ -110,12 +110,12 @@ def beyond_retention(
 
 
 def chains_beyond_retention(rows: Iterable[Row]) -> list[PruneCandidate]:
-    """Those of the rows of ``find_beyond_retention`` that are to go."""
+    """Returns the chains to be pruned, from the rows of ``find_beyond_retention``."""
     return [PruneCandidate(row[1], row[3]) for row in rows if row[4]]
 
 
 def cursor_after_retention(left: Sequence[tuple[str, str, Keep]], row: Row) -> Place:
-    """Where a look ended, from the last row of ``find_beyond_retention``."""
+    """Returns where a page ended, from the last row of ``find_beyond_retention``."""
     type, status, _ = left[row[0] - 1]
     return Place(row[1], row[2].isoformat(), type, status)
 

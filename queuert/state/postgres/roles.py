@@ -45,11 +45,11 @@ def role_names(schema: str = DEFAULT_SCHEMA, names: Mapping[Role, str] | None = 
     for role, name in chosen.items():
         if not _NAME.fullmatch(name) or name.startswith("pg_") or name == "public":
             raise ConfigurationError(
-                f"the name of the role {role} is {name!r}: use lower-case letters, digits and _, at most 63, not"
-                " starting with a digit or pg_"
+                f"the name of the role {role} must be at most 63 lower-case letters, digits and _, and must not begin "
+                f"with a digit or pg_, got {name!r}"
             )
     if len(set(chosen.values())) < len(chosen):
-        raise ConfigurationError("two roles have one name: what is granted to one would be the other's as well")
+        raise ConfigurationError(f"roles must have different names, got {sorted(chosen.values())}")
     return chosen
 
 

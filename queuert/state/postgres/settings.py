@@ -41,7 +41,7 @@ class PostgresSettings:
         checked_dsn(self.dsn)
         for name in ("connect_timeout", "answer_timeout"):
             if getattr(self, name) <= 0:
-                raise ConfigurationError(f"{name} is {getattr(self, name)}: above 0 seconds")
+                raise ConfigurationError(f"{name} must be above 0 seconds, got {getattr(self, name)}")
 
     @property
     def place(self) -> Place:
