@@ -199,7 +199,7 @@ async def _start(worker: InProcessWorker, requested: asyncio.Event) -> ExitCode 
     try:
         await start
     except StateError as error:
-        way_out = "" if isinstance(error, SchemaMissingError) else " (is the address right, and the server up?)"
+        way_out = "" if isinstance(error, SchemaMissingError) else " (check the address, and that the server runs)"
         print(f"queuert: {error}{way_out}", file=sys.stderr)  # noqa: T201
         return ExitCode.UNAVAILABLE
     return None

@@ -66,7 +66,7 @@ def test_a_file_that_cannot_be_written(
 ) -> None:
     (tmp_path / "file").touch()
     said = refused(capsys, f"--{option}", str(tmp_path / where))
-    assert f"the {option} cannot be written to {tmp_path / where}" in said
+    assert f"cannot write the {option} to {tmp_path / where}" in said
     assert why in said
 
 
@@ -110,8 +110,8 @@ def test_files_in_the_directory_of_the_run(tmp_path: Path) -> None:
         ("tests.chaos.workloads:raises", "(workloads.py, line 17)"),
         ("tests.chaos.workloads:raises_later", "LookupError: there is no customer 2"),
         ("tests.chaos.workloads:gives_a_number", "must return a NewChain, got int"),
-        ("tests.chaos.workloads:gives_a_wrong_input", "cannot be made"),
-        ("tests.chaos.workloads:gives_what_nobody_handles", "'unhandled', which its processors do not handle"),
+        ("tests.chaos.workloads:gives_a_wrong_input", "is invalid"),
+        ("tests.chaos.workloads:gives_what_nobody_handles", "the job type 'unhandled': add a handler"),
         ("tests.chaos.workloads:has_no_processors", "LookupError: there is no table of customers"),
     ],
 )

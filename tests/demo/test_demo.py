@@ -159,7 +159,7 @@ def test_what_is_kept_can_be_looked_at_and_is_not_overwritten(temporary: Path, b
     code, output, errors = run(temporary, *SMALL, "--url", bare_dsn)
     assert code == 1
     assert errors.count("\n") == 1
-    assert "has a schema queuert_demo already" in errors
+    assert "schema queuert_demo already exists" in errors
     with psycopg.connect(bare_dsn) as connection:
         assert connection.execute("SELECT count(*) FROM queuert_demo.effect").fetchone() == (FEW + 1,)
 
@@ -237,7 +237,7 @@ def test_interrupted_it_leaves_nothing_behind(temporary: Path, moment: str, numb
     [
         (["--lease", "0.1"], 2, "--lease"),
         (["--report", "/no/such/directory/report.md"], 2, "no directory"),
-        (["--url", "postgresql://me:hunter2@127.0.0.1:1/x"], 3, "is the address right"),
+        (["--url", "postgresql://me:hunter2@127.0.0.1:1/x"], 3, "check the address"),
         (["--url", "mysql://me:hunter2@host/x"], 2, "libpq"),
     ],
 )

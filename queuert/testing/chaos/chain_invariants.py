@@ -155,7 +155,7 @@ def stops_are_clean(history: History) -> Iterator[str]:
         # A process that is frozen in a transaction holds SQLite's one write lock, and everybody's handlers wait for it.
         f"""SELECT pid, code FROM stops WHERE code IS NOT 0 AND killed IS NOT 1
             AND NOT (code = 4 AND ({int(history.store == "sqlite")}
-                OR EXISTS (SELECT 1 FROM x WHERE x.pid = stops.pid AND mark = 'told')))
+                OR EXISTS (SELECT 1 FROM x WHERE x.pid = stops.pid AND mark = 'reported')))
             AND NOT (code = 3 AND NOT EXISTS (SELECT 1 FROM p WHERE p.pid = stops.pid AND name = 'WorkerStarted'))
             AND NOT (code IN {_DEATHS} AND pid IN ({_POISONED}))""",
         "worker {} was asked to stop, and ended with {}",

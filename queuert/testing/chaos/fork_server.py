@@ -117,7 +117,11 @@ def _serve(wakeup: tuple[int, int], living: set[int]) -> None:
 
 def command() -> list[str]:
     """How to start one."""
-    return [sys.executable, "-c", "import sys; from queuert.testing.chaos import zygote; sys.exit(zygote.main())"]
+    return [
+        sys.executable,
+        "-c",
+        "import sys; from queuert.testing.chaos import fork_server; sys.exit(fork_server.main())",
+    ]
 
 
 def environment() -> dict[str, str]:

@@ -19,7 +19,7 @@ from queuert.errors import QueuertError
 from queuert.testing.chaos import fork_server
 
 _SECONDS = 30.0
-_ALONE = "import sys; from queuert.testing.chaos import children; sys.exit(children.main())"
+_ALONE = "import sys; from queuert.testing.chaos import child_processes; sys.exit(child_processes.main())"
 
 
 class ChaosError(QueuertError):

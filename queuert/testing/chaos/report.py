@@ -32,7 +32,7 @@ def measured(
 
 def hangs(history: History) -> tuple[Hang, ...]:
     """The workers that did not stop, with what they were at."""
-    found = [json.loads(reported) for (reported,) in history.rows("SELECT told FROM hangs ORDER BY rowid")]
+    found = [json.loads(reported) for (reported,) in history.rows("SELECT reported FROM hangs ORDER BY rowid")]
     names = {field.name for field in fields(Hang)}
     return tuple(Hang(**{name: value for name, value in one.items() if name in names}) for one in found)
 
