@@ -77,7 +77,7 @@ def test_several_blockers(scene: Scene) -> None:
 
 def test_ticks(scene: Scene) -> None:
     scene.store.put_schedules([ScheduleRecord("s", "work", "1", None, 3600.0, "UTC", MissedRuns.ONCE)])
-    tick = scene.value("SELECT next_at FROM queuert.run_at")
+    tick = scene.value("SELECT next_at FROM queuert.schedule")
     id = tick_id("s", tick)
     assert scene.store.fire_schedule("s", tick, None, [NewJob(id, "work", "1")])
     assert scene.new() == [(id, "created", "ready", 0, None)]

@@ -347,20 +347,20 @@ async def test_rates_and_schedules_grow_older_too(queue: AsyncJobQueue, dsn: str
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute("insert into queuert.limit_start values ('2026-01-01 12:00Z', 'archive', 'k')")
         connection.execute(
-            "insert into queuert.run_at (next_at, last_at, every, name, type, time_zone, missed, input)"
+            "insert into queuert.schedule (next_at, last_at, every, name, type, time_zone, missed, input)"
             " values ('2026-01-01 13:00Z', '2026-01-01 12:00Z', 3600, 's', 'archive', 'UTC', 'once', '1')"
         )
         ticks = []
         for _ in range(3):
             await queue.advance(hours=1)
-            row = connection.execute("select next_at from queuert.run_at").fetchone()
-            connection.execute("update queuert.run_at set next_at = '2026-01-01 13:00Z'")
+            row = connection.execute("select next_at from queuert.schedule").fetchone()
+            connection.execute("update queuert.schedule set next_at = '2026-01-01 13:00Z'")
             assert row is not None
             ticks.append(row[0])
         assert len(set(ticks)) == 3
         assert all(abs((tick - ticks[0]).total_seconds()) < 1 for tick in ticks)
         assert (datetime(2026, 1, 1, 12, tzinfo=UTC) - ticks[0]).total_seconds() == pytest.approx(0, abs=1)
-        query = "select last_at, (select started_at from queuert.limit_start) from queuert.run_at"
+        query = "select last_at, (select started_at from queuert.limit_start) from queuert.schedule"
         assert connection.execute(query).fetchone() == (datetime(2026, 1, 1, 9, tzinfo=UTC),) * 2
 
 

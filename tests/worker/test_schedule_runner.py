@@ -35,14 +35,14 @@ def far(name: str = "far", job_type: JobType[Any, Any] = number, input: Any = 1,
 
 
 def make_due(stage: Stage, name: str = "far", tick: datetime = LONG_AGO) -> datetime:
-    stage.rows("update queuert.run_at set next_at = %s where name = %s", tick, name)
+    stage.rows("update queuert.schedule set next_at = %s where name = %s", tick, name)
     return tick
 
 
 def make_missed(stage: Stage, ticks: int, *names: str) -> None:
     """Let it be so long ago that schedules were looked at that each of these has missed so many ticks."""
     since = timedelta(seconds=FAR * ticks)
-    stage.rows("update queuert.run_at set next_at = next_at - %s where name = any(%s)", since, list(names))
+    stage.rows("update queuert.schedule set next_at = next_at - %s where name = any(%s)", since, list(names))
 
 
 async def test_a_tick_is_run(stage: Stage) -> None:
@@ -83,7 +83,7 @@ async def test_put_schedules_wakes_the_schedule_runner(stage: Stage) -> None:
             make_due(stage, name)
             await client.put_schedules([far(name)])
             await stage.log.wait_for(AttemptCompleted, times=times)
-            assert stage.rows("select name from queuert.run_at where next_at < now()") == []
+            assert stage.rows("select name from queuert.schedule where next_at < now()") == []
 
 
 @pytest.mark.parametrize(("missed", "chains"), [("once", 1), ("skip", 0), ("all", 5)])
@@ -94,7 +94,7 @@ async def test_missed_ticks(stage: Stage, missed: str, chains: int) -> None:
     await stage.client.put_schedules([schedule])
     make_missed(stage, 5, "far")
     async with stage.worker():
-        await until(lambda: stage.one("select next_at > now() from queuert.run_at"), "the schedule moved on")
+        await until(lambda: stage.one("select next_at > now() from queuert.schedule"), "the schedule moved on")
         await stage.log.wait_for(AttemptCompleted, times=chains) if chains else None
     ids = [row[0] for row in stage.rows("select id from queuert.job order by id")]
     upcoming = schedule.spec.next_after(datetime.now(UTC))
@@ -131,7 +131,7 @@ async def test_eight_schedule_runners_and_many_ticks(stage: Stage) -> None:
         make_missed(stage, 20, *names)
         await stage.client.put_schedules(schedules)
         await stage.log.wait_for(ChainStarted, times=12 * 20 * (batch + 1), timeout=2 * WAIT)
-    await until(lambda: stage.one("select min(next_at) > now() from queuert.run_at"), "all schedules moved on")
+    await until(lambda: stage.one("select min(next_at) > now() from queuert.schedule"), "all schedules moved on")
     reported = [event.chain_id for event in stage.log.of(ChainStarted)]
     assert len(reported) == len(set(reported)) == stage.one("select count(*) from queuert.job") == 5 * 12 * 20
     assert stage.log.of(LoopFailed) == []
@@ -159,7 +159,7 @@ async def test_one_that_makes_no_sense_does_not_hold_up_others(stage: Stage) -> 
     """A schedule with a time zone that this host does not know is told of; the others tick."""
     stage.handles(number, echo)
     await stage.client.put_schedules([far("bad"), far("good")])
-    stage.rows("update queuert.run_at set time_zone = 'Mars/Olympus' where name = 'bad'")
+    stage.rows("update queuert.schedule set time_zone = 'Mars/Olympus' where name = 'bad'")
     make_due(stage, "bad")
     make_due(stage, "good")
     async with stage.worker() as worker:
@@ -167,7 +167,7 @@ async def test_one_that_makes_no_sense_does_not_hold_up_others(stage: Stage) -> 
         failed = await stage.log.wait_for(LoopFailed)
         assert (failed.worker, failed.loop) == (worker.name, "schedule_runner")
         assert "Mars/Olympus" in failed.error
-    assert [row[0] for row in stage.rows("select name from queuert.run_at where next_at < now()")] == ["bad"]
+    assert [row[0] for row in stage.rows("select name from queuert.schedule where next_at < now()")] == ["bad"]
 
 
 async def test_only_schedules_of_its_own_types(stage: Stage) -> None:
@@ -192,7 +192,7 @@ async def test_paused_schedules(stage: Stage) -> None:
         await stage.client.put_schedules([far("other")])
         await stage.log.wait_for(AttemptCompleted)
         assert [one.paused for one in await stage.client.list_schedules()] == [True, False]
-        assert stage.one("select next_at from queuert.run_at where name = 'far'") == tick
+        assert stage.one("select next_at from queuert.schedule where name = 'far'") == tick
         assert await stage.client.resume_schedules(["far"]) == 1
         await stage.log.wait_for(AttemptCompleted, times=2)
         assert await stage.client.delete_schedules(["far", "other"]) == 2
