@@ -213,7 +213,7 @@ def test_no_plain_payload_can_pass_for_an_envelope() -> None:
     forged = json.loads(anything(ZIPPED).encode_input("from outside"))
     for format in (None, PLAIN, PayloadFormat(also_reads=[ZIPPED])):
         error = refusal(anything(format), forged)
-        assert error.reason == 'the key "queuert.codec" is reserved'
+        assert error.reason == 'the key "queuert.codec" is reserved: use another one'
         assert anything(format).encode_input([forged])  # Only at the top is it an envelope.
     deep = anything(ZIPPED)
     assert deep.decode_input(deep.encode_input(forged)) == forged
