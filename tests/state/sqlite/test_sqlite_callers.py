@@ -116,9 +116,9 @@ def test_what_is_refused(client: Client, connection: sqlite3.Connection, path: P
     closed = sqlite3.connect(path)
     closed.close()
     refused: list[tuple[Any, str]] = [
-        (object(), "takes a sqlite3.Connection"),
-        ("connection", "takes a sqlite3.Connection"),
-        (sqlalchemy.text("x"), "takes a sqlite3.Connection"),
+        (object(), "must be a sqlite3.Connection"),
+        ("connection", "must be a sqlite3.Connection"),
+        (sqlalchemy.text("x"), "must be a sqlite3.Connection"),
         (other, "other.db"),
         (memory, "in memory"),
         (closed, "closed database"),
