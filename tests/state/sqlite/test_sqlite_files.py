@@ -147,7 +147,9 @@ def test_a_file_of_a_newer_version(path: Path) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("UPDATE queuert_schema SET version = version + 1")
     before = connection.execute("SELECT sql FROM sqlite_master").fetchall()
-    with pytest.raises(SchemaMissingError, match=f"version {SCHEMA_VERSION + 1} .* knows only {SCHEMA_VERSION}: upgrade"):
+    with pytest.raises(
+        SchemaMissingError, match=f"version {SCHEMA_VERSION + 1} .* knows only {SCHEMA_VERSION}: upgrade"
+    ):
         opened(path)
     assert connection.execute("SELECT sql FROM sqlite_master").fetchall() == before
     connection.close()
