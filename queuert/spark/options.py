@@ -215,7 +215,7 @@ def option_texts(given: Iterable[tuple[str, object]]) -> dict[str, str]:
 
 def _refuse_another(value: str, other: str, name: str) -> None:
     if other != value:
-        raise SparkOptionError(f"option {name} must have one value, got two: remove one of them")
+        raise SparkOptionError(f"option {name} is set twice, with two values: remove one of them")
 
 
 def option_name(field: str) -> str:

@@ -1,6 +1,7 @@
 """The contract of a store: what each operation promises. ``sync_store.py`` is generated from this module.
 
-Operations take and return arrays, are atomic, and use the clock of the store."""
+Operations take and return arrays, are atomic, and use the clock of the store.
+"""
 
 from __future__ import annotations
 
@@ -44,53 +45,52 @@ from queuert.workers import WorkerHeartbeat, WorkerRecord
 
 
 class AsyncListingStore(Protocol):
-    """Read pages. A page costs as much as its entries and the types it looks through, not as much as the table.
+    """Reads pages. The cost of a page depends on its entries and the number of job types, not on the size of the table.
 
-    All raise InvalidCursorError for a cursor that is not of this listing.
+    All operations raise InvalidCursorError for a cursor that is not of this listing.
     """
 
     async def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
-        """Chains by the time they were started."""
+        """List chains by the time of their start."""
         ...
 
     async def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
-        """Jobs by the time they were created."""
+        """List jobs by the time of their creation."""
         ...
 
     async def list_chain_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
-        """The jobs of one chain in their order; the last first unless ``oldest_first``."""
+        """List the jobs of one chain in order, the last first unless ``oldest_first``."""
         ...
 
     async def list_dependents(self, chain_id: str, page: PageRequest) -> Page[Job]:
-        """The jobs that have this chain among their blockers, by id, whatever their status."""
+        """List the jobs that have this chain among their blockers, by id, whatever their status."""
         ...
 
     async def get_blockers(self, job_id: str) -> list[BlockerRecord]:
-        """The chains that a job waits for or waited for, in the order in which they were given."""
+        """Return the chains that a job waits for or waited for, in the order in which they were passed."""
         ...
 
     async def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
-        """Jobs by type and status, of all types or of some; numbers above ``exact_up_to`` may be estimates."""
+        """Count jobs by type and status, of all types or some; numbers above ``exact_up_to`` may be estimates."""
         ...
 
 
 class AsyncManagementStore(Protocol):
-    """Complete, cancel, retry, trigger and delete, many at a time.
+    """Completes, cancels, retries, triggers and deletes, many at a time, all or none.
 
-    All are all-or-nothing. With ``connection`` they are part of the caller's transaction, and the store sends the
-    notifications
-    (jobs that became due, chains that closed, leases that were taken away) when it commits; otherwise the caller sends
-    them from the results. Rows that others have locked are waited for. A running job loses its lease with its status:
-    its holder's finish is refused.
+    With ``connection`` the operations are part of the caller's transaction, and the store sends the notifications (jobs
+    that became due, chains that closed, leases that were lost) when it commits; otherwise the caller sends them from
+    the results. The operations wait for rows that others have locked. A running job loses its lease with its status:
+    the finish of its holder is rejected.
     """
 
     async def complete_chains(
         self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
     ) -> list[ChainUpdate]:
-        """End the last job of each chain with an output or a continuation, whatever it was waiting for.
+        """Finish the last job of each chain with an output or a continuation, whatever its status.
 
-        If one of the chains has closed, or has gone on to another last job than ``tail_id``, nothing is written for any
-        of them: the results say how each was met, ``written`` false.
+        If one of the chains has closed, or has another last job than ``tail_id``, nothing is written: each result has
+        ``written`` false and the status that was found.
 
         Raises:
             ChainNotFoundError: one of them, or a continuation's blocker, does not exist.
@@ -99,7 +99,7 @@ class AsyncManagementStore(Protocol):
         ...
 
     async def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[ChainUpdate]:
-        """Close open chains as cancelled, with an error of kind ``cancel``; closed ones stay as they are.
+        """Close open chains as cancelled, with an error of kind ``cancel``; closed ones are not changed.
 
         Jobs that waited for them are released.
 
@@ -109,9 +109,9 @@ class AsyncManagementStore(Protocol):
         ...
 
     async def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainUpdate]:
-        """Open failed and cancelled chains again: their last job is due at once, with all its attempts before it.
+        """Retry failed and cancelled chains: their last job becomes due at once, and its earlier attempts do not count.
 
-        Its attempts so far do not count any more. Where chains that it waited for are open again, it waits again.
+        If chains that it waited for are open again, it waits again.
 
         Raises:
             ChainNotFoundError: one of them does not exist.
@@ -120,111 +120,110 @@ class AsyncManagementStore(Protocol):
         ...
 
     async def trigger_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[TriggeredJob]:
-        """Make scheduled jobs due now, results in the order asked. Ready ones stay as they are.
+        """Make scheduled jobs due now, results in the order of the ids. Ready jobs are not changed.
 
         Raises:
             JobNotFoundError: one of them does not exist.
-            JobNotTriggerableError: one of them is blocked, running, or has ended.
+            JobNotTriggerableError: one of them is blocked, running or finished.
         """
         ...
 
     async def delete_chains(self, ids: Sequence[str], *, cascade: bool = False, connection: Any = None) -> DeleteResult:
-        """Delete chains with all their jobs, whatever their status; those that do not exist are passed over.
+        """Delete chains with all their jobs, whatever their status; ids that do not exist are ignored.
 
-        With ``cascade`` the chains that any of their jobs waited for go with them, and so on down.
+        With ``cascade`` the blockers of their jobs are deleted as well, and the blockers of those, and so on.
 
         Raises:
-            BlockerReferenceError: a job that is not deleted with them has one of them as its blocker.
+            BlockerReferenceError: one of them is a blocker of a job that is not deleted.
         """
         ...
 
     async def release_stranded(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
-        """Release blocked jobs all of whose blockers have closed: what a bug or a statement by hand left behind.
+        """Release stranded jobs: blocked jobs all of whose blockers have closed, because of a bug or a manual edit.
 
-        Looks at up to ``limit`` blocked jobs, from ``cursor`` on; passes over rows that others have locked.
+        It reads up to ``limit`` blocked jobs, from ``cursor`` on, and skips rows that others have locked.
         """
         ...
 
 
 class AsyncScheduleStore(Protocol):
-    """Schedules have no leader: whoever sees a tick first writes its chain, and the others find it written."""
+    """Stores and fires schedules, without a leader: the first worker to see a tick writes its chain."""
 
     async def put_schedules(self, schedules: Sequence[ScheduleRecord]) -> None:
-        """Write schedules by name. One that is there keeps its pause; if its times are the same, also its next tick."""
+        """Write schedules by name. An existing one stays paused, and keeps its next tick if its times are the same."""
         ...
 
     async def delete_schedules(self, names: Sequence[str]) -> int:
-        """Delete schedules; how many there were. Their chains stay."""
+        """Delete schedules and return how many existed. Their chains remain."""
         ...
 
     async def list_schedules(self) -> list[ScheduleRecord]:
-        """All schedules, by name."""
+        """Return all schedules, by name."""
         ...
 
     async def set_schedules_paused(self, names: Sequence[str], paused: bool) -> int:
-        """Pause schedules, or let them go on; how many there are of these names. Ticks meanwhile count as missed."""
+        """Pause or resume schedules and return how many exist. Ticks during a pause count as missed."""
         ...
 
     async def due_schedules(self, types: Sequence[str], *, limit: int = 100) -> DueSchedules:
-        """The schedules of these job types whose next tick has come, and is not paused, the longest due first."""
+        """Return the schedules of these job types that are due and not paused, the longest due first."""
         ...
 
     async def fire_schedule(
         self, name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]
     ) -> list[StartedJob] | None:
-        """Start the chains of a due schedule and move it on, if its next tick still is ``tick``.
+        """Start the chains of a due schedule and advance it to ``next_at``, if its next tick still is ``tick``.
 
-        Chains that exist (their ids are those of their ticks) are left as they are. But a job of another type that has
-        the id does not stand for the tick: its chain is started under a new id. One answer for each of the jobs, in
-        their order. None: somebody else fired it, it was changed or deleted; nothing was written.
+        Chains that exist (their ids are those of their ticks) are not changed. If a job of another type has the id, the
+        chain of the tick is started under a new id. Returns one result for each of the jobs, in order; or None if
+        another worker fired the tick, or the schedule was changed or deleted: then nothing was written.
         """
         ...
 
     async def pause_job_types(self, types: Sequence[str], *, reason: str | None = None) -> None:
-        """Claim no more jobs of these types, anywhere. Running ones go on. Idempotent."""
+        """Stop all claims of these job types. Running jobs keep running. Idempotent."""
         ...
 
     async def resume_job_types(self, types: Sequence[str]) -> list[str]:
-        """Claim jobs of these types again; those that were paused."""
+        """Allow claims of these job types again and return those that were paused."""
         ...
 
     async def list_paused_job_types(self) -> list[PausedType]:
-        """The paused types, by name."""
+        """Return the paused job types, by name."""
         ...
 
 
 class AsyncWorkerStore(Protocol):
-    """Who is at work. Informational: no other operation may depend on what is here."""
+    """Stores the heartbeats of workers. They are informational: no other operation may depend on them."""
 
     async def record_heartbeat(self, beat: WorkerHeartbeat, ttl: float) -> None:
-        """Note that a worker is alive, and what it is at: it is listed for ``ttl`` seconds from now.
+        """Record a heartbeat: the worker is listed for ``ttl`` seconds from now.
 
-        Its ``started_at`` is set by the first beat, ``uptime`` seconds before now, and kept by those that follow; its
-        ``seen_at`` is now. Workers whose time is over are forgotten by the way; one of them that beats again is there
-        again.
+        The first heartbeat sets ``started_at`` to ``uptime`` seconds before now, and later ones keep it; ``seen_at`` is
+        now. The operation also deletes expired workers; one that sends a heartbeat again is listed again.
         """
         ...
 
     async def remove_worker(self, worker_id: str) -> None:
-        """Forget a worker that has stopped. One that is not there is no error."""
+        """Delete a worker that has stopped, if it is listed."""
         ...
 
     async def list_workers(self) -> list[WorkerRecord]:
-        """The workers whose last beat is not older than its ttl, the longest running first, then by id."""
+        """Return the workers whose last heartbeat is not older than its ttl, the longest running first, then by id."""
         ...
 
 
 class AsyncRetentionStore(Protocol):
-    """Ends of closed chains, many at a time.
+    """Expires and prunes closed chains, many at a time.
 
-    A chain that closes with a ``result_ttl`` expires so many seconds later, by the store's clock. From then on it is
-    gone for ``get_chains``, for ``update_result_ttl`` and for starts, whether its rows are there or not.
+    A chain that closes with a ``result_ttl`` expires so many seconds later, by the store's clock. From then on
+    ``get_chains``, ``update_result_ttl`` and starts treat it as deleted, whether its rows still exist or not.
     """
 
     async def update_result_ttl(self, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
-        """Let closed chains expire ``seconds`` from now instead, results in the order asked.
+        """Let closed chains expire ``seconds`` from now, results in the order of the ids.
 
-        Open chains keep the TTL that they were started with, and so does a closed one for when it is retried.
+        An open chain keeps the TTL of its start, and so does a closed one for when it is retried.
 
         Raises:
             ConfigurationError: ``seconds`` is not above 0, or more than a hundred years.
@@ -234,9 +233,8 @@ class AsyncRetentionStore(Protocol):
     async def prune(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that the retention of their type does not keep.
 
-        With a chain go all its jobs, and its entries among the blockers of jobs that have ended. One that a job which
-        has not ended has as a blocker stays until that job has. Chains that others hold are passed over, never waited
-        for.
+        All jobs of a chain are deleted with it, and its entries among the blockers of finished jobs. A chain that is a
+        blocker of an unfinished job is kept until that job has finished. Chains that others have locked are skipped.
 
         Raises:
             InvalidCursorError: the cursor is not one of this operation.
@@ -244,38 +242,38 @@ class AsyncRetentionStore(Protocol):
         ...
 
     async def clean_staging(self) -> StagingCleanup:
-        """Remove what bulk writes have staged whose drivers died, and forget those that nobody can ask for any more.
+        """Delete the staged rows of bulk writes whose drivers died, and the records of old bulk writes.
 
-        A staging table that is being loaded stays, and so does one that another role made.
+        A staging table that is being loaded is kept, and so is one that another role created.
         """
         ...
 
 
 class AsyncEventStore(Protocol):
-    """What happened to jobs, for stores with the capability ``events``.
+    """Reads and maintains the event log, in stores with the capability ``events``.
 
-    Other stores raise :class:`~queuert.errors.CapabilityMissingError` from all of these.
+    Other stores raise :class:`~queuert.errors.CapabilityMissingError` from all of these operations.
     """
 
     async def list_events(self, filter: EventFilter, page: PageRequest) -> Page[JobEvent]:
-        """Events by ``(tx, seq)``. With ``oldest_first`` only those before which no other can come in any more.
+        """List events by ``(tx, seq)``; with ``oldest_first`` only those before which no other can be committed.
 
-        A page may hold fewer than were asked for, or none, and still name where the next begins: that is how far was
-        looked.
+        A page may have fewer events than the limit, or none, and still have a cursor, which says how far the log was
+        read.
 
         Raises:
             InvalidCursorError: the cursor is not one of this listing.
-            EventsLostError: the log does not go on from the cursor: retention, or a failover, took events.
+            EventsLostError: retention or a failover removed events after the cursor.
             DatabaseMovedError: the log has numbers of another cluster: run ``queuert migrate adopt``.
         """
         ...
 
     async def get_event_log(self) -> EventLog:
-        """What is written to the log, and how long it is kept."""
+        """Return the settings of the log, and its partitions."""
         ...
 
     async def set_event_level(self, level: EventLevel | None, types: Sequence[str] | None = None) -> None:
-        """Set the level of these types, or of all that have none of their own; None takes away that of the types."""
+        """Set the level of these types, or the default of all others; None removes the level of the types."""
         ...
 
     async def set_event_retention(self, days: int) -> None:
@@ -283,41 +281,40 @@ class AsyncEventStore(Protocol):
         ...
 
     async def maintain_event_log(self) -> EventLogMaintenance:
-        """Make room for the days to come and drop what is too old, a bounded amount of it; wait for nobody for long.
+        """Create the partitions of the days to come and drop those that are too old, in a round of bounded work.
 
-        If the result says ``more``, something is left: call it again.
-
-        Whoever comes while another is at it does nothing.
+        It does not wait long for locks, and does nothing while another call is running. If the result has ``more`` set,
+        call it again.
         """
         ...
 
 
 class AsyncStoreTransaction(Protocol):
-    """An open transaction of the store that holds one job: the caller's writes and the job's finish commit together."""
+    """An open transaction of the store, in which the caller's writes and the finish of one job commit together."""
 
     @property
     def connection(self) -> Any:
-        """The store's own connection, for the caller's writes (psycopg's, for Postgres).
+        """The connection of the transaction, for the caller's writes (psycopg's, for Postgres).
 
         Raises:
-            UnsupportedConnectionError: this store has none that such writes could be made on.
+            UnsupportedConnectionError: this store has no connection for writes of the caller.
         """
         ...
 
     @property
     def holds(self) -> bool:
-        """Whether nobody else can take the job while the block is open. If not, its lease must be renewed meanwhile."""
+        """Whether the transaction locks the job, so that its lease needs no renewal meanwhile."""
         ...
 
     def cut(self) -> None:
-        """End the transaction's connection, from any thread: whoever waits on it fails, nothing of it is written."""
+        """Close the transaction's connection, from any thread: calls that wait on it fail, and nothing is written."""
         ...
 
     async def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
-        """Write the finish inside the transaction. It stands when the transaction commits.
+        """Write the finish inside the transaction; it takes effect when the transaction commits.
 
-        If it is the ``last`` that is asked of this transaction, the store may commit at once.
-        What the result says of jobs that became due is complete when the transaction has committed, not before.
+        If it is the ``last`` operation of this transaction, the store may commit at once. The ``due_types`` of the
+        result are complete only when the transaction has committed.
         """
         ...
 
@@ -331,42 +328,43 @@ class AsyncStore(
     AsyncEventStore,
     Protocol,
 ):
-    """Jobs in a store, many at a time.
+    """Starts, claims and finishes jobs in a store, many at a time.
 
-    Every method may raise :class:`~queuert.errors.StateUnavailableError` (the store is out of reach: the outcome of a
-    write is unknown, repeat it, all of them can be) and :class:`~queuert.errors.StateError` (it refused).
+    Every method may raise :class:`~queuert.errors.StateUnavailableError` (the store cannot be reached, and it is
+    unknown whether a write took effect; every operation can be repeated) and :class:`~queuert.errors.StateError` (the
+    store refused it).
     """
 
     @property
     def risks(self) -> Sequence[StoreWarning]:
-        """What may become of jobs that were acknowledged, as the server is set; as was seen when it was opened."""
+        """The risks of the server's configuration for acknowledged jobs, as found when the store was opened."""
         ...
 
     async def open(self) -> None:
-        """Connect. Idempotent; raises SchemaMissingError when the schema is not there."""
+        """Connect. Idempotent; raises SchemaMissingError if the schema does not exist."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of all connections; what is under way on them fails. Idempotent."""
+        """Close all connections; operations in progress fail. Idempotent."""
         ...
 
     async def start_jobs(
         self, jobs: Sequence[NewJob], *, connection: Any = None, notification: PiggybackNotification | None = None
     ) -> list[StartedJob]:
-        """Write the first jobs of new chains: all or none, results in the order asked.
+        """Write the first jobs of new chains: all or none, results in the order of the jobs.
 
-        With ``connection`` they are written in the caller's transaction and stand when it commits. A job with blockers
-        that are open is BLOCKED, one scheduled for later SCHEDULED, any other READY.
+        With ``connection`` they are written in the caller's transaction and take effect when it commits. A job with
+        open blockers is BLOCKED, one with a later ``run_at`` SCHEDULED, any other READY.
 
-        A job with ``deduplication`` is not written if a chain is a duplicate of it: the newest that matches, which is
-        returned instead. Starts of one key wait for each other's outcome; within a batch the first of a key decides.
-        One with ``attach`` is not written if a chain of its id exists. A job that is not written needs none of its
-        blockers, and its ``result_ttl`` changes nothing.
+        A job with ``deduplication`` is not written if a chain matches: the newest match is returned instead. Starts of
+        one key wait for each other's commit; within a batch the first of a key decides. A job with ``attach`` is not
+        written if a chain of its id exists. A job that is not written does not need its blockers to exist, and its
+        ``result_ttl`` changes nothing.
 
-        A chain that has expired is a duplicate of nothing; it is deleted where its id is wanted anew.
+        A chain that has expired matches nothing; it is deleted when a chain with its id is started.
 
-        The ``announcement`` is of the types of all these jobs. The store may send it behind the write; if that fails,
-        or the store leaves it alone, the jobs stand all the same, and the announcement says that it has not arrived.
+        The ``notification`` names the types of all these jobs. The store may send it with the write; if that fails, or
+        the store does not send it, the jobs are written nevertheless, and ``arrived`` of the notification is false.
 
         Raises:
             JobIdConflictError: a chosen id exists, as a job that is not the first of its chain or without ``attach``,
@@ -377,11 +375,10 @@ class AsyncStore(
         ...
 
     async def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
-        """Write the first jobs of new chains as they are made: all or none, results in the order given.
+        """Write the first jobs of new chains, part by part: all or none, results in the order of the jobs.
 
-        A store may write one part while the next is being made. What making one raises is raised here, and nothing
-        stands then. They have no ids of their own choice, no blockers and no ``deduplication``, so that nothing of
-        what is there can stand in their way.
+        A store may write one part while the iterator makes the next one. Errors of the iterator are raised, and then
+        nothing is written. The jobs have no chosen ids, no blockers and no ``deduplication``, so they cannot conflict.
         """
         ...
 
@@ -394,9 +391,9 @@ class AsyncStore(
         others, in the same order. Of scheduled jobs whose time has come, the longest due are looked at, and there they
         count as of the first of these ranks at best. The answer has the best first, of one rank the longest due.
 
-        Claimed jobs are RUNNING, their attempt
-        counted. Jobs that another claim holds are skipped, never waited for. Fewer than asked means that no more were
-        to be had. The cost depends on the limit and the number of types, not on the backlog.
+        Claimed jobs are RUNNING, and their attempt is counted. Jobs that another claim has locked are skipped. Fewer
+        jobs than the limit means that no more could be claimed. The cost depends on the limit and the number of types,
+        not on the backlog.
 
         Nothing is claimed of paused types, and no more than ``request.limits`` allow of the types that they name, by
         all holders together; a job that its key holds back does not hold back those of other keys.
@@ -404,24 +401,24 @@ class AsyncStore(
         ...
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[bool]:
-        """Extend leases. An expired one that was not reaped is saved. Progress is kept where the lease is extended.
+        """Extend leases, also expired ones that were not reaped yet, and store the progress of those extended.
 
-        False where it was not extended: the lease is lost, or another transaction has the job locked just now;
-        ``lost_reasons`` tells which.
+        Returns False for a lease that was not extended: it is lost, or another transaction has locked the job;
+        ``lost_reasons`` says which.
         """
         ...
 
     async def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
-        """End attempts of many kinds. Each is written if, and only if, its token still holds the job.
+        """Write finishes of attempts, of any kinds. Each is written if, and only if, its token has the job's lease.
 
         COMPLETE, FAIL and CANCEL close the chain and release the jobs that waited for it; CONTINUE creates the next job
         in the same step; RETRY and INTERRUPT make the job due again; WAIT starts chains and blocks the job until they,
-        and the others that it names, have closed. A lost one writes nothing and does not disturb the
-        others. What the store refuses (a continuation's id exists, also as that of another one of the batch, or its
-        blocker does not) raises for the whole batch, of which nothing is written then: ask again one by one.
+        and the others that it names, have closed. A finish whose lease is lost writes nothing and does not affect the
+        others. A finish that the store refuses (the id of a continuation exists or occurs twice in the batch, or its
+        blocker does not exist) raises for the whole batch, of which nothing is written: write them one by one.
 
-        Rows that another transaction has locked are waited for, unless ``wait`` is false: such finishes are ``pending``
-        then, and the others are written.
+        The operation waits for rows that another transaction has locked; with ``wait`` false, such finishes are
+        ``pending``, and the others are written.
 
         Raises:
             JobIdConflictError: the chosen id of a continuation exists.
@@ -430,80 +427,79 @@ class AsyncStore(
         ...
 
     async def release(self, leases: Sequence[Lease]) -> int:
-        """Release jobs that were claimed and not started: due at once, the attempt not counted. Returns how many."""
+        """Release claimed jobs that were not started: due at once, the attempt not counted. Returns how many."""
         ...
 
     async def release_claim(self, request: ClaimRequest) -> int:
-        """Release all that a claim took, when its answer was lost. As ``release``; returns how many there were."""
+        """Release all jobs of a claim whose answer was lost, as ``release`` does. Returns how many."""
         ...
 
     async def reap(self, request: ReapRequest) -> ReapResult:
-        """Turn expired leases into failed attempts: backed off, counted, FAILED at the cap. Renewed ones are let be."""
+        """Turn expired leases into failed attempts: retried after a pause, or FAILED after the last attempt."""
         ...
 
     async def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
-        """Why each lease does not hold its job; None for those that do, and for those that ended it themselves."""
+        """Return why each lease is lost; None for those that are valid, and for those that finished the job."""
         ...
 
     async def next_due(self, types: Sequence[str]) -> float | None:
-        """Seconds until the next job of these types is due: 0 when one is, None when none is scheduled."""
+        """Return the seconds until the next job of these types is due: 0 if one is, None if none is scheduled."""
         ...
 
     async def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
-        """Read jobs in the order asked; None for those that do not exist."""
+        """Read jobs in the order of the ids; None for those that do not exist."""
         ...
 
     async def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
-        """Read chains in the order asked; None for those that do not exist."""
+        """Read chains in the order of the ids; None for those that do not exist."""
         ...
 
     async def closed_chains(
         self, ids: Sequence[str], *, portion: int = CLOSED_PORTION
     ) -> list[ChainRecord | ChainStatus | None]:
-        """Read chains that have closed, for whoever waits for them, in the order asked.
+        """Read closed chains, for callers that wait for them, in the order of the ids.
 
-        Of one that is open the answer is its status: nothing of its payloads is read. So it is of one that has closed
-        when those before it fill the ``portion``, in bytes of inputs, outputs and errors as they are stored; ask for it
-        again. One at least is read if any has closed. None for those that do not exist.
+        For an open chain only its status is returned, and no payload is read. The same holds for a closed one once the
+        chains before it fill ``portion``, in bytes of stored inputs, outputs and errors: read it again. At least one is
+        read if any has closed. None is returned for those that do not exist.
         """
         ...
 
     def transaction(self, job: ClaimedJob) -> AbstractAsyncContextManager[AsyncStoreTransaction]:
-        """Open a transaction that holds the job by its lease until it ends. It commits when the block ends well.
+        """Open a transaction for the finish of a job and writes of its handler. It commits when the block ends well.
 
-        Where the transaction ``holds``, nobody else can take, reap or cancel the job meanwhile; otherwise the commit is
-        refused if somebody did. When the answer to the commit is lost, the outcome is
-        resolved by reading.
+        If the transaction ``holds``, the job is locked, and cannot be claimed, reaped or cancelled meanwhile; otherwise
+        the commit is refused if it was. If the answer to the commit is lost, the result is found by reading.
 
         Raises:
-            LeaseLostError: the lease does not hold the job any more; nothing was begun.
+            LeaseLostError: the lease is lost; nothing was begun.
         """
         ...
 
 
 def _refuse() -> NoReturn:
-    raise CapabilityMissingError("events", "keep the jobs in Postgres, which has an event log")
+    raise CapabilityMissingError("events", "use Postgres, which has an event log")
 
 
 class AsyncNoEvents:
-    """The operations on the event log, each of which says that there is none."""
+    """The operations on the event log of a store that has none; each raises CapabilityMissingError."""
 
     async def list_events(self, filter: EventFilter, page: PageRequest) -> NoReturn:
-        """Refused."""
+        """Raise CapabilityMissingError."""
         _refuse()
 
     async def get_event_log(self) -> NoReturn:
-        """Refused."""
+        """Raise CapabilityMissingError."""
         _refuse()
 
     async def set_event_level(self, level: EventLevel | None, types: Sequence[str] | None = None) -> NoReturn:
-        """Refused."""
+        """Raise CapabilityMissingError."""
         _refuse()
 
     async def set_event_retention(self, days: int) -> NoReturn:
-        """Refused."""
+        """Raise CapabilityMissingError."""
         _refuse()
 
     async def maintain_event_log(self) -> NoReturn:
-        """Refused."""
+        """Raise CapabilityMissingError."""
         _refuse()

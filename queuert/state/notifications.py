@@ -1,4 +1,4 @@
-"""What others are to be told of what was done from outside: pure functions."""
+"""Builds the notifications that follow operations of clients: pure functions."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from queuert.notify.adapter import Topic
 from queuert.state.types import ChainUpdate, DeleteResult, StartedJob, TriggeredJob
 
 Notifications: TypeAlias = Mapping[Topic, Sequence[str]]
-"""What others are to be told."""
+"""Keys to notify of, by topic."""
 
 
 def start_notifications(jobs: Sequence[StartedJob]) -> Notifications:
-    """What others are to be told of jobs that were started."""
+    """Return the notifications of jobs that were started."""
     return {Topic.JOBS: sorted({job.type for job in jobs if not job.existing})}
 
 
 def update_notifications(results: Sequence[ChainUpdate]) -> Notifications:
-    """What others are to be told of management calls."""
+    """Return the notifications of management operations."""
     written = [one for one in results if one.written]
     return {
         Topic.JOBS: sorted({type for one in written for type in one.due_types}),
@@ -29,10 +29,10 @@ def update_notifications(results: Sequence[ChainUpdate]) -> Notifications:
 
 
 def trigger_notifications(jobs: Sequence[TriggeredJob]) -> Notifications:
-    """What others are to be told of jobs that were made due."""
+    """Return the notifications of jobs that were made due."""
     return {Topic.JOBS: sorted({job.type for job in jobs})}
 
 
 def delete_notifications(result: DeleteResult) -> Notifications:
-    """What others are to be told of chains that are gone: who waits for one looks, and does not find it."""
+    """Return the notifications of deleted chains, so that callers that wait for one read it and find it deleted."""
     return {Topic.CHAINS: result.chain_ids, Topic.LEASES: result.running_job_ids}

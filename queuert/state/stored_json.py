@@ -1,4 +1,4 @@
-"""Stored JSON, read back for showing: whatever stands there becomes a value."""
+"""Decodes stored JSON for display; text that is not valid becomes a value as well."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from queuert.jobs import JobError, JobProgress
 
 
 def job_error(text: str | None) -> JobError | None:
-    """A stored error; whatever stands there, since hands may have written it, becomes one."""
+    """Return a stored error; any other text, such as a manual edit, becomes an error of kind ``unknown``."""
     if text is None:
         return None
     value = json_value(text)
@@ -21,7 +21,7 @@ def job_error(text: str | None) -> JobError | None:
 
 
 def json_value(text: str | None) -> Any:
-    """Decoded JSON for showing; text that Python cannot decode (numbers of 5,000 digits) is handed on as text."""
+    """Return decoded JSON for display; text that Python cannot decode (numbers of 5,000 digits) is returned as is."""
     if text is None:
         return None
     try:
@@ -31,7 +31,7 @@ def json_value(text: str | None) -> Any:
 
 
 def job_progress(text: str | None, attempt: int) -> JobProgress | None:
-    """What a store keeps of an attempt; None if there is nothing, of another attempt, or nothing that can be read."""
+    """Return the stored progress of an attempt; None if there is none, or that of another attempt, or not valid."""
     if text is None:
         return None
     try:
@@ -43,5 +43,5 @@ def job_progress(text: str | None, attempt: int) -> JobProgress | None:
         )
         return JobProgress(fraction, done, total, found.get("message"), datetime.fromisoformat(found["at"]))
     except (ValueError, TypeError, KeyError, RecursionError):
-        # Hands may have written there, and a look at a job is not to fail for it.
+        # A manual edit must not make reading the job fail.
         return None

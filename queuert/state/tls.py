@@ -1,4 +1,4 @@
-"""Whether what passes between here and a store can be read, or answered by another, on its way."""
+"""Warns of connections to a store that are not encrypted, or whose server is not verified."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ NOT_VERIFIED = "server not verified"
 
 
 def is_remote(host: str) -> bool:
-    """Whether an address, or a name, is that of another machine. Sockets in the file system are here.
+    """Whether an address or a host name belongs to another machine. Unix sockets are local.
 
-    Names but ``localhost`` are not looked up: they count as remote.
+    Names other than ``localhost`` are not resolved and count as remote.
     """
     if not host or host.startswith(("/", "@")) or host.lower() in ("localhost", "localhost."):
         return False
@@ -26,16 +26,16 @@ def is_remote(host: str) -> bool:
 
 
 def tls_warnings(host: str, *, encrypted: bool, verified: bool, advice: str) -> tuple[StoreWarning, ...]:
-    """The risk of a connection to ``host``, if it has one.
+    """Return the risk of a connection to ``host``, if it has one.
 
     Args:
-        host: the address, or the name where the address is not known.
-        encrypted: whether it is.
-        verified: whether the server has shown that it is the one that was asked for, by a certificate and its name.
-        advice: how to put it right, for this kind of store.
+        host: the address, or the name if the address is not known.
+        encrypted: whether the connection is encrypted.
+        verified: whether the server's certificate and its name were verified.
+        advice: what to do about it, for this kind of store.
     """
     if not is_remote(host) or (encrypted and verified):
         return ()
     if not encrypted:
-        return (StoreWarning(NOT_ENCRYPTED, f"payloads can be read on their way to another machine: {advice}"),)
-    return (StoreWarning(NOT_VERIFIED, f"whoever answers in the server's place is believed: {advice}"),)
+        return (StoreWarning(NOT_ENCRYPTED, f"payloads can be read on the network: {advice}"),)
+    return (StoreWarning(NOT_VERIFIED, f"another server could impersonate this one: {advice}"),)

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoreWarning:
-    """A way in which a store may lose what it acknowledged, or give it away."""
+    """A way in which a store may lose acknowledged jobs, or reveal their payloads."""
 
     name: str
     advice: str
-    """What is wrong, and what to do about it, in one line."""
+    """The problem, and what to do about it, in one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,36 +38,36 @@ class NewJob:
     input: str = field(repr=False)
     """JSON text."""
     priority: int = 0
-    """Higher is claimed sooner; each failed attempt costs one, but for those that a worker's death ended."""
+    """Higher priorities are claimed sooner; each failed attempt lowers it by one, except those that a crash ended."""
     run_at: RunAt | None = None
     blockers: tuple[str, ...] = ()
     """Chain ids, without repetitions."""
     id_chosen: bool = False
-    """The caller chose the id, so it may exist already."""
+    """Whether the caller chose the id, so that it may exist already."""
     trace_context: str | None = None
     deduplication: Deduplicate | None = None
     """For the first job of a chain."""
     attach: bool = False
-    """A chain of the chosen id may exist already: then it is what is wanted."""
+    """Whether an existing chain of the chosen id is returned instead of raising."""
     limit_key: str | None = None
     result_ttl: float | None = None
-    """For the first job of a chain: seconds that the chain is kept after it closed; None: no end of its own."""
+    """For the first job of a chain: seconds that the chain is kept after it closed; None if it has no TTL."""
     attributes: Attributes | None = field(default=None, hash=False)
-    """For the first job of a chain: what the chain can be found by. One that is there already keeps its own."""
+    """For the first job of a chain: its attributes. An existing chain keeps its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartedJob:
-    """A job as it was written, or one that was there and is a duplicate of it."""
+    """A job that was written, or the existing one of which the start was a duplicate."""
 
     id: str
     type: str
     status: JobStatus
     created_at: datetime
     existing: bool = False
-    """It was there: another start of its deduplication key, or of its id, came before."""
+    """Whether the job existed already, by its deduplication key or its id."""
     chain_status: ChainStatus = ChainStatus.OPEN
-    """Of the chain that it is the first job of: one that was there may have closed."""
+    """The status of its chain: an existing one may have closed."""
 
 
 CLAIM_BYTES = 16 * 1024 * 1024
@@ -160,16 +160,16 @@ class ClaimedJob:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """Extend a lease to ``seconds`` from now, by the store's clock."""
+    """Extends a lease to ``seconds`` from now, by the store's clock."""
 
     lease: Lease
     seconds: float
     progress: str | None = field(default=None, repr=False)
-    """What the attempt tells of its progress, JSON text; None: nothing new, and what it told before stays."""
+    """New progress of the attempt, JSON text; None keeps the stored one."""
 
 
 class FinishKind(StrEnum):
-    """How an attempt ends."""
+    """The kinds of finishes of an attempt."""
 
     COMPLETE = "complete"
     CONTINUE = "continue"
@@ -192,7 +192,7 @@ _CLOSING = frozenset({FinishKind.COMPLETE, FinishKind.FAIL, FinishKind.CANCEL})
 
 @dataclass(slots=True, unsafe_hash=True)  # One for each job: a frozen one takes three times as long to make.
 class Finish:
-    """One guarded finish of an attempt. It is written only while the lease is held by its token."""
+    """The finish of an attempt. It is written only if its token has the job's lease."""
 
     job: ClaimedJob
     kind: FinishKind
@@ -227,7 +227,7 @@ def payload_characters(finish: Finish) -> int:
 
 @dataclass(slots=True, unsafe_hash=True)  # One for each job: a frozen one takes three times as long to make.
 class FinishResult:
-    """Whether the finish was written. Asking again for a finish that this lease has written already says yes."""
+    """The result of a finish. Repeating a finish that this lease has written already succeeds."""
 
     job_id: str
     lost: AbortReason | None = None
@@ -235,11 +235,11 @@ class FinishResult:
     due_types: tuple[str, ...] = ()
     """Types of the jobs that became due by it: a continuation, dependents, the job itself."""
     pending: bool = False
-    """Not decided: another transaction has rows of it locked, and the caller would not wait. Ask again."""
+    """Whether another transaction has locked its rows, and the caller does not wait: write it again."""
 
     @property
     def written(self) -> bool:
-        """Whether the finish stands in the store."""
+        """Whether the finish was written."""
         return self.lost is None and not self.pending
 
 
@@ -269,16 +269,16 @@ class ReapedJob:
 
 @dataclass(frozen=True, slots=True)
 class ReapResult:
-    """What was reaped, and when to come again."""
+    """The reaped jobs, and when the next lease expires."""
 
     reaped: Sequence[ReapedJob]
     next_expiry: float | None
-    """Seconds until the earliest lease of these types expires, as things stand; None without running jobs."""
+    """Seconds until the earliest lease of these types expires, unless renewed; None without running jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypeCount:
-    """Jobs of one type and status."""
+    """The number of jobs of one type and status."""
 
     type: str
     status: JobStatus
@@ -286,7 +286,7 @@ class TypeCount:
     oldest_seconds: float | None
     """Seconds since the oldest of them became due (finished ones: since it finished); None where that is costly."""
     estimated: bool = False
-    """The planner's estimate: there are too many to count."""
+    """Whether the count is the planner's estimate, as there are too many to count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +388,7 @@ class ScheduleRecord:
 
 @dataclass(frozen=True, slots=True)
 class DueSchedules:
-    """The schedules that are due, and how the store's clock stood."""
+    """The schedules that are due, and the time by the store's clock."""
 
     now: datetime
     due: Sequence[ScheduleRecord]
@@ -398,7 +398,7 @@ class DueSchedules:
 
 @dataclass(frozen=True, slots=True)
 class PausedType:
-    """A job type of which nothing is claimed."""
+    """A job type whose jobs are not claimed."""
 
     type: str
     paused_at: datetime
@@ -429,14 +429,14 @@ class PruneRequest:
     policies: Mapping[str, Retention] = field(default_factory=dict)
     """By chain type. They concern chains without an end of their own."""
     limit: int = 1_000
-    """How many chains are looked at, at most."""
+    """How many chains are read, at most."""
     cursor: str | None = None
-    """Where the look before this one ended; None begins anew."""
+    """The cursor of the previous result; None starts from the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
 class PruneResult:
-    """The chains that were deleted, and whether there is more to look at."""
+    """The chains that were deleted, and the cursor of the next round."""
 
     chain_ids: Sequence[str]
     cursor: str | None

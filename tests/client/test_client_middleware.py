@@ -142,8 +142,8 @@ def forgets_the_decorator(chains: Chains) -> Any:
         (yields_nothing, "yields_nothing must yield a sequence of NewChain"),
         (yields_inputs, "yields_inputs must yield a sequence of NewChain"),
         (yields_an_iterator, "yields_an_iterator must yield a sequence of NewChain"),
-        (is_no_manager, "is_no_manager returned list, not a context manager"),
-        (forgets_the_decorator, "forgets_the_decorator returned generator, not a context manager"),
+        (is_no_manager, "is_no_manager must return a context manager, got list"),
+        (forgets_the_decorator, "forgets_the_decorator must return a context manager, got generator"),
     ],
 )
 def test_a_wrong_middleware_is_named_and_nothing_is_written(

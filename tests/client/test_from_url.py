@@ -205,7 +205,7 @@ def test_an_embedded_postgres_that_is_kept(tmp_path: Path) -> None:
 
 def test_a_directory_that_is_in_use(private_postgres: Any) -> None:
     server = private_postgres()
-    with pytest.raises(EmbeddedServerError, match="does"):
+    with pytest.raises(EmbeddedServerError, match="stop that process"):
         state_from_url(f"embedded:///{server.data_dir}")
 
 

@@ -145,7 +145,7 @@ def test_what_cannot_be_continued(client: Client, dsn: str) -> None:
         client.continue_chain(chain, publish, "x", blockers=["nowhere"])
     assert status_of(client, chain.id) is JobStatus.READY
     client.cancel_chain(chain)
-    with pytest.raises(ChainAlreadyClosedError, match="cancelled already"):
+    with pytest.raises(ChainAlreadyClosedError, match="already cancelled"):
         client.continue_chain(chain, publish, "x")
     with Client(PostgresState(dsn), JobTypes(publish)) as other, pytest.raises(UnknownJobTypeError, match="approve"):
         other.complete_chain(other_chain(client), 1)

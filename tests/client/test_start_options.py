@@ -35,13 +35,13 @@ def client(dsn: str, log: EventLog) -> Iterator[Client]:
     [
         ({"attach": True}, ConfigurationError, "needs an id"),
         ({"run_at": 5}, ConfigurationError, "run_at must be after"),
-        ({"deduplication": "key"}, ConfigurationError, "use Deduplicate"),
+        ({"deduplication": "key"}, ConfigurationError, "must be Deduplicate"),
         ({"limit_key": "a\0"}, InvalidIdentifierError, "limit key"),
         ({"limit_key": "a" * 513}, InvalidIdentifierError, "limit key"),
         ({"limit_key": 5}, InvalidIdentifierError, "limit key"),
         ({"priority": 1.5}, ConfigurationError, "must be an integer"),
         ({"priority": True}, ConfigurationError, "must be an integer"),
-        ({"blockers": "abc"}, InvalidIdentifierError, "as a sequence"),
+        ({"blockers": "abc"}, InvalidIdentifierError, "must be a sequence"),
         ({"id": ""}, InvalidIdentifierError, "id"),
     ],
 )
@@ -55,7 +55,7 @@ def test_refused(client: Client, log: EventLog, options: dict[str, Any], error: 
 
 def test_only_new_chains_are_started(client: Client) -> None:
     wrong: Any = [NewChain(work, "a"), "b"]
-    with pytest.raises(ConfigurationError, match="not str"):
+    with pytest.raises(ConfigurationError, match="got str"):
         client.start_chains(wrong)
 
 

@@ -63,13 +63,13 @@ def test_the_first_key_encrypts_and_all_decrypt() -> None:
 def test_a_key_that_is_not_here_is_named() -> None:
     error = unreadable(letter(NEW_KEY).decode_input, letter(OLD_KEY).encode_input(WORD))
     assert "aes-gcm:2030-01" in error.reason
-    assert "a key that is not here; here are 2030-02" in error.reason
+    assert "a key that this program does not have; it has 2030-02" in error.reason
     assert (error.job_type, error.field) == ("letter", "input")
 
 
 def test_another_key_of_the_same_id() -> None:
     error = unreadable(letter(OTHER_KEY).decode_input, letter(NEW_KEY).encode_input(WORD))
-    assert "aes-gcm:2030-02: it was encrypted with another key of this id" in error.reason
+    assert "aes-gcm:2030-02: the data was encrypted with another key of this id" in error.reason
 
 
 @UNHURRIED
@@ -194,7 +194,7 @@ def test_keys_as_text() -> None:
 @pytest.mark.parametrize("secret", ["", "short", "A" * 44, base64.b64encode(b"s" * 31).decode(), "é" * 44])
 @pytest.mark.parametrize("id", ["2030-03:", "", ":", "-x:"])
 def test_text_that_is_no_key(id: str, secret: str) -> None:
-    with pytest.raises(ConfigurationError, match="encryption key 2 is not") as raised:
+    with pytest.raises(ConfigurationError, match="encryption key 2 must be") as raised:
         parse_keys(f"{NEW_KEY.to_text()} {id}{secret or '='}")
     assert "short" not in str(raised.value)
 
@@ -202,13 +202,13 @@ def test_text_that_is_no_key(id: str, secret: str) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: EncryptionKey("a", b"s" * 16), "'a' does not have 32 bytes"),
-        (lambda: EncryptionKey("a", "s" * 32), "'a' does not have 32 bytes"),  # type: ignore[arg-type]
-        (lambda: EncryptionKey("a:b", b"s" * 32), "has an id of"),
-        (lambda: EncryptionKey("x" * 65, b"s" * 32), "has an id of"),
+        (lambda: EncryptionKey("a", b"s" * 16), "'a' must be 32 bytes"),
+        (lambda: EncryptionKey("a", "s" * 32), "'a' must be 32 bytes"),  # type: ignore[arg-type]
+        (lambda: EncryptionKey("a:b", b"s" * 32), "must be 1 to 64"),
+        (lambda: EncryptionKey("x" * 65, b"s" * 32), "must be 1 to 64"),
         (lambda: EncryptionCodec([]), "needs at least one key"),
         (lambda: EncryptionCodec([NEW_KEY, OTHER_KEY]), "got 2030-02 twice"),
-        (lambda: EncryptionCodec([b"s" * 32]), "not bytes"),  # type: ignore[list-item]
+        (lambda: EncryptionCodec([b"s" * 32]), "got bytes"),  # type: ignore[list-item]
     ],
 )
 def test_keys_that_are_none(make: Any, message: str) -> None:

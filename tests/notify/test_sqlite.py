@@ -154,7 +154,7 @@ def test_a_file_that_cannot_be_used_is_reported_of_and_tried_again(path: Path, n
 
 
 def test_settings_that_make_no_sense(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="one process"):
+    with pytest.raises(ConfigurationError, match="cannot be shared between processes"):
         SQLiteNotify(":memory:")
     with pytest.raises(ConfigurationError, match="does not exist"):
         SQLiteNotify(tmp_path / "nowhere" / "queue.db")

@@ -189,7 +189,7 @@ async def test_a_flush_that_is_not_confirmed(server: Server, mode: Mode, how: st
         server.hold()
         task = asyncio.create_task(start(named("a")))
         server.admin.execute_command("CLIENT", "UNBLOCK", await server.is_waited_for(), how)
-        with pytest.raises(StateUnavailableError, match="not known to be flushed"):
+        with pytest.raises(StateUnavailableError, match="did not confirm the flush"):
             await task
         server.flush()
         assert [one.existing for one in await start(named("a", attach=True))] == [True]
@@ -248,7 +248,7 @@ async def test_a_server_that_keeps_no_file_any_more(server: Server, mode: Mode) 
     async with starting(server.state(), mode) as start:
         server.admin.config_set("appendonly", "no")
         try:
-            with pytest.raises(StateUnavailableError, match="not known to be flushed"):
+            with pytest.raises(StateUnavailableError, match="did not confirm the flush"):
                 await start(named("a"))
         finally:
             server.admin.config_set("appendonly", "yes")

@@ -166,7 +166,7 @@ def test_a_directory_in_use_is_refused(private_postgres: StartPostgres, monkeypa
     monkeypatch.setattr(server, "_ORPHAN_SECONDS", 0.0)
     first = private_postgres(durable=False)
     second = EmbeddedPostgres(first.data_dir)
-    with pytest.raises(EmbeddedServerError, match="Stop that process"):
+    with pytest.raises(EmbeddedServerError, match="stop that process"):
         second.start()
     assert query(first, "select 1") == 1
 
@@ -306,7 +306,7 @@ def test_root_falls_back_to_nobody_with_a_private_copy(tmp_path: Path, monkeypat
         (0, "namespace nobody", "namespace"),
         (0, "nobody", "nobody"),
         (4000000000, "namespace", "namespace"),
-        (4000000000, "", "has a name"),
+        (4000000000, "", "with a name"),
         (0, "", "as an ordinary user"),
     ],
 )

@@ -147,7 +147,7 @@ def test_a_dict_is_taken_for_its_model() -> None:
         (Decimal, Decimal("9" * 301), "input", "300 digits"),
         (Any, {"a": nested(64)}, "input.a" + "[0]" * 63, "deeper than 64"),
         (Any, nested(100_000), "input" + "[0]" * 64, "deeper than 64"),
-        (Any, ["x" * (1024 * 1024)], "input", "1048580 bytes"),
+        (Any, ["x" * (1024 * 1024)], "input", "got 1048580"),
         (Any, [1e300] * 4_000, "input", "bytes"),
         (Any, {"a": [object()]}, "input.a[0]", "object cannot be written"),
         (Any, {"a": b"\xff"}, "input.a", "bytes cannot be written"),
@@ -202,7 +202,7 @@ def test_a_type_of_ones_own_may_look_like_trouble() -> None:
 
 
 def test_an_endless_exponent_is_called_what_it_is() -> None:
-    assert misread(Any, "1e" + "9" * 5000).reason == "a number of more than 300 digits"
+    assert misread(Any, "1e" + "9" * 5000).reason == "must not contain a number of more than 300 digits"
 
 
 def test_a_validator_that_breaks_is_a_payload_error() -> None:
@@ -224,8 +224,8 @@ def test_limits_hold_to_the_byte_the_level_and_the_digit() -> None:
     limits = PayloadLimits(max_bytes=50, max_depth=3, max_digits=20)
     its = codec(Any, limits)
     assert len(its.encode("x" * 48)) == 50
-    assert "51 bytes" in refusal(Any, "x" * 49, limits).reason
-    assert "51 bytes" in refusal(Any, "é" * 24 + "x", limits).reason
+    assert "got 51" in refusal(Any, "x" * 49, limits).reason
+    assert "got 51" in refusal(Any, "é" * 24 + "x", limits).reason
     assert its.encode(nested(3)) == "[[[]]]"
     assert "deeper than 3" in refusal(Any, nested(4), limits).reason
     assert its.encode(10**20 - 1) == "9" * 20
@@ -380,7 +380,7 @@ def test_whatever_can_be_read_can_be_read_as_json(text: str) -> None:
 
 
 def test_an_identifier_fits_an_index_entry_in_bytes_too() -> None:
-    with pytest.raises(InvalidIdentifierError, match="1004 bytes"):
+    with pytest.raises(InvalidIdentifierError, match="got 1004"):
         check_text("😀" * 251, what="id")
 
 
@@ -393,8 +393,8 @@ def test_an_identifier_may_hold_any_characters(text: str) -> None:
     ("value", "message"),
     [
         ("", "key must not be empty"),
-        ("a\x00b", "the key holds a NUL character"),
-        ("é\udc00", "the key holds a lone surrogate"),
+        ("a\x00b", "key must not contain a NUL character"),
+        ("é\udc00", "key must not contain a lone surrogate"),
         ("x" * 513, "key must have at most 512 characters, got 513"),
         (17, "key must be a string, got int"),
         (b"a", "key must be a string, got bytes"),

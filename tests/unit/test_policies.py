@@ -200,5 +200,5 @@ def test_bounds_of_what_is_kept() -> None:
     assert (Keep(age=60).seconds, Keep(age=60).count) == (60.0, None)
     assert (Keep(count=0).seconds, Keep(count=0).count) == (None, 0)
     wrong: Any = 5
-    with pytest.raises(ConfigurationError, match="failed is 5"):
+    with pytest.raises(ConfigurationError, match="failed must be Keep"):
         Retention(failed=wrong)

@@ -116,9 +116,9 @@ def test_what_is_refused(client: Client, connection: sqlite3.Connection, path: P
     closed = sqlite3.connect(path)
     closed.close()
     refused: list[tuple[Any, str]] = [
-        (object(), "takes a sqlite3.Connection"),
-        ("connection", "takes a sqlite3.Connection"),
-        (sqlalchemy.text("x"), "takes a sqlite3.Connection"),
+        (object(), "must be a sqlite3.Connection"),
+        ("connection", "must be a sqlite3.Connection"),
+        (sqlalchemy.text("x"), "must be a sqlite3.Connection"),
         (other, "other.db"),
         (memory, "in memory"),
         (closed, "closed database"),
@@ -173,7 +173,7 @@ def test_a_held_file_is_waited_for(client: Client, connection: sqlite3.Connectio
     """As long as the caller's connection waits for anything."""
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StateUnavailableError, match="held the database"):
+    with pytest.raises(StateUnavailableError, match="kept the database locked"):
         client.start_chain(single, 1, connection=connection)
     holder.execute("ROLLBACK")
     holder.close()
@@ -234,9 +234,9 @@ def test_what_rolls_back_all_of_it_is_reported(state: SQLiteState) -> None:
         with pytest.raises(sqlite3.IntegrityError):
             connection.execute("INSERT OR ROLLBACK INTO mine VALUES ('a')")
         if ends:
-            with pytest.raises(StateError, match="roll back all of it"):
+            with pytest.raises(StateError, match="rolled back the whole transaction"):
                 transaction.finish(complete(held))
-        with pytest.raises(StateError, match="roll back all of it"):
+        with pytest.raises(StateError, match="rolled back the whole transaction"):
             block.__exit__(None, None, None)
         assert [one.status.value for one in store.get_jobs([held.id]) if one] == ["running"]
     store.close()

@@ -46,10 +46,10 @@ def opened(path: Path, **settings: float) -> SQLiteStore:
 def test_paths_that_make_no_sense(tmp_path: Path) -> None:
     for path, reason in (
         (tmp_path / "nowhere" / "jobs.db", "nowhere' does not exist"),
-        (tmp_path, "is a directory"),
+        (tmp_path, "got the directory"),
         ("", "must be the path of a file"),
         ("a\0b", "must be the path of a file"),
-        ("file:jobs.db?mode=memory", "is a URI"),
+        ("file:jobs.db?mode=memory", "got the URI"),
     ):
         with pytest.raises(ConfigurationError, match=reason):
             SQLiteState(path)
@@ -147,7 +147,9 @@ def test_a_file_of_a_newer_version(path: Path) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("UPDATE queuert_schema SET version = version + 1")
     before = connection.execute("SELECT sql FROM sqlite_master").fetchall()
-    with pytest.raises(SchemaMissingError, match=f"version {SCHEMA_VERSION + 1} .* knows {SCHEMA_VERSION}: upgrade"):
+    with pytest.raises(
+        SchemaMissingError, match=f"version {SCHEMA_VERSION + 1} .* knows only {SCHEMA_VERSION}: upgrade"
+    ):
         opened(path)
     assert connection.execute("SELECT sql FROM sqlite_master").fetchall() == before
     connection.close()
@@ -226,7 +228,7 @@ def test_a_file_that_others_hold(path: Path) -> None:
     [started] = store.start_jobs([job()])
     holder = sqlite3.connect(path, isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StateUnavailableError, match="held the database for too long"):
+    with pytest.raises(StateUnavailableError, match="kept the database locked for too long"):
         store.claim(ask())
     assert store.get_jobs([started.id])[0] is not None
     holder.execute("ROLLBACK")
@@ -302,7 +304,7 @@ def test_closing_ends_what_is_under_way(state: SQLiteState) -> None:
 
 
 def test_memory_is_of_one_process() -> None:
-    with pytest.raises(ConfigurationError, match="one process"):
+    with pytest.raises(ConfigurationError, match="cannot be shared between processes"):
         pickle.dumps(SQLiteState())
     assert Capability.MULTI_PROCESS not in SQLiteState().capabilities
 

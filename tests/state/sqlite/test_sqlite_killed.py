@@ -57,7 +57,7 @@ async def test_killed_inside_its_transaction(ground: Ground) -> None:
     async with client_of(ground) as client, client_of(ground, answer_timeout=0.2) as impatient:
         chain = await client.start_chain(patient, 7)
         await worker.says(f"inside {chain.id}")
-        with pytest.raises(StateUnavailableError, match="held the database for too long"):
+        with pytest.raises(StateUnavailableError, match="kept the database locked for too long"):
             await impatient.start_chain(single, 1)
         assert ground.witness.effects(chain.id) == []
         worker.kill()

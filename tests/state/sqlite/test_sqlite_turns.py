@@ -40,7 +40,10 @@ def claimed(store: SQLiteStore) -> list[ClaimedJob]:
 def test_a_transaction_waits_for_another_no_longer_than_for_an_answer(stores: list[SQLiteStore], other: int) -> None:
     one, two = claimed(stores[0])
     with stores[other].transaction(one) as transaction:
-        with pytest.raises(StateUnavailableError, match="held the database for too long"), stores[1].transaction(two):
+        with (
+            pytest.raises(StateUnavailableError, match="kept the database locked for too long"),
+            stores[1].transaction(two),
+        ):
             raise AssertionError("it has begun")
         transaction.finish(complete(one))
     with stores[1].transaction(two) as transaction:
