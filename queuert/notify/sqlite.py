@@ -1,5 +1,5 @@
 """Notifications by way of the file that holds the jobs; what it shares with others is in
-:mod:`queuert.notify.threaded_adapter`.
+:mod:`queuert.notify.listener`.
 
 A notification is a row, written in a transaction of its own, or in that of the caller whose writes it is about. SQLite
 tells
@@ -15,10 +15,7 @@ from pathlib import Path
 
 from queuert.errors import ConfigurationError
 from queuert.notify.adapter import Notification, Topic
-from queuert.notify.listener_thread import Listener
-from queuert.notify.outbox import Batch, Outbox
-from queuert.notify.subscribers import Subscribers
-from queuert.notify.threaded_adapter import ListeningNotify
+from queuert.notify.listener import Batch, Listener, ListeningNotify, Outbox, Subscribers
 from queuert.policies import Backoff
 from queuert.state.sqlite import notifications
 from queuert.state.sqlite.connection import LockedConnection, run

@@ -1,4 +1,7 @@
-"""The leases of a worker: which it holds, and their renewal in a thread and on a connection of its own."""
+"""The leases of a worker: the clock they are counted by, which ones it holds, and their renewal.
+
+Renewal has a thread and a connection of its own, so that neither a handler that blocks the event loop nor a busy pool
+lets a lease expire."""
 
 from __future__ import annotations
 
@@ -17,8 +20,16 @@ from queuert.state.adapter import StateAdapter
 from queuert.state.sync_store import Store
 from queuert.state.types import ClaimedJob, Lease, Renewal
 from queuert.worker.heartbeat import Heartbeat
-from queuert.worker.lease_clock import lease_time
 from queuert.worker.supervisor import FAILING_AFTER
+
+_BOOT_TIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+"""Where there is none, as on macOS and Windows, it is up to the system what Python's monotonic clock does."""
+
+
+def lease_time() -> float:
+    """Seconds since some moment in the past: never back, and through a suspend too."""
+    return time.monotonic() if _BOOT_TIME is None else time.clock_gettime(_BOOT_TIME)
+
 
 _FINISH_LEASES = 3
 FINISH_SECONDS = 60.0

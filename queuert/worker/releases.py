@@ -16,7 +16,7 @@ from queuert.observability.events import JobsReleased, StoreCallFailed
 from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ClaimRequest, Lease
-from queuert.worker.lease_clock import lease_time
+from queuert.worker.leases import lease_time
 
 RELEASE_WAIT = 1.0
 """Seconds that a claim waits for what is released before it: a release that hangs must not keep a worker idle."""

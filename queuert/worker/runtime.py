@@ -18,7 +18,6 @@ from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ClaimedJob
 from queuert.worker.batches import Batches
-from queuert.worker.bounded import called_within, ended_within, left_behind, run_within
 from queuert.worker.claimer import Claimer
 from queuert.worker.completer import Completer, Written
 from queuert.worker.context import WorkerContext
@@ -36,6 +35,7 @@ from queuert.worker.schedule_runner import ScheduleRunner
 from queuert.worker.supervisor import SupervisedLoop
 from queuert.worker.telemetry import AttemptReporter, Ended
 from queuert.worker.threads import HandlerThreads
+from queuert.worker.timeouts import called_within, ended_within, left_behind, run_within
 
 _AFTER_CANCEL = 2.0
 """Seconds that a cancelled handler has to end before its job is released from a client."""

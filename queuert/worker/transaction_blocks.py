@@ -11,14 +11,16 @@ from contextlib import (
     ExitStack,
 )
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from queuert.errors import CompletionMissingError, CompletionMisuseError, StateUnavailableError
 from queuert.new_chain import HasTypeNames
 from queuert.outcomes import Outcome, _Finished
 from queuert.state import AsyncStoreTransaction, StoreTransaction
 from queuert.state.types import Finish, FinishResult
-from queuert.worker.abort import AbortSignal
+
+if TYPE_CHECKING:
+    from queuert.worker.attempt import AbortSignal
 
 T = TypeVar("T", bound="GuardedTransaction")
 

@@ -15,8 +15,7 @@ from queuert.observability.adapter import observers
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.types import ClaimedJob, ClaimRequest
 from queuert.testing.events import EventLog
-from queuert.worker.lease_clock import lease_time
-from queuert.worker.leases import HeldLease, LeaseRegistry, LeaseRenewer
+from queuert.worker.leases import HeldLease, LeaseRegistry, LeaseRenewer, lease_time
 from tests.worker.support import WAIT, Stage, echo, number
 
 LEASE = 60.0

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from queuert.worker import slots
-from queuert.worker.slots import Slots
+from queuert.worker import prefetch
+from queuert.worker.prefetch import Slots
 from tests.worker.support import in_time
 
 mark: ContextVar[str] = ContextVar("mark", default="unset")
@@ -135,7 +135,7 @@ async def test_others_have_their_turn_beside_attempts_that_never_wait(
     monkeypatch: pytest.MonkeyPatch, attempts: int, seconds: float
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(slots, "time", clock)
+    monkeypatch.setattr(prefetch, "time", clock)
     turns = 0
 
     async def passes() -> None:

@@ -20,7 +20,7 @@ from queuert.state.async_store import AsyncStoreTransaction
 from queuert.state.sync_store import Store, StoreTransaction
 from queuert.state.types import Finish, FinishResult
 from queuert.worker import finishes
-from queuert.worker.abort import AbortSignal
+from queuert.worker.attempt import AbortSignal
 from queuert.worker.processes import messages
 
 _CONNECTIONS = 2
