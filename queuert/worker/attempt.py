@@ -218,7 +218,7 @@ class Attempt(Generic[I, R]):
     """
 
     __slots__ = (
-        "_blocks_used", "_context", "_job_type", "_middlewares", "_runtime", "abort", "blockers", "claimed", "input",
+        "_blocks_used", "_context", "_host", "_job_type", "_middlewares", "abort", "blockers", "claimed", "input",
         "worker",
     )  # fmt: skip
 
@@ -230,11 +230,11 @@ class Attempt(Generic[I, R]):
         worker: str,
         abort: AbortSignal,
         blockers: Sequence[Blocker],
-        runtime: BlockHost,
+        host: BlockHost,
         middlewares: Sequence[Middleware] = (),
     ) -> None:
         self._job_type = job_type
-        self._runtime = runtime
+        self._host = host
         self._middlewares = middlewares
         self._blocks_used: BlockTracker | None = None
         self._context: AttemptContext | None = None
@@ -285,7 +285,7 @@ class Attempt(Generic[I, R]):
     @property
     def worker_stopping(self) -> bool:
         """Whether the worker has been asked to stop: finish soon, or the job is released when the grace is over."""
-        return self._runtime.worker_stopping()
+        return self._host.worker_stopping()
 
     def record_progress(
         self,
@@ -317,7 +317,7 @@ class Attempt(Generic[I, R]):
             PayloadError: the format of the job's type cannot write the message.
         """
         progress = checked_progress(done, total, fraction, message)
-        self._runtime.progressed(stored_progress(self._job_type, self.number, progress))
+        self._host.progressed(stored_progress(self._job_type, self.number, progress))
 
     def __repr__(self) -> str:
         return f"Attempt({self.type!r}, job {self.job_id!r}, number {self.number})"
@@ -412,7 +412,7 @@ class Attempt(Generic[I, R]):
             UnknownJobTypeError: a type is not registered with the worker's client.
             PayloadError: an input cannot be stored.
         """
-        return joining.waiting(self._job_type, self.claimed, self.blockers, self._runtime.job_types, chains)
+        return joining.waiting(self._job_type, self.claimed, self.blockers, self._host.job_types, chains)
 
     def retry(self, *, after: float | timedelta | None = None, reason: str = "the handler asked for it") -> Retry:
         """Try again ``after`` seconds, or after the pause of the retry policy: return it. The attempt counts.
@@ -450,7 +450,7 @@ class Attempt(Generic[I, R]):
             StateError: a statement inside failed, and its error was swallowed: nothing was written.
             StateUnavailableError: the connection broke; it may have been committed. The attempt is repeated.
         """
-        return GuardedBlock("prepare", self._runtime, self._blocks, GuardedTransaction, self._around("prepare"))
+        return GuardedBlock("prepare", self._host, self._blocks, GuardedTransaction, self._around("prepare"))
 
     def transaction(self) -> GuardedBlock[GuardedTransaction]:
         """Open a transaction of your own in the middle of the work: as ``prepare``, at any time, any number of times.
@@ -464,7 +464,7 @@ class Attempt(Generic[I, R]):
             StateError: a statement inside failed, and its error was swallowed: nothing was written.
             StateUnavailableError: the connection broke; it may have been committed. The attempt is repeated.
         """
-        return GuardedBlock("transaction", self._runtime, self._blocks, GuardedTransaction)
+        return GuardedBlock("transaction", self._host, self._blocks, GuardedTransaction)
 
     def _around(self, phase: Phase) -> PhaseMiddlewares | None:
         return PhaseMiddlewares(self._middlewares, self, phase) if self._middlewares else None
@@ -489,4 +489,4 @@ class Attempt(Generic[I, R]):
             CompletionMisuseError: it was used before in this attempt, or inside another block.
             StateUnavailableError: the connection broke; unless the commit is known to stand, the attempt is repeated.
         """
-        return Completion(self._runtime, self._blocks, self._around("complete"))
+        return Completion(self._host, self._blocks, self._around("complete"))

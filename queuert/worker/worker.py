@@ -99,7 +99,7 @@ class InProcessWorker:
         self._poll_interval = poll_interval
         self._claim_bytes = claim_bytes
         self._connections = max_connections or min(concurrency, 20) + _BESIDES_HANDLERS
-        self._parts: WorkerRuntime | None = None
+        self._runtime: WorkerRuntime | None = None
         self._started = False
         self._stop_requested = False
         self._stopping: asyncio.Task[None] | None = None
@@ -126,8 +126,8 @@ class InProcessWorker:
         try:
             await store.open()
             await store.put_schedules(self._schedules)
-            parts = self._new_parts(store, self._hurry)
-            await parts.registration.begin(store)
+            runtime = self._new_runtime(store, self._hurry)
+            await runtime.heartbeat.begin(store)
         except BaseException:
             self._started = False  # Nothing was begun: it may be tried again.
             await store.aclose()
@@ -135,7 +135,7 @@ class InProcessWorker:
         if self._stop_requested:
             # Stopped while it was connecting: there is nothing to undo but the connection, and that it was announced.
             try:
-                await parts.registration.call_off(store)
+                await runtime.heartbeat.call_off(store)
             finally:
                 await store.aclose()
             return
@@ -143,8 +143,8 @@ class InProcessWorker:
         self._tell_retention()
         self._client.notify.open(self._client.observers)
         self._client.notify.publish(Topic.JOBS, {notification_key(schedule.type) for schedule in self._schedules})
-        self._parts = parts
-        parts.start()
+        self._runtime = runtime
+        runtime.start()
 
     def _tell_retention(self) -> None:
         """Warn of types whose chains are never deleted, where those fill the memory of a server that refuses then."""
@@ -156,7 +156,7 @@ class InProcessWorker:
         if missing := tuple(name for name in types if name not in later):
             self.observers.emit(RetentionMissing(worker=self.name, types=missing))
 
-    def _new_parts(self, store: AsyncStore, hurry: asyncio.Event) -> WorkerRuntime:
+    def _new_runtime(self, store: AsyncStore, hurry: asyncio.Event) -> WorkerRuntime:
         return WorkerRuntime(
             self._client,
             store,
@@ -177,12 +177,12 @@ class InProcessWorker:
             grace: seconds, instead of the worker's own.
         """
         self._stop_requested = True
-        if self._parts is None:
+        if self._runtime is None:
             return
         if self._stopping is None:
             # In a task of its own: whoever called may be cancelled by it, such as a handler that stops its worker.
             self._stopping = asyncio.create_task(
-                self._parts.stop(self._grace if shutdown_timeout is None else shutdown_timeout)
+                self._runtime.stop(self._grace if shutdown_timeout is None else shutdown_timeout)
             )
         elif self._hurry is not None:
             self._hurry.set()
@@ -208,17 +208,17 @@ class InProcessWorker:
     @property
     def name(self) -> str:
         """Its name; with the random part once it is started."""
-        return self._name if self._parts is None else self._parts.holder
+        return self._name if self._runtime is None else self._runtime.name
 
     @property
     def running(self) -> int:
         """Attempts that run now."""
-        return 0 if self._parts is None else self._parts.running
+        return 0 if self._runtime is None else self._runtime.running
 
     @property
     def abandoned(self) -> int:
         """Handlers that had not ended when it stopped: threads that cannot be stopped from outside."""
-        return 0 if self._parts is None else self._parts.abandoned
+        return 0 if self._runtime is None else self._runtime.abandoned
 
     @property
     def observers(self) -> Observers:
@@ -227,7 +227,7 @@ class InProcessWorker:
 
     def health(self) -> Health:
         """Whether its loops make progress, for a liveness probe."""
-        return Health(self._name, 0, self._stop_requested, ()) if self._parts is None else self._parts.health()
+        return Health(self._name, 0, self._stop_requested, ()) if self._runtime is None else self._runtime.health()
 
 
 def _check_known(client: AsyncClient | Client, job_types: Iterable[JobType[Any, Any]]) -> None:

@@ -92,7 +92,7 @@ def test_leases_are_given_up_after_a_suspend_that_was_longer(suspend: Suspend, s
         shortest_lease=1.0,
         shortest_interval=LEASE,
         observers=observers([EventLog()]),
-        registration=registration,  # type: ignore[arg-type]
+        heartbeat=registration,  # type: ignore[arg-type]
     )
     book.add([HeldLease(job, LEASE / 3, lease_time(), holder)])
     renewer.start()
