@@ -20,8 +20,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 
 import queuert
-from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Processors
-from queuert import migrations
+from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Processors, migrations
 from queuert.embedded import EmbeddedPostgres
 from queuert.notify.postgres import PostgresNotify
 from queuert.state.postgres import PostgresState
@@ -73,18 +72,20 @@ async def trace_jobs(dsn: str, jobs: int = 5) -> Trace:
     sys.setprofile(trace)
     state, notify = PostgresState(dsn), PostgresNotify(dsn)
     least: Trace | None = None
-    async with AsyncClient(state, JobTypes(number), notify=notify) as client:
-        async with InProcessWorker(client, make_processors()):
-            for n in range(jobs + 1):
-                trace.calls, trace.recording = Counter(), True
-                chain = await client.start_chain(number, n)
-                result = await chain.result(timeout=30)
-                trace.recording = False
-                assert result == n + 1
-                found = Trace(calls=trace.calls)
-                if n and (least is None or found.size < least.size):
-                    least = found
-                await asyncio.sleep(0.1)  # What the worker does behind its answer belongs to no job.
+    async with (
+        AsyncClient(state, JobTypes(number), notify=notify) as client,
+        InProcessWorker(client, make_processors()),
+    ):
+        for n in range(jobs + 1):
+            trace.calls, trace.recording = Counter(), True
+            chain = await client.start_chain(number, n)
+            result = await chain.result(timeout=30)
+            trace.recording = False
+            assert result == n + 1
+            found = Trace(calls=trace.calls)
+            if n and (least is None or found.size < least.size):
+                least = found
+            await asyncio.sleep(0.1)  # What the worker does behind its answer belongs to no job.
     sys.setprofile(None)
     threading.setprofile(None)
     assert least is not None

@@ -43,10 +43,10 @@ class ListenerTimeouts:
     """The pauses between attempts to connect."""
 
     def __post_init__(self) -> None:
-        for one in fields(self):
-            value = getattr(self, one.name)
-            if one.name != "backoff" and not value > 0:
-                raise ConfigurationError(f"{one.name} is {value}: above 0 seconds")
+        for timeout in fields(self):
+            value = getattr(self, timeout.name)
+            if timeout.name != "backoff" and not value > 0:
+                raise ConfigurationError(f"{timeout.name} must be above 0 seconds, got {value}")
 
 
 class Waker:
@@ -57,6 +57,8 @@ class Waker:
 
     def __init__(self) -> None:
         self._reader, self._writer = socket.socketpair()
+        self.descriptor = self._reader.fileno()
+        """Is readable from the first ring to the next ``clear``."""
         self._reader.setblocking(False)
         self._writer.setblocking(False)
         self._rung = False

@@ -174,9 +174,9 @@ class Wire:
         """
         poll = select.poll()
         poll.register(self._pgconn.socket, select.POLLIN)
-        poll.register(self._waker, select.POLLIN)
+        poll.register(self._waker.descriptor, select.POLLIN)
         ready = dict(poll.poll(0 if self._notifications else max(0.0, timeout) * 1000))
-        if self._waker.fileno() in ready:
+        if self._waker.descriptor in ready:
             self._waker.clear()
         if self._pgconn.socket in ready:
             self._consume()
@@ -358,7 +358,7 @@ class Session:
         wanted = self._subscribers.topics()
         if wanted and not self._passed:
             self._advance_self_test()
-        if self._passed:
+        if self._passed and (wanted != self._listening or self._tidy_at is not None):
             self._listen(wanted - self._listening)
             self._unlisten_idle(self._listening - wanted)
 

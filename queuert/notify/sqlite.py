@@ -52,9 +52,9 @@ class SQLiteNotify(ListeningNotify):
     def __init__(self, path: str | Path, *, interval: float = 0.01) -> None:
         self._path = checked(path)
         if self._path == MEMORY:
-            raise ConfigurationError("a database in memory is of one process: use InProcessNotify")
+            raise ConfigurationError("a database in memory belongs to one process: use InProcessNotify")
         if not 0 < interval <= 60:
-            raise ConfigurationError(f"interval is {interval!r}: above 0 and at most 60 seconds")
+            raise ConfigurationError(f"interval must be above 0 and at most 60 seconds, got {interval!r}")
         self._interval = interval
         super().__init__()
 

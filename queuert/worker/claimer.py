@@ -55,8 +55,9 @@ class ClaimOrder:
             if request.after_rank is not None:
                 self._claims = 0
             return
-        worst = max(job.rank for job in jobs)
-        self._rotate(Counter(job.type for job in jobs if job.rank == worst))
+        worst = max([job.rank for job in jobs])
+        if len(self._leases) > 1:
+            self._rotate(Counter(job.type for job in jobs if job.rank == worst))
         if request.after_rank is None:
             self._claims += 1
             self._served = worst
@@ -72,8 +73,6 @@ class ClaimOrder:
 
     def _rotate(self, taken: Counter[str]) -> None:
         """Let the next claim begin with the type behind the one that was served last."""
-        if len(self._leases) == 1:
-            return
         types = list(self._leases)
         turns = max(taken.values())
         last = max(at for at, type in enumerate(types) if taken[type] == turns)
@@ -209,7 +208,8 @@ class Claimer:
             self._most = None if self._most >= demand else 2 * self._most
         # One that the bytes have cut is followed by another, as is one that asked for fewer than there is room for.
         more = len(jobs) >= limit or 2 * taken >= max_bytes
-        await self._suspend_prefetch_for(jobs)
+        if any(job.lease_expirations for job in jobs):
+            await self._suspend_prefetch()
         return len(jobs), more
 
     def _begin(self, jobs: Sequence[ClaimedJob], request: ClaimRequest, sent_at: float) -> int:
@@ -225,15 +225,17 @@ class Claimer:
         self._prefetch.put(runners)
         return taken
 
-    async def _suspend_prefetch_for(self, jobs: Sequence[ClaimedJob]) -> None:
-        if any(job.lease_expirations for job in jobs):
-            # It has cost a lease, perhaps its worker's life: if it does again, none that only waits goes with it. Nor
-            # do the next claims take more than begins at once, only to give it back, when many expired in an outage.
-            self._prefetch.suspend()
-            while self._prefetch.more_to_start:  # noqa: ASYNC110  (each slot begins in a turn of the event loop)
-                await asyncio.sleep(0)
-            self._release_prefetched()
-            await self._releases.settle()
+    async def _suspend_prefetch(self) -> None:
+        """Start only as many jobs as slots are free: one of those that were claimed has cost a lease before.
+
+        Perhaps it has cost its worker's life. If it does so again, no job that only waits goes down with it. Nor do the
+        next claims take more than begins at once, only to release it, when many leases expired in an outage.
+        """
+        self._prefetch.suspend()
+        while self._prefetch.more_to_start:  # noqa: ASYNC110  (each slot begins in a turn of the event loop)
+            await asyncio.sleep(0)
+        self._release_prefetched()
+        await self._releases.settle()
 
     def _release_prefetched(self) -> None:
         """Release what was claimed ahead and waits for a slot."""

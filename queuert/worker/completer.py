@@ -195,7 +195,8 @@ class Completer:
             if self._timeout is None:  # Not anew for each that comes.
                 self._delay_flush()
             return
-        self._stop_waiting()
+        if self._timeout is not None:
+            self._cancel_delay()
         if self._pending:
             self._flush_now.set()
         else:
@@ -209,17 +210,18 @@ class Completer:
         else:
             self._flush_now.clear()
 
-    def _stop_waiting(self) -> None:
-        if self._timeout is not None:
-            self._timeout.cancel()
-            self._timeout = None
+    def _cancel_delay(self) -> None:
+        assert self._timeout is not None
+        self._timeout.cancel()
+        self._timeout = None
 
     async def _step(self) -> None:
         await self._flush_now.wait()
         batch = self._taken()
         self._being_written += len(batch)
         try:
-            self._stop_waiting()  # For those who are left it begins now.
+            if self._timeout is not None:
+                self._cancel_delay()  # For the finishes that are left it begins now.
             self._maybe_flush()
             if batch:
                 await self._write(batch)

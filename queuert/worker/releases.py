@@ -131,6 +131,8 @@ class ReleaseQueue:
 
         It does not raise: what the store does not take is offered again later.
         """
+        if not self:
+            return
         self._begin()
         if self._slow or self._pause > 0:
             return

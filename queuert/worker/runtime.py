@@ -22,7 +22,7 @@ from queuert.worker.claimer import Claimer
 from queuert.worker.completer import Completer
 from queuert.worker.health import Health
 from queuert.worker.heartbeat import Heartbeat, WorkerInfo
-from queuert.worker.leases import LeaseRegistry, LeaseRenewer
+from queuert.worker.leases import HeldLease, LeaseRegistry, LeaseRenewer
 from queuert.worker.maintenance import Maintenance
 from queuert.worker.prefetch import Prefetch
 from queuert.worker.processes.executor import HandlerProcesses
@@ -204,9 +204,15 @@ class WorkerRuntime:
         """Make attempts of claimed jobs. From here on their leases are renewed."""
         self.reporter.claimed()
         processors = self._processors
-        runners = [AttemptRunner(self, processors[job.type], job, sent_at) for job in jobs]
-        size = sum([runner.input_bytes for runner in runners])
-        self.leases.add([runner.held for runner in runners])
+        runners: list[AttemptRunner] = []
+        leases: list[HeldLease] = []
+        size = 0
+        for job in jobs:
+            runner = AttemptRunner(self, processors[job.type], job, sent_at)
+            runners.append(runner)
+            leases.append(runner.held)
+            size += runner.input_bytes
+        self.leases.add(leases)
         self.prefetch.input_bytes += size
         return runners
 

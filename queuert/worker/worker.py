@@ -82,20 +82,25 @@ class InProcessWorker:
         required_middlewares: Sequence[Middleware] = (),
     ) -> None:
         if not isinstance(client, AsyncClient | Client):
-            raise DefinitionError(f"client is a {type(client).__name__}: use AsyncClient(...) or Client(...)")
+            raise DefinitionError(f"client must be an AsyncClient or a Client, got {type(client).__name__}")
         self._processors = merged(processors, required_middlewares)
         self._name = _checked_name(name)
-        _check(concurrency >= 1, f"concurrency is {concurrency}: at least 1")
-        _check(shutdown_timeout >= 0, f"grace is {shutdown_timeout}: at least 0 seconds")
-        _check(poll_interval is None or poll_interval > 0, f"poll_interval is {poll_interval}: above 0 seconds")
-        _check(claim_bytes >= 1, f"claim_bytes is {claim_bytes}: at least 1")
-        _check(max_connections is None or max_connections >= 2, f"max_connections is {max_connections}: at least 2")
+        _check(concurrency >= 1, f"concurrency must be at least 1, got {concurrency}")
+        _check(shutdown_timeout >= 0, f"shutdown_timeout must be at least 0 seconds, got {shutdown_timeout}")
+        _check(
+            poll_interval is None or poll_interval > 0, f"poll_interval must be above 0 seconds, got {poll_interval}"
+        )
+        _check(claim_bytes >= 1, f"claim_bytes must be at least 1, got {claim_bytes}")
+        _check(
+            max_connections is None or max_connections >= 2,
+            f"max_connections must be at least 2, got {max_connections}",
+        )
         _check_known(client, [processor.job_type for processor in self._processors.values()])
         _check_known(client, [schedule.job_type for schedule in schedules])
         self._schedules = schedule_records(client.job_types, schedules)
         self._client = client
         self._concurrency = concurrency
-        self._grace = shutdown_timeout
+        self._shutdown_timeout = shutdown_timeout
         self._poll_interval = poll_interval
         self._claim_bytes = claim_bytes
         self._connections = max_connections or min(concurrency, 20) + _BESIDES_HANDLERS
@@ -119,7 +124,7 @@ class InProcessWorker:
         """
         check_not_importing_main()
         if self._started:
-            raise ClosedError("a worker is started once: make a new one")
+            raise ClosedError("a worker can be started once: make a new InProcessWorker")
         self._started = True
         self._hurry = asyncio.Event()
         store = self._client.state.async_store(max_connections=self._connections)
@@ -169,12 +174,12 @@ class InProcessWorker:
         )
 
     async def stop(self, *, shutdown_timeout: float | None = None) -> None:
-        """Stop: claim no more, let running handlers finish within the grace, then cancel them and give their jobs back.
+        """Stop: claim no more, let running handlers finish, then cancel them and release their jobs.
 
-        Safe at any moment and any number of times; a second call while the first is at work ends the grace at once.
+        Safe at any moment and any number of times; a second call cancels the running handlers at once.
 
         Args:
-            grace: seconds, instead of the worker's own.
+            shutdown_timeout: seconds that running handlers have to finish, instead of the worker's own.
         """
         self._stop_requested = True
         if self._runtime is None:
@@ -182,7 +187,7 @@ class InProcessWorker:
         if self._stopping is None:
             # In a task of its own: whoever called may be cancelled by it, such as a handler that stops its worker.
             self._stopping = asyncio.create_task(
-                self._runtime.stop(self._grace if shutdown_timeout is None else shutdown_timeout)
+                self._runtime.stop(self._shutdown_timeout if shutdown_timeout is None else shutdown_timeout)
             )
         elif self._hurry is not None:
             self._hurry.set()
@@ -198,7 +203,7 @@ class InProcessWorker:
         await self.stop()
 
     def run(self) -> int:
-        """Run until SIGTERM or SIGINT, then stop with grace; returns the exit code. See :mod:`queuert.worker.run`."""
+        """Run until SIGTERM or SIGINT, then stop; returns the exit code. See :mod:`queuert.worker.run`."""
         from queuert.worker.run import run
 
         return run(self)
@@ -239,7 +244,10 @@ def _check_known(client: AsyncClient | Client, job_types: Iterable[JobType[Any, 
 def _checked_name(name: str | None) -> str:
     if name is None:
         name = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:64] or "worker"
-    _check(_NAME.fullmatch(name) is not None, f"worker name {name!r}: 1 to 64 letters, digits and . _ -")
+    _check(
+        _NAME.fullmatch(name) is not None,
+        f"the worker name must be 1 to 64 letters, digits, '.', '_' or '-', got {name!r}",
+    )
     return name
 
 
