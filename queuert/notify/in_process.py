@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from queuert.notify.adapter import Notification, NotificationCallback, Subscription, Topic
 from queuert.notify.fork_safety import reset_in_children
-from queuert.notify.subscribers import Subscribers
+from queuert.notify.listener import Subscribers
 from queuert.observability.adapter import Observers
 
 

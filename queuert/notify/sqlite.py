@@ -1,5 +1,5 @@
 """Notifications by way of the file that holds the jobs; what it shares with others is in
-:mod:`queuert.notify.threaded_adapter`.
+:mod:`queuert.notify.listener`.
 
 A notification is a row, written in a transaction of its own, or in that of the caller whose writes it is about. SQLite
 tells
@@ -15,10 +15,7 @@ from pathlib import Path
 
 from queuert.errors import ConfigurationError
 from queuert.notify.adapter import Notification, Topic
-from queuert.notify.listener_thread import Listener
-from queuert.notify.outbox import Batch, Outbox
-from queuert.notify.subscribers import Subscribers
-from queuert.notify.threaded_adapter import ListeningNotify
+from queuert.notify.listener import Batch, Listener, ListeningNotify, Outbox, Subscribers
 from queuert.policies import Backoff
 from queuert.state.sqlite import notifications
 from queuert.state.sqlite.connection import LockedConnection, run
@@ -55,9 +52,9 @@ class SQLiteNotify(ListeningNotify):
     def __init__(self, path: str | Path, *, interval: float = 0.01) -> None:
         self._path = checked(path)
         if self._path == MEMORY:
-            raise ConfigurationError("a database in memory is of one process: use InProcessNotify")
+            raise ConfigurationError("a database in memory belongs to one process: use InProcessNotify")
         if not 0 < interval <= 60:
-            raise ConfigurationError(f"interval is {interval!r}: above 0 and at most 60 seconds")
+            raise ConfigurationError(f"interval must be above 0 and at most 60 seconds, got {interval!r}")
         self._interval = interval
         super().__init__()
 

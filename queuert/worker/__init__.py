@@ -1,8 +1,6 @@
 """The in-process worker: claims jobs, runs handlers, keeps leases, reaps."""
 
-from queuert.worker.abort import AbortSignal
-from queuert.worker.attempt import Attempt
-from queuert.worker.attempt_context import AttemptContext, ContextKey
+from queuert.worker.attempt import AbortSignal, Attempt, AttemptContext, ContextKey
 from queuert.worker.health import Health
 from queuert.worker.middleware import AttemptMiddleware, CallNext, Middleware, MiddlewareFunction
 from queuert.worker.processors import Handler, Processor, Processors

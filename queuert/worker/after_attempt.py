@@ -65,7 +65,7 @@ def checked(hook: object) -> AfterAttempt | None:
         DefinitionError: it cannot.
     """
     if hook is not None and not callable(hook):
-        raise DefinitionError(f"after_attempt is {hook!r}: a function of an EndedAttempt")
+        raise DefinitionError(f"after_attempt must be a function of an EndedAttempt, got {hook!r}")
     return cast("AfterAttempt | None", hook)
 
 
@@ -122,7 +122,7 @@ def _error(before: JobError | None, after: object) -> JobError:
         return replace(before, message=safe_text(after, MAX_MESSAGE))
     texts = (after.kind, after.message) if isinstance(after, JobError) else ()
     if not isinstance(after, JobError) or not all(isinstance(text, str) for text in texts):
-        raise ConfigurationError(f"error is {type(after).__name__}: a JobError, or a text for its message")
+        raise ConfigurationError(f"error must be a JobError, or a text for its message, got {type(after).__name__}")
     return JobError(
         kind=safe_text(after.kind, 200),
         message=safe_text(after.message, MAX_MESSAGE),

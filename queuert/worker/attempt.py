@@ -1,14 +1,18 @@
-"""What a handler gets: one claim of one job."""
+"""What a handler gets: the attempt, its abort signal, and the values that middlewares hand inward."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from queuert.errors import DefinitionError
+from queuert.errors import ContextMissingError, DefinitionError, LeaseLostError
 from queuert.job_types import JobType
-from queuert.jobs import Blocker
+from queuert.jobs import AbortReason, Blocker
 from queuert.new_chain import ChainReference, NewChain, checked_priority, resolve_blockers
 from queuert.outcomes import Cancel, ContinueWith, Fail, Retry, WaitFor, pause
 from queuert.payloads import check_text
@@ -16,14 +20,173 @@ from queuert.progress import checked_progress, stored_progress
 from queuert.run_at import RunAt
 from queuert.state.types import ClaimedJob
 from queuert.worker import blocker_outputs as joining
-from queuert.worker.abort import AbortSignal
-from queuert.worker.attempt_context import AttemptContext
 from queuert.worker.finishes import check_continuation
 from queuert.worker.middleware import Phase, PhaseMiddlewares
 from queuert.worker.transaction_blocks import BlockHost, BlockTracker, Completion, GuardedBlock, GuardedTransaction
 
 if TYPE_CHECKING:
     from queuert.worker.middleware import Middleware
+
+
+_logger = logging.getLogger("queuert.worker")
+
+_signal_lock = threading.Lock()
+"""For all signals: it is taken when one is set or listened to, and most never are."""
+
+
+class AbortSignal:
+    """Says whether an attempt must stop. It is set once; the first reason stays.
+
+    A coroutine is cancelled when it is set; a function in a thread cannot be, and should look at ``reason`` between
+    its steps, or wait on the signal instead of sleeping::
+
+        if attempt.abort.wait(5.0):
+            return attempt.retry()          # nobody will hear it; what matters is to stop
+    """
+
+    __slots__ = ("_callbacks", "_job_id", "_reason")
+
+    def __init__(self, job_id: str) -> None:
+        self._job_id = job_id
+        self._reason: AbortReason | None = None
+        self._callbacks: tuple[Callable[[], None], ...] = ()
+
+    @property
+    def reason(self) -> AbortReason | None:
+        """Why the attempt must stop; None while it need not."""
+        return self._reason
+
+    def __bool__(self) -> bool:
+        return self._reason is not None
+
+    def wait(self, timeout: float | None = None) -> AbortReason | None:
+        """Wait, in a thread, until the attempt must stop, at most ``timeout`` seconds; the reason, or None."""
+        event = threading.Event()
+        with self._listening(event.set):
+            event.wait(timeout)
+        return self._reason
+
+    async def wait_async(self, timeout: float | None = None) -> AbortReason | None:
+        """Wait, in a coroutine, until the attempt must stop, at most ``timeout`` seconds; the reason, or None."""
+        loop = asyncio.get_running_loop()
+        event = asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # The loop has closed: nobody waits any more.
+                loop.call_soon_threadsafe(event.set)
+
+        with self._listening(wake), suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await event.wait()
+        return self._reason
+
+    @contextmanager
+    def _listening(self, callback: Callable[[], None]) -> Iterator[None]:
+        self.on_abort(callback)
+        try:
+            yield
+        finally:
+            with _signal_lock:
+                self._callbacks = tuple(one for one in self._callbacks if one is not callback)
+
+    def raise_if_set(self) -> None:
+        """Raise LeaseLostError with the reason if the attempt must stop."""
+        if self._reason is not None:
+            raise LeaseLostError(self._job_id, self._reason)
+
+    def on_abort(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when the signal is set, from the thread that sets it; at once if it is set already.
+
+        Be quick in it. What it raises goes to the log and disturbs nobody.
+        """
+        with _signal_lock:
+            if self._reason is None:
+                self._callbacks = (*self._callbacks, callback)
+                return
+        _call(callback)
+
+    def forget_callbacks(self) -> None:
+        """The attempt is over. Its callbacks lead back to it, and would leave it to the garbage collector."""
+        self._callbacks = ()
+
+    def set(self, reason: AbortReason) -> bool:
+        """Set the signal. The worker does; False if it was set before."""
+        with _signal_lock:
+            if self._reason is not None:
+                return False
+            self._reason = reason
+            callbacks, self._callbacks = self._callbacks, ()
+        for callback in callbacks:
+            _call(callback)
+        return True
+
+
+def _call(callback: Callable[[], None]) -> None:
+    try:
+        callback()
+    except Exception:
+        _logger.exception("a callback of attempt.abort failed")
+
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+
+class ContextKey(Generic[T]):
+    """A key of ``attempt.context`` whose values are of type ``T``. Make one, at the top of a module, and share it::
+
+        TENANT = ContextKey[Tenant]("tenant")
+
+    Two keys of one name are two.
+    """
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"ContextKey({self.name!r})"
+
+
+class AttemptContext:
+    """The values of one attempt, by key. A handler in a child process sees none of them."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self) -> None:
+        self._values: dict[ContextKey[Any], Any] = {}
+
+    def set(self, key: ContextKey[T], value: T) -> None:
+        """Hand a value inward; one that was set before is replaced."""
+        self._values[key] = value
+
+    def __getitem__(self, key: ContextKey[T]) -> T:
+        """The value of a key.
+
+        Raises:
+            ContextMissingError: nothing was set under it.
+        """
+        try:
+            found: T = self._values[key]
+        except KeyError:
+            raise ContextMissingError(f"nothing was set in attempt.context under {key!r}: add its middleware") from None
+        return found
+
+    @overload
+    def get(self, key: ContextKey[T]) -> T | None: ...
+    @overload
+    def get(self, key: ContextKey[T], default: D) -> T | D: ...
+    def get(self, key: ContextKey[Any], default: Any = None) -> Any:
+        """The value of a key, or the default."""
+        return self._values.get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._values
+
+    def __repr__(self) -> str:
+        return f"AttemptContext({', '.join(key.name for key in self._values)})"
+
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
@@ -58,7 +221,7 @@ class Attempt(Generic[I, R]):
     """
 
     __slots__ = (
-        "_blocks_used", "_claimed", "_context", "_job_type", "_middlewares", "_runtime", "abort", "blockers", "input",
+        "_blocks_used", "_claimed", "_context", "_host", "_job_type", "_middlewares", "abort", "blockers", "input",
         "worker",
     )  # fmt: skip
 
@@ -70,11 +233,11 @@ class Attempt(Generic[I, R]):
         worker: str,
         abort: AbortSignal,
         blockers: Sequence[Blocker],
-        runtime: BlockHost,
+        host: BlockHost,
         middlewares: Sequence[Middleware] = (),
     ) -> None:
         self._job_type = job_type
-        self._runtime = runtime
+        self._host = host
         self._middlewares = middlewares
         self._blocks_used: BlockTracker | None = None
         self._context: AttemptContext | None = None
@@ -140,7 +303,7 @@ class Attempt(Generic[I, R]):
     @property
     def worker_stopping(self) -> bool:
         """Whether the worker has been asked to stop: finish soon, or the job is released when the grace is over."""
-        return self._runtime.worker_stopping()
+        return self._host.worker_stopping()
 
     def record_progress(
         self,
@@ -172,7 +335,7 @@ class Attempt(Generic[I, R]):
             PayloadError: the format of the job's type cannot write the message.
         """
         progress = checked_progress(done, total, fraction, message)
-        self._runtime.progressed(stored_progress(self._job_type, self.number, progress))
+        self._host.progressed(stored_progress(self._job_type, self.number, progress))
 
     def __repr__(self) -> str:
         return f"Attempt({self.type!r}, job {self.job_id!r}, number {self.number})"
@@ -267,7 +430,7 @@ class Attempt(Generic[I, R]):
             UnknownJobTypeError: a type is not registered with the worker's client.
             PayloadError: an input cannot be stored.
         """
-        return joining.waiting(self._job_type, self._claimed, self.blockers, self._runtime.job_types, chains)
+        return joining.waiting(self._job_type, self._claimed, self.blockers, self._host.job_types, chains)
 
     def retry(self, *, after: float | timedelta | None = None, reason: str = "the handler asked for it") -> Retry:
         """Try again ``after`` seconds, or after the pause of the retry policy: return it. The attempt counts.
@@ -305,7 +468,7 @@ class Attempt(Generic[I, R]):
             StateError: a statement inside failed, and its error was swallowed: nothing was written.
             StateUnavailableError: the connection broke; it may have been committed. The attempt is repeated.
         """
-        return GuardedBlock("prepare", self._runtime, self._blocks, GuardedTransaction, self._around("prepare"))
+        return GuardedBlock("prepare", self._host, self._blocks, GuardedTransaction, self._around("prepare"))
 
     def transaction(self) -> GuardedBlock[GuardedTransaction]:
         """Open a transaction of your own in the middle of the work: as ``prepare``, at any time, any number of times.
@@ -319,7 +482,7 @@ class Attempt(Generic[I, R]):
             StateError: a statement inside failed, and its error was swallowed: nothing was written.
             StateUnavailableError: the connection broke; it may have been committed. The attempt is repeated.
         """
-        return GuardedBlock("transaction", self._runtime, self._blocks, GuardedTransaction)
+        return GuardedBlock("transaction", self._host, self._blocks, GuardedTransaction)
 
     def _around(self, phase: Phase) -> PhaseMiddlewares | None:
         return PhaseMiddlewares(self._middlewares, self, phase) if self._middlewares else None
@@ -344,4 +507,4 @@ class Attempt(Generic[I, R]):
             CompletionMisuseError: it was used before in this attempt, or inside another block.
             StateUnavailableError: the connection broke; unless the commit is known to stand, the attempt is repeated.
         """
-        return Completion(self._runtime, self._blocks, self._around("complete"))
+        return Completion(self._host, self._blocks, self._around("complete"))

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from queuert.errors import BatchMismatchError
 from queuert.worker.attempt import Attempt
+from queuert.worker.prefetch import Prefetch
 from queuert.worker.processors import Processor
 from queuert.worker.threads import HandlerThreads
 
@@ -24,9 +25,9 @@ _Member = tuple[Attempt[Any, Any], "asyncio.Future[Any]"]
 class Batches:
     """The batched handlers of one worker."""
 
-    def __init__(self, threads: HandlerThreads, more_to_come: Callable[[], bool]) -> None:
+    def __init__(self, threads: HandlerThreads, prefetch: Prefetch) -> None:
         self._threads = threads
-        self._more_to_come = more_to_come
+        self._prefetch = prefetch
         self._collectors: dict[str, BatchCollector] = {}
 
     async def call(self, processor: Processor, attempt: Attempt[Any, Any]) -> Any:
@@ -34,9 +35,7 @@ class Batches:
         name = processor.job_type.name
         if name not in self._collectors:
             assert processor.batch_size is not None
-            self._collectors[name] = BatchCollector(
-                name, processor.batch_size, self._caller(processor), self._more_to_come
-            )
+            self._collectors[name] = BatchCollector(name, processor.batch_size, self._caller(processor), self._prefetch)
         return await self._collectors[name].join(attempt)
 
     def _caller(self, processor: Processor) -> BatchCall:
@@ -53,11 +52,11 @@ class Batches:
 class BatchCollector:
     """Gathers the attempts of one job type in one worker into calls of at most ``size``."""
 
-    def __init__(self, job_type: str, size: int, call: BatchCall, more_to_come: Callable[[], bool]) -> None:
+    def __init__(self, job_type: str, size: int, call: BatchCall, prefetch: Prefetch) -> None:
         self._job_type = job_type
         self._size = size
         self._call = call
-        self._more_to_come = more_to_come
+        self._prefetch = prefetch
         self._waiting: list[_Member] = []
         self._calls: set[asyncio.Task[None]] = set()
 
@@ -79,7 +78,7 @@ class BatchCollector:
 
     def _go_when_all_are_here(self) -> None:
         # The attempts of one claim begin one after the other, each when the one before waits.
-        if self._more_to_come():
+        if self._prefetch.more_to_start:
             asyncio.get_running_loop().call_soon(self._go_when_all_are_here)
         else:
             self._go()

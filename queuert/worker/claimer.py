@@ -1,24 +1,83 @@
-"""Fills free slots, and what waits for them: one claim for all, as soon as there may be something to claim."""
+"""Claims jobs: one statement fills all free slots, and the prefetch, as soon as there may be something to claim."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from queuert.errors import StateUnavailableError
+from queuert.ids import new_token
 from queuert.limits import Limits
-from queuert.notify.adapter import Notification, NotifyAdapter, Subscription, Topic
-from queuert.observability.adapter import Observers
+from queuert.notify.adapter import Notification, Subscription, Topic
 from queuert.policies import Backoff
-from queuert.state.async_store import AsyncStore
 from queuert.state.types import ClaimedJob, ClaimRequest
-from queuert.worker.claim_order import ClaimOrder
-from queuert.worker.lease_clock import lease_time
-from queuert.worker.prefetch import Prefetch
-from queuert.worker.releases import ReleaseQueue
-from queuert.worker.runner import AttemptRunner
+from queuert.worker.leases import lease_time
 from queuert.worker.supervisor import SupervisedLoop
+
+if TYPE_CHECKING:
+    from queuert.worker.runtime import WorkerRuntime
+
+ROUND = 8
+"""Of so many claims that take something, one begins with worse ranks."""
+
+LONGEST_ROUND = 64
+"""Of so many, where there were none of a worse rank: such a claim looks twice."""
+
+
+class ClaimOrder:
+    """The requests of one worker."""
+
+    def __init__(self, leases: Mapping[str, float], limits: Mapping[str, Limits], *, holder: str) -> None:
+        self._leases = dict(leases)
+        self._limits = dict(limits)
+        self._holder = holder
+        self._claims = 0
+        """That took something since the last one that began with worse ranks."""
+        self._round = ROUND
+        self._served = 0
+        """The worst rank of what the last ordinary claim took."""
+        self._reached: int | None = None
+        """The rank that the last claim came to that began with worse ones; None: it found none."""
+
+    def request(self, limit: int, max_bytes: int) -> ClaimRequest:
+        """What to ask the store for: up to ``limit`` jobs, with inputs of up to ``max_bytes`` together."""
+        after_rank = None
+        if self._claims >= self._round - 1:
+            after_rank = self._served if self._reached is None else self._reached
+        return ClaimRequest(self._leases, limit, self._holder, new_token(), self._limits, max_bytes, after_rank)
+
+    def note(self, request: ClaimRequest, jobs: Sequence[ClaimedJob]) -> None:
+        """A request was answered with these."""
+        if not jobs:
+            if request.after_rank is not None:
+                self._claims = 0
+            return
+        worst = max([job.rank for job in jobs])
+        if len(self._leases) > 1:
+            self._rotate(Counter(job.type for job in jobs if job.rank == worst))
+        if request.after_rank is None:
+            self._claims += 1
+            self._served = worst
+            return
+        self._claims = 0
+        worse = [job.rank for job in jobs if job.rank > request.after_rank]
+        if worse:
+            self._round = ROUND
+        elif self._reached is None:
+            self._round = min(2 * self._round, LONGEST_ROUND)
+        # The store has taken the best of the worse ranks, so this is where it began.
+        self._reached = min(worse, default=None)
+
+    def _rotate(self, taken: Counter[str]) -> None:
+        """Let the next claim begin with the type behind the one that was served last."""
+        types = list(self._leases)
+        turns = max(taken.values())
+        last = max(at for at, type in enumerate(types) if taken[type] == turns)
+        self._leases = {type: self._leases[type] for type in (*types[last + 1 :], *types[: last + 1])}
+
 
 POLL_WITH_NOTIFY = 60.0
 POLL_WITHOUT_NOTIFY = 1.0
@@ -36,40 +95,32 @@ class Claimer:
 
     def __init__(
         self,
-        store: AsyncStore,
-        notify: NotifyAdapter,
-        prefetch: Prefetch[AttemptRunner],
-        make: Callable[[Sequence[ClaimedJob], float], list[AttemptRunner]],
+        worker: WorkerRuntime,
         *,
         leases: Mapping[str, float],
         limits: Mapping[str, Limits] | None = None,
-        holder: str,
         poll_interval: float | None,
-        returns: ReleaseQueue,
-        observers: Observers,
     ) -> None:
-        self._store = store
-        self._notify = notify
-        self._prefetch = prefetch
-        self._make = make
+        self._worker = worker
+        self._store = worker.store
+        self._prefetch = worker.prefetch
+        self._releases = worker.releases
         self._leases = dict(leases)
-        self._order = ClaimOrder(leases, limits or {}, holder=holder)
+        self._order = ClaimOrder(leases, limits or {}, holder=worker.name)
         self._poll_interval = poll_interval
-        self._observers = observers
         self._woken = asyncio.Event()
         self._waking = False
         self._event_loop = asyncio.get_running_loop()
-        self._returns = returns
         self._most: int | None = None
         """How many one claim asks for, after one that raised."""
         self._empty_claims = 0
         self._empty_claim_backoff = Backoff(initial_delay=0.01, max_delay=_longest_contention((limits or {}).values()))
         self._subscription: Subscription | None = None
-        self.loop = SupervisedLoop("claimer", self._step, worker=holder, observers=observers)
+        self.loop = SupervisedLoop("claimer", self._step, worker=worker.name, observers=worker.observers)
 
     def start(self) -> None:
         """Begin to claim, and to listen for jobs that become due."""
-        self._subscription = self._notify.subscribe(Topic.JOBS, self._on_notification)
+        self._subscription = self._worker.notify.subscribe(Topic.JOBS, self._on_notification)
         self.loop.start()
 
     def on_jobs_due(self, types: Iterable[str]) -> None:
@@ -105,92 +156,91 @@ class Claimer:
         if self._subscription is not None:
             self._subscription.close()
         self.loop.tell_to_stop()
-        self._prefetch.slots.stop_waiting()
+        self._prefetch.slots.close()
         self._woken.set()
         self._release_prefetched()
         try:
             # The answer to a claim may take its time: what waits here already does not wait for it.
-            await asyncio.gather(self.loop.stop(cancel=False), self._returns.settle_all(hurry))
+            await asyncio.gather(self.loop.stop(cancel=False), self._releases.settle_all(hurry))
             self._release_prefetched()
-            await self._returns.settle_all(hurry)
+            await self._releases.settle_all(hurry)
         finally:
-            await self._returns.aclose()
+            await self._releases.aclose()
 
     async def _step(self) -> None:
-        wanted = await self._prefetch.room()
+        demand = await self._prefetch.wait_for_demand()
         if self.loop.stopping:
             return
-        if not wanted:
+        if not demand:
             self._release_prefetched()
-            await self._returns.settle()
+            await self._releases.settle()
             return
         self._woken.clear()
-        claimed, more = await self._claim(wanted)
+        claimed, more = await self._claim(demand)
         if not more:
             # What was claimed begins first: this look is for later.
             await asyncio.sleep(0)
             if not self.loop.stopping:
                 await self._wait(claimed, await self._store.next_due(list(self._leases)))
 
-    async def _claim(self, wanted: int) -> tuple[int, bool]:
+    async def _claim(self, demand: int) -> tuple[int, bool]:
         """Claim and start up to so many jobs; how many there were, and whether there may be more to claim at once."""
-        await self._returns.settle()
-        limit = wanted if self._most is None else min(wanted, self._most)
-        most = self._prefetch.inputs.claimable
-        request = self._order.request(limit, most)
+        await self._releases.settle()
+        limit = demand if self._most is None else min(demand, self._most)
+        max_bytes = self._prefetch.claimable_bytes
+        request = self._order.request(limit, max_bytes)
         # Before the query is sent: so that this worker never believes in a lease for longer than the store does.
         sent_at = lease_time()
         try:
             jobs = await self._store.claim(request)
         except BaseException as error:
             # It may have been committed, whatever became of its answer: nobody else releases what it took.
-            self._returns.put_claim(request, answered=False)
+            self._releases.put_claim(request, answered=False)
             if not isinstance(error, StateUnavailableError | asyncio.CancelledError):
                 self._most = max(1, limit // 2)
             raise
         self._order.note(request, jobs)
         if self.loop.stopping:
-            self._returns.put_claim(request, answered=True)
+            self._releases.put_claim(request, answered=True)
             return len(jobs), False
         taken = self._begin(jobs, request, sent_at) if jobs else 0
         if self._most is not None:
-            self._most = None if self._most >= wanted else 2 * self._most
+            self._most = None if self._most >= demand else 2 * self._most
         # One that the bytes have cut is followed by another, as is one that asked for fewer than there is room for.
-        more = len(jobs) >= limit or 2 * taken >= most
-        await self._beware_of(jobs)
+        more = len(jobs) >= limit or 2 * taken >= max_bytes
+        if any(job.lease_expirations for job in jobs):
+            await self._suspend_prefetch()
         return len(jobs), more
 
     def _begin(self, jobs: Sequence[ClaimedJob], request: ClaimRequest, sent_at: float) -> int:
         """Start what was claimed, or let it wait; the size of its inputs."""
-        inputs = self._prefetch.inputs
-        before = inputs.held
+        before = self._prefetch.input_bytes
         try:
-            runners = self._make(jobs, sent_at)
+            runners = self._worker.make_runners(jobs, sent_at)
         except BaseException:
-            # Nobody knows of them, for want of memory as a rule.
-            self._returns.put_claim(request, answered=True)
+            # Nothing in this process knows of the jobs, for want of memory as a rule.
+            self._releases.put_claim(request, answered=True)
             raise
-        taken = inputs.held - before
+        taken = self._prefetch.input_bytes - before
         self._prefetch.put(runners)
         return taken
 
-    async def _beware_of(self, jobs: Sequence[ClaimedJob]) -> None:
-        if any(job.lease_expirations for job in jobs):
-            # It has cost a lease, perhaps its worker's life: if it does again, none that only waits goes with it. Nor
-            # do the next claims take more than begins at once, only to give it back, when many expired in an outage.
-            self._prefetch.suspend()
-            while self._prefetch.more_to_start:  # noqa: ASYNC110  (each place begins in a turn of the event loop)
-                await asyncio.sleep(0)
-            self._release_prefetched()
-            await self._returns.settle()
+    async def _suspend_prefetch(self) -> None:
+        """Start only as many jobs as slots are free: one of those that were claimed has cost a lease before.
+
+        Perhaps it has cost its worker's life. If it does so again, no job that only waits goes down with it. Nor do the
+        next claims take more than begins at once, only to release it, when many leases expired in an outage.
+        """
+        self._prefetch.suspend()
+        while self._prefetch.more_to_start:  # noqa: ASYNC110  (each slot begins in a turn of the event loop)
+            await asyncio.sleep(0)
+        self._release_prefetched()
+        await self._releases.settle()
 
     def _release_prefetched(self) -> None:
-        """What was claimed ahead and waits for a place is not to be run."""
-        waiting = self._prefetch.drain()
-        for runner in waiting:
-            runner.forget()
-            self._prefetch.inputs.give_back(runner)
-        self._returns.put((runner.held.lease, runner.held.deadline) for runner in waiting)
+        """Release what was claimed ahead and waits for a slot."""
+        for runner in self._prefetch.drain():
+            runner.release()
 
     async def _wait(self, claimed: int, next_due: float | None) -> None:
         pause = self._poll_pause()
@@ -208,7 +258,7 @@ class Claimer:
     def _poll_pause(self) -> float:
         interval = self._poll_interval
         if interval is None:
-            interval = POLL_WITH_NOTIFY if self._notify.healthy else POLL_WITHOUT_NOTIFY
+            interval = POLL_WITH_NOTIFY if self._worker.notify.healthy else POLL_WITHOUT_NOTIFY
         return interval * random.uniform(0.9, 1.1)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from queuert.errors import StateError, StateUnavailableError
 from queuert.observability.adapter import Observers
@@ -14,7 +14,12 @@ from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import Finish, FinishResult, payload_characters
 from queuert.worker.finishes import presumed
+from queuert.worker.prefetch import Slots
 from queuert.worker.supervisor import SupervisedLoop
+from queuert.worker.telemetry import AttemptReporter, FinishReport
+
+if TYPE_CHECKING:
+    from queuert.worker.runner import AttemptRunner
 
 _LARGEST_BATCH = 512
 _LARGEST_CHARACTERS = 16 * 1024 * 1024
@@ -24,10 +29,11 @@ statement under way, and its event loop stands still while one is made."""
 _CONCURRENT_FLUSHES = 2
 """Statements under way at once: the client prepares one while the server works on the other."""
 
-_MANY = 400
-_TIMEOUT = 0.05
-"""While so many finishes are being written, fewer wait for them and go with the next: a statement and its commit cost
-as much for ten as for a hundred. But they wait for so many seconds at most, lest that statement hangs.
+_BUSY = 400
+_MAX_FLUSH_DELAY = 0.05
+"""While so many finishes are being written, fewer than that wait, and go together with the next statement: a statement
+and its commit cost as much for ten as for a hundred. They wait for so many seconds at most, since the statement under
+way may hang.
 """
 
 
@@ -37,39 +43,22 @@ _MOST_BREAKS = 3
 others, before it is refused: the server, or the way to it, does not take it."""
 
 
-class FinishListener(Protocol):
-    """Whoever has a finish to be written, and does not wait for it."""
-
-    def on_retry(self) -> None:
-        """The store could not be reached, or could not decide yet."""
-        ...
-
-    def refused(self, finish: Finish, error: Exception) -> None:
-        """The store refuses this very finish, or the worker stopped first (StateUnavailableError)."""
-        ...
-
-
-A = TypeVar("A", bound=FinishListener)
-
-
-Written: TypeAlias = tuple[A, Finish, FinishResult]
-"""A finish about which the store has decided, and whose it is."""
-
-
-class _Pending(Generic[A]):
+class _Pending:
     """A finish to be written."""
 
-    __slots__ = ("author", "breaks", "decided", "finish", "future", "indeterminate", "lock_retries", "size")
+    __slots__ = ("breaks", "decided", "finish", "future", "indeterminate", "lock_retries", "runner", "size")
 
-    def __init__(self, finish: Finish, author: A | None, future: asyncio.Future[FinishResult] | None = None) -> None:
+    def __init__(
+        self, finish: Finish, runner: AttemptRunner | None, future: asyncio.Future[FinishResult] | None = None
+    ) -> None:
         self.finish = finish
-        self.author = author
+        self.runner = runner
         self.future = future
         self.size = payload_characters(finish)
         self.lock_retries = 0
         self.decided = False
         self.indeterminate = False
-        """It was asked for, and the answer was lost."""
+        """It was sent, and the answer was lost."""
         self.breaks = 0
         """How often a statement of its own broke the connection, one time after the other, though the store answered
         others: no other goes with it then."""
@@ -79,48 +68,52 @@ class _Pending(Generic[A]):
         """Whether anybody still wants to know of it."""
         return not self.decided and (self.future is None or not self.future.done())
 
-    def go_on(self) -> None:
-        """It will be asked for again."""
-        if self.author is not None:
-            self.author.on_retry()
+    def notify_retry(self) -> None:
+        """It will be sent again."""
+        if self.runner is not None:
+            self.runner.on_retry()
 
     def fail(self, error: Exception) -> None:
         """It is not written."""
         self.decided = True
-        if self.author is not None:
-            self.author.refused(self.finish, error)
+        if self.runner is not None:
+            self.runner.on_rejected(self.finish, error)
         elif self.future is not None and not self.future.done():
             self.future.set_exception(error)
 
 
-class Completer(Generic[A]):
-    """Groups finishes without waiting for more: what came in while a statement was under way goes with the next.
+class Completer:
+    """Groups finishes without waiting for more: those that come in while a statement is under way go with the next.
 
-    A finish is asked for until the store has answered: a broken connection leaves its outcome open, and asking again
-    is safe, since it is written only while the lease holds, and said to be written if it was. What broke its connection
-    is asked for in halves; a large finish that breaks it alone gives way to others, and is refused in the end.
+    A finish is sent until the store has answered. A broken connection leaves open whether it was written, and sending
+    it again is safe: it is written only while the lease holds, and reported as written if it was. A batch that broke
+    its connection is sent in halves; a large finish that breaks it alone gives way to others, and is rejected in the
+    end.
 
-    ``tell`` hears of the finishes of authors that were decided together. ``types`` are those that the worker knows.
+    The reporter reports the finishes that were decided together. Then their runners are cleaned up, and slots that
+    waited for them start the next attempts. ``types`` are the job types that the worker knows.
     """
 
     def __init__(
         self,
         store: AsyncStore,
-        tell: Callable[[Sequence[Written[A]]], None],
+        reporter: AttemptReporter,
+        slots: Slots,
         *,
         types: Sequence[str] = (),
         worker: str,
         observers: Observers,
     ) -> None:
         self._store = store
-        self._tell = tell
+        self._reporter = reporter
+        self._slots = slots
         self._types = types
         self._worker = worker
         self._observers = observers
         self._event_loop = asyncio.get_running_loop()
-        self._pending: deque[_Pending[A]] = deque()
+        self._pending: deque[_Pending] = deque()
         self._being_written = 0
-        self._resting: set[_Pending[A]] = set()
+        self._resting: set[_Pending] = set()
         """What is asked for again after a pause."""
         self.characters = 0
         """Of the texts of all finishes that are not written yet."""
@@ -152,15 +145,15 @@ class Completer(Generic[A]):
             self._pending.clear()
             self._maybe_flush()
 
-    def submit(self, finish: Finish, author: A) -> None:
-        """Write one finish; its author is told, in the event loop, never from within this call."""
-        one = _Pending(finish, author)
+    def submit(self, finish: Finish, runner: AttemptRunner) -> None:
+        """Write one finish. Its runner is called back in the event loop, never from within this call."""
+        one = _Pending(finish, runner)
         if self._stopped:
             self._event_loop.call_soon(one.fail, _too_late())
         else:
             self._pending.append(one)
             self.characters += one.size
-            if len(self._pending) in (1, _MANY):
+            if len(self._pending) in (1, _BUSY):
                 self._maybe_flush()
 
     async def finish(self, finish: Finish) -> FinishResult:
@@ -173,12 +166,12 @@ class Completer(Generic[A]):
         if self._stopped:
             raise _too_late()
         future: asyncio.Future[FinishResult] = self._event_loop.create_future()
-        one: _Pending[A] = _Pending(finish, None, future)
+        one: _Pending = _Pending(finish, None, future)
         self.characters += one.size
         self._add(one)
         return await future
 
-    def _add(self, one: _Pending[A]) -> None:
+    def _add(self, one: _Pending) -> None:
         if self._stopped:
             self._fail(one, _too_late())
         elif one.is_wanted:
@@ -187,22 +180,23 @@ class Completer(Generic[A]):
         else:
             self._let_go(one)
 
-    def _fail(self, one: _Pending[A], error: Exception) -> None:
+    def _fail(self, one: _Pending, error: Exception) -> None:
         self._let_go(one)
         one.fail(error)
 
-    def _let_go(self, one: _Pending[A]) -> None:
+    def _let_go(self, one: _Pending) -> None:
         """It takes no memory any more."""
         self.characters -= one.size
         one.size = 0
 
     def _maybe_flush(self) -> None:
         """Let what is pending be written, if that is worth a statement of its own by now."""
-        if self._pending and self._being_written >= _MANY > len(self._pending):
+        if self._pending and self._being_written >= _BUSY > len(self._pending):
             if self._timeout is None:  # Not anew for each that comes.
                 self._delay_flush()
             return
-        self._stop_waiting()
+        if self._timeout is not None:
+            self._cancel_delay()
         if self._pending:
             self._flush_now.set()
         else:
@@ -210,23 +204,24 @@ class Completer(Generic[A]):
 
     def _delay_flush(self) -> None:
         try:
-            self._timeout = self._event_loop.call_later(_TIMEOUT, self._flush_now.set)
+            self._timeout = self._event_loop.call_later(_MAX_FLUSH_DELAY, self._flush_now.set)
         except MemoryError:
             self._flush_now.set()
         else:
             self._flush_now.clear()
 
-    def _stop_waiting(self) -> None:
-        if self._timeout is not None:
-            self._timeout.cancel()
-            self._timeout = None
+    def _cancel_delay(self) -> None:
+        assert self._timeout is not None
+        self._timeout.cancel()
+        self._timeout = None
 
     async def _step(self) -> None:
         await self._flush_now.wait()
         batch = self._taken()
         self._being_written += len(batch)
         try:
-            self._stop_waiting()  # For those who are left it begins now.
+            if self._timeout is not None:
+                self._cancel_delay()  # For the finishes that are left it begins now.
             self._maybe_flush()
             if batch:
                 await self._write(batch)
@@ -237,10 +232,10 @@ class Completer(Generic[A]):
             self._being_written -= len(batch)
             self._maybe_flush()
 
-    def _taken(self) -> list[_Pending[A]]:
+    def _taken(self) -> list[_Pending]:
         """The next batch: of bounded size, and one at least."""
         pending, size = self._pending, 0
-        batch: list[_Pending[A]] = []
+        batch: list[_Pending] = []
         while pending and len(batch) < _LARGEST_BATCH:
             one = pending[0]
             size += one.size
@@ -251,7 +246,7 @@ class Completer(Generic[A]):
                 break
         return batch
 
-    async def _write(self, batch: Sequence[_Pending[A]]) -> None:
+    async def _write(self, batch: Sequence[_Pending]) -> None:
         """Have the store decide about all of them; in parts, once it could not be reached with all of them."""
         left, most, failures = deque(batch), len(batch), 0
         while left:
@@ -267,7 +262,7 @@ class Completer(Generic[A]):
                     left.extendleft(reversed(part))
                 most = max(1, len(part) // 2)
                 for one in (*part, *left):
-                    one.go_on()
+                    one.notify_retry()
                 await asyncio.sleep(self._backoff.delay(failures))
             except Exception as error:
                 # One of them is refused: alone, it harms only itself. Others may have been written before it.
@@ -282,7 +277,7 @@ class Completer(Generic[A]):
                 failures, most = 0, 2 * most
                 self._decide(part, results)
 
-    async def _breaks(self, one: _Pending[A], error: StateUnavailableError) -> bool:
+    async def _breaks(self, one: _Pending, error: StateUnavailableError) -> bool:
         """Whether it is this finish that breaks connections, so that others go before it; in the end it is refused."""
         if one.size < _HEAVY:
             return False
@@ -299,38 +294,49 @@ class Completer(Generic[A]):
             self._rest(one, self._backoff.delay(one.breaks))
         return True
 
-    def _decide(self, batch: Sequence[_Pending[A]], results: Sequence[FinishResult]) -> None:
-        written: list[Written[A]] = []
-        over = 0
+    def _decide(self, batch: Sequence[_Pending], results: Sequence[FinishResult]) -> None:
+        """The store has decided about these finishes, except those whose rows are locked."""
+        reports: list[FinishReport] = []
+        runners: list[AttemptRunner] = []
+        characters = 0
         for one, result in zip(batch, results, strict=True):
             if result.pending:
                 self._retry_locked(one)
                 continue
-            over += one.size
+            characters += one.size
             one.size = 0
             if one.indeterminate:
                 result = presumed(one.finish, result, self._types)
             if one.is_wanted:
                 one.decided = True
-                if one.author is not None:
-                    written.append((one.author, one.finish, result))
+                if one.runner is not None:
+                    reports.append(FinishReport(one.finish, result, one.runner.duration))
+                    runners.append(one.runner)
                 elif one.future is not None:
                     one.future.set_result(result)
-        self.characters -= over
-        if written:
-            self._tell(written)
+        self.characters -= characters
+        if runners:
+            self._report_finished(reports, runners)
 
-    def _retry_locked(self, one: _Pending[A]) -> None:
+    def _report_finished(self, reports: Sequence[FinishReport], runners: Sequence[AttemptRunner]) -> None:
+        try:
+            self._reporter.finished(reports)
+        finally:
+            for runner in runners:
+                runner.cleanup()
+            self._slots.start_next()
+
+    def _retry_locked(self, one: _Pending) -> None:
         """Ask for a finish again after a pause: a caller's transaction has its rows, and may have them for long."""
         one.lock_retries += 1
-        one.go_on()
+        one.notify_retry()
         self._rest(one, self._locked.delay(one.lock_retries))
 
-    def _rest(self, one: _Pending[A], seconds: float) -> None:
+    def _rest(self, one: _Pending, seconds: float) -> None:
         self._resting.add(one)
         self._event_loop.call_later(seconds, self._go_on, one)
 
-    def _go_on(self, one: _Pending[A]) -> None:
+    def _go_on(self, one: _Pending) -> None:
         if one in self._resting:
             self._resting.discard(one)
             self._add(one)

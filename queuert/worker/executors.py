@@ -75,7 +75,7 @@ def checked_timeout(name: str, value: float | timedelta | None) -> float | None:
     """
     wanted = seconds(value)
     if wanted is not None and not 0 < wanted <= LONGEST_PAUSE:
-        raise ConfigurationError(f"{name} is {value}: above 0 seconds, at most a hundred years")
+        raise ConfigurationError(f"{name} must be above 0 seconds and at most a hundred years, got {value}")
     return None if wanted is None else float(wanted)
 
 
@@ -87,7 +87,7 @@ def chosen(name: str, handler: Callable[..., Any], requested: str | None, *, is_
     """
     fits = (Executor.COROUTINE, Executor.PROCESS) if is_coroutine else (Executor.THREAD, Executor.PROCESS)
     if requested is not None and requested not in fits:
-        raise DefinitionError(f"the handler of {name!r} cannot have executor {requested!r}: {' or '.join(fits)}")
+        raise DefinitionError(f"executor of the handler of {name!r} must be {' or '.join(fits)}, got {requested!r}")
     executor = fits[0] if requested is None else Executor(requested)
     if executor is Executor.PROCESS:
         _check_importable(name, handler, is_coroutine)
@@ -101,7 +101,9 @@ def check_hard_timeout(name: str, executor: Executor, timeout: float | None, har
     if executor is not Executor.PROCESS:
         raise DefinitionError(f"hard_timeout of {name!r}: a {executor} cannot be killed; add executor='process'")
     if timeout is not None and hard_timeout <= timeout:
-        raise ConfigurationError(f"hard_timeout of {name!r} ({hard_timeout:g} s) is not above timeout ({timeout:g} s)")
+        raise ConfigurationError(
+            f"hard_timeout of {name!r} must be above its timeout of {timeout:g} s, got {hard_timeout:g} s"
+        )
 
 
 def _check_importable(name: str, handler: Callable[..., Any], is_coroutine: bool) -> None:

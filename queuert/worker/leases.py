@@ -1,4 +1,7 @@
-"""The leases of a worker: which it holds, and their renewal in a thread and on a connection of its own."""
+"""The leases of a worker: the clock they are counted by, which ones it holds, and their renewal.
+
+Renewal has a thread and a connection of its own, so that neither a handler that blocks the event loop nor a busy pool
+lets a lease expire."""
 
 from __future__ import annotations
 
@@ -17,8 +20,16 @@ from queuert.state.adapter import StateAdapter
 from queuert.state.sync_store import Store
 from queuert.state.types import ClaimedJob, Lease, Renewal
 from queuert.worker.heartbeat import Heartbeat
-from queuert.worker.lease_clock import lease_time
 from queuert.worker.supervisor import FAILING_AFTER
+
+_BOOT_TIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
+"""Where there is none, as on macOS and Windows, it is up to the system what Python's monotonic clock does."""
+
+
+def lease_time() -> float:
+    """Seconds since some moment in the past: never back, and through a suspend too."""
+    return time.monotonic() if _BOOT_TIME is None else time.clock_gettime(_BOOT_TIME)
+
 
 _FINISH_LEASES = 3
 FINISH_SECONDS = 60.0
@@ -131,19 +142,19 @@ class LeaseRegistry:
                 cut()
         return known
 
-    def due(self, horizon: float, *, with_news: bool = False) -> list[HeldLease]:
+    def due(self, horizon: float, *, with_progress: bool = False) -> list[HeldLease]:
         """The leases to be renewed, or looked after, by ``horizon``; and those whose attempts told news."""
         with self._lock:
-            return [one for one in self._held if one.renew_at <= horizon or (with_news and one.has_progress)]
+            return [one for one in self._held if one.renew_at <= horizon or (with_progress and one.has_progress)]
 
-    def tell(self, held: HeldLease, progress: str) -> bool:
+    def set_progress(self, held: HeldLease, progress: str) -> bool:
         """Note how far an attempt is; whether nothing was there to be written. What it told before is forgotten."""
         with self._lock:
             fresh = held.progress is None
             held.progress = progress
         return fresh
 
-    def reported(self, held: HeldLease, progress: str | None) -> None:
+    def clear_progress(self, held: HeldLease, progress: str | None) -> None:
         """This progress is written, unless there is news again."""
         with self._lock:
             if held.progress is progress:
@@ -172,7 +183,7 @@ class LeaseRegistry:
 
 _STOP_TIMEOUT = 1.0
 
-BETWEEN_NEWS = 1.0
+PROGRESS_INTERVAL = 1.0
 """Seconds from one statement that writes the progress of attempts to the next, of all attempts together."""
 
 
@@ -184,17 +195,17 @@ class LeaseRenewer:
 
     def __init__(
         self,
-        book: LeaseRegistry,
+        leases: LeaseRegistry,
         state: StateAdapter,
         *,
         worker: str,
         shortest_lease: float,
         shortest_interval: float,
         observers: Observers,
-        registration: Heartbeat,
+        heartbeat: Heartbeat,
     ) -> None:
-        self._book = book
-        self._registration = registration
+        self._leases = leases
+        self._heartbeat = heartbeat
         self._state = state
         self._worker = worker
         self._observers = observers
@@ -208,7 +219,7 @@ class LeaseRenewer:
         self._backoff = Backoff(initial_delay=0.05, max_delay=max(0.05, min(1.0, self._tick)))
         self._threads: list[threading.Thread] = []
         self._failing_since: float | None = None
-        self._news_at = lease_time()
+        self._progress_at = lease_time()
 
     @property
     def failing(self) -> bool:
@@ -235,17 +246,18 @@ class LeaseRenewer:
             for thread in threads:
                 thread.join(_STOP_TIMEOUT)
 
-    def look_at(self, job_ids: Sequence[str] | None) -> None:
-        """Renew these leases now (None: all), because a notification says that some of them are lost. From any thread.
-
-        Without any, there is progress to be written.
-        """
-        if self._book.renew_now(job_ids) or job_ids == []:
+    def renew_now(self, job_ids: Iterable[str] | None) -> None:
+        """Renew these leases now (None: all): a notification says that some of them are lost. From any thread."""
+        if self._leases.renew_now(job_ids):
             self._wake.set()
 
-    def tell(self) -> None:
-        """Tell the registry at once that something is new. From any thread."""
-        self._registration.renew_now()
+    def write_progress(self) -> None:
+        """Write the progress that attempts have reported, soon. From any thread."""
+        self._wake.set()
+
+    def send_heartbeat(self) -> None:
+        """Send a heartbeat now, since the state of the worker has changed. From any thread."""
+        self._heartbeat.renew_now()
         self._wake.set()
 
     # --- the renewing thread ------------------------------------------------------------------------------------------
@@ -260,21 +272,21 @@ class LeaseRenewer:
             else:
                 self._failures = 0
                 self._failing_since = None
-                pause = min(pause, self._registration.beat_if_due(self._opened_store))
-                if self._book.has_progress():
-                    pause = min(pause, max(0.0, self._news_at - lease_time()))
+                pause = min(pause, self._heartbeat.beat_if_due(self._opened_store))
+                if self._leases.has_progress():
+                    pause = min(pause, max(0.0, self._progress_at - lease_time()))
             self._wake.wait(pause)
             self._wake.clear()
         if not self._failures:
             # With a store out of reach it would keep the stop waiting.
-            self._registration.forget(self._opened_store)
+            self._heartbeat.forget(self._opened_store)
         self._close_store()
 
     def _renew_due(self) -> None:
         # Connected before the first lease is due, since that can take as long as a short lease lasts.
         store = self._opened_store()
         now = lease_time()
-        due = self._book.due(now + self._tick, with_news=now >= self._news_at)
+        due = self._leases.due(now + self._tick, with_progress=now >= self._progress_at)
         due = [held for held in due if not self._is_stuck(held, now)]
         if not due:
             return
@@ -298,12 +310,12 @@ class LeaseRenewer:
         """Renew leases; those that were not are returned."""
         requested = [held.renewal() for held in due]
         if any(one.progress is not None for one in requested):
-            self._news_at = sent_at + BETWEEN_NEWS
+            self._progress_at = sent_at + PROGRESS_INTERVAL
         renewed = store.renew(requested)
         for held, one, done in zip(due, requested, renewed, strict=True):
             if done:
                 held.renewed(sent_at)
-                self._book.reported(held, one.progress)
+                self._leases.clear_progress(held, one.progress)
         return [held for held, done in zip(due, renewed, strict=True) if not done]
 
     def _check_locked(self, store: Store, locked: Sequence[HeldLease], sent_at: float) -> int:
@@ -320,7 +332,7 @@ class LeaseRenewer:
             if reason is None:
                 held.renewed(sent_at)
             else:
-                lost += self._book.lose(held, reason)
+                lost += self._leases.lose(held, reason)
         return lost
 
     def _failed(self, error: Exception) -> float:
@@ -350,12 +362,12 @@ class LeaseRenewer:
     def _watch_until_stopped(self) -> None:
         while not self._stopped.wait(self._watch_tick):
             # Two ticks early: this thread may be late by one, and the handler needs a moment to stop.
-            for held in self._book.expiring(lease_time() + 2 * self._watch_tick):
+            for held in self._leases.expiring(lease_time() + 2 * self._watch_tick):
                 self._give_up(held)
 
     def _give_up(self, held: HeldLease) -> None:
         try:
-            self._book.lose(held, AbortReason.LEASE_NOT_RENEWED)
+            self._leases.lose(held, AbortReason.LEASE_NOT_RENEWED)
         except Exception as error:
             # This thread guards all the other leases too.
             self._observers.emit(StoreCallFailed(worker=self._worker, operation="abandon_lease", error=repr(error)))

@@ -91,7 +91,7 @@ class Processors:
         after_attempt: AfterAttempt | None = None,
     ) -> None:
         if not isinstance(job_types, JobTypes):
-            raise DefinitionError(f"job_types is {job_types!r}: use Processors(JobTypes(...))")
+            raise DefinitionError(f"job_types must be a JobTypes, got {job_types!r}: use Processors(JobTypes(...))")
         self.job_types = job_types
         self._middlewares = tuple(middlewares)
         self._retry = retry or RetryPolicy()
@@ -147,7 +147,7 @@ class Processors:
             ConfigurationError: a setting is out of range.
         """
         if not isinstance(job_type, JobType):
-            raise DefinitionError(f"{job_type!r} is no job type: use @processors.handles(job_type) above the handler")
+            raise DefinitionError(f"job_type must be a JobType, got {job_type!r}: use @processors.handles(job_type)")
         settings = {
             "retry": retry or self._retry,
             "lease": lease or self._lease,
@@ -197,7 +197,7 @@ class Processors:
                 return [Published(address=attempt.input.key) for attempt in attempts]
         """
         if type(size) is not int or size < 1:
-            raise ConfigurationError(f"the size of a batch is {size!r}: a whole number from 1 up")
+            raise ConfigurationError(f"size must be a whole number of at least 1, got {size!r}")
         one_by_one = self.handles(
             job_type,
             retry=retry,
@@ -225,7 +225,7 @@ class Processors:
         if job_type.name in self._by_name:
             raise DuplicateJobTypeError(f"job type {job_type.name!r} has two handlers")
         if not callable(handler):
-            raise DefinitionError(f"the handler of job type {job_type.name!r} cannot be called: {handler!r}")
+            raise DefinitionError(f"the handler of job type {job_type.name!r} must be a function, got {handler!r}")
         is_coroutine = _is_coroutine_function(handler)
         where = executors.chosen(job_type.name, handler, executor, is_coroutine=is_coroutine)
         executors.check_hard_timeout(job_type.name, where, settings["timeout"], settings["hard_timeout"])
@@ -257,19 +257,19 @@ def _is_coroutine_function(handler: Any) -> bool:
 
 def _checked_limits(limits: object) -> Limits | None:
     if not isinstance(limits, Limits | None):
-        raise ConfigurationError(f"limits is {limits!r}: use Limits(...)")
+        raise ConfigurationError(f"limits must be a Limits, got {limits!r}")
     return limits
 
 
 def _checked_retention(retention: object) -> Retention | None:
     if not isinstance(retention, Retention | None):
-        raise ConfigurationError(f"retention is {retention!r}: use Retention(...)")
+        raise ConfigurationError(f"retention must be a Retention, got {retention!r}")
     return retention
 
 
 def _runs(on_blocker_failure: str) -> bool:
     if on_blocker_failure not in ("fail", "run"):
-        raise ConfigurationError(f"on_blocker_failure is {on_blocker_failure!r}: 'fail' or 'run'")
+        raise ConfigurationError(f"on_blocker_failure must be 'fail' or 'run', got {on_blocker_failure!r}")
     return on_blocker_failure == "run"
 
 
@@ -287,7 +287,7 @@ def merged(
     found: dict[str, Processor] = {}
     for group in groups:
         if not isinstance(group, Processors):
-            raise DefinitionError(f"{group!r} is no group of handlers: give a worker Processors(...), one or several")
+            raise DefinitionError(f"processors must be a Processors or several of them, got {group!r}")
         group.check_required(required_middlewares)
         for processor in group:
             if processor.job_type.name in found:

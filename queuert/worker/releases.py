@@ -16,7 +16,7 @@ from queuert.observability.events import JobsReleased, StoreCallFailed
 from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ClaimRequest, Lease
-from queuert.worker.lease_clock import lease_time
+from queuert.worker.leases import lease_time
 
 RELEASE_WAIT = 1.0
 """Seconds that a claim waits for what is released before it: a release that hangs must not keep a worker idle."""
@@ -131,6 +131,8 @@ class ReleaseQueue:
 
         It does not raise: what the store does not take is offered again later.
         """
+        if not self:
+            return
         self._begin()
         if self._slow or self._pause > 0:
             return

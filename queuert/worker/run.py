@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 
 from queuert.errors import SchemaMissingError, StateError
-from queuert.worker.bounded import CountedThreads, ended_within, leftovers
 from queuert.worker.health import keep_health_file, remove_health_file
 from queuert.worker.supervisor import SupervisedLoop
+from queuert.worker.timeouts import CountedThreads, ended_within, leftovers
 from queuert.worker.worker import InProcessWorker
 
 _log = logging.getLogger("queuert.worker")

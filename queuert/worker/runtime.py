@@ -18,15 +18,13 @@ from queuert.state.adapter import Capability
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ClaimedJob
 from queuert.worker.batches import Batches
-from queuert.worker.bounded import called_within, ended_within, left_behind, run_within
 from queuert.worker.claimer import Claimer
-from queuert.worker.completer import Completer, Written
-from queuert.worker.context import WorkerContext
+from queuert.worker.completer import Completer
 from queuert.worker.health import Health
 from queuert.worker.heartbeat import Heartbeat, WorkerInfo
-from queuert.worker.leases import LeaseRegistry, LeaseRenewer
+from queuert.worker.leases import HeldLease, LeaseRegistry, LeaseRenewer
 from queuert.worker.maintenance import Maintenance
-from queuert.worker.prefetch import InputBytes, Prefetch
+from queuert.worker.prefetch import Prefetch
 from queuert.worker.processes.executor import HandlerProcesses
 from queuert.worker.processors import Processor
 from queuert.worker.reaper import Reaper
@@ -34,8 +32,9 @@ from queuert.worker.releases import ReleaseQueue
 from queuert.worker.runner import AttemptRunner
 from queuert.worker.schedule_runner import ScheduleRunner
 from queuert.worker.supervisor import SupervisedLoop
-from queuert.worker.telemetry import AttemptReporter, Ended
-from queuert.worker.threads import HandlerThreads
+from queuert.worker.telemetry import AttemptReporter, FinishReport
+from queuert.worker.threads import HandlerThreads, ThreadStore
+from queuert.worker.timeouts import called_within, ended_within, left_behind, run_within
 
 _AFTER_CANCEL = 2.0
 """Seconds that a cancelled handler has to end before its job is released from a client."""
@@ -43,15 +42,15 @@ _AFTER_CANCEL = 2.0
 _CLOSING = 4.0
 """Seconds for the threads of a worker to end: each has limits of its own, of some seconds in all."""
 
-_MOST_CONCLUDING = 1_000
-"""Attempts whose handler has ended and whose finish is not written yet; with more, none begins."""
+_MAX_FINISHING = 1_000
+"""Attempts whose handler has ended and whose finish is not written yet; with more, no attempt begins."""
 
-_MOST_CHARACTERS = 32 * 1024 * 1024
-"""Of the outputs and errors that are not written yet; with more, none begins."""
+_MAX_FINISH_CHARACTERS = 32 * 1024 * 1024
+"""Of the outputs and errors that are not written yet; with more, no attempt begins."""
 
 
 class WorkerRuntime:
-    """The loops of a started worker."""
+    """The parts of a started worker, which refer to each other through it."""
 
     def __init__(
         self,
@@ -65,136 +64,117 @@ class WorkerRuntime:
         claim_bytes: int,
         hurry: asyncio.Event,
     ) -> None:
-        self.holder = f"{name}-{new_id()[-12:]}"
+        self.name = f"{name}-{new_id()[-12:]}"
+        """Unique: with a random part."""
+        self.event_loop = asyncio.get_running_loop()
+        self.store = store
+        self.job_types = client.job_types
+        self.notify = client.notify
+        self.observers = client.observers
+        self.stopping = False
         self.abandoned = 0
-        self._concurrency = concurrency
-        self._client = client
-        self._store = store
-        self._notify = client.notify
-        self._observers = client.observers
-        self._processors = processors
-        self._limits = {name: limits for name, one in processors.items() if (limits := one.limits) is not None}
-        self._hurry = hurry
-        self._stopping = False
-        self._runners: set[AttemptRunner] = set()
-        self._concluding: dict[AttemptRunner, datetime] = {}
+        """Handlers that had not ended when the worker stopped."""
+        self.attempts: set[AttemptRunner] = set()
+        """The attempts that have begun and are not over."""
+        self._finishing: dict[AttemptRunner, datetime] = {}
         """When the attempts were claimed whose handlers have ended and whose finishes are not written yet."""
+        self._client = client
+        self._concurrency = concurrency
+        self._processors = processors
+        self._limits = {
+            type: limits for type, processor in processors.items() if (limits := processor.limits) is not None
+        }
+        self._hurry = hurry
         self._idle = asyncio.Event()
-        self._asides: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._subscription: Subscription | None = None
-        self.book = LeaseRegistry()
-        # What is claimed ahead takes the places that limits leave, and lets nobody else have them.
-        self.inputs = InputBytes(claim_bytes)
-        self.prefetch: Prefetch[AttemptRunner] = Prefetch(
-            concurrency,
-            self._begin,
-            enabled=not self._limits,
-            inputs=self.inputs,
-            may_start=self._may_begin,
-            drop=self._drop,
+        self._make_parts(poll_interval, claim_bytes)
+        self._make_loops(name)
+
+    def _make_parts(self, poll_interval: float | None, claim_bytes: int) -> None:
+        """Make the parts that a job passes through, in the order in which each finds those that it needs."""
+        self.leases = LeaseRegistry()
+        self.releases = ReleaseQueue(self.store, worker=self.name, observers=self.observers)
+        # Jobs that are claimed ahead count in the limits of their types, and keep other workers from claiming.
+        self.prefetch = Prefetch(self, self._concurrency, enabled=not self._limits, max_input_bytes=claim_bytes)
+        self.claimer = Claimer(
+            self,
+            leases={name: processor.lease.seconds for name, processor in self._processors.items()},
+            limits=self._limits,
+            poll_interval=poll_interval,
         )
-        self.returns = ReleaseQueue(store, worker=self.holder, observers=self._observers)
-        self.completer: Completer[AttemptRunner] = Completer(
-            store, self._written, types=self._client.job_types.names, worker=self.holder, observers=self._observers
+        self.reporter = AttemptReporter(self.name, self.observers, self.notify, self.claimer, frozenset(self._limits))
+        self.completer = Completer(
+            self.store,
+            self.reporter,
+            self.prefetch.slots,
+            types=self.job_types.names,
+            worker=self.name,
+            observers=self.observers,
         )
-        self.registration = self._new_registration(name)
+        self.threads = HandlerThreads(f"queuert-{self.name}")
+        self.thread_store = ThreadStore(self._client.state, min(self._concurrency, 20))
+        self.batches = Batches(self.threads, self.prefetch)
+        self.processes = HandlerProcesses(self.name, self._client.state, self.job_types.names)
+
+    def _make_loops(self, name: str) -> None:
+        """Make the parts that run beside the jobs."""
+        self.heartbeat = self._new_heartbeat(name)
         self.renewer = self._new_renewer()
         self.reaper = self._new_reaper()
-        self.claimer = self._new_claimer(poll_interval)
         self.schedule_runner = ScheduleRunner(
-            store, self._notify, tuple(processors), worker=self.holder, observers=self._observers
+            self.store, self.notify, tuple(self._processors), worker=self.name, observers=self.observers
         )
         self.maintenance = self._new_maintenance()
-        self.reports = AttemptReporter(
-            self.holder, self._observers, self._notify, self.claimer.on_jobs_due, frozenset(self._limits)
-        )
-        self._services = self._new_services()
 
     @property
     def _shortest_lease(self) -> float:
         return min(processor.lease.seconds for processor in self._processors.values())
 
-    def _new_registration(self, name: str) -> Heartbeat:
-        subject = WorkerInfo(
-            holder=self.holder,
+    def _new_heartbeat(self, name: str) -> Heartbeat:
+        info = WorkerInfo(
+            holder=self.name,
             name=name,
             job_types=tuple(self._processors),
             concurrency=self._concurrency,
-            held=lambda: len(self.book),
-            stopping=lambda: self._stopping,
+            held=lambda: len(self.leases),
+            stopping=lambda: self.stopping,
         )
-        return Heartbeat(subject, observers=self._observers)
+        return Heartbeat(info, observers=self.observers)
 
     def _new_renewer(self) -> LeaseRenewer:
         return LeaseRenewer(
-            self.book,
+            self.leases,
             self._client.state,
-            worker=self.holder,
+            worker=self.name,
             shortest_lease=self._shortest_lease,
-            shortest_interval=min(one.lease.renewal_interval for one in self._processors.values()),
-            observers=self._observers,
-            registration=self.registration,
+            shortest_interval=min(processor.lease.renewal_interval for processor in self._processors.values()),
+            observers=self.observers,
+            heartbeat=self.heartbeat,
         )
 
     def _new_reaper(self) -> Reaper:
         return Reaper(
-            self._store,
-            self._notify,
+            self.store,
+            self.notify,
             {name: processor.retry for name, processor in self._processors.items()},
             shortest_lease=self._shortest_lease,
             limited=self._limits.keys(),
-            worker=self.holder,
-            observers=self._observers,
-        )
-
-    def _new_claimer(self, poll_interval: float | None) -> Claimer:
-        return Claimer(
-            self._store,
-            self._notify,
-            self.prefetch,
-            self._made,
-            leases={name: processor.lease.seconds for name, processor in self._processors.items()},
-            limits=self._limits,
-            holder=self.holder,
-            poll_interval=poll_interval,
-            returns=self.returns,
-            observers=self._observers,
+            worker=self.name,
+            observers=self.observers,
         )
 
     def _new_maintenance(self) -> Maintenance:
-        kept = {name: policy for name, one in self._processors.items() if (policy := one.retention) is not None}
+        policies = {
+            name: policy for name, processor in self._processors.items() if (policy := processor.retention) is not None
+        }
         return Maintenance(
-            self._store,
-            self._notify,
-            kept,
+            self.store,
+            self.notify,
+            policies,
             has_events=Capability.EVENTS in self._client.state.capabilities,
-            worker=self.holder,
-            observers=self._observers,
-        )
-
-    def _new_services(self) -> WorkerContext:
-        threads = HandlerThreads(f"queuert-{self.holder}")
-        return WorkerContext(
-            worker=self.holder,
-            event_loop=asyncio.get_running_loop(),
-            state=self._client.state,
-            store=self._store,
-            job_types=self._client.job_types,
-            notify=self._notify,
-            observers=self._observers,
-            reports=self.reports,
-            book=self.book,
-            submit=self.completer.submit,
-            threads=threads,
-            batches=Batches(threads, lambda: self.prefetch.more_to_start),
-            processes=HandlerProcesses(self.holder, self._client.state, self._client.job_types.names),
-            thread_connections=min(self._concurrency, 20),
-            stopping=lambda: self._stopping,
-            renew_now=self.renewer.look_at,
-            handled=self._handled,
-            give_back=self._give_back,
-            spawn=self._spawn,
-            over=self._over,
+            worker=self.name,
+            observers=self.observers,
         )
 
     @property
@@ -203,95 +183,81 @@ class WorkerRuntime:
 
     def start(self) -> None:
         """Start the loops, the claimer last."""
-        self._subscription = self._notify.subscribe(Topic.LEASES, self._on_lease_notification)
+        self._subscription = self.notify.subscribe(Topic.LEASES, self._on_lease_notification)
         self.renewer.start()
         self.completer.start()
         self.reaper.loop.start()
         self.maintenance.loop.start()
         self.schedule_runner.start()
         self.claimer.start()
-        self._observers.emit(
-            WorkerStarted(worker=self.holder, types=tuple(self._processors), concurrency=self._concurrency)
+        self.observers.emit(
+            WorkerStarted(worker=self.name, types=tuple(self._processors), concurrency=self._concurrency)
         )
 
     def _on_lease_notification(self, notification: Notification) -> None:
-        if len(self.book):
-            self.renewer.look_at(None if notification.keys is None else list(notification.keys))
+        if len(self.leases):
+            self.renewer.renew_now(notification.keys)
 
     # --- attempts -----------------------------------------------------------------------------------------------------
 
-    def _made(self, jobs: Sequence[ClaimedJob], sent_at: float) -> list[AttemptRunner]:
-        """Attempts of claimed jobs; from here on their leases are looked after."""
-        self.reports.claimed()
-        processors, services = self._processors, self._services
-        runners = [AttemptRunner(services, processors[job.type], job, sent_at) for job in jobs]
-        size = sum(runner.input_bytes for runner in runners)
-        self.book.add([runner.held for runner in runners])
-        self.inputs.held += size
+    def make_runners(self, jobs: Sequence[ClaimedJob], sent_at: float) -> list[AttemptRunner]:
+        """Make attempts of claimed jobs. From here on their leases are renewed."""
+        self.reporter.claimed()
+        processors = self._processors
+        runners: list[AttemptRunner] = []
+        leases: list[HeldLease] = []
+        size = 0
+        for job in jobs:
+            runner = AttemptRunner(self, processors[job.type], job, sent_at)
+            runners.append(runner)
+            leases.append(runner.held)
+            size += runner.input_bytes
+        self.leases.add(leases)
+        self.prefetch.input_bytes += size
         return runners
 
-    def _drop(self, runner: AttemptRunner) -> None:
-        """There is no memory to begin with it."""
-        # First, since the rest may fail as well: a lease that nobody looks after must run out.
-        runner.over()
-        self._give_back(runner)
+    def may_begin(self, runner: AttemptRunner) -> bool:
+        """Whether this attempt, the next in order, may begin.
 
-    def _give_back(self, runner: AttemptRunner) -> None:
-        self.returns.put([(runner.held.lease, runner.held.deadline)])
-
-    def _may_begin(self, runner: AttemptRunner) -> bool:
-        """With one place, what an attempt may have started, or seen start, begins when its own finish is written.
-
-        So a job that starts its successor is over when that one looks for it. Finishes are in the order of their
-        claims: the first is the oldest.
+        With one slot, a job that an attempt may have started, or seen start, begins when the finish of that attempt is
+        written: a job that starts its successor is over when the successor looks for it. Finishes are in the order of
+        their claims, so the first is the oldest.
         """
-        finishing = self._concluding
-        if len(finishing) >= _MOST_CONCLUDING or self.completer.characters >= _MOST_CHARACTERS:
+        finishing = self._finishing
+        if len(finishing) >= _MAX_FINISHING or self.completer.characters >= _MAX_FINISH_CHARACTERS:
             return False
         if self._concurrency > 1 or not finishing:
             return True
         return runner.job.created_at < next(iter(finishing.values()))
 
-    def _begin(self, runner: AttemptRunner, task: asyncio.Task[None]) -> Coroutine[Any, Any, bool]:
-        self._runners.add(runner)
-        return runner.run(task)
+    def on_handler_ended(self, runner: AttemptRunner) -> None:
+        """The handler of this attempt has ended: its slot is free, and its finish is yet to be written."""
+        self.prefetch.durations.note(runner.duration)
+        self._finishing[runner] = runner.job.started_at
 
-    def _handled(self, runner: AttemptRunner) -> None:
-        self.prefetch.pace.note(runner.duration)
-        self._concluding[runner] = runner.job.started_at
-
-    def _written(self, written: Sequence[Written[AttemptRunner]]) -> None:
-        """The store has decided about these finishes."""
-        try:
-            self.reports.ended([Ended(finish, result, runner.duration) for runner, finish, result in written])
-        finally:
-            for runner, _, _ in written:
-                runner.over()
-            self.prefetch.slots.fill()
-
-    def _over(self, runner: AttemptRunner) -> None:
-        self._runners.discard(runner)
+    def on_attempt_over(self, runner: AttemptRunner) -> None:
+        """Nothing of this attempt is left to be done."""
+        self.attempts.discard(runner)
         if runner.input_bytes:
-            self.inputs.give_back(runner)
-        self._concluding.pop(runner, None)
-        if not self._runners:
+            self.prefetch.free_input(runner)
+        self._finishing.pop(runner, None)
+        if not self.attempts:
             self._idle.set()
 
-    def _spawn(self, aside: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(aside)
-        self._asides.add(task)
-        task.add_done_callback(self._asides.discard)
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run this beside everything else, until the worker has stopped."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    # --- the end ------------------------------------------------------------------------------------------------------
+    # --- the stop -----------------------------------------------------------------------------------------------------
 
     async def stop(self, shutdown_timeout: float) -> None:
         """Stop the loops: first what begins work, last what guards it."""
-        self._stopping = True
-        self.renewer.tell()
-        self._services.processes.tell_stopping()
-        self._observers.emit(
-            WorkerStopping(worker=self.holder, running=self.running, shutdown_timeout=shutdown_timeout)
-        )
+        self.stopping = True
+        self.renewer.send_heartbeat()
+        self.processes.tell_stopping()
+        self.observers.emit(WorkerStopping(worker=self.name, running=self.running, shutdown_timeout=shutdown_timeout))
         began = time.monotonic()
         try:
             await self._stop_claiming(shutdown_timeout)
@@ -299,7 +265,7 @@ class WorkerRuntime:
             await self._drain(max(0.0, shutdown_timeout - (time.monotonic() - began)))
         finally:
             await self._close()
-        self._observers.emit(WorkerStopped(worker=self.holder, abandoned=self.abandoned))
+        self.observers.emit(WorkerStopped(worker=self.name, abandoned=self.abandoned))
 
     async def _stop_claiming(self, shutdown_timeout: float) -> None:
         stopping = asyncio.gather(self.schedule_runner.stop(), self.claimer.stop(self._hurry))
@@ -309,9 +275,9 @@ class WorkerRuntime:
                 await stopping
             else:
                 # The store is out of reach; what was claimed and not started is reaped by somebody else.
-                self._tell_failure("stop_claiming", TimeoutError())
+                self._report_failure("stop_claiming", TimeoutError())
         except StateError as error:
-            self._tell_failure("stop_claiming", error)
+            self._report_failure("stop_claiming", error)
         finally:
             left_behind(stopping)
 
@@ -323,24 +289,24 @@ class WorkerRuntime:
         if self._hurry.is_set():
             await ended_within(_AFTER_CANCEL, [finish])
 
-    def _tell_failure(self, operation: str, error: Exception) -> None:
+    def _report_failure(self, operation: str, error: Exception) -> None:
         reported = str(error) or "no answer in time"
-        self._observers.emit(StoreCallFailed(worker=self.holder, operation=operation, error=reported))
+        self.observers.emit(StoreCallFailed(worker=self.name, operation=operation, error=reported))
 
     async def _drain(self, shutdown_timeout: float) -> None:
         """Let the running finish; then tell them to stop; then give their jobs back from a client."""
         await self._wait_until_idle(shutdown_timeout, self._hurry)
-        for runner in list(self._runners):
+        for runner in list(self.attempts):
             runner.abort(AbortReason.WORKER_STOPPING)
         if await self._wait_until_idle(_AFTER_CANCEL):
             return
-        left = list(self._runners)
+        left = list(self.attempts)
         self.abandoned = len(left)
         try:
             async with asyncio.timeout(_AFTER_CANCEL):
                 await asyncio.gather(*map(self._give_up, left))
         except (TimeoutError, StateError) as error:
-            self._tell_failure("abandon_attempts", error)
+            self._report_failure("abandon_attempts", error)
 
     async def _give_up(self, runner: AttemptRunner) -> None:
         finish = runner.give_up()
@@ -349,20 +315,20 @@ class WorkerRuntime:
         except BaseException:
             # The store is out of reach, and nobody waits any longer: the lease will expire.
             late = StateUnavailableError("the worker stopped before the job could be released")
-            self.reports.broken(runner.job, late)
+            self.reporter.finish_failed(runner.job, late)
             raise
-        self.reports.ended([Ended(finish, result, runner.duration)])
+        self.reporter.finished([FinishReport(finish, result, runner.duration)])
 
     async def _wait_until_idle(self, seconds: float, hurry: asyncio.Event | None = None) -> bool:
         """Wait until no attempt is left, or ``hurry`` is set; whether none is."""
         self._idle.clear()
-        if self._runners:
+        if self.attempts:
             events = [self._idle] if hurry is None else [self._idle, hurry]
             waiters = [asyncio.ensure_future(event.wait()) for event in events]
             await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             for waiter in waiters:
                 waiter.cancel()
-        return not self._runners
+        return not self.attempts
 
     async def _close(self) -> None:
         if self._subscription is not None:
@@ -371,14 +337,14 @@ class WorkerRuntime:
             await self._stop_loops()
         finally:
             self.prefetch.slots.cancel()
-            for aside in self._asides:
-                aside.cancel()
-            if not await run_within(_AFTER_CANCEL, self._services.processes.close()):
-                self._tell_failure("end_processes", TimeoutError())
-            self._services.threads.close()
-            closing = (self.renewer.stop, self._services.close_thread_store, self._notify.close)
-            if not await called_within(_CLOSING, f"queuert-{self.holder}-close", closing):
-                self._tell_failure("close_connections", TimeoutError())
+            for task in self._tasks:
+                task.cancel()
+            if not await run_within(_AFTER_CANCEL, self.processes.close()):
+                self._report_failure("end_processes", TimeoutError())
+            self.threads.close()
+            closing = (self.renewer.stop, self.thread_store.close, self.notify.close)
+            if not await called_within(_CLOSING, f"queuert-{self.name}-close", closing):
+                self._report_failure("close_connections", TimeoutError())
 
     async def _stop_loops(self) -> None:
         loops = (*self._loops, *self.completer.loops)
@@ -387,26 +353,26 @@ class WorkerRuntime:
         await ended_within(_AFTER_CANCEL / 2, stops)
         try:
             # Whoever still waits for an answer from the store will not get one.
-            if not await run_within(_AFTER_CANCEL, self._store.aclose()):
-                self._tell_failure("close_store", TimeoutError())
+            if not await run_within(_AFTER_CANCEL, self.store.aclose()):
+                self._report_failure("close_store", TimeoutError())
         finally:
             if not await ended_within(_AFTER_CANCEL / 2, stops):
                 # A driver that is cancelled asks the server to stop, and waits for that. Cancelled again, it does not.
                 for loop in loops:
                     loop.cancel()
                 if not await ended_within(_AFTER_CANCEL / 2, stops):
-                    self._tell_failure("stop_loops", TimeoutError())
+                    self._report_failure("stop_loops", TimeoutError())
             for stop in stops:
                 left_behind(stop)
 
     @property
     def running(self) -> int:
         """Attempts that run, or whose finish is yet to be written."""
-        return len(self._runners)
+        return len(self.attempts)
 
     def health(self) -> Health:
         """Whether the loops make progress."""
         failing = [loop.name for loop in (*self._loops, *self.completer.loops) if loop.failing]
         if self.renewer.failing:
             failing.append("leases")
-        return Health(self.holder, self.running, self._stopping, tuple(failing))
+        return Health(self.name, self.running, self.stopping, tuple(failing))

@@ -1,10 +1,10 @@
-"""Tells the result of an attempt: events for observers, notifications for whoever waits. Only after it is durable."""
+"""Reports attempts: events for observers, notifications for whoever waits. A result only when it is durable."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from queuert.jobs import AbortReason, ChainStatus, JobError
 from queuert.notify.adapter import NotifyAdapter, Topic
@@ -12,6 +12,9 @@ from queuert.observability import events
 from queuert.observability.adapter import Observers
 from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult
 from queuert.worker.finishes import error_of
+
+if TYPE_CHECKING:
+    from queuert.worker.claimer import Claimer
 
 _CHAIN_STATUS = {
     FinishKind.COMPLETE: ChainStatus.COMPLETED,
@@ -32,8 +35,8 @@ _FINISH_EVENTS: dict[FinishKind, type[events.Event]] = {
 _UNKNOWN = JobError("unknown", "no reason was given")
 
 
-class Ended(NamedTuple):
-    """A finish that was written, or refused."""
+class FinishReport(NamedTuple):
+    """A finish that was written, or rejected."""
 
     finish: Finish
     result: FinishResult
@@ -42,9 +45,10 @@ class Ended(NamedTuple):
 
 
 class AttemptReporter:
-    """The reports of the attempts of one worker.
+    """Reports the attempts of one worker.
 
-    ``wake_claimer`` is told of types whose jobs became due here. Of those in ``limited`` one may be when one ends.
+    The claimer is woken for types whose jobs became due by a finish. ``limited`` are the types with limits: a job of
+    such a type may be claimable when an attempt of it ends.
     """
 
     def __init__(
@@ -52,15 +56,15 @@ class AttemptReporter:
         worker: str,
         observers: Observers,
         notify: NotifyAdapter,
-        wake_claimer: Callable[[Iterable[str]], None],
+        claimer: Claimer,
         limited: frozenset[str] = frozenset(),
     ) -> None:
         self._worker = worker
         self._observers = observers
         self._notify = notify
-        self._wake_claimer = wake_claimer
+        self._claimer = claimer
         self._limited = limited
-        self._tells_starts = True
+        self._reports_starts = True
 
     def _identity(self, job: ClaimedJob) -> events.Identity:
         return {
@@ -72,12 +76,12 @@ class AttemptReporter:
         }
 
     def claimed(self) -> None:
-        """Jobs will begin: whether anybody wants to hear of that is asked once for all that a claim brought."""
-        self._tells_starts = self._observers.want(events.AttemptStarted)
+        """Jobs were claimed: find out, once for all of them, whether anybody observes when they start."""
+        self._reports_starts = self._observers.want(events.AttemptStarted)
 
     def started(self, job: ClaimedJob) -> None:
         """The handler begins."""
-        if self._tells_starts:
+        if self._reports_starts:
             waited = (job.started_at - job.scheduled_at).total_seconds()
             self._observers.emit(events.AttemptStarted(**self._identity(job), waited=max(0.0, waited)))
 
@@ -89,40 +93,40 @@ class AttemptReporter:
         """The process of the handler was killed."""
         self._observers.emit(events.HandlerKilled(**self._identity(job), reason=reason))
 
-    def refused(self, job: ClaimedJob, reason: AbortReason) -> None:
-        """A finish was not written."""
+    def finish_rejected(self, job: ClaimedJob, reason: AbortReason) -> None:
+        """A finish was not written, since the lease does not hold any more."""
         self._observers.emit(events.FinishRejected(**self._identity(job), reason=reason))
 
-    def ignored(self, job: ClaimedJob, error: BaseException) -> None:
+    def error_after_completion(self, job: ClaimedJob, error: BaseException) -> None:
         """The handler raised after its job was completed."""
         self._observers.emit(events.ErrorAfterCompletion(**self._identity(job), error=error_of(error)))
 
-    def unheeded(self, job: ClaimedJob, error: BaseException) -> None:
+    def after_attempt_failed(self, job: ClaimedJob, error: BaseException) -> None:
         """The hook after the attempt raised, or left what cannot be written."""
         self._observers.emit(events.AfterAttemptFailed(**self._identity(job), error=error_of(error)))
 
-    def broken(self, job: ClaimedJob, error: Exception) -> None:
-        """The finish could not be written."""
+    def finish_failed(self, job: ClaimedJob, error: Exception) -> None:
+        """The finish could not be written: the job is run again when its lease has expired."""
         self._observers.emit(events.FinishFailed(**self._identity(job), error=error_of(error, "store")))
 
-    def ended(self, finishes: Sequence[Ended]) -> None:
-        """Finishes were written, or refused: one notification for all, and events for each."""
-        written = [one for one in finishes if one.result.lost is None]
-        self._notification(written)
-        reported = {kind for kind, event in _FINISH_EVENTS.items() if self._observers.want(event)}
+    def finished(self, reports: Sequence[FinishReport]) -> None:
+        """Finishes were written, or rejected: one notification for all, and events for each."""
+        written = [report for report in reports if report.result.lost is None]
+        self._publish(written)
+        observed = {kind for kind, event in _FINISH_EVENTS.items() if self._observers.want(event)}
         chains = self._observers.want(events.ChainClosed)
-        if reported or chains:
+        if observed or chains:
             for finish, _, duration in written:
-                if finish.kind in reported:
+                if finish.kind in observed:
                     self._observers.emit(self._finish_event(finish, duration))
                 if chains and finish.kind.closes_chain:
                     self._observers.emit(self._chain_event(finish))
-        if len(written) < len(finishes):
-            for finish, result, _ in finishes:
+        if len(written) < len(reports):
+            for finish, result, _ in reports:
                 if result.lost is not None:
-                    self.refused(finish.job, result.lost)
+                    self.finish_rejected(finish.job, result.lost)
 
-    def _notification(self, written: Sequence[Ended]) -> None:
+    def _publish(self, written: Sequence[FinishReport]) -> None:
         due_types: set[str] = set()
         closed: list[str] = []
         for finish, result, _ in written:
@@ -131,9 +135,9 @@ class AttemptReporter:
             if finish.kind.closes_chain:
                 closed.append(finish.job.chain_id)
         if self._limited:
-            due_types.update(self._limited.intersection(one.finish.job.type for one in written))
+            due_types.update(self._limited.intersection(report.finish.job.type for report in written))
         if due_types:
-            self._wake_claimer(due_types)
+            self._claimer.on_jobs_due(due_types)
             self._notify.publish(Topic.JOBS, due_types)
         if closed:
             self._notify.publish(Topic.CHAINS, closed)

@@ -9,6 +9,9 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from queuert.errors import ClosedError
+from queuert.state.adapter import StateAdapter
+from queuert.state.sync_store import Store
 from queuert.worker.django_connections import close_all_connections, close_old_connections
 
 T = TypeVar("T")
@@ -84,6 +87,40 @@ class HandlerThreads:
             count, self._count, self._closed = self._count, 0, True
         for _ in range(count):
             self._work.put(None)
+
+
+class ThreadStore:
+    """The store for handlers that run in threads, opened when the first of them needs it."""
+
+    def __init__(self, state: StateAdapter, max_connections: int) -> None:
+        self._state = state
+        self._max_connections = max_connections
+        self._store: Store | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def get(self) -> Store:
+        """The open store.
+
+        Raises:
+            ClosedError: the worker has stopped, and left the handler behind: nobody would close the store.
+        """
+        with self._lock:
+            if self._closed:
+                raise ClosedError("the worker has stopped: its handlers cannot open transactions any more")
+            if self._store is None:
+                store = self._state.sync_store(max_connections=self._max_connections)
+                store.open()
+                self._store = store
+            return self._store
+
+    def close(self) -> None:
+        """Close the store for good."""
+        with self._lock:
+            self._closed = True
+            store, self._store = self._store, None
+        if store is not None:
+            store.close()
 
 
 def _run_and_end(work: _Work) -> None:

@@ -11,14 +11,16 @@ from contextlib import (
     ExitStack,
 )
 from types import TracebackType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from queuert.errors import CompletionMissingError, CompletionMisuseError, StateUnavailableError
 from queuert.new_chain import HasTypeNames
 from queuert.outcomes import Outcome, _Finished
 from queuert.state import AsyncStoreTransaction, StoreTransaction
 from queuert.state.types import Finish, FinishResult
-from queuert.worker.abort import AbortSignal
+
+if TYPE_CHECKING:
+    from queuert.worker.attempt import AbortSignal
 
 T = TypeVar("T", bound="GuardedTransaction")
 
@@ -51,7 +53,7 @@ class BlockHost(Protocol):
         """The finish as the hook after the attempt leaves it."""
         ...
 
-    def amended_in_thread(self, finish: Finish) -> Finish:
+    def apply_after_attempt_in_thread(self, finish: Finish) -> Finish:
         """The same, for a thread."""
         ...
 
@@ -184,14 +186,14 @@ class GuardedBlock(Generic[T]):
     def __init__(
         self,
         name: str,
-        runtime: BlockHost,
+        host: BlockHost,
         blocks: BlockTracker,
         opened: Callable[[Any], T],
         surroundings: BlockMiddleware | None = None,
     ) -> None:
         blocks.ask(name)
         self._name = name
-        self._runtime = runtime
+        self._host = host
         self._blocks = blocks
         self._opened = opened
         self._surroundings = surroundings
@@ -222,27 +224,27 @@ class GuardedBlock(Generic[T]):
 
     def _begun(self, held: Any) -> T:
         if held.holds:
-            self._runtime.hold(held.cut)
+            self._host.hold(held.cut)
         self._held = held
         return self._opened(held)
 
     def _settle(self, finish: Finish | None, result: FinishResult | None) -> None:
         if finish is not None and result is not None:
             self._blocks.leave(ended=True)
-            self._runtime.committed(finish, result)
+            self._host.committed(finish, result)
         else:
             self._let_go(None)
 
     def _let_go(self, doubtful: Finish | None) -> None:
         self._blocks.leave()
-        self._runtime.end_block(doubtful)
+        self._host.end_block(doubtful)
 
     # --- in a coroutine -----------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> T:
-        self._runtime.check_event_loop()
+        self._host.check_event_loop()
         self._use()
-        self._async = self._runtime.begin()
+        self._async = self._host.begin()
         try:
             transaction = self._begun(await self._async.__aenter__())
         except BaseException:
@@ -274,7 +276,7 @@ class GuardedBlock(Generic[T]):
 
     async def _end(self, error: BaseException | None) -> None:
         task = asyncio.create_task(self._close(error))
-        self._runtime.closing(task)
+        self._host.closing(task)
         await asyncio.shield(task)
 
     async def _close(self, error: BaseException | None) -> None:
@@ -284,7 +286,7 @@ class GuardedBlock(Generic[T]):
         try:
             try:
                 if finish is not None:
-                    finish = await self._runtime.apply_after_attempt(finish)
+                    finish = await self._host.apply_after_attempt(finish)
                     result = await self._held.finish(finish, last=True)
             except BaseException as failure:
                 await self._async.__aexit__(*_info(failure))
@@ -301,7 +303,7 @@ class GuardedBlock(Generic[T]):
         if _in_event_loop():
             raise CompletionMisuseError(f"in a coroutine, use: async with attempt.{self._name}() as tx")
         self._use()
-        self._sync = self._runtime.begin_in_thread()
+        self._sync = self._host.begin_in_thread()
         try:
             transaction = self._begun(self._sync.__enter__())
         except BaseException:
@@ -337,7 +339,7 @@ class GuardedBlock(Generic[T]):
         try:
             try:
                 if finish is not None:
-                    finish = self._runtime.amended_in_thread(finish)
+                    finish = self._host.apply_after_attempt_in_thread(finish)
                     result = self._held.finish(finish, last=True)
             except BaseException as failure:
                 self._sync.__exit__(*_info(failure))
@@ -355,9 +357,9 @@ R = TypeVar("R")
 class Transaction(GuardedTransaction, Generic[R]):
     """An open ``complete()`` block: the connection of the transaction, and ``finish``."""
 
-    def __init__(self, runtime: BlockHost, held: StoreTransaction | AsyncStoreTransaction) -> None:
+    def __init__(self, host: BlockHost, held: StoreTransaction | AsyncStoreTransaction) -> None:
         super().__init__(held)
-        self._runtime = runtime
+        self._host = host
         self.finish_requested: Finish | None = None
 
     def finish(self, outcome: Outcome[R]) -> _Finished[R]:
@@ -369,19 +371,19 @@ class Transaction(GuardedTransaction, Generic[R]):
         """
         if self.finish_requested is not None:
             raise CompletionMisuseError("tx.finish was called twice")
-        self.finish_requested = self._runtime.finish(outcome)
+        self.finish_requested = self._host.finish(outcome)
         return _Finished(outcome)
 
 
 class Completion(GuardedBlock[Transaction[R]]):
     """What ``attempt.complete()`` returns: for ``async with`` in a coroutine, for ``with`` in a plain function."""
 
-    def __init__(self, runtime: BlockHost, blocks: BlockTracker, surroundings: BlockMiddleware | None = None) -> None:
-        super().__init__("complete", runtime, blocks, self._make, surroundings)
+    def __init__(self, host: BlockHost, blocks: BlockTracker, surroundings: BlockMiddleware | None = None) -> None:
+        super().__init__("complete", host, blocks, self._make, surroundings)
         self._transaction: Transaction[R] | None = None
 
     def _make(self, held: StoreTransaction | AsyncStoreTransaction) -> Transaction[R]:
-        self._transaction = Transaction(self._runtime, held)
+        self._transaction = Transaction(self._host, held)
         return self._transaction
 
     def _finish_requested(self) -> Finish | None:

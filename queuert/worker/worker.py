@@ -82,24 +82,29 @@ class InProcessWorker:
         required_middlewares: Sequence[Middleware] = (),
     ) -> None:
         if not isinstance(client, AsyncClient | Client):
-            raise DefinitionError(f"client is a {type(client).__name__}: use AsyncClient(...) or Client(...)")
+            raise DefinitionError(f"client must be an AsyncClient or a Client, got {type(client).__name__}")
         self._processors = merged(processors, required_middlewares)
         self._name = _checked_name(name)
-        _check(concurrency >= 1, f"concurrency is {concurrency}: at least 1")
-        _check(shutdown_timeout >= 0, f"grace is {shutdown_timeout}: at least 0 seconds")
-        _check(poll_interval is None or poll_interval > 0, f"poll_interval is {poll_interval}: above 0 seconds")
-        _check(claim_bytes >= 1, f"claim_bytes is {claim_bytes}: at least 1")
-        _check(max_connections is None or max_connections >= 2, f"max_connections is {max_connections}: at least 2")
+        _check(concurrency >= 1, f"concurrency must be at least 1, got {concurrency}")
+        _check(shutdown_timeout >= 0, f"shutdown_timeout must be at least 0 seconds, got {shutdown_timeout}")
+        _check(
+            poll_interval is None or poll_interval > 0, f"poll_interval must be above 0 seconds, got {poll_interval}"
+        )
+        _check(claim_bytes >= 1, f"claim_bytes must be at least 1, got {claim_bytes}")
+        _check(
+            max_connections is None or max_connections >= 2,
+            f"max_connections must be at least 2, got {max_connections}",
+        )
         _check_known(client, [processor.job_type for processor in self._processors.values()])
         _check_known(client, [schedule.job_type for schedule in schedules])
         self._schedules = schedule_records(client.job_types, schedules)
         self._client = client
         self._concurrency = concurrency
-        self._grace = shutdown_timeout
+        self._shutdown_timeout = shutdown_timeout
         self._poll_interval = poll_interval
         self._claim_bytes = claim_bytes
         self._connections = max_connections or min(concurrency, 20) + _BESIDES_HANDLERS
-        self._parts: WorkerRuntime | None = None
+        self._runtime: WorkerRuntime | None = None
         self._started = False
         self._stop_requested = False
         self._stopping: asyncio.Task[None] | None = None
@@ -119,15 +124,15 @@ class InProcessWorker:
         """
         check_not_importing_main()
         if self._started:
-            raise ClosedError("a worker is started once: make a new one")
+            raise ClosedError("a worker can be started once: make a new InProcessWorker")
         self._started = True
         self._hurry = asyncio.Event()
         store = self._client.state.async_store(max_connections=self._connections)
         try:
             await store.open()
             await store.put_schedules(self._schedules)
-            parts = self._new_parts(store, self._hurry)
-            await parts.registration.begin(store)
+            runtime = self._new_runtime(store, self._hurry)
+            await runtime.heartbeat.begin(store)
         except BaseException:
             self._started = False  # Nothing was begun: it may be tried again.
             await store.aclose()
@@ -135,7 +140,7 @@ class InProcessWorker:
         if self._stop_requested:
             # Stopped while it was connecting: there is nothing to undo but the connection, and that it was announced.
             try:
-                await parts.registration.call_off(store)
+                await runtime.heartbeat.call_off(store)
             finally:
                 await store.aclose()
             return
@@ -143,8 +148,8 @@ class InProcessWorker:
         self._tell_retention()
         self._client.notify.open(self._client.observers)
         self._client.notify.publish(Topic.JOBS, {notification_key(schedule.type) for schedule in self._schedules})
-        self._parts = parts
-        parts.start()
+        self._runtime = runtime
+        runtime.start()
 
     def _tell_retention(self) -> None:
         """Warn of types whose chains are never deleted, where those fill the memory of a server that refuses then."""
@@ -156,7 +161,7 @@ class InProcessWorker:
         if missing := tuple(name for name in types if name not in later):
             self.observers.emit(RetentionMissing(worker=self.name, types=missing))
 
-    def _new_parts(self, store: AsyncStore, hurry: asyncio.Event) -> WorkerRuntime:
+    def _new_runtime(self, store: AsyncStore, hurry: asyncio.Event) -> WorkerRuntime:
         return WorkerRuntime(
             self._client,
             store,
@@ -169,20 +174,20 @@ class InProcessWorker:
         )
 
     async def stop(self, *, shutdown_timeout: float | None = None) -> None:
-        """Stop: claim no more, let running handlers finish within the grace, then cancel them and give their jobs back.
+        """Stop: claim no more, let running handlers finish, then cancel them and release their jobs.
 
-        Safe at any moment and any number of times; a second call while the first is at work ends the grace at once.
+        Safe at any moment and any number of times; a second call cancels the running handlers at once.
 
         Args:
-            grace: seconds, instead of the worker's own.
+            shutdown_timeout: seconds that running handlers have to finish, instead of the worker's own.
         """
         self._stop_requested = True
-        if self._parts is None:
+        if self._runtime is None:
             return
         if self._stopping is None:
             # In a task of its own: whoever called may be cancelled by it, such as a handler that stops its worker.
             self._stopping = asyncio.create_task(
-                self._parts.stop(self._grace if shutdown_timeout is None else shutdown_timeout)
+                self._runtime.stop(self._shutdown_timeout if shutdown_timeout is None else shutdown_timeout)
             )
         elif self._hurry is not None:
             self._hurry.set()
@@ -198,7 +203,7 @@ class InProcessWorker:
         await self.stop()
 
     def run(self) -> int:
-        """Run until SIGTERM or SIGINT, then stop with grace; returns the exit code. See :mod:`queuert.worker.run`."""
+        """Run until SIGTERM or SIGINT, then stop; returns the exit code. See :mod:`queuert.worker.run`."""
         from queuert.worker.run import run
 
         return run(self)
@@ -208,17 +213,17 @@ class InProcessWorker:
     @property
     def name(self) -> str:
         """Its name; with the random part once it is started."""
-        return self._name if self._parts is None else self._parts.holder
+        return self._name if self._runtime is None else self._runtime.name
 
     @property
     def running(self) -> int:
         """Attempts that run now."""
-        return 0 if self._parts is None else self._parts.running
+        return 0 if self._runtime is None else self._runtime.running
 
     @property
     def abandoned(self) -> int:
         """Handlers that had not ended when it stopped: threads that cannot be stopped from outside."""
-        return 0 if self._parts is None else self._parts.abandoned
+        return 0 if self._runtime is None else self._runtime.abandoned
 
     @property
     def observers(self) -> Observers:
@@ -227,7 +232,7 @@ class InProcessWorker:
 
     def health(self) -> Health:
         """Whether its loops make progress, for a liveness probe."""
-        return Health(self._name, 0, self._stop_requested, ()) if self._parts is None else self._parts.health()
+        return Health(self._name, 0, self._stop_requested, ()) if self._runtime is None else self._runtime.health()
 
 
 def _check_known(client: AsyncClient | Client, job_types: Iterable[JobType[Any, Any]]) -> None:
@@ -239,7 +244,10 @@ def _check_known(client: AsyncClient | Client, job_types: Iterable[JobType[Any, 
 def _checked_name(name: str | None) -> str:
     if name is None:
         name = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname())[:64] or "worker"
-    _check(_NAME.fullmatch(name) is not None, f"worker name {name!r}: 1 to 64 letters, digits and . _ -")
+    _check(
+        _NAME.fullmatch(name) is not None,
+        f"the worker name must be 1 to 64 letters, digits, '.', '_' or '-', got {name!r}",
+    )
     return name
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from queuert import Attempt, Limits, NewChain, RetryPolicy
 from queuert.state.types import NewJob
-from queuert.worker.claim_order import ROUND, ClaimOrder
+from queuert.worker.claimer import ROUND, ClaimOrder
 from tests.acceptance.support import WAIT, Ground, number, text
 
 pytestmark = pytest.mark.timeout(240)

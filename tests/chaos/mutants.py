@@ -20,7 +20,7 @@ from unittest import mock
 from queuert import PostgresState
 from queuert.errors import StateUnavailableError
 from queuert.notify.adapter import Topic
-from queuert.notify.postgres.session import Session
+from queuert.notify.postgres import Session
 from queuert.state.postgres.async_claiming import AsyncPostgresClaiming
 from queuert.state.postgres.async_starting import AsyncPostgresStarting
 from queuert.state.postgres.async_transaction import AsyncPostgresTransaction

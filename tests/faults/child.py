@@ -11,7 +11,7 @@ import threading
 
 from queuert import AsyncClient, InProcessWorker, LeasePolicy, PostgresState
 from queuert.observability.events import Event
-from queuert.worker import leases, slots
+from queuert.worker import leases, prefetch
 from tests.faults.application import JOB_TYPES, RECORDS, processors_for
 
 
@@ -33,7 +33,7 @@ def main() -> int:
     # A minute would be long for a test.
     leases.FINISH_SECONDS = 0.0
     # What follows upon a handler that never waits does so in the same turn of the event loop, on a slow machine too.
-    slots._TURN_SECONDS = 3600.0
+    prefetch._MAX_INLINE_SECONDS = 3600.0
     settings = json.loads(sys.argv[1])
     state = PostgresState(os.environ["QUEUERT_URL"], answer_timeout=settings.pop("answer_timeout"))
     processors = processors_for(os.environ[RECORDS], lease=LeasePolicy(*settings.pop("lease")))

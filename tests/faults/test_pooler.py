@@ -13,8 +13,8 @@ from psycopg.pq import TransactionStatus
 
 from queuert import AbortReason, AsyncClient, Client, InProcessWorker, JobType, NewChain, PostgresState
 from queuert.errors import ChainCancelledError
+from queuert.notify.listener import ListenerTimeouts
 from queuert.notify.postgres import PostgresNotify
-from queuert.notify.timeouts import ListenerTimeouts
 from queuert.observability.events import (
     AttemptAborted,
     AttemptCompleted,

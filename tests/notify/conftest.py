@@ -68,8 +68,8 @@ def new_postgres_party() -> Iterator[NewPostgresParty]:
 @pytest.fixture
 def unhurried_close(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let closing wait until the thread has ended: the second that it takes at most may be too short for the thread."""
-    monkeypatch.setattr("queuert.notify.listener_thread._LAST_SEND", WAIT)
-    monkeypatch.setattr("queuert.notify.listener_thread._STOP", 2 * WAIT)
+    monkeypatch.setattr("queuert.notify.listener._LAST_SEND", WAIT)
+    monkeypatch.setattr("queuert.notify.listener._STOP", 2 * WAIT)
 
 
 class NewRedisParty(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from queuert.notify.postgres.throttle import LONGEST, LONGEST_OF_MANY, MANY, SHORTEST, NotifyThrottle
+from queuert.notify.postgres import LONGEST, LONGEST_OF_MANY, MANY, SHORTEST, NotifyThrottle
 
 
 def test_after_a_silence_at_once_and_ever_fewer_in_a_stream() -> None:

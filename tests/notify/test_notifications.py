@@ -52,15 +52,15 @@ JOB_TYPES = JobTypes(work)
 @pytest.fixture
 def always_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """No notification waits for others."""
-    monkeypatch.setattr("queuert.notify.postgres.throttle.SHORTEST", 0.0)
-    monkeypatch.setattr("queuert.notify.postgres.throttle.LONGEST", 0.0)
+    monkeypatch.setattr("queuert.notify.postgres.SHORTEST", 0.0)
+    monkeypatch.setattr("queuert.notify.postgres.LONGEST", 0.0)
 
 
 @pytest.fixture
 def never_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """After one notification all others wait."""
-    monkeypatch.setattr("queuert.notify.postgres.throttle.SHORTEST", HOUR)
-    monkeypatch.setattr("queuert.notify.postgres.throttle.LONGEST", HOUR)
+    monkeypatch.setattr("queuert.notify.postgres.SHORTEST", HOUR)
+    monkeypatch.setattr("queuert.notify.postgres.LONGEST", HOUR)
 
 
 def plain(id: str, **others: Any) -> NewJob:
@@ -137,7 +137,7 @@ def test_a_client_is_heard_though_its_listener_cannot_connect(dsn: str, monkeypa
     def refuse(*_: Any) -> None:
         raise OperationalError("no")
 
-    monkeypatch.setattr("queuert.notify.postgres.adapter.Wire.connect", refuse)
+    monkeypatch.setattr("queuert.notify.postgres.Wire.connect", refuse)
     with Client(PostgresState(dsn), JOB_TYPES) as client, wiretap(dsn, JOBS) as tap:
         client.start_chain(work, 1)
         assert heard_so_far(tap) == ["work"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from queuert.notify import Topic
-from queuert.notify.outbox import MAX_KEY_LENGTH, MAX_KEYS, Outbox
+from queuert.notify.listener import MAX_KEY_LENGTH, MAX_KEYS, Outbox
 
 
 def test_each_key_waits_once() -> None:

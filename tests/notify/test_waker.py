@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from queuert.notify.waker import Waker
+from queuert.notify.listener import Waker
 from tests.notify.support import WAIT
 
 

@@ -46,9 +46,7 @@ COMPOSED = {
     "alembic/versions/0005_spark.py",
     "queuert/notify/sqlite.py",
     # Channels: the schema's name and a topic's.
-    "queuert/notify/postgres/session.py",
-    # Whole milliseconds of timeouts, and fixed texts.
-    "queuert/state/postgres/bounds.py",
+    "queuert/notify/postgres.py",
     # The names of schemas, and of days, which come from dates.
     "queuert/state/postgres/event_log.py",
     "queuert/state/postgres/copy_export.py",

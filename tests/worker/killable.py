@@ -189,7 +189,7 @@ def completes(attempt: Attempt[Any, Any]) -> Outcome[Any]:
 def dies_before_it_says_so(attempt: Attempt[Any, Any]) -> Outcome[Any]:
     """Commit, and die before the worker hears of it; or say so, and die before it."""
     completion: Any = attempt.complete()
-    runtime: Any = attempt._runtime
+    runtime: Any = attempt._host
     with completion as tx:
         tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
         if attempt.number == 1 and attempt.input == "committed":

@@ -302,7 +302,7 @@ async def test_a_worker_that_stops_while_it_is_called(stage: Stage, monkeypatch:
     finishes: list[FinishKind] = []
     write = Completer.finish
 
-    async def finish(self: Completer[Any], finish: Finish) -> FinishResult:
+    async def finish(self: Completer, finish: Finish) -> FinishResult:
         finishes.append(finish.kind)
         # Just when the job is released from a client, the hook ends.
         leave.set()

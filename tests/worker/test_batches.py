@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -195,7 +195,7 @@ async def test_cancelled_from_within_is_an_error_of_all() -> None:
     async def cancels(attempts: Sequence[Any]) -> Any:
         raise asyncio.CancelledError
 
-    collector = BatchCollector("number", 2, cancels, _no_more)
+    collector = BatchCollector("number", 2, cancels, cast(Any, _NoMore()))
     results: Any = await asyncio.gather(collector.join(_any()), collector.join(_any()), return_exceptions=True)
     assert [str(result) for result in results] == ["the batched handler was cancelled from within"] * 2
 
@@ -204,7 +204,7 @@ async def test_mismatch_names_the_numbers() -> None:
     async def one(attempts: Sequence[Any]) -> Any:
         return [1]
 
-    collector = BatchCollector("number", 5, one, _no_more)
+    collector = BatchCollector("number", 5, one, cast(Any, _NoMore()))
     results = await asyncio.gather(*(collector.join(_any()) for _ in range(3)), return_exceptions=True)
     assert {str(result) for result in results} == {
         "the batched handler of 'number' got 3 attempts and returned 1 outcomes"
@@ -212,8 +212,10 @@ async def test_mismatch_names_the_numbers() -> None:
     assert all(isinstance(result, BatchMismatchError) for result in results)
 
 
-def _no_more() -> bool:
-    return False
+class _NoMore:
+    """A prefetch from which no other attempt begins."""
+
+    more_to_start = False
 
 
 def _any() -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from queuert.state.types import ClaimedJob
-from queuert.worker.claim_order import LONGEST_ROUND, ROUND, ClaimOrder
+from queuert.worker.claimer import LONGEST_ROUND, ROUND, ClaimOrder
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -14,7 +14,7 @@ from queuert import Attempt, JobStatus, NewChain, Outcome, Processors, after, at
 from queuert.observability.events import AttemptCompleted, AttemptReleased, AttemptStarted
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.worker import claimer
-from queuert.worker.lease_clock import lease_time
+from queuert.worker.leases import lease_time
 from tests.worker.support import JOB_TYPES, WAIT, Gate, Stage, echo, in_time, number, relay, text, until
 
 

@@ -139,8 +139,8 @@ async def test_an_finish_that_waits_for_a_lock_keeps_its_lease_for_as_long(stage
             await gate.next()
             connection.execute("select 1 from queuert.job for share")
             gate.open()
-            assert worker._parts is not None
-            [held] = worker._parts.book._held
+            assert worker._runtime is not None
+            [held] = worker._runtime.leases._held
             for _ in range(3):
                 before = held.finish_since or 0.0
                 await until(lambda: (held.finish_since or 0.0) > before, "the finish was postponed")  # noqa: B023
@@ -217,8 +217,8 @@ class Held:
     """Handlers that end when they are told to, of a worker whose completer takes four finishes for many."""
 
     def __init__(self, stage: Stage, monkeypatch: pytest.MonkeyPatch, *, timeout: float) -> None:
-        monkeypatch.setattr("queuert.worker.completer._MANY", 4)
-        monkeypatch.setattr("queuert.worker.completer._TIMEOUT", timeout)
+        monkeypatch.setattr("queuert.worker.completer._BUSY", 4)
+        monkeypatch.setattr("queuert.worker.completer._MAX_FLUSH_DELAY", timeout)
         self.stage = stage
         self.statements = Statements(monkeypatch)
         self.ends = [asyncio.Event() for _ in range(8)]
@@ -246,10 +246,10 @@ class Held:
             self.ends[one].set()
 
     @property
-    def completer(self) -> Completer[Any]:
+    def completer(self) -> Completer:
         """The worker's own."""
-        assert self.worker._parts is not None
-        return self.worker._parts.completer
+        assert self.worker._runtime is not None
+        return self.worker._runtime.completer
 
     async def pending(self, count: int) -> None:
         """Wait until so many finishes wait to be written."""

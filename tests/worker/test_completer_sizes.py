@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -17,7 +17,8 @@ from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import ClaimedJob, Finish, FinishKind, FinishResult, Lease
 from queuert.testing.events import EventLog
-from queuert.worker.completer import Completer, Written
+from queuert.worker.completer import Completer
+from queuert.worker.telemetry import FinishReport
 from tests.worker.support import in_time
 
 LARGE = 1024 * 1024
@@ -52,8 +53,10 @@ class Store:
         return [None] * len(leases)
 
 
-class FinishListener:
-    """Whose finishes they are: the result of each."""
+class Author:
+    """The runner, the reporter and the slots of finishes: notes the result of each."""
+
+    duration = 0.0
 
     def __init__(self) -> None:
         self.written: list[str] = []
@@ -63,15 +66,21 @@ class FinishListener:
     def on_retry(self) -> None:
         """It goes on."""
 
-    def refused(self, finish: Finish, error: Exception) -> None:
+    def on_rejected(self, finish: Finish, error: Exception) -> None:
         """It is not written."""
         self.errors.append(error)
         self.changed.set()
 
-    def tell(self, written: Sequence[Written[FinishListener]]) -> None:
+    def finished(self, reports: Sequence[FinishReport]) -> None:
         """They are."""
-        self.written += [finish.job.id for _, finish, _ in written]
+        self.written += [report.finish.job.id for report in reports]
         self.changed.set()
+
+    def cleanup(self) -> None:
+        """It is over."""
+
+    def start_next(self) -> None:
+        """No other attempt waits."""
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until so much is told."""
@@ -87,10 +96,10 @@ def _one_lane(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def completing(store: Store, author: FinishListener) -> AsyncIterator[Completer[FinishListener]]:
+async def completing(store: Store, author: Author) -> AsyncIterator[Completer]:
     """A completer at work, which does not pause."""
-    completer: Completer[FinishListener] = Completer(
-        cast(AsyncStore, store), author.tell, worker="w", observers=Observers([EventLog()])
+    completer: Completer = Completer(
+        cast(AsyncStore, store), cast(Any, author), cast(Any, author), worker="w", observers=Observers([EventLog()])
     )
     completer._backoff = Backoff(initial_delay=0.0, max_delay=0.0)
     completer.start()
@@ -99,10 +108,10 @@ async def completing(store: Store, author: FinishListener) -> AsyncIterator[Comp
 
 
 async def test_a_batch_is_cut_where_its_texts_become_too_long() -> None:
-    store, author = Store(), FinishListener()
+    store, author = Store(), Author()
     async with completing(store, author) as completer:
         for name in "abcde":
-            completer.submit(finish(name, 7 * LARGE), author)
+            completer.submit(finish(name, 7 * LARGE), cast(Any, author))
         assert completer.characters == 35 * LARGE
         await author.until(lambda: len(author.written) == 5)
         assert completer.characters == 0
@@ -110,10 +119,10 @@ async def test_a_batch_is_cut_where_its_texts_become_too_long() -> None:
 
 
 async def test_an_finish_that_is_larger_than_a_batch_goes_alone() -> None:
-    store, author = Store(), FinishListener()
+    store, author = Store(), Author()
     async with completing(store, author) as completer:
         for name, size in (("a", 10), ("b", 20 * LARGE), ("c", 10)):
-            completer.submit(finish(name, size), author)
+            completer.submit(finish(name, size), cast(Any, author))
         await author.until(lambda: len(author.written) == 3)
     assert store.statements == [["a"], ["b"], ["c"]]
 
@@ -123,10 +132,10 @@ async def test_a_batch_that_breaks_its_connection_is_requested_for_in_halves() -
         if len(finishes) > 2:
             raise StateUnavailableError("too much at once")
 
-    store, author = Store(trouble), FinishListener()
+    store, author = Store(trouble), Author()
     async with completing(store, author) as completer:
         for name in "abcdefgh":
-            completer.submit(finish(name, LARGE), author)
+            completer.submit(finish(name, LARGE), cast(Any, author))
         await author.until(lambda: len(author.written) == 8)
     assert store.statements[:3] == [list("abcdefgh"), list("abcd"), list("ab")]
     assert author.written == list("abcdefgh")
@@ -137,10 +146,10 @@ async def test_a_large_finish_that_breaks_every_connection_is_refused_and_holds_
         if any(one.job.id == "bad" for one in finishes):
             raise StateUnavailableError("the connection is lost")
 
-    store, author = Store(trouble), FinishListener()
+    store, author = Store(trouble), Author()
     async with completing(store, author) as completer:
         for name in ("a", "bad", "b", "c", "d"):
-            completer.submit(finish(name, LARGE), author)
+            completer.submit(finish(name, LARGE), cast(Any, author))
         await author.until(lambda: bool(author.errors) and len(author.written) == 4)
         assert completer.characters == 0
     [error] = author.errors
@@ -161,10 +170,10 @@ async def test_an_finish_is_not_refused_for_an_outage(size: int, away: bool) -> 
             failures -= 1
             raise StateUnavailableError("away")
 
-    store, author = Store(trouble), FinishListener()
+    store, author = Store(trouble), Author()
     store.away = away
     async with completing(store, author) as completer:
-        completer.submit(finish("a", size), author)
+        completer.submit(finish("a", size), cast(Any, author))
         await author.until(lambda: bool(author.written))
     assert author.errors == []
     assert len(store.statements) == 21
@@ -174,10 +183,10 @@ async def test_an_finish_that_waits_to_be_requested_for_again_is_given_up_when_t
     def trouble(finishes: Sequence[Finish]) -> None:
         raise StateUnavailableError("the connection is lost")
 
-    store, author = Store(trouble), FinishListener()
+    store, author = Store(trouble), Author()
     async with completing(store, author) as completer:
         completer._backoff = Backoff(initial_delay=3600.0, max_delay=3600.0)
-        completer.submit(finish("a", LARGE), author)
+        completer.submit(finish("a", LARGE), cast(Any, author))
         while not completer._resting:  # noqa: ASYNC110
             await asyncio.sleep(0)
     assert [type(one) for one in author.errors] == [StateUnavailableError]
@@ -189,10 +198,10 @@ async def test_one_that_is_refused_leaves_the_others_of_its_batch_in_order() -> 
         if any(one.job.id == "bad" for one in finishes):
             raise ValueError("no")
 
-    store, author = Store(trouble), FinishListener()
+    store, author = Store(trouble), Author()
     async with completing(store, author) as completer:
         for name in ("a", "b", "bad", "c", "d"):
-            completer.submit(finish(name, 10), author)
+            completer.submit(finish(name, 10), cast(Any, author))
         await author.until(lambda: len(author.written) == 4)
     assert author.written == ["a", "b", "c", "d"]
     assert [type(one) for one in author.errors] == [ValueError]

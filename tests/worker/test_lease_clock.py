@@ -15,8 +15,7 @@ from queuert.observability.adapter import observers
 from queuert.state.postgres.async_store import AsyncPostgresStore
 from queuert.state.types import ClaimedJob, ClaimRequest
 from queuert.testing.events import EventLog
-from queuert.worker.lease_clock import lease_time
-from queuert.worker.leases import HeldLease, LeaseRegistry, LeaseRenewer
+from queuert.worker.leases import HeldLease, LeaseRegistry, LeaseRenewer, lease_time
 from tests.worker.support import WAIT, Stage, echo, number
 
 LEASE = 60.0
@@ -93,7 +92,7 @@ def test_leases_are_given_up_after_a_suspend_that_was_longer(suspend: Suspend, s
         shortest_lease=1.0,
         shortest_interval=LEASE,
         observers=observers([EventLog()]),
-        registration=registration,  # type: ignore[arg-type]
+        heartbeat=registration,  # type: ignore[arg-type]
     )
     book.add([HeldLease(job, LEASE / 3, lease_time(), holder)])
     renewer.start()

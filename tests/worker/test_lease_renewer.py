@@ -87,7 +87,7 @@ def test_a_deadline_is_counted_from_the_asking_and_not_from_the_answer(
         shortest_lease=LEASE,
         shortest_interval=LEASE / 3,
         observers=Observers(),
-        registration=registration,
+        heartbeat=registration,
     )
     clock.now += LEASE / 3
     requested_at = clock.now

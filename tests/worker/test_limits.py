@@ -196,8 +196,8 @@ async def test_held_back_jobs_do_not_make_the_worker_spin(stage: Stage) -> None:
     chains = await stage.client.start_chains([NewChain(number, one) for one in range(2)])
     async with stage.worker(processors, concurrency=5) as worker:
         await gate.next()
-        assert worker._parts is not None
-        claimer = worker._parts.claimer
+        assert worker._runtime is not None
+        claimer = worker._runtime.claimer
         await until(lambda: claimer._empty_claims >= 4, "some claims were without result")
         gate.open()
         await stage.client.wait(chains, timeout=WAIT)

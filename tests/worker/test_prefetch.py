@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Coroutine
+from typing import Any, cast
 
 import pytest
 
@@ -16,7 +18,7 @@ def _nothing_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuert.worker.prefetch.STALE_SECONDS", 3_600.0)
 
 
-class TestPace:
+class TestHandlerDurationEstimate:
     def test_nothing_is_known_at_first(self) -> None:
         assert HandlerDurationEstimate().ahead(10) == 0
 
@@ -41,16 +43,40 @@ class TestPace:
         assert 40 <= pace.ahead(1) <= 50
 
 
+class Runner:
+    """One that waits in the prefetch."""
+
+    input_bytes = 0
+
+    def __init__(self, handlers: Handlers, number: int) -> None:
+        self.handlers = handlers
+        self.number = number
+
+    def run(self, task: asyncio.Task[None]) -> Coroutine[Any, Any, bool]:
+        """What a slot runs."""
+        return self.handlers.run(self.number)
+
+    def release(self) -> None:
+        """It does not begin."""
+        self.handlers.released.append(self.number)
+
+
 class Handlers:
     """What the prefetch starts; each runs until it is let go."""
 
-    def __init__(self, places: int, *, enabled: bool = True) -> None:
+    def __init__(self, slots: int, *, enabled: bool = True) -> None:
         self.started: list[int] = []
         self.gates: dict[int, asyncio.Event] = {}
         self.began: asyncio.Queue[int] = asyncio.Queue()
-        self.prefetch: Prefetch[int] = Prefetch(places, self._run, enabled=enabled)
+        self.released: list[int] = []
+        self.prefetch = Prefetch(cast(Any, self), slots, enabled=enabled)
 
-    async def _run(self, number: int, task: asyncio.Task[None]) -> bool:
+    def may_begin(self, runner: object) -> bool:
+        """As the worker, which lets each begin."""
+        return True
+
+    async def run(self, number: int) -> bool:
+        """Run until it is let go."""
         self.started.append(number)
         gate = self.gates[number] = asyncio.Event()
         self.began.put_nowait(number)
@@ -63,7 +89,11 @@ class Handlers:
             assert await self.began.get() == number
 
     def put(self, *numbers: int) -> None:
-        self.prefetch.put(numbers)
+        self.prefetch.put(cast(Any, [Runner(self, number) for number in numbers]))
+
+    def drain(self) -> list[int]:
+        """The numbers of those that waited."""
+        return [cast(Any, runner).number for runner in self.prefetch.drain()]
 
 
 async def test_started_in_order_as_places_become_free() -> None:
@@ -79,28 +109,28 @@ async def test_started_in_order_as_places_become_free() -> None:
 
 
 async def test_the_first_claim_is_for_the_places_alone() -> None:
-    assert await Handlers(3).prefetch.room() == 3
+    assert await Handlers(3).prefetch.wait_for_demand() == 3
 
 
 async def test_each_claim_at_most_doubles_what_waits() -> None:
     handlers = Handlers(1)
-    handlers.prefetch.pace.note(0.0001)
+    handlers.prefetch.durations.note(0.0001)
     wanted = []
     for _ in range(3):
-        wanted.append(await handlers.prefetch.room())
+        wanted.append(await handlers.prefetch.wait_for_demand())
         handlers.prefetch.drain()
-        handlers.prefetch._most = wanted[-1]
+        handlers.prefetch._size = wanted[-1]
     assert wanted == [3, 7, 15]
 
 
 async def test_no_room_while_most_of_it_waits() -> None:
     handlers = Handlers(1)
-    handlers.prefetch.pace.note(0.001)
-    room = await handlers.prefetch.room()
+    handlers.prefetch.durations.note(0.001)
+    room = await handlers.prefetch.wait_for_demand()
     assert room == 3
     handlers.put(*range(room))
     await handlers.begin(0)
-    waiting = asyncio.ensure_future(handlers.prefetch.room())
+    waiting = asyncio.ensure_future(handlers.prefetch.wait_for_demand())
     await asyncio.sleep(0)
     assert not waiting.done()
     handlers.gates[0].set()
@@ -111,13 +141,13 @@ async def test_no_room_while_most_of_it_waits() -> None:
 @pytest.mark.parametrize(("most", "low"), [(4, 2), (998, 499), (1_000, 750), (2_000, 1_500)])
 async def test_the_next_claim_is_sent_while_half_wait_or_of_many_three_quarters(most: int, low: int) -> None:
     handlers = Handlers(1)
-    handlers.prefetch.pace.note(1e-6)
-    handlers.prefetch._most = most // 2
-    room = await handlers.prefetch.room()
+    handlers.prefetch.durations.note(1e-6)
+    handlers.prefetch._size = most // 2
+    room = await handlers.prefetch.wait_for_demand()
     assert room == 1 + most
     handlers.put(*range(room))
     await handlers.begin(0)
-    waiting = asyncio.ensure_future(handlers.prefetch.room())
+    waiting = asyncio.ensure_future(handlers.prefetch.wait_for_demand())
     for number in range(most - low):
         assert not waiting.done()
         assert len(handlers.prefetch) == most - number
@@ -129,11 +159,11 @@ async def test_the_next_claim_is_sent_while_half_wait_or_of_many_three_quarters(
 
 async def test_without_leave_only_for_the_places() -> None:
     handlers = Handlers(2, enabled=False)
-    handlers.prefetch.pace.note(0.0001)
-    assert await handlers.prefetch.room() == 2
+    handlers.prefetch.durations.note(0.0001)
+    assert await handlers.prefetch.wait_for_demand() == 2
     handlers.put(1, 2)
     await handlers.begin(1, 2)
-    waiting = asyncio.ensure_future(handlers.prefetch.room())
+    waiting = asyncio.ensure_future(handlers.prefetch.wait_for_demand())
     handlers.gates[1].set()
     assert await waiting == 1
 
@@ -142,9 +172,9 @@ async def test_what_is_taken_back_is_not_started() -> None:
     handlers = Handlers(1)
     handlers.put(1, 2, 3)
     await handlers.begin(1)
-    assert handlers.prefetch.drain() == [2, 3]
+    assert handlers.drain() == [2, 3]
     handlers.gates[1].set()
-    assert await handlers.prefetch.room() == 1
+    assert await handlers.prefetch.wait_for_demand() == 1
     assert handlers.started == [1]
 
 
@@ -152,46 +182,44 @@ async def test_nothing_is_started_after_the_end() -> None:
     handlers = Handlers(1)
     handlers.put(1, 2)
     await handlers.begin(1)
-    handlers.prefetch.slots.stop_waiting()
+    handlers.prefetch.slots.close()
     handlers.put(3)
     handlers.gates[1].set()
     while handlers.prefetch.slots.running:  # noqa: ASYNC110
         await asyncio.sleep(0)
     assert handlers.started == [1]
-    assert handlers.prefetch.drain() == [2, 3]
-    assert await handlers.prefetch.room() == 0
+    assert handlers.drain() == [2, 3]
+    assert await handlers.prefetch.wait_for_demand() == 0
 
 
 async def test_stale_when_nothing_was_started_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queuert.worker.prefetch.STALE_SECONDS", 0.0)
     handlers = Handlers(1)
-    handlers.prefetch.pace.note(0.001)
+    handlers.prefetch.durations.note(0.001)
     assert not handlers.prefetch.stale  # Nothing waits.
-    room = await handlers.prefetch.room()
+    room = await handlers.prefetch.wait_for_demand()
     handlers.put(*range(room))
-    assert await handlers.prefetch.room() == 0
+    assert await handlers.prefetch.wait_for_demand() == 0
     assert handlers.prefetch.stale
 
 
-class Full(deque[int]):
+class Full(deque[Any]):
     """Gets no memory for a third."""
 
-    def append(self, one: int) -> None:
+    def append(self, runner: Any) -> None:
         if len(self) == 2:
             raise MemoryError
-        super().append(one)
+        super().append(runner)
 
 
-async def test_those_for_which_there_is_no_memory_are_dropped() -> None:
+async def test_attempts_for_which_there_is_no_memory_are_released() -> None:
     """Nobody else knows of them; the others wait, and begin when there is something to begin with."""
-    dropped: list[int] = []
     handlers = Handlers(1)
-    prefetch: Prefetch[int] = Prefetch(1, handlers._run, enabled=True, drop=dropped.append)
-    prefetch._waiting = Full()
+    handlers.prefetch._waiting = Full()
     with pytest.raises(MemoryError):
-        prefetch.put([1, 2, 3, 4])
-    assert dropped == [3, 4]
-    prefetch.slots.fill()
+        handlers.put(1, 2, 3, 4)
+    assert handlers.released == [3, 4]
+    handlers.prefetch.slots.start_next()
     await handlers.begin(1)
-    assert prefetch.drain() == [2]
-    prefetch.slots.cancel()
+    assert handlers.drain() == [2]
+    handlers.prefetch.slots.cancel()

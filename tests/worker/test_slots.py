@@ -7,12 +7,12 @@ import gc
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from queuert.worker import slots
-from queuert.worker.slots import Slots
+from queuert.worker import prefetch
+from queuert.worker.prefetch import Slots
 from tests.worker.support import in_time
 
 mark: ContextVar[str] = ContextVar("mark", default="unset")
@@ -20,20 +20,37 @@ mark: ContextVar[str] = ContextVar("mark", default="unset")
 Attempt = Callable[[], Awaitable[object]]
 
 
-class Row:
-    """Attempts that wait in a row for places."""
+class Runner:
+    """Runs one attempt, as the worker's runner does."""
 
-    def __init__(self, places: int, *attempts: Attempt) -> None:
+    def __init__(self, row: Row, attempt: Attempt) -> None:
+        self.row = row
+        self.attempt = attempt
+
+    def run(self, task: asyncio.Task[None]) -> Coroutine[Any, Any, bool]:
+        """What a slot runs."""
+        return self.row.run(self.attempt, task)
+
+    def release(self) -> None:
+        """It could not be begun with."""
+        self.row.released.append(self.attempt)
+
+
+class Row:
+    """Attempts that wait in a row for slots."""
+
+    def __init__(self, slots: int, *attempts: Attempt) -> None:
         self.waiting = deque(attempts)
         self.tasks: list[asyncio.Task[object] | None] = []
         self.over = asyncio.Event()
-        self.dropped: list[Attempt] = []
-        self.slots: Slots[Attempt] = Slots(places, self._take, self._run, self.dropped.append)
+        self.released: list[Attempt] = []
+        self.slots = Slots(slots, cast(Any, self))
 
-    def _take(self) -> Attempt | None:
-        return self.waiting.popleft() if self.waiting else None
+    def next_attempt(self) -> Runner | None:
+        """What the slots take, as from the prefetch."""
+        return Runner(self, self.waiting.popleft()) if self.waiting else None
 
-    async def _run(self, attempt: Attempt, task: asyncio.Task[None]) -> bool:
+    async def run(self, attempt: Attempt, task: asyncio.Task[None]) -> bool:
         assert task is asyncio.current_task()
         self.tasks.append(task)
         try:
@@ -48,7 +65,7 @@ class Row:
 
     async def all(self) -> None:
         """Run them all."""
-        self.slots.fill()
+        self.slots.start_next()
         await in_time(self.over.wait())
 
 
@@ -135,7 +152,7 @@ async def test_others_have_their_turn_beside_attempts_that_never_wait(
     monkeypatch: pytest.MonkeyPatch, attempts: int, seconds: float
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(slots, "time", clock)
+    monkeypatch.setattr(prefetch, "time", clock)
     turns = 0
 
     async def passes() -> None:
@@ -165,10 +182,12 @@ async def test_time_outs_within_an_attempt_are_its_own() -> None:
     assert len(row.tasks) == 3
 
 
-async def test_what_cannot_be_begun_with_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_attempt_is_released_where_no_memory_is_left_to_begin_with_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """Nobody else knows of it, and somebody may be waiting: what was taken is released, and the next one runs."""
     row = Row(1, quick, quick, quick)
-    begin, exhausted = row.slots._run, True
+    begin, exhausted = row.run, True
 
     def starved(attempt: Attempt, task: asyncio.Task[None]) -> Coroutine[Any, Any, bool]:
         nonlocal exhausted
@@ -177,9 +196,9 @@ async def test_what_cannot_be_begun_with_is_dropped(caplog: pytest.LogCaptureFix
             raise MemoryError
         return begin(attempt, task)
 
-    row.slots._run = starved
+    monkeypatch.setattr(row, "run", starved)
     await row.all()
-    assert row.dropped == [quick]
+    assert row.released == [quick]
     assert len(row.tasks) == 2
     # asyncio tells of an exception that nobody asked for when the task is freed.
     gc.collect()

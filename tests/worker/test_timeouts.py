@@ -190,7 +190,7 @@ async def test_a_commit_that_has_begun_is_carried_through(stage: Stage) -> None:
             tx.connection.execute(WRITE, (attempt.job_id, attempt.number))
             finished = tx.finish("done")
             # What the timer does, at the moment between the outcome and the commit.
-            runner: Any = attempt._runtime
+            runner: Any = attempt._host
             runner.abort(AbortReason.TIMEOUT)
             return finished
 
@@ -209,8 +209,8 @@ async def test_a_commit_that_has_begun_is_carried_through(stage: Stage) -> None:
             lambda: bool(stage.rows("select 1 from pg_locks where locktype = 'advisory' and not granted")),
             "the server works on the commit",
         )
-        assert worker._parts is not None
-        for runner in worker._parts._runners:
+        assert worker._runtime is not None
+        for runner in worker._runtime.attempts:
             runner.abort(AbortReason.TIMEOUT)
         await stage.log.wait_for(AttemptAborted, reason=AbortReason.TIMEOUT)
         stage.rows("select pg_advisory_unlock(42)")
@@ -225,13 +225,13 @@ async def test_what_goes_on_after_its_commit_is_cancelled_and_stays_completed(
 ) -> None:
     effects = effects_of(stage)
     clocks: list[tuple[AttemptRunner, asyncio.TimerHandle]] = []
-    begin = AttemptRunner._clock
+    begin = AttemptRunner._start_timer
 
     def noted(runner: AttemptRunner, seconds: float) -> asyncio.TimerHandle:
         clocks.append((runner, begin(runner, seconds)))
         return clocks[-1][1]
 
-    monkeypatch.setattr(AttemptRunner, "_clock", noted)
+    monkeypatch.setattr(AttemptRunner, "_start_timer", noted)
 
     @stage.processors.handles(number, timeout=LONG)
     async def handler(attempt: Attempt[int, int]) -> Outcome[int]:
@@ -248,7 +248,7 @@ async def test_what_goes_on_after_its_commit_is_cancelled_and_stays_completed(
         # Its time is over now, and not before, however long the commit took.
         [(runner, clock)] = clocks
         assert not clock.cancelled()
-        runner._out_of_time()
+        runner._on_timeout()
         assert await (await stage.client.start_chain(text, "the slot is free")).result(WAIT)
     assert effects() == [("one", 1)]
     assert stage.log.of(AttemptRetried) + stage.log.of(AttemptAborted) == []
@@ -261,7 +261,7 @@ async def test_a_lease_that_was_lost_before_goes_first(stage: Stage) -> None:
         if attempt.number > 1:
             return attempt.number
         assert attempt.abort.wait(WAIT) is AbortReason.TAKEN_BY_ANOTHER_WORKER
-        runner: Any = attempt._runtime
+        runner: Any = attempt._host
         runner.abort(AbortReason.TIMEOUT)
         with pytest.raises(LeaseLostError, match=AbortReason.TAKEN_BY_ANOTHER_WORKER):
             attempt.abort.raise_if_set()

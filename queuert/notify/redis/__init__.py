@@ -4,7 +4,7 @@ One thread with two connections listens and sends. It waits on their sockets and
 while nothing happens. Neither publishers nor subscribers ever wait for the server.
 """
 
-from queuert.notify.timeouts import ListenerTimeouts
+from queuert.notify.listener import ListenerTimeouts
 from queuert.optional_packages import needing_extras
 
 with needing_extras():

@@ -1,16 +1,13 @@
-"""The notify adapter on Redis; what it shares with others is in :mod:`queuert.notify.threaded_adapter`."""
+"""The notify adapter on Redis; what it shares with others is in :mod:`queuert.notify.listener`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from queuert.notify.listener_thread import Listener
+from queuert.notify.listener import Listener, ListenerTimeouts, ListeningNotify, Subscribers
 from queuert.notify.redis.connection import Wire
 from queuert.notify.redis.session import RedisSession
 from queuert.notify.redis.settings import connections_of
-from queuert.notify.subscribers import Subscribers
-from queuert.notify.threaded_adapter import ListeningNotify
-from queuert.notify.timeouts import ListenerTimeouts
 from queuert.state.redis import keys
 
 if TYPE_CHECKING:

@@ -14,11 +14,8 @@ from typing import Protocol
 
 from queuert.notify.adapter import Notification, Topic
 from queuert.notify.encoding import decode, encode
-from queuert.notify.outbox import Outbox
+from queuert.notify.listener import ListenerTimeouts, Outbox, Subscribers, Waker
 from queuert.notify.redis.connection import Lost, Refused, Wire, wait
-from queuert.notify.subscribers import Subscribers
-from queuert.notify.timeouts import ListenerTimeouts
-from queuert.notify.waker import Waker
 
 DEAF = (
     "a message published as a test did not arrive: connections to this address seem to lead to several servers, or"

@@ -57,13 +57,13 @@ class _Child:
         sys.argv[:] = self._setup.arguments
         _send_logs(self._connection, self._setup.levels)
         threading.Thread(target=self._listen, name="queuert-listener", daemon=True).start()
-        while (runtime := self._work.get()) is not None:
+        while (attempt_state := self._work.get()) is not None:
             close_old_connections()
-            answer = self._answer(runtime)
+            answer = self._answer(attempt_state)
             for stream in (sys.stdout, sys.stderr):
                 with suppress(Exception):  # The handler may have closed it.
                     stream.flush()
-            runtime.over = True
+            attempt_state.over = True
             self._connection.send(answer)
             close_old_connections()
         self._store.close()
@@ -91,28 +91,30 @@ class _Child:
 
     # --- one attempt --------------------------------------------------------------------------------------------------
 
-    def _answer(self, runtime: ChildAttempt) -> messages.Returned | messages.Raised:
+    def _answer(self, attempt_state: ChildAttempt) -> messages.Returned | messages.Raised:
         retry = RetryPolicy()
         try:
-            handler, job_type, retry = self._spec(runtime.run.spec)
+            handler, job_type, retry = self._spec(attempt_state.run.spec)
             try:
-                return messages.Returned(_sent_back(self._outcome(runtime, handler, job_type, retry)))
+                return messages.Returned(_sent_back(self._outcome(attempt_state, handler, job_type, retry)))
             except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
                 raise RuntimeError(f"the handler raised {type(error).__name__}: {error}") from error
         except BaseException as error:
             return messages.Raised(_sendable(error), finishes.error_of(error), retry.allows_after(error))
 
-    def _outcome(self, runtime: ChildAttempt, handler: Any, job_type: JobType[Any, Any], retry: RetryPolicy) -> Any:
-        job = runtime.run.job
-        runtime.job_type, runtime.retry = job_type, retry
+    def _outcome(
+        self, attempt_state: ChildAttempt, handler: Any, job_type: JobType[Any, Any], retry: RetryPolicy
+    ) -> Any:
+        job = attempt_state.run.job
+        attempt_state.job_type, attempt_state.retry = job_type, retry
         attempt = Attempt(
             job_type=job_type,
             claimed=job,
             input=job_type.decode_input(job.input),
             worker=self._setup.worker,
-            abort=runtime.abort,
-            blockers=self._loads(runtime.run.blockers),
-            runtime=runtime,
+            abort=attempt_state.abort,
+            blockers=self._loads(attempt_state.run.blockers),
+            host=attempt_state,
         )
         with context.bind(
             worker=self._setup.worker, job_id=job.id, chain_id=job.chain_id, type=job.type, attempt=job.attempt

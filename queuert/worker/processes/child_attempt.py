@@ -20,7 +20,7 @@ from queuert.state.async_store import AsyncStoreTransaction
 from queuert.state.sync_store import Store, StoreTransaction
 from queuert.state.types import Finish, FinishResult
 from queuert.worker import finishes
-from queuert.worker.abort import AbortSignal
+from queuert.worker.attempt import AbortSignal
 from queuert.worker.processes import messages
 
 _CONNECTIONS = 2
@@ -94,7 +94,7 @@ class NamedTypes:
 
 
 class ChildAttempt:
-    """The runtime of one attempt in a child: as the worker's, told over the socket."""
+    """The state of one attempt in a child: as the worker's, which it calls over the socket."""
 
     def __init__(
         self, run: messages.Run, connection: Connection, store: ChildStore, types: tuple[str, ...] = ()
@@ -140,7 +140,7 @@ class ChildAttempt:
         """Not here: ``check_event_loop`` goes first."""
         return finish
 
-    def amended_in_thread(self, finish: Finish) -> Finish:
+    def apply_after_attempt_in_thread(self, finish: Finish) -> Finish:
         """The finish as the worker's hook leaves it."""
         if not self.run.amends:
             return finish

@@ -28,7 +28,7 @@ def _now() -> float:
     return float(vars(leases)["time"].monotonic())
 
 
-async def _write_once(self: Completer[Any], batch: Sequence[Any]) -> None:
+async def _write_once(self: Completer, batch: Sequence[Any]) -> None:
     try:
         results = await self._store.finish([one.finish for one in batch], wait=False)
     except StateUnavailableError:
@@ -46,7 +46,7 @@ def pending_counts_as_written() -> Iterator[None]:
     """A finish that was postponed is told as written."""
     decide = Completer._decide
 
-    def decided(self: Completer[Any], batch: Sequence[Any], results: Sequence[FinishResult]) -> None:
+    def decided(self: Completer, batch: Sequence[Any], results: Sequence[FinishResult]) -> None:
         decide(self, batch, [replace(one, pending=False) for one in results])
 
     with patch.object(Completer, "_decide", decided):
@@ -98,7 +98,7 @@ def nobody_watches() -> AbstractContextManager[Any]:
 @contextmanager
 def deadlines_count_from_the_answer() -> Iterator[None]:
     """A lease counts from when the worker heard of it, not from when it asked."""
-    made, renewed = WorkerRuntime._made, HeldLease.renewed
+    made, renewed = WorkerRuntime.make_runners, HeldLease.renewed
 
     def made_late(self: WorkerRuntime, jobs: Any, sent_at: float) -> Any:
         return made(self, jobs, _now())
@@ -106,7 +106,7 @@ def deadlines_count_from_the_answer() -> Iterator[None]:
     def renewed_late(self: HeldLease, sent_at: float) -> None:
         renewed(self, _now())
 
-    with patch.object(WorkerRuntime, "_made", made_late), patch.object(HeldLease, "renewed", renewed_late):
+    with patch.object(WorkerRuntime, "make_runners", made_late), patch.object(HeldLease, "renewed", renewed_late):
         yield
 
 
@@ -148,12 +148,12 @@ def leases_are_not_forgotten() -> AbstractContextManager[Any]:
 
 def refused_finishes_are_reported() -> AbstractContextManager[Any]:
     """A finish that the store refused is told as written."""
-    ended = AttemptReporter.ended
+    ended = AttemptReporter.finished
 
     def reported(self: AttemptReporter, finishes: Sequence[Any]) -> None:
         ended(self, [one._replace(result=replace(one.result, lost=None)) for one in finishes])
 
-    return patch.object(AttemptReporter, "ended", reported)
+    return patch.object(AttemptReporter, "finished", reported)
 
 
 def aborts_do_not_cancel() -> AbstractContextManager[Any]:
@@ -173,7 +173,7 @@ def late_claims_are_run() -> Iterator[None]:
 
     async def run_anyway(self: AttemptRunner, task: asyncio.Task[None]) -> bool:
         deadline, self.held.deadline = self.held.deadline, _now() + 0.001
-        self._services.event_loop.call_soon(setattr, self.held, "deadline", deadline)
+        self._worker.event_loop.call_soon(setattr, self.held, "deadline", deadline)
         return await run(self, task)
 
     with patch.object(AttemptRunner, "run", run_anyway):

@@ -225,14 +225,14 @@ def _failure(machine: Machine) -> str:
 
 
 def _left_behind(machine: Machine) -> Faults:
-    parts, name = machine.worker._parts, machine.process.name
-    if parts is not None:
-        slots = parts.prefetch.slots
+    runtime, name = machine.worker._runtime, machine.process.name
+    if runtime is not None:
+        slots = runtime.prefetch.slots
         counts = {
-            "attempts": parts.running,
-            "leases to look after": len(parts.book),
-            "places taken": slots.running,
-            "finishes to be written": len(parts.completer._pending),
+            "attempts": runtime.running,
+            "leases to look after": len(runtime.leases),
+            "slots taken": slots.running,
+            "finishes to be written": len(runtime.completer._pending),
         }
         for what, count in counts.items():
             if count:
@@ -243,8 +243,8 @@ def _left_behind(machine: Machine) -> Faults:
     for thread in machine.process.threads:
         if not thread.over and "leases" in thread.name:
             yield f"{name} has stopped, and its thread {thread.name} goes on"
-    if machine.kept is not None and parts is not None and len(parts.prefetch):
-        yield f"{name} has stopped, with {len(parts.prefetch)} jobs claimed ahead"
+    if machine.kept is not None and runtime is not None and len(runtime.prefetch):
+        yield f"{name} has stopped, with {len(runtime.prefetch)} jobs claimed ahead"
     if machine.kept:
         yield f"{name} has stopped, and holds the jobs {machine.kept}"
 

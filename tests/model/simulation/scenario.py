@@ -61,12 +61,12 @@ class Machine:
                 await asyncio.sleep(1.0)
             else:
                 break
-        parts = self.worker._parts
-        if parts is not None:
-            self.holder = parts.holder
-            _let_have_order(parts, ["_runners", "_asides"])
-            _let_have_order(parts.book, ["_held"])
-            _let_have_order(parts.prefetch.slots, ["_tasks"])
+        runtime = self.worker._runtime
+        if runtime is not None:
+            self.holder = runtime.name
+            _let_have_order(runtime, ["attempts", "_tasks"])
+            _let_have_order(runtime.leases, ["_held"])
+            _let_have_order(runtime.prefetch.slots, ["_tasks"])
 
 
 def _let_have_order(owner: object, names: Sequence[str]) -> None:

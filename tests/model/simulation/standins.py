@@ -16,15 +16,15 @@ from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
-import queuert.worker.abort
-import queuert.worker.claim_order
+import queuert.worker.attempt
+import queuert.worker.claimer
 import queuert.worker.finishes
 import queuert.worker.leases
 import queuert.worker.runtime
 import queuert.worker.threads
 from tests.model.simulation.world import Thread, Waiter, World
 
-_THREADED = (queuert.worker.abort, queuert.worker.leases, queuert.worker.threads)
+_THREADED = (queuert.worker.attempt, queuert.worker.leases, queuert.worker.threads)
 """Modules whose threads are simulated. The locks of the others are never waited for: one thing runs at a time."""
 
 
@@ -149,7 +149,7 @@ def simulated(world: World, seed: int) -> Iterator[None]:
         for module in _THREADED:
             stack.enter_context(patch.object(module, "threading", Threading(world)))
         stack.enter_context(patch.object(queuert.worker.threads, "SimpleQueue", lambda: Queue(world)))
-        stack.enter_context(patch.object(queuert.worker.claim_order, "new_token", token))
+        stack.enter_context(patch.object(queuert.worker.claimer, "new_token", token))
         stack.enter_context(patch.object(queuert.worker.runtime, "new_id", token))
         stack.enter_context(patch.object(queuert.worker.finishes, "new_id", token))
         try:
