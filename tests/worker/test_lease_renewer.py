@@ -63,8 +63,7 @@ class Holder:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of the lease renewer and its book."""
     clock = Clock()
-    for module in ("lease_renewer", "lease_book"):
-        monkeypatch.setattr(f"queuert.worker.{module}.time", clock)
+    monkeypatch.setattr("queuert.worker.leases.lease_time", clock.monotonic)
     return clock
 
 
