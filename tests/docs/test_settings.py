@@ -11,7 +11,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -121,7 +121,7 @@ def defaults(target: Callable[..., Any]) -> dict[str, str]:
     fields = dataclasses.fields(target) if dataclasses.is_dataclass(target) else ()
     factories: dict[str, Any] = {field.name: field.default_factory for field in fields}
     found = {}
-    for name, parameter in inspect.signature(target).parameters.items():
+    for name, parameter in inspect.signature(cast("Callable[..., Any]", target)).parameters.items():
         if parameter.default is not inspect.Parameter.empty:
             factory = factories.get(name, dataclasses.MISSING)
             value = parameter.default if factory is dataclasses.MISSING else factory()

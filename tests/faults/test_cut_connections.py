@@ -20,9 +20,9 @@ from tests.worker.support import SHORT, WAIT, Gate, Stage, echo, in_time, loop, 
 pytestmark = pytest.mark.fault
 
 COMMIT = b"COMMIT"
-CLAIM = b"Lease the best due jobs"
-FINISH = b"End attempts of many kinds"
-RELEASE = b"Release all that one claim took"
+CLAIM = b"Leases the best due jobs"
+FINISH = b"Finishes attempts of all kinds"
+RELEASE = b"Releases all jobs of one claim"
 
 
 def make_effects(stage: Stage) -> None:

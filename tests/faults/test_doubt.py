@@ -14,7 +14,7 @@ from tests.faults.ground import MODES, WAIT, Ground, until
 
 pytestmark = pytest.mark.fault
 
-LAST = b"sent together with COMMIT"
+LAST = b"It is sent together with"
 FINISH = b"jsonb_object_keys"
 CLAIM = b"shares AS"
 """In the text of one statement only."""
@@ -123,7 +123,7 @@ async def test_renewal(ground: Ground, proxy: FaultProxy, worker: InProcessWorke
     """A renewal whose answer is lost is made again in time."""
     chain_id = await begun(ground, patient, "began", Plan(before=[1]))
     for _ in range(3):
-        proxy.lose_answer(b"Extend the leases")
+        proxy.lose_answer(b"Renews the leases")
         await until(proxy.fired.is_set, "a renewal is lost")
     ground.witness.open("before:1")
     await completed_by(ground, chain_id, 1)

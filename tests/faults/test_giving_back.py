@@ -26,8 +26,8 @@ from tests.faults.ground import WAIT, Ground, until
 
 pytestmark = pytest.mark.fault
 
-RELEASE = b"Release jobs"
-RELEASE_CLAIM = b"Release all that one claim took"
+RELEASE = b"Releases jobs that were claimed"
+RELEASE_CLAIM = b"Releases all jobs of one claim"
 LONG = LeasePolicy(seconds=120.0, renew_every=30.0)
 """Nothing that is left behind is reaped before a test has looked."""
 

@@ -27,7 +27,7 @@ from tests.worker.support import WAIT, Gate, Stage, echo, in_time, number, text,
 
 CLAIMS_THAT_WAIT: LiteralString = (
     "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-    " and query like '%Lease the best due jobs%' and pid <> pg_backend_pid()"
+    " and query like '%Leases the best due jobs%' and pid <> pg_backend_pid()"
 )
 
 
