@@ -12,7 +12,7 @@ from tests.redis.ground import Ground
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
 
-LOST = {"error", "taken_by_another_worker", "already_completed"}
+LOST = {"lease_not_renewed", "taken_by_another_worker", "already_completed"}
 MODES = pytest.mark.parametrize("job_type", [patient, threaded], ids=lambda one: str(one.name))
 
 
