@@ -325,7 +325,9 @@ async def _work(store: AsyncStore, attempts: dict[str, list[int]], completed: li
             if claimed.attempt == 1 and place % 5 == 0:
                 await run_out(store, claimed)
             elif claimed.attempt == 1 and place % 5 == 1:
-                await store.release([claimed.lease])
+                # A row that another transaction has locked just now is passed over, and offered again.
+                while not await store.release([claimed.lease]):
+                    await asyncio.sleep(0)
             elif (await store.finish([complete(claimed)]))[0].written:
                 completed.append(claimed.id)
         await store.reap(ReapRequest({"work": policy}))
