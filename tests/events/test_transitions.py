@@ -13,7 +13,7 @@ from queuert.ids import new_token
 from queuert.jobs import JobError
 from queuert.limits import Limits
 from queuert.policies import RetryPolicy
-from queuert.schedule import RunAt
+from queuert.run_at import RunAt
 from queuert.schedules import MissedRuns, tick_id
 from queuert.state.types import (
     ClaimRequest,
