@@ -118,7 +118,7 @@ def due_schedule(dsn: str, store: Store) -> NewJob:
     """A schedule whose tick has come, and the job of the tick."""
     store.put_schedules([ScheduleRecord("nightly", "work", "{}", None, 86_400.0, "UTC", MissedRuns.ONCE)])
     with psycopg.connect(dsn) as owner:
-        owner.execute("UPDATE queuert.run_at SET next_at = %s", [TICK])
+        owner.execute("UPDATE queuert.schedule SET next_at = %s", [TICK])
     return NewJob(tick_id("nightly", TICK), "work", "{}", id_chosen=True)
 
 

@@ -200,9 +200,9 @@ EVERYBODY: dict[str, str] = {
 
 FORBIDDEN: dict[Role, dict[str, str]] = {
     Role.WORKER: {
-        "define schedules": "insert into queuert.run_at (name, type, input, every, time_zone, missed)"
+        "define schedules": "insert into queuert.schedule (name, type, input, every, time_zone, missed)"
         " values ('x', 'x', '1', 1, 'UTC', 'skip')",
-        "change what schedules start": "update queuert.run_at set input = '1'",
+        "change what schedules start": "update queuert.schedule set input = '1'",
         "pause types": "insert into queuert.paused_type (type) values ('number')",
         "silence the log": "update queuert.event_log set level = 'off'",
         "stage rows": "insert into queuert.stream_stage (tag, place, id, input) "
@@ -218,7 +218,7 @@ FORBIDDEN: dict[Role, dict[str, str]] = {
         "delete jobs": "delete from queuert.job",
         "delete keys": "delete from queuert.deduplication",
         "say who works": "update queuert.worker set name = 'x'",
-        "define schedules": "update queuert.run_at set input = '1'",
+        "define schedules": "update queuert.schedule set input = '1'",
         "resume types": "delete from queuert.paused_type",
     },
     Role.WRITER: {
@@ -247,7 +247,7 @@ FORBIDDEN: dict[Role, dict[str, str]] = {
         "read keys in their slots": "select key from queuert.deduplication",
         "read errors in the log": "select error from queuert.event",
         "read errors in the rows of the log": "select error from queuert.job_event",
-        "read what schedules start": "select input from queuert.run_at",
+        "read what schedules start": "select input from queuert.schedule",
         "read staged rows": "select input from queuert.stream_stage",
         "lock jobs": "select id from queuert.job for update",
         "cancel": "update queuert.job set status = 'cancelled'",
@@ -356,7 +356,7 @@ def test_granting_again_changes_nothing_and_takes_back_what_is_no_longer_granted
         before = _rights(connection)
         logins.grant(granted)
         assert _rights(connection) == before
-        connection.execute(sql.SQL("grant update (input) on queuert.run_at to {}").format(worker))
+        connection.execute(sql.SQL("grant update (input) on queuert.schedule to {}").format(worker))
         connection.execute(sql.SQL("grant truncate on queuert.job to {}").format(worker))
         assert _rights(connection) != before
         logins.grant(granted)

@@ -51,7 +51,7 @@ FINGERPRINT = """
     UNION ALL
     SELECT 'schedule ' || name, CASE WHEN next_at > now() THEN 'moved on' END,
         NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-    FROM queuert.run_at
+    FROM queuert.schedule
     ORDER BY 1
 """
 
@@ -109,7 +109,7 @@ class Scene:
         for table in _TABLES:
             connection.execute(f"DELETE FROM queuert.{table}".encode())
         store.put_schedules([SCHEDULE])
-        connection.execute("UPDATE queuert.run_at SET next_at = now() - interval '1 s'")
+        connection.execute("UPDATE queuert.schedule SET next_at = now() - interval '1 s'")
         self.held: ClaimedJob | None = None
         self.tail = "b" if name == "second" else "a"
         self.gate = _claimed(store, NewJob("k", "gate", "1", id_chosen=True))
