@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from queuert import Client, JobType, JobTypes, migrations
@@ -18,6 +19,7 @@ from queuert.state.postgres import PostgresState
 from queuert.state.postgres.adoption import adopt, how_moved, plan_adoption
 from queuert.state.types import NewJob
 from queuert.testing.events import EventLog
+from tests.addresses import password_of
 from tests.conftest import StartPostgres
 from tests.events.moved import Moved, advance, moved, work
 from tests.events.support import Scene
@@ -179,7 +181,7 @@ def test_a_database_that_was_moved_before_the_revision_is_found_by_its_numbers(b
 
 def test_only_the_owner_adopts(scene: Scene) -> None:
     scene.sql.execute("update queuert.event_log set system = '1'")
-    scene.sql.execute("create role adopts_not login")
+    scene.sql.execute(sql.SQL("create role adopts_not login password {}").format(password_of(scene.dsn)))
     try:
         scene.sql.execute("grant usage on schema queuert to adopts_not")
         scene.sql.execute("grant select on all tables in schema queuert to adopts_not")

@@ -348,6 +348,7 @@ HOMES: dict[Action, tuple[str, ...]] = {
 PASSING_OVER: dict[Action, object] = {
     claim: 0,
     renew: [False],
+    release: 0,
     reap: 0,
     reap_at_the_cap: 0,
     release_stranded: [],
