@@ -42,12 +42,6 @@ MUTANTS = [
         "claim-best_priority_first",
     ),
     ("claim", "AND scheduled_at <= statement_timestamp()", "", "claim-not_before_its_time"),
-    (
-        "claim",
-        "scheduled_at LIMIT %(limit)s)\n        ) AS candidate",
-        "scheduled_at DESC LIMIT %(limit)s)\n        ) AS candidate",
-        "claim-longest_due_first",
-    ),
     ("claim", "scheduled_at LIMIT shares.due", "scheduled_at DESC LIMIT shares.due", "claim-longest_due_first"),
     (
         "claim",

@@ -11,7 +11,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -116,12 +116,12 @@ def shown(value: object) -> str:
     return repr(value)
 
 
-def defaults(target: Callable[..., Any]) -> dict[str, str]:
+def defaults(target: Any) -> dict[str, str]:
     """The parameters of a class or function that have a default."""
     fields = dataclasses.fields(target) if dataclasses.is_dataclass(target) else ()
     factories: dict[str, Any] = {field.name: field.default_factory for field in fields}
     found = {}
-    for name, parameter in inspect.signature(cast("Callable[..., Any]", target)).parameters.items():
+    for name, parameter in inspect.signature(target).parameters.items():
         if parameter.default is not inspect.Parameter.empty:
             factory = factories.get(name, dataclasses.MISSING)
             value = parameter.default if factory is dataclasses.MISSING else factory()

@@ -41,11 +41,11 @@ def new_file_party(path: Path) -> Iterator[NewParty]:
         party.adapter.close()
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-W", "ignore::DeprecationWarning", *arguments],
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env={**os.environ, **environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         text=True,
         timeout=START,
@@ -71,7 +71,7 @@ def test_a_notification_of_another_process(path: Path, new_file_party: NewParty)
 
 @pytest.mark.timeout(START + 60)
 def test_a_forked_child_begins_anew(path: Path) -> None:
-    done = run(str(Path(__file__).with_name("forking.py")), str(path))
+    done = run(str(Path(__file__).with_name("forking.py")), QUEUERT_URL=str(path))
     assert (done.stdout, done.returncode) == ("child: well\nparent: well\n", 0), done.stderr
 
 
@@ -115,8 +115,8 @@ def test_who_missed_notifications_looks_at_everything(path: Path, new_file_party
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     rows = [("x", "jobs", f'["{number}"]') for number in range(KEPT + 2)]
-    connection.executemany("INSERT INTO queuert_hint (sender, topic, keys) VALUES (?, ?, ?)", rows)
-    connection.execute("DELETE FROM queuert_hint WHERE id < 3")
+    connection.executemany("INSERT INTO queuert_notification (sender, topic, keys) VALUES (?, ?, ?)", rows)
+    connection.execute("DELETE FROM queuert_notification WHERE id < 3")
     connection.execute("COMMIT")
     connection.close()
     heard.wait_for_wildcard()
@@ -131,12 +131,12 @@ def test_old_notifications_are_deleted(path: Path, new_file_party: NewParty) -> 
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     rows = [("x", "chains", None)] * (KEPT + 10)
-    connection.executemany("INSERT INTO queuert_hint (sender, topic, keys) VALUES (?, ?, ?)", rows)
+    connection.executemany("INSERT INTO queuert_notification (sender, topic, keys) VALUES (?, ?, ?)", rows)
     connection.execute("COMMIT")
     chains.wait_for_wildcard()
     new_file_party().publish(Topic.JOBS, "last")
     heard.wait_for("last")
-    assert connection.execute("SELECT count(*) FROM queuert_hint").fetchone() == (KEPT,)
+    assert connection.execute("SELECT count(*) FROM queuert_notification").fetchone() == (KEPT,)
     connection.close()
 
 
@@ -154,7 +154,7 @@ def test_a_file_that_cannot_be_used_is_reported_of_and_tried_again(path: Path, n
 
 
 def test_settings_that_make_no_sense(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="cannot be shared between processes"):
+    with pytest.raises(ConfigurationError, match="belongs to one process"):
         SQLiteNotify(":memory:")
     with pytest.raises(ConfigurationError, match="does not exist"):
         SQLiteNotify(tmp_path / "nowhere" / "queue.db")

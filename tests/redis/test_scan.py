@@ -160,8 +160,8 @@ DAMAGES: dict[str, tuple[Callable[[Client], object], str]] = {
     "not among the open ones": (lambda c: c.delete(k("do:4:work:once")), "do:4:work:once: single is missing"),
     "a key without a chain": (lambda c: c.zadd(k("do:4:work:once"), {"done": 5}), "done does not belong there"),
     "attributes of nobody": (lambda c: c.set(k("a:nobody"), "{}"), "attributes without a chain"),
-    "not among those of an attribute": (lambda c: c.delete(k("at:6:mode:red")), "at:6:mode:red: ready is missing"),
-    "an attribute of another": (lambda c: c.zadd(k("at:6:mode:red"), {"late": 1}), "late does not belong there"),
+    "not among those of an attribute": (lambda c: c.delete(k("at:4:mode:red")), "at:4:mode:red: ready is missing"),
+    "an attribute of another": (lambda c: c.zadd(k("at:4:mode:red"), {"late": 1}), "late does not belong there"),
     # blockers
     "unknown to its blocker": (lambda c: c.zrem(k("bb:ready"), "blocked"), "bb:ready: blocked is missing"),
     "a dependent of nobody": (lambda c: c.zadd(k("bb:ready"), {"late": 0}), "late does not belong there"),

@@ -120,11 +120,11 @@ async def test_its_message_is_sealed_as_the_payloads_are(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("reported", "match"),
     [
-        ({"done": -1}, "done is -1"),
-        ({"done": math.nan}, "done is nan"),
-        ({"fraction": 1.01}, "fraction is 1.01"),
-        ({"done": 1, "total": math.inf}, "total is inf"),
-        ({"message": "x" * 1_001}, "longer than 1,000"),
+        ({"done": -1}, "done of progress must be .* got -1"),
+        ({"done": math.nan}, "done of progress must be .* got nan"),
+        ({"fraction": 1.01}, "fraction of progress must be .* got 1.01"),
+        ({"done": 1, "total": math.inf}, "total of progress must be .* got inf"),
+        ({"message": "x" * 1_001}, "at most 1,000 characters"),
         ({"message": "a\x00"}, "NUL"),
         ({"total": 3}, "at least one of done, fraction and message"),
     ],

@@ -107,7 +107,7 @@ async def test_plain_ids_are_looked_at_when_the_handler_begins(desk: Desk, kinds
 
 
 async def test_too_few_plain_ids_are_refused_at_once(desk: Desk) -> None:
-    with pytest.raises(BlockerMismatchError, match="1 were given"):
+    with pytest.raises(BlockerMismatchError, match="got 1"):
         await desk.client.start_chain(letter, "x", blockers=["one"])
 
 
