@@ -37,7 +37,11 @@ class DatabaseMovedError(StateError):
 
 
 class EventKind(StrEnum):
-    """What happened to a job; the event's status says the result. Later versions may add kinds."""
+    """What happened to a job; the event's status says the result. Later versions may add kinds.
+
+    >>> EventKind("started") is EventKind.STARTED
+    True
+    """
 
     CREATED = "created"
     BLOCKED = "blocked"
@@ -67,7 +71,11 @@ class EventKind(StrEnum):
 
 
 class EventLevel(StrEnum):
-    """Which events of a job type are written to the log."""
+    """Which events of a job type are written to the log.
+
+    >>> EventLevel("terminal") is EventLevel.TERMINAL
+    True
+    """
 
     ALL = "all"
     """All events."""
@@ -82,6 +90,9 @@ class JobEvent:
     """One transition of one job. Times are UTC.
 
     The log is ordered by ``(tx, seq)``; the events of one job happened in the order of ``seq``.
+
+        >>> "happened_at" in JobEvent.__slots__
+        True
     """
 
     tx: int

@@ -17,6 +17,9 @@ def _check(condition: bool, message: str) -> None:
 class Rate:
     """Allows at most ``count`` attempts to begin within any ``per`` seconds (or this timedelta).
 
+        >>> Rate(10, per=60).per
+        60.0
+
     Raises:
         ConfigurationError: a value is out of range.
     """

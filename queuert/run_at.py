@@ -13,6 +13,9 @@ class RunAt:
     """The first moment at which a job may run: exactly one of ``delay`` (seconds) and ``moment`` (UTC) is set.
 
     A moment in the past means now. :func:`after` and :func:`at` make it.
+
+        >>> after(minutes=5).delay
+        300.0
     """
 
     delay: float | None = None

@@ -25,7 +25,11 @@ MAX_CATCH_UP = 1_000
 
 
 class MissedRuns(StrEnum):
-    """What happens to ticks that passed while no worker was running."""
+    """What happens to ticks that passed while no worker was running.
+
+    >>> MissedRuns("skip") is MissedRuns.SKIP
+    True
+    """
 
     ONCE = "once"
     """One chain is started for all of them, with the id of the latest."""

@@ -99,6 +99,9 @@ class LogObservability:
     ``queuert_error_kind``, ``queuert_error_type`` and ``queuert_error_traceback``, the only value that may contain
     line breaks. Everything that is not printable is escaped, so that no id or message can forge an entry.
 
+        >>> LogObservability(logging.getLogger("app.jobs")).__class__.__name__
+        'LogObservability'
+
     Args:
         logger: where to write; by default the logger ``queuert``. Set its level to ``WARNING`` to hear of trouble
             only, to ``DEBUG`` for every attempt's start.
