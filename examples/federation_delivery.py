@@ -358,7 +358,7 @@ async def schedule_health_check(client: AsyncClient, app: App, server: str) -> A
 
 async def main() -> None:
     app = App(minute=0.0001)
-    app.rows("INSERT INTO follow VALUES ('ada-bob', 'asked')")
+    app.rows("INSERT INTO follow VALUES ('ada-bob', 'requested')")
     processors = processors_of(app, base=0.01)
     url = os.environ["QUEUERT_URL"]
     down, bad = (503, ""), (500, "")

@@ -33,7 +33,7 @@ processors = Processors(job_types, lease=LeasePolicy(seconds=1.5), retry=RetryPo
 
 @processors.handles(charge)
 def charge_card(attempt: Attempt[int, str]) -> Outcome[str]:
-    if attempt.worker.startswith("to_delete"):
+    if attempt.worker.startswith("crashing"):
         print(f"attempt {attempt.number} has begun", flush=True)
         time.sleep(3600)
     # The payment provider gets the job's id, so that a charge that was made before the crash is not made again.
@@ -50,7 +50,7 @@ class Tell:
 
 def consume() -> int:
     with Client.from_url(os.environ["QUEUERT_URL"], job_types) as client:
-        return InProcessWorker(client, processors, name="to_delete").run()
+        return InProcessWorker(client, processors, name="crashing").run()
 
 
 async def main() -> None:

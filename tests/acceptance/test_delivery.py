@@ -33,7 +33,7 @@ def app(ground: Ground, tmp_path: Path) -> Iterator[App]:
     """An application whose jobs the ground knows, and which hears of them."""
     ground.knows(federation.job_types)
     app = App(tmp_path / "application.db", minute=MINUTE)
-    app.rows("INSERT INTO follow VALUES ('ada-bob', 'asked')")
+    app.rows("INSERT INTO follow VALUES ('ada-bob', 'requested')")
     yield app
     app.close()
 

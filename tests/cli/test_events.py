@@ -91,7 +91,7 @@ def test_levels_and_days(client: Client, run: Run) -> None:
     assert "job_event_default" in run("status")
     run("set-level", "default", "--type", "number")
     assert client.get_event_log().levels == {}
-    assert "name them" in run("set-level", "default", code=2)
+    assert "pass job_types=" in run("set-level", "default", code=2)
     assert "must be an integer of 1 or more, got 0" in run("set-retention", "0", code=2)
 
 

@@ -63,7 +63,7 @@ orders, again.csv
     "redis_crash": """\
 attempt 1 has begun
 killed: -9
-order-7 was lost by doomed
+order-7 was lost by crashing
 charged 30, attempt 2
 workers' deaths: 1
 """,

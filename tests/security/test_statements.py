@@ -47,6 +47,8 @@ COMPOSED = {
     "queuert/notify/sqlite.py",
     # Channels: the schema's name and a topic's.
     "queuert/notify/postgres.py",
+    # Whole milliseconds of timeouts, and fixed texts.
+    "queuert/state/postgres/bounds.py",
     # The names of schemas, and of days, which come from dates.
     "queuert/state/postgres/event_log.py",
     "queuert/state/postgres/copy_export.py",

@@ -12,7 +12,7 @@ import pytest
 from queuert.ids import new_token
 from queuert.jobs import AbortReason, JobError, JobStatus
 from queuert.state import Store
-from queuert.state.postgres import PostgresState, finishing, sync_store
+from queuert.state.postgres import PostgresState, finishing, sync_finishing
 from queuert.state.types import ClaimedJob, ClaimRequest, Finish, FinishKind, FinishResult, NewJob
 from tests.state.test_round_trips import steps
 
@@ -50,7 +50,7 @@ EVENTS = """
 
 @pytest.fixture
 def store(dsn: str) -> Iterator[Store]:
-    store = PostgresState(dsn).sync_store()
+    store = PostgresState(dsn).sync_finishing()
     store.open()
     yield store
     store.close()
@@ -101,7 +101,7 @@ def test_both_statements_write_the_same(
     store: Store, connection: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, names: list[str]
 ) -> None:
     lean = written(store, connection, names)
-    monkeypatch.setattr(sync_store, "all_simple", lambda finishes: False)
+    monkeypatch.setattr(sync_finishing, "all_simple", lambda finishes: False)
     assert written(store, connection, names) == lean
     assert [row[0] for row in lean[1]] == [row[0] for row in lean[2]] == sorted(names)
 
