@@ -50,7 +50,7 @@ EVENTS = """
 
 @pytest.fixture
 def store(dsn: str) -> Iterator[Store]:
-    store = PostgresState(dsn).sync_finishing()
+    store = PostgresState(dsn).sync_store()
     store.open()
     yield store
     store.close()
