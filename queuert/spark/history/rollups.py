@@ -181,12 +181,12 @@ def failures(events: DataFrame) -> DataFrame:
     return failed.groupBy(
         "type",
         "hour",
-        f.coalesce(f.col("told.kind"), f.lit("unknown")).alias("error_kind"),
-        f.col("told.type").alias("error_type"),
+        f.coalesce(f.col("reported.kind"), f.lit("unknown")).alias("error_kind"),
+        f.col("reported.type").alias("error_type"),
     ).agg(
         f.count(f.lit(1)).alias("failures"),
         f.count_if(f.col("status") == "failed").alias("final"),
-        f.min(f.substring("told.message", 1, _SAMPLE)).alias("sample"),
+        f.min(f.substring("reported.message", 1, _SAMPLE)).alias("sample"),
     )
 
 
