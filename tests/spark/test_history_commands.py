@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.spark]
     ("arguments", "message"),
     [
         (["run", "--output", "x"], "--older-than"),
-        (["archive", "--output", "x", "--older-than", "30"], "30 is not an age such as 90s, 15m, 2h or 30d"),
+        (["archive", "--output", "x", "--older-than", "30"], "must be an age such as 90s, 15m, 2h or 30d, got 30"),
         (["rollup"], "--output"),
     ],
 )

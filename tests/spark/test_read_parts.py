@@ -41,7 +41,7 @@ def options(**given: str) -> ReadOptions:
         ({"consistency": "none", "toTx": "5"}, "for what is settled"),
         ({"numPartitions": "0"}, "numPartitions"),
         ({"chainIds": '["a'}, "chainIds: a JSON array"),
-        ({"url": "postgresql://u:secret@h/d", "service": "s"}, "url and service are given"),
+        ({"url": "postgresql://u:secret@h/d", "service": "s"}, "only one of url, service may be set"),
     ],
 )
 def test_options_that_are_refused(given: dict[str, str], reported: str) -> None:
@@ -57,7 +57,7 @@ def test_lists_of_names() -> None:
 
 
 def test_a_stream_reads_events_and_says_so() -> None:
-    with pytest.raises(SparkOptionError, match="the option table is missing"):
+    with pytest.raises(SparkOptionError, match="option table is missing"):
         parse_options(StreamReadOptions, {})
     with pytest.raises(SparkOptionError, match="table"):
         parse_options(StreamReadOptions, {"table": "jobs"})

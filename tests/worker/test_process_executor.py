@@ -755,9 +755,9 @@ def _says(process: subprocess.Popen[str], what: str) -> bool:
 _APPLICATION = """
 from typing import Any
 from queuert import Attempt, JobType, JobTypes, Outcome, Processors
-from queuert.worker import parts
+from queuert.worker import runtime
 from tests.worker.killable import wait_for_leave
-parts._AFTER_CANCEL = 20.0  # Not abandoned, and said so by the exit code, because it takes a while to be killed.
+runtime._AFTER_CANCEL = 20.0  # Not abandoned, and said so by the exit code, because it takes a while to be killed.
 anything = JobType("anything", input=Any, output=Any)
 processors = Processors(JobTypes(anything))
 
