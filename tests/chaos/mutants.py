@@ -211,7 +211,7 @@ _HOLDS_PLAINLY = r"AND lease_token = \(%\(params\)s::jsonb -> id ->> 0\)::uuid A
 _RETURNED = r"RETURNING job\.id, job\.lease_token,"
 _AS_REQUESTED = "RETURNING job.id, params.token AS lease_token,"
 _BY_ID = """job.id = ANY (ARRAY(SELECT id FROM "queuert".job AS chosen WHERE chosen.ctid = ANY (
-    ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM spare))))"""
+    ARRAY(SELECT tid FROM locked UNION ALL SELECT tid FROM topup))))"""
 _RECHECK = """
 UPDATE "queuert".job
 SET open_blockers = 0, scheduled_at = greatest(scheduled_at, clock_timestamp()), status = 'ready'
@@ -304,8 +304,8 @@ MUTANTS = (
         (Edit("claim", r"attempt = attempt \+ 1,", ""),),
     ),
     Mutant(10, "starts on another connection", "scenario starts_roll_back_with_the_caller", patch=_start_elsewhere),
-    Mutant(11, "no poll", "scenario jobs_are_found_without_hints", patch=_never_poll),
-    Mutant(12, "no second LISTEN", "scenario hints_come_back", patch=_listen_once),
+    Mutant(11, "no poll", "scenario jobs_are_found_without_notifications", patch=_never_poll),
+    Mutant(12, "no second LISTEN", "scenario notifications_come_back", patch=_listen_once),
     Mutant(13, "renewals end at the first error", "scenario a_lease_outlives_a_blip", patch=_give_up_renewing),
     Mutant(14, "renewals end before the drain", "scenario leases_are_kept_while_stopping", patch=_renewer_stops_first),
     Mutant(

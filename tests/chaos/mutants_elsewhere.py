@@ -34,12 +34,12 @@ def _redis_by_worker() -> AbstractContextManager[Any]:
 
 
 def _sqlite_by_worker() -> AbstractContextManager[Any]:
-    take = claiming._take
+    claim = claiming.claim
 
-    def by_worker(connection: Any, request: ClaimRequest, *rest: Any) -> tuple[Any, ...]:
-        return take(connection, _of_the_worker(request), *rest)
+    def by_worker(connection: Any, request: ClaimRequest, *rest: Any) -> list[ClaimedJob]:
+        return claim(connection, _of_the_worker(request), *rest)
 
-    return mock.patch.object(claiming, "_take", by_worker)
+    return mock.patch.object(claiming, "claim", by_worker)
 
 
 def _sqlite_without_fence() -> AbstractContextManager[Any]:

@@ -108,7 +108,7 @@ def test_files_in_the_directory_of_the_run(tmp_path: Path) -> None:
         ("json:dumps", "must be a queuert.testing.chaos.Workload, got"),
         ("tests.chaos.unimportable:x", "LookupError: there is no environment (unimportable.py, line 3)"),
         ("tests.chaos.workloads:raises", "(workloads.py, line 17)"),
-        ("tests.chaos.workloads:raises_later", "LookupError: there is no customer 2"),
+        ("tests.chaos.workloads:raises_later", "LookupError: there is no customer"),
         ("tests.chaos.workloads:gives_a_number", "must return a NewChain, got int"),
         ("tests.chaos.workloads:gives_a_wrong_input", "is invalid"),
         ("tests.chaos.workloads:gives_what_nobody_handles", "the job type 'unhandled': add a handler"),

@@ -132,7 +132,7 @@ def test_a_nursery_whose_zygote_has_died_is_closed_all_the_same(tmp_path: Path) 
 
 def test_a_directory_is_of_one_run(tmp_path: Path) -> None:
     (tmp_path / "client-0.jsonl").touch()
-    with pytest.raises(ConfigurationError, match="not empty"):
+    with pytest.raises(ConfigurationError, match="must be empty"):
         run_chaos(ChaosSettings(PROFILES["smoke"], store="sqlite", directory=tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["client-0.jsonl"]
 

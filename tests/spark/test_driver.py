@@ -247,7 +247,9 @@ async def test_a_write_is_waited_for_by_its_id(worker: None, dsn: str, client: C
 
 def test_a_write_that_takes_too_long_is_reported(dsn: str, client: Client) -> None:
     write_by_hand(dsn, "w", 3)
-    with pytest.raises(WriteTimeoutError, match=r"3 chain\(s\) of write 'w' are still open after 0.3 seconds") as raised:
+    with pytest.raises(
+        WriteTimeoutError, match=r"3 chain\(s\) of write 'w' are still open after 0.3 seconds"
+    ) as raised:
         wait_write(client, "w", timeout=0.3)
     assert (raised.value.open, raised.value.write_id) == (3, "w")
     with pytest.raises(NotFoundError, match="nothing"):
