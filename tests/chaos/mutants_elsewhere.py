@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 from queuert.state.redis.async_store import AsyncRedisStore
-from queuert.state.sqlite import connection, finishing, store
+from queuert.state.sqlite import claiming, connection, finishing
 from queuert.state.sqlite.statements import statements
 from queuert.state.types import ClaimedJob, ClaimRequest
 from tests.chaos.mutants import Edit, Mutant, broken_script
@@ -34,12 +34,12 @@ def _redis_by_worker() -> AbstractContextManager[Any]:
 
 
 def _sqlite_by_worker() -> AbstractContextManager[Any]:
-    claim = store.claim
+    claim = claiming.claim
 
     def by_worker(connection: Any, request: ClaimRequest, *rest: Any) -> list[ClaimedJob]:
         return claim(connection, _of_the_worker(request), *rest)
 
-    return mock.patch.object(store, "claim", by_worker)
+    return mock.patch("queuert.state.sqlite.store.claim", by_worker)
 
 
 def _sqlite_without_fence() -> AbstractContextManager[Any]:

@@ -118,7 +118,7 @@ def shown(value: object) -> str:
 
 def defaults(target: Any) -> dict[str, str]:
     """The parameters of a class or function that have a default."""
-    fields = dataclasses.fields(target) if dataclasses.is_dataclass(target) else ()
+    fields = dataclasses.fields(target) if hasattr(target, "__dataclass_fields__") else ()
     factories: dict[str, Any] = {field.name: field.default_factory for field in fields}
     found = {}
     for name, parameter in inspect.signature(target).parameters.items():

@@ -47,7 +47,7 @@ async def test_a_black_hole_for_longer_than_the_lease(
         await ground.step(chain.id, "reported")
         # By the database's clock: told before anybody else could start.
         ended = ground.witness.one("select lease_expires_at from queuert.job where id = %s", chain.id)
-        reported = ground.witness.one("select at from step where name = 'told' and job_id = %s", chain.id)
+        reported = ground.witness.one("select at from step where name = 'reported' and job_id = %s", chain.id)
         assert reported < ended
 
         async with ground.worker(name="other"):
