@@ -57,12 +57,20 @@ async def test_notifications_carry_ids_and_no_result(ground: Ground) -> None:
 
     async with ground.client as client, ground.worker():
         subscriptions = [client.notify.subscribe(topic, notifications.append) for topic in Topic]
+        probes = {(topic, "probe") for topic in Topic}
+
+        def listens() -> bool:
+            for topic in Topic:
+                client.notify.publish(topic, {"probe"})
+            return keys() >= probes
+
+        await until(listens, "the subscriptions are in force")
         for size in (1, 100_000):
             await client.start_and_wait(anything, "secret" * size, id=f"chain-{size}")
         await until(lambda: keys() >= expected, "all notifications were heard")
         for subscription in subscriptions:
             subscription.close()
-    assert keys() == expected
+    assert keys() - probes == expected
 
 
 async def test_no_completion_is_missed(ground: Ground) -> None:
