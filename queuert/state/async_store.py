@@ -31,6 +31,7 @@ from queuert.state.types import (
     PruneResult,
     ReapRequest,
     ReapResult,
+    ReleasedClaim,
     Renewal,
     ScheduleRecord,
     StagingCleanup,
@@ -427,11 +428,15 @@ class AsyncStore(
         ...
 
     async def release(self, leases: Sequence[Lease]) -> int:
-        """Release claimed jobs that were not started: due at once, the attempt not counted. Returns how many."""
+        """Release claimed jobs that were not started: due at once, the attempt not counted. Returns how many.
+
+        Jobs that another transaction has locked are passed over: where fewer were released than given, ask
+        ``lost_reasons`` which leases are still held, and release those again.
+        """
         ...
 
-    async def release_claim(self, request: ClaimRequest) -> int:
-        """Release all jobs of a claim whose answer was lost, as ``release`` does. Returns how many."""
+    async def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
+        """Release all jobs of a claim whose answer was lost, as ``release`` does. Ask again while some are locked."""
         ...
 
     async def reap(self, request: ReapRequest) -> ReapResult:

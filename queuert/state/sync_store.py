@@ -32,6 +32,7 @@ from queuert.state.types import (
     PruneResult,
     ReapRequest,
     ReapResult,
+    ReleasedClaim,
     Renewal,
     ScheduleRecord,
     StagingCleanup,
@@ -428,11 +429,15 @@ class Store(
         ...
 
     def release(self, leases: Sequence[Lease]) -> int:
-        """Release claimed jobs that were not started: due at once, the attempt not counted. Returns how many."""
+        """Release claimed jobs that were not started: due at once, the attempt not counted. Returns how many.
+
+        Jobs that another transaction has locked are passed over: where fewer were released than given, ask
+        ``lost_reasons`` which leases are still held, and release those again.
+        """
         ...
 
-    def release_claim(self, request: ClaimRequest) -> int:
-        """Release all jobs of a claim whose answer was lost, as ``release`` does. Returns how many."""
+    def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
+        """Release all jobs of a claim whose answer was lost, as ``release`` does. Ask again while some are locked."""
         ...
 
     def reap(self, request: ReapRequest) -> ReapResult:

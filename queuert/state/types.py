@@ -267,6 +267,13 @@ class ReapedJob:
     """Types of the jobs that became due by it."""
 
 
+class ReleasedClaim(NamedTuple):
+    """How many jobs of a claim were released, and how many were not, because another transaction has locked them."""
+
+    released: int
+    locked: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class ReapResult:
     """The reaped jobs, and when the next lease expires."""

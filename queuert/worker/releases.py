@@ -222,9 +222,10 @@ class ReleaseQueue:
     async def _resolve(self, doubt: _UnansweredClaim) -> None:
         if doubt.pause(time.monotonic()) > 0:
             return
-        count = await self._store.release_claim(doubt.request)
-        self._reported(count)
-        if count or doubt.answered or doubt.looked_at is not None:
+        released, locked = await self._store.release_claim(doubt.request)
+        self._reported(released)
+        found_all = not locked and (released or doubt.answered or doubt.looked_at is not None)
+        if found_all or doubt.until <= lease_time():
             self._doubts.remove(doubt)
         else:
             doubt.looked_at = time.monotonic()

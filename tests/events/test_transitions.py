@@ -174,7 +174,7 @@ def test_given_back(scene: Scene) -> None:
     assert scene.new() == [("a", "released", "ready", 1, "me")]
     request = ClaimRequest({"work": 60.0}, 2, "you", new_token())
     assert len(scene.store.claim(request)) == 2
-    assert scene.store.release_claim(request) == 2
+    assert scene.store.release_claim(request) == (2, 0)
     events = scene.new()
     assert sorted(events[:2]) == [("a", "started", "running", 1, "you"), ("b", "started", "running", 1, "you")]
     assert sorted(events[2:]) == [("a", "released", "ready", 1, "you"), ("b", "released", "ready", 1, "you")]

@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import sys
+import threading
 
 from queuert import AsyncClient, Attempt, InProcessWorker, JobType, JobTypes, Outcome, Processors, RetryPolicy
 from tests.faults.child import EventPipe
@@ -42,6 +43,8 @@ def main() -> int:
     """Run a worker until it is told to stop."""
     settings = json.loads(sys.argv[1])
     client = AsyncClient.from_url(os.environ["QUEUERT_URL"], JOB_TYPES, observability=EventPipe())
+    # The limit counts what threads reserve for their stacks, 8 MB each by default, and not only what they use of it.
+    threading.stack_size(512 * 1024)
     _, most = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (settings.pop("megabytes") * MEGABYTE, most))
     together = settings.pop("together", 1)

@@ -17,7 +17,7 @@ from queuert.observability.adapter import Observers
 from queuert.observability.events import JobReaped, StoreCallFailed, WorkerStopped, WorkerStopping
 from queuert.state.async_store import AsyncStore
 from queuert.state.postgres.async_store import AsyncPostgresStore
-from queuert.state.types import ClaimRequest, Lease
+from queuert.state.types import ClaimRequest, Lease, ReleasedClaim
 from queuert.testing.events import EventLog
 from queuert.testing.fault_proxy import FaultProxy
 from queuert.worker.releases import ReleaseQueue
@@ -132,10 +132,10 @@ class Looks:
         self._pause(3600.0)
         look = AsyncPostgresStore.release_claim
 
-        async def noted(store: AsyncPostgresStore, request: ClaimRequest) -> int:
-            count = await look(store, request)
-            self.found.append(count)
-            return count
+        async def noted(store: AsyncPostgresStore, request: ClaimRequest) -> ReleasedClaim:
+            result = await look(store, request)
+            self.found.append(result.released)
+            return result
 
         monkeypatch.setattr(AsyncPostgresStore, "release_claim", noted)
 
@@ -196,7 +196,30 @@ async def test_a_job_that_is_locked_is_given_back_when_it_is_free(ground: Ground
             assert ground.witness.job("q1") == ("ready", 0, 0, 0)
             assert returns
             async with asyncio.timeout(WAIT):
-                assert await store.release_claim(claim) == 0
+                assert await store.release_claim(claim) == (0, 1)
+        async with asyncio.timeout(WAIT):
+            await returns.settle_all(asyncio.Event())
+        assert ground.witness.job("q0") == ("ready", 0, 0, 0)
+    finally:
+        await store.aclose()
+
+
+async def test_a_claim_in_doubt_is_looked_for_until_its_locked_jobs_are_free(ground: Ground) -> None:
+    """Those that were free are released at the first look, and the others do not wait for their lease's end."""
+    await ground.client.start_chains([NewChain(quick, n, id=f"q{n}") for n in range(2)])
+    store = PostgresState(ground.dsn).async_store()
+    await store.open()
+    try:
+        claim = ClaimRequest({"quick": 60.0}, 2, "w", new_token())
+        await store.claim(claim)
+        returns = ReleaseQueue(store, worker="w", observers=Observers([EventLog()]))
+        with psycopg.connect(ground.dsn) as stranger:
+            stranger.execute("select from queuert.job where id = 'q0' for update")
+            returns.put_claim(claim, answered=False)
+            async with asyncio.timeout(WAIT):
+                await returns.settle()
+            assert ground.witness.job("q1") == ("ready", 0, 0, 0)
+            assert returns
         async with asyncio.timeout(WAIT):
             await returns.settle_all(asyncio.Event())
         assert ground.witness.job("q0") == ("ready", 0, 0, 0)

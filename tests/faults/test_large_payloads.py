@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -39,7 +40,12 @@ async def bounded_worker(url: str, **settings: Any) -> AsyncIterator[WorkerProce
 
 async def all_at_the_first_attempt(process: WorkerProcess, count: int) -> None:
     """All jobs are completed, and nothing went wrong on the way."""
-    await until(lambda: len(process.log.of(AttemptCompleted)) == count, "all are completed", 2 * START)
+    try:
+        await until(lambda: len(process.log.of(AttemptCompleted)) == count, "all are completed", 2 * START)
+    except AssertionError as error:
+        kinds = Counter(type(event).__name__ for event in process.log.events)
+        troubles = [*process.log.of(LoopFailed), *process.log.of(StoreCallFailed), *process.log.of(JobReaped)]
+        raise AssertionError(f"{error}; peak {process.peak_megabytes} MB, {dict(kinds)}, {troubles}") from None
     assert len(process.log.of(AttemptStarted)) == count
     assert [*process.log.of(LoopFailed), *process.log.of(StoreCallFailed), *process.log.of(JobReaped)] == []
 

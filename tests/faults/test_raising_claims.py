@@ -29,7 +29,7 @@ from queuert.observability.adapter import Observers
 from queuert.observability.events import JobReaped, StoreCallFailed
 from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStore
-from queuert.state.types import ClaimedJob, ClaimRequest, Lease
+from queuert.state.types import ClaimedJob, ClaimRequest, Lease, ReleasedClaim
 from queuert.testing.events import EventLog
 from queuert.worker.leases import HeldLease, LeaseRegistry
 from queuert.worker.releases import ReleaseQueue
@@ -71,7 +71,7 @@ class Around:
             raise self._trouble.error()
         return jobs
 
-    async def release_claim(self, request: ClaimRequest) -> int:
+    async def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
         """Give a claim back; that may fail."""
         if self._trouble.releases:
             self._trouble.releases -= 1

@@ -158,7 +158,7 @@ class Tour:
         store.finish([go_on(held[text], following)])
         [lost] = [one for one in self.claim() if one.id == following.id]
         request = ClaimRequest({text: 60.0}, 1, text, lost.token)
-        assert store.release_claim(request) == 2
+        assert store.release_claim(request) == (2, 0)
         [tail] = [one for one in self.claim() if one.id == following.id]
         child = self.new(self.named("-child"))
         store.finish([Finish(tail, FinishKind.WAIT, starts=(child,), blockers=(child.id,))])

@@ -18,7 +18,7 @@ from queuert.state.postgres.claiming import Expansion
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
-from queuert.state.types import ClaimedJob, ClaimRequest, Lease, Renewal
+from queuert.state.types import ClaimedJob, ClaimRequest, Lease, ReleasedClaim, Renewal
 
 _ADMISSIONS = 3
 """A choice is made again without the jobs of it that somebody else has locked; twice is already rare."""
@@ -154,7 +154,8 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         """Release jobs that were not started."""
         return len(await self._fetch(self._sql.release, parameters.leases(leases))) if leases else 0
 
-    async def release_claim(self, request: ClaimRequest) -> int:
+    async def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
         """Release all that a claim took, when its answer was lost."""
         taken = {"types": list(request.leases), "token": request.token}
-        return len(await self._fetch(self._sql.release_claim, taken))
+        [counts] = await self._fetch(self._sql.release_claim, taken)
+        return ReleasedClaim(*counts)

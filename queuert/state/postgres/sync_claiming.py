@@ -19,7 +19,7 @@ from queuert.state.postgres.settings import PostgresSettings
 from queuert.state.postgres.statements import Statements
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch
-from queuert.state.types import ClaimedJob, ClaimRequest, Lease, Renewal
+from queuert.state.types import ClaimedJob, ClaimRequest, Lease, ReleasedClaim, Renewal
 
 _ADMISSIONS = 3
 """A choice is made again without the jobs of it that somebody else has locked; twice is already rare."""
@@ -155,7 +155,8 @@ class PostgresClaiming(PostgresBase):
         """Release jobs that were not started."""
         return len(self._fetch(self._sql.release, parameters.leases(leases))) if leases else 0
 
-    def release_claim(self, request: ClaimRequest) -> int:
+    def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
         """Release all that a claim took, when its answer was lost."""
         taken = {"types": list(request.leases), "token": request.token}
-        return len(self._fetch(self._sql.release_claim, taken))
+        [counts] = self._fetch(self._sql.release_claim, taken)
+        return ReleasedClaim(*counts)

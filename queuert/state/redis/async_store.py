@@ -25,6 +25,7 @@ from queuert.state.types import (
     NewJob,
     ReapRequest,
     ReapResult,
+    ReleasedClaim,
     Renewal,
     StartedJob,
 )
@@ -79,10 +80,10 @@ class AsyncRedisStore(
         """Release jobs that were not started."""
         return int(await self._run("release", encode.leases(leases))) if leases else 0
 
-    async def release_claim(self, request: ClaimRequest) -> int:
+    async def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
         """Release all that a claim took, when its answer was lost."""
         params = {"holder": request.holder, "token": request.token}
-        return int(await self._run("release_claim", encode.plain(params)))
+        return ReleasedClaim(int(await self._run("release_claim", encode.plain(params))))
 
     # --- finish -------------------------------------------------------------------------------------------------------
 

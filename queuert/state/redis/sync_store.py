@@ -26,6 +26,7 @@ from queuert.state.types import (
     NewJob,
     ReapRequest,
     ReapResult,
+    ReleasedClaim,
     Renewal,
     StartedJob,
 )
@@ -78,10 +79,10 @@ class RedisStore(RedisManagement, RedisListing, RedisSchedules, RedisRetention, 
         """Release jobs that were not started."""
         return int(self._run("release", encode.leases(leases))) if leases else 0
 
-    def release_claim(self, request: ClaimRequest) -> int:
+    def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
         """Release all that a claim took, when its answer was lost."""
         params = {"holder": request.holder, "token": request.token}
-        return int(self._run("release_claim", encode.plain(params)))
+        return ReleasedClaim(int(self._run("release_claim", encode.plain(params))))
 
     # --- finish -------------------------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from queuert.state.types import (
     ReapedJob,
     ReapRequest,
     ReapResult,
+    ReleasedClaim,
     Renewal,
     StartedJob,
 )
@@ -75,11 +76,13 @@ class SQLiteStore(SQLiteOperating):
         with self._writing() as connection:
             return sum(changed(connection, "release", id=one.job_id, token=one.token) for one in leases)
 
-    def release_claim(self, request: ClaimRequest) -> int:
+    def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
         """Release all that a claim took, when its answer was lost."""
         with self._writing() as connection:
             params = {"token": request.token}
-            return sum(changed(connection, "release_claim", type=type, **params) for type in request.leases)
+            return ReleasedClaim(
+                sum(changed(connection, "release_claim", type=type, **params) for type in request.leases)
+            )
 
     # --- finish -------------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ from queuert.state.types import (
     ReapedJob,
     ReapRequest,
     ReapResult,
+    ReleasedClaim,
     Renewal,
     StartedJob,
 )
@@ -265,9 +266,10 @@ class PlainStore:
             row.token = None
         return len(rows)
 
-    def release_claim(self, request: ClaimRequest) -> int:
+    def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
         """Release all that a claim took."""
-        return self.release([Lease(row.id, request.token) for row in self.jobs.values() if row.token == request.token])
+        taken = [Lease(row.id, request.token) for row in self.jobs.values() if row.token == request.token]
+        return ReleasedClaim(self.release(taken))
 
     def _give_back(self, row: Row, delay: float) -> None:
         row.leased, row.holder = False, None

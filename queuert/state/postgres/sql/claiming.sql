@@ -191,8 +191,8 @@ SELECT id FROM released
 
 -- name: release_claim
 -- Releases all jobs of one claim, which nobody started, found by its token among the running jobs of its types. Rows
--- that another transaction has locked are passed over, and their lease expires, because the worker's next claim waits
--- for this.
+-- that another transaction has locked are passed over and counted, because the worker's next claim waits for this: the
+-- worker asks for them again.
 WITH free AS MATERIALIZED (
     SELECT id FROM {schema}.job
     WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_token = %(token)s::uuid
@@ -212,7 +212,10 @@ event AS (
     FROM released
     WHERE {event_level:released.type} = 'all'
 )
-SELECT id FROM released
+SELECT (SELECT count(*) FROM released),
+    (SELECT count(*) FROM {schema}.job
+     WHERE status = 'running' AND type = ANY (%(types)s::text[]) AND lease_token = %(token)s::uuid)
+    - (SELECT count(*) FROM free)
 
 -- name: renew
 -- Renews the leases that are still held, and stores the progress of their attempts. Rows that another transaction has

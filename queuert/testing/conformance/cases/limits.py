@@ -119,7 +119,7 @@ async def freed_by_release(stores: Stores) -> None:
     await start(store, job(), job())
     request = replace(ask(), limits={"work": Limits(concurrency=1)})
     assert len(await store.claim(request)) == 1
-    assert await store.release_claim(request) == 1
+    assert await store.release_claim(request) == (1, 0)
     [claimed] = await _claim(store, Limits(concurrency=1))
     assert await store.release([claimed.lease]) == 1
     assert len(await _claim(store, Limits(concurrency=1))) == 1

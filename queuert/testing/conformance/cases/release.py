@@ -64,7 +64,7 @@ async def many_keep_their_places(stores: Stores) -> None:
         claimed = await store.claim(request)
         assert [one.id for one in claimed] == ids[:limit]
         if limit == 3:
-            assert await store.release_claim(request) == limit
+            assert await store.release_claim(request) == (limit, 0)
         else:
             assert await store.release([one.lease for one in claimed]) == limit
     assert [one.id for one in await store.claim(ask("a", "b", limit=8))] == ids
@@ -126,8 +126,8 @@ async def of_a_whole_claim(stores: Stores) -> None:
     taken = await store.claim(request)
     [other] = await store.claim(ask("a", "b"))
     await store.finish([complete(taken[0])])
-    assert await store.release_claim(request) == 3
-    assert await store.release_claim(request) == 0
+    assert await store.release_claim(request) == (3, 0)
+    assert await store.release_claim(request) == (0, 0)
     assert (await read(store, other.id)).status is JobStatus.RUNNING
     again = await store.claim(ask("a", "b"))
     assert {(one.id, one.attempt) for one in again} == {(one.id, 1) for one in taken[1:]}
@@ -138,4 +138,4 @@ async def of_a_claim_that_took_nothing(stores: Stores) -> None:
     """``release_claim`` of a claim that never reached the store, or found nothing, gives nothing back."""
     store = await stores.open()
     await started_and_claimed(store)
-    assert await store.release_claim(ask()) == 0
+    assert await store.release_claim(ask()) == (0, 0)
