@@ -1,4 +1,4 @@
-"""Decodes stored JSON for display; text that is not valid becomes a value as well."""
+"""Decodes stored JSON for display. Text that is not valid JSON becomes a value too, so that reading never fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of batches that every store makes before it executes them."""
+"""Checks of batches that every store makes before it writes them."""
 
 from __future__ import annotations
 

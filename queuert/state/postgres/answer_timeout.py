@@ -1,8 +1,8 @@
-"""A limit on the wait for the database's answer, kept by a thread.
+"""Limits the wait for an answer of the database: a thread shuts down connections that exceed it.
 
-A connection whose peer has vanished without a word (a black-holed network, a frozen server) can keep its user waiting
-for ever: neither cancelling the query nor TCP's own timers help while packets are still acknowledged. Shutting the
-socket down does: the waiting call fails at once, whatever its mode and even if the event loop is blocked.
+If the peer of a connection disappears silently (a black-holed network, a frozen server), a call may wait for ever:
+neither cancelling the query nor the timers of TCP help while packets are still acknowledged. Shutting down the socket
+does: the waiting call fails at once, whatever its mode, even if the event loop is blocked.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ import psycopg
 from psycopg import BaseConnection
 
 _IDLE = 60.0
-"""Seconds without anything to watch after which the thread ends."""
+"""Seconds without calls to watch after which the thread ends."""
 
 
 class Watchdog:
-    """Cuts connections that have been waited for longer than ``seconds``, or a twentieth more.
+    """Shuts down connections whose call has waited for longer than ``seconds``, or up to a twentieth more.
 
-    The thread is not told of a wait, which would cost each statement a switch to it and back. It looks now and then.
+    Calls do not wake the thread, which would cost each statement two thread switches. The thread polls instead.
     """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._pause = seconds / 20
-        self._waits: deque[Wait] = deque()  # Each lasts equally long, so the first to begin is the first to expire.
+        self._waits: deque[Wait] = deque()  # All have the same duration, so the first to begin is the first to expire.
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
     @contextmanager
     def limit(self, connection: BaseConnection[Any]) -> Iterator[None]:
-        """Cut ``connection`` unless the block ends in time; what waits inside then fails with an OperationalError."""
+        """Shut down ``connection`` unless the block ends in time; the call that waits then raises an
+        OperationalError."""
         wait = self.begin(connection)
         try:
             yield
@@ -46,7 +47,7 @@ class Watchdog:
             self.end(wait)
 
     def reset_after_fork(self, connection: BaseConnection[Any]) -> None:
-        """Let a block's time begin now: what it has done so far was no waiting for the server."""
+        """Restart the time limit of a block: until now its caller was busy, and did not wait for the server."""
         with self._lock:
             for wait in self._waits:
                 if wait.connection is connection:
@@ -56,7 +57,7 @@ class Watchdog:
                     return
 
     def begin(self, connection: BaseConnection[Any]) -> Wait:
-        """Cut ``connection`` unless :meth:`end` is called with what this returns, in time."""
+        """Shut down ``connection`` unless :meth:`end` is called with the returned value in time."""
         wait = Wait(connection, time.monotonic() + self.seconds)
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
@@ -66,7 +67,7 @@ class Watchdog:
         return wait
 
     def end(self, wait: Wait) -> None:
-        """It was in time, or was cut."""
+        """End the wait, in time or after the connection was shut down."""
         with self._lock:
             wait.connection = None
             while self._waits and self._waits[0].connection is None:
@@ -96,7 +97,7 @@ class Watchdog:
 
 
 class Wait:
-    """A connection that is waited for; None from the end on."""
+    """One call that waits on a connection. The connection is None once the call has ended."""
 
     __slots__ = ("connection", "deadline")
 
@@ -106,7 +107,7 @@ class Wait:
 
 
 def cut(connection: BaseConnection[Any]) -> None:
-    """Shut a connection's socket down, from any thread; its user finds it broken."""
-    # A duplicate, so that closing it here leaves the descriptor to libpq. A connection that broke meanwhile has none.
+    """Shut down a connection's socket, from any thread; the call that uses it fails."""
+    # Closing the duplicate leaves the original descriptor to libpq. A connection that broke meanwhile has no socket.
     with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as duplicate:
         duplicate.shutdown(socket.SHUT_RDWR)

@@ -34,14 +34,14 @@ from queuert.state.types import Finish, FinishResult, Lease, ReapedJob, ReapRequ
 from queuert.state.validation import check_finishes
 
 _FINISH_ROUNDS = 4
-"""A finish is repeated when a chain got its first dependent meanwhile; more than one repetition is already rare."""
+"""A finish is repeated if a dependent was added to its chain meanwhile; more than one repetition is already rare."""
 
 
 class AsyncPostgresFinishing(AsyncPostgresBase):
     """``finish``, ``lost_reasons`` and ``reap``."""
 
     async def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
-        """End attempts, each while its token holds the job."""
+        """Write finishes, each only if its token has the job's lease."""
         check_finishes(finishes)
         results: dict[Lease, FinishResult] = {}
         left = list(finishes)
@@ -52,7 +52,8 @@ class AsyncPostgresFinishing(AsyncPostgresBase):
                 break
             async with self._connections.connection() as connection:
                 if release_dependents:
-                    # Who waits for locks shall not wait for somebody that has taken a job from us.
+                    # A call that waits for locks must not wait for the new holder of a lost job, so the skipped leases
+                    # are checked first.
                     if wait or not closes_only(left):
                         left = await self._settle(connection, left, results)
                     results |= await self._release_round(connection, left, wait=wait)
@@ -73,7 +74,10 @@ class AsyncPostgresFinishing(AsyncPostgresBase):
                 left = await self._settle(connection, missed, results)
             release_dependents = True
         if left:
-            raise StateError(f"jobs {[one.job.id for one in left]!r} could neither be finished nor found lost")
+            raise StateError(
+                f"jobs {[one.job.id for one in left]!r} were neither finished nor had lost their leases after "
+                f"{_FINISH_ROUNDS} rounds: repeat the call"
+            )
         return [results[one.job.lease] for one in finishes]
 
     async def _release_round(
@@ -90,13 +94,13 @@ class AsyncPostgresFinishing(AsyncPostgresBase):
         except LockNotAvailable:
             if wait:
                 raise
-            # Perhaps by who has taken a job from us: that is no reason to wait.
+            # Perhaps another worker that has claimed the job has locked it: that is no reason to wait.
             results: dict[Lease, FinishResult] = {}
             held = await self._settle(connection, finishes, results)
             return results | {one.job.lease: FinishResult(one.job.id, pending=True) for one in held}
 
     async def _exchanged(self, connection: AsyncPooledConnection, steps: Sequence[Step]) -> list[PGresult]:
-        """A transaction in one round trip: while it waits for the client, others wait for its locks."""
+        """Run a transaction in one round trip, so that its locks are not held while the server waits for the client."""
         try:
             return await async_begin_with(connection, steps, prepare=self._connections.prepares)
         except Error:
@@ -107,7 +111,8 @@ class AsyncPostgresFinishing(AsyncPostgresBase):
     async def _settle(
         self, connection: AsyncConnection[Any], missed: Sequence[Finish], results: dict[Lease, FinishResult]
     ) -> list[Finish]:
-        """Say of each finish whose lease does not hold the result of it; the others are returned, to be asked for."""
+        """Record the result of each finish whose lease is lost; return the other finishes, which must be written
+        again."""
         if not missed:
             return []
         params = parameters.leases([one.job.lease for one in missed])
@@ -121,7 +126,7 @@ class AsyncPostgresFinishing(AsyncPostgresBase):
         return again
 
     async def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
-        """Why each lease does not hold its job."""
+        """Return why each lease is lost."""
         found = await self._fetch(self._sql.lease_states, parameters.leases(leases))
         return [None if isinstance(state, LeaseState) else state for state in rows.lease_states(leases, found)]
 
@@ -140,7 +145,7 @@ class AsyncPostgresFinishing(AsyncPostgresBase):
         return ReapResult(reaped, 0.0 if unfinished else found[0][7])
 
     async def _fail_expired(self, connection: AsyncConnection[Any], row: Row) -> list[ReapedJob]:
-        """Fail a job whose attempts are spent, and close its chain; not now, if somebody holds it."""
+        """Fail a job after its last attempt and close its chain. It is skipped if another transaction has locked it."""
         job_id, chain_id, token = row[0], row[2], row[6]
         try:
             async with async_bounded(connection, lock=LOCK_SOON):

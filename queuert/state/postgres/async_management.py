@@ -1,4 +1,4 @@
-"""Management calls from outside on Postgres. ``sync_outside.py`` is generated from this module."""
+"""Management operations on Postgres. ``sync_management.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ from queuert.state.validation import check_completions
 T = TypeVar("T")
 
 _LOCK_ROUNDS = 20
-"""A chain can go on while its last job is waited for; with its first job locked, more than once is already rare."""
+"""A chain can continue while its last job is being locked. Its first job is locked then, so one retry is already
+rare."""
 
 
 class AsyncPostgresManagement(AsyncPostgresBase):
-    """Management calls from outside."""
+    """``complete_chains``, ``cancel_chains``, ``retry_chains``, ``trigger_jobs``, ``delete_chains``,
+    ``release_stranded``."""
 
     # --- complete -----------------------------------------------------------------------------------------------------
 
     async def complete_chains(
         self, completions: Sequence[WorkerlessCompletion], *, connection: Any = None
     ) -> list[ChainUpdate]:
-        """End the last job of each chain with an output or a continuation, whatever it was waiting for."""
+        """Finish the last job of each chain with an output or a continuation, whatever its status."""
         check_completions(completions)
         if not completions:
             return []
@@ -57,7 +59,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
     # --- cancel -------------------------------------------------------------------------------------------------------
 
     async def cancel_chains(self, ids: Sequence[str], *, reason: str, connection: Any = None) -> list[ChainUpdate]:
-        """Close open chains as cancelled, with an error of kind ``cancel``; closed ones stay as they are."""
+        """Close open chains as cancelled, with an error of kind ``cancel``; closed ones are not changed."""
         if not ids:
             return []
         results = await self._repeated(connection, lambda given: self._cancel(given, ids, reason), update_notifications)
@@ -80,7 +82,8 @@ class AsyncPostgresManagement(AsyncPostgresBase):
     # --- retry --------------------------------------------------------------------------------------------------------
 
     async def retry_chains(self, ids: Sequence[str], *, connection: Any = None) -> list[ChainUpdate]:
-        """Open failed and cancelled chains again: their last job is due at once, with all its attempts before it."""
+        """Open failed and cancelled chains again: their last job is due at once, and its earlier attempts do not
+        count."""
         if not ids:
             return []
         results = await self._repeated(connection, lambda given: self._retry(given, ids), update_notifications)
@@ -106,7 +109,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
     # --- trigger ------------------------------------------------------------------------------------------------------
 
     async def trigger_jobs(self, ids: Sequence[str], *, connection: Any = None) -> list[TriggeredJob]:
-        """Make scheduled jobs due now, results in the order asked. Ready ones stay as they are."""
+        """Make scheduled jobs due now, results in the order of the ids. Ready jobs are not changed."""
         if not ids:
             return []
         return await self._repeated(connection, lambda given: self._trigger(given, ids), trigger_notifications)
@@ -120,7 +123,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
     # --- delete -------------------------------------------------------------------------------------------------------
 
     async def delete_chains(self, ids: Sequence[str], *, cascade: bool = False, connection: Any = None) -> DeleteResult:
-        """Delete chains with all their jobs, whatever their status; those that do not exist are passed over."""
+        """Delete chains with all their jobs, whatever their status; ids that do not exist are ignored."""
         if not ids:
             return DeleteResult((), ())
         return await self._repeated(
@@ -142,7 +145,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
     async def _lock_to_delete(
         self, connection: AsyncConnection[Any], ids: Sequence[str], *, cascade: bool
     ) -> dict[str, str]:
-        """Lock all jobs that are to be deleted, until a look finds no more of them; each with its chain."""
+        """Lock all jobs that are to be deleted, each with its chain, until a read finds no more of them."""
         params = {"ids": list(ids), "cascade": cascade}
         locked: dict[str, str] = {}
         for _ in range(_LOCK_ROUNDS):
@@ -150,12 +153,12 @@ class AsyncPostgresManagement(AsyncPostgresBase):
             if found.keys() == locked.keys():
                 return locked
             locked = found
-        raise StateError(f"chains {sorted(ids)!r} grow faster than their jobs can be locked")
+        raise StateError(f"chains {sorted(ids)!r} get new jobs faster than these can be locked: repeat the call")
 
-    # --- sweep --------------------------------------------------------------------------------------------------------
+    # --- stranded jobs ------------------------------------------------------------------------------------------------
 
     async def release_stranded(self, *, cursor: str | None = None, limit: int = 500) -> SweepResult:
-        """Release blocked jobs all of whose blockers have closed: what a bug or a statement by hand left behind."""
+        """Release blocked jobs all of whose blockers have closed: a bug or a manual edit left them."""
         page = await self._fetch(self._sql.find_stranded, {"cursor": cursor, "limit": limit})
         stranded = [row[0] for row in page if row[1]]
         released: list[Row] = []
@@ -168,14 +171,15 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         held = [row[0] for row in await fetch(connection, self._sql.lock_stranded, {"ids": list(ids)})]
         return await fetch(connection, self._sql.release_stranded, {"ids": held}) if held else []
 
-    # --- what they share ----------------------------------------------------------------------------------------------
+    # --- shared -------------------------------------------------------------------------------------------------------
 
     async def _repeated(
         self, callers: Any, work: AsyncWork[T], notifications: Callable[[T], Notifications] | None
     ) -> T:
-        """Do work in a transaction, or a savepoint in the caller's, again if it was the victim of a deadlock.
+        """Run ``work`` in a transaction, or in a savepoint of the caller's; repeat it if it was the victim of a
+        deadlock.
 
-        Its notifications go with the caller's transaction; without one they are for the caller to send.
+        In the caller's transaction the notifications are sent with its commit; otherwise the caller sends them.
         """
         for left in reversed(range(ROUNDS)):
             try:
@@ -197,7 +201,8 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         *,
         again: bool = False,
     ) -> tuple[dict[str, LockedChain], set[str]]:
-        """Lock chains at both ends, and what will be waited for; how the chains stand now, and all that is locked.
+        """Lock the first and last jobs of chains, and the chains that jobs will wait for. Returns the state of the
+        chains under their locks, and the ids of all locked rows.
 
         Raises:
             ChainNotFoundError: one of them, or of those that ``waiting`` jobs name, does not exist.
@@ -213,7 +218,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
             met = management.all_found(ids, found)
             if all(chain.tail_status is not JobStatus.CONTINUED for chain in met.values()):
                 return met, locked
-        raise StateError(f"chains {sorted(ids)!r} go on faster than their last jobs can be locked")
+        raise StateError(f"chains {sorted(ids)!r} continue faster than their last jobs can be locked: repeat the call")
 
     async def _release_dependents(self, connection: AsyncConnection[Any], closed: Sequence[str]) -> list[Row]:
         return await fetch(connection, self._sql.unblock, parameters.closed_chains(closed)) if closed else []

@@ -17,18 +17,18 @@ from datetime import UTC, datetime
 from queuert.state.types import ClaimedJob
 
 Place = tuple[int, datetime]
-"""A rank and a time: the position of an index entry within its type."""
+"""The position of an index entry within its type: a rank and a time."""
 
 HEAD: Place = (-(2**31), datetime(1, 1, 1, tzinfo=UTC))
 
 SLOW = 0.003
-"""Seconds of the server above which a scan from the head is slow; one of some hundred jobs takes a tenth of this."""
+"""Seconds on the server from which a scan from the head counts as slow. A scan of some hundred jobs takes a tenth."""
 
 _IN_A_ROW = 4
-"""Number of consecutive scans that must have been slow: a single one may be chance."""
+"""The number of consecutive slow scans after which cursors are used, since one slow scan may be chance."""
 
 _SHARE = 20
-"""A scan from the head is repeated after this many times its own duration."""
+"""The head is scanned again after this many times the duration of its last scan."""
 
 
 class ClaimCursors:
@@ -41,30 +41,30 @@ class ClaimCursors:
         self._places: dict[str, Place] = {}
         self._looks: deque[float] = deque(maxlen=_IN_A_ROW)
         self._head_at = 0.0
-        """When to scan from the head next (monotonic)."""
+        """When to scan from the head next, as a time of the monotonic clock."""
 
     @property
     def slow(self) -> bool:
-        """Whether scans from the head have become slow."""
+        """Whether scans from the head are slow."""
         return len(self._looks) == _IN_A_ROW and min(self._looks) > SLOW
 
     def places(self, types: Sequence[str]) -> list[Place] | None:
-        """Returns where to begin, for each type; None: at the head."""
+        """Return where to begin for each type; None for the head."""
         if not self.slow or time.monotonic() >= self._head_at:
             return None
         return [self._places.get(type, HEAD) for type in types]
 
     def note(self, jobs: Sequence[ClaimedJob], seconds: float, *, at_head: bool) -> None:
-        """Records the jobs that a scan found and the seconds that it took on the server."""
+        """Record the jobs of a claim and the seconds that its scan took on the server."""
         if at_head:
             self._looks.append(seconds)
-            # A claim scans twice: first without locks.
+            # A claim scans twice, first without locks.
             self._head_at = time.monotonic() + 2 * _SHARE * seconds
         if not self.slow:
             self._places.clear()
             return
         for job in jobs:
-            # As it was before the claim, which counted one attempt more.
+            # The rank before the claim, which has counted one more attempt.
             place = (job.own_failures - 1 - job.priority, job.scheduled_at)
             if place > self._places.get(job.type, HEAD):
                 self._places[job.type] = place

@@ -1,9 +1,9 @@
-"""Claims: the sizes of their inputs, and the parameters and rows of claims under limits.
+"""Claims: the sizes of their inputs, and the parameters and rows of claims under limits. Pure functions.
 
-A claim is bounded by bytes. Postgres tells how much it has stored of an input without reading it, and whether that is
-compressed. Only reading the input would tell how long its text is, which takes as long as a claim. So a store estimates
-the length by the inputs of its last claims, and at first by the worst ratio. A wrong estimate makes a claim smaller
-than it might be, or larger by what inputs differ.
+A claim is bounded by bytes. Postgres knows the stored size of an input and whether it is compressed without reading it.
+Only reading the input would tell the length of its text, which takes as long as a claim. So a store estimates the
+length by the inputs of its last claims, and at first by the worst ratio. A wrong estimate makes a claim smaller than it
+could be, or larger.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from queuert.state.postgres.rows import Row
 from queuert.state.types import ClaimRequest
 
 WORST = 100.0
-"""A match of Postgres's own compression is 273 bytes long at most and takes 3."""
+"""The worst ratio of Postgres's compression: a match of up to 273 bytes is stored in 3."""
 
 _CLAIMS = 8
-"""Number of claims with compressed inputs that an estimate is based on."""
+"""The number of claims with compressed inputs that an estimate is based on."""
 
 _MARGIN = 1.5
 
 INPUT, PACKED = 11, 18
-"""Where a row of a claim has the input, and what is stored of it if that is compressed."""
+"""The columns of a claimed row with the input, and with its stored size if it is compressed."""
 
 
 class Expansion:
-    """The greatest number of characters a byte in the compressed inputs of the last claims."""
+    """Estimates the length of compressed inputs: the greatest ratio of length to stored size in the last claims."""
 
     def __init__(self) -> None:
         self._seen: deque[float] = deque(maxlen=_CLAIMS)
@@ -49,10 +49,10 @@ class Expansion:
 
 
 _MOST_KEYS = 500
-"""Keys of one type that one claim visits at most; the next claim continues after them."""
+"""The largest number of keys of one type that one claim visits; the next claim continues after them."""
 
 _AT_LEAST = 200
-"""Rows that one claim may promote or delete, or as many as it may take jobs, if that is more."""
+"""The number of rows that one claim may promote or delete; or as many as the claim's limit, if that is more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,33 +60,33 @@ class Admission:
     """The jobs that the limits admit."""
 
     ids: Sequence[str]
-    """Ids of jobs of types with limits."""
+    """Ids of admitted jobs, of types with limits."""
     others: int
-    """How many of the best belong to types without limits."""
+    """How many of the best jobs belong to types without limits."""
     cursors: Mapping[str, str]
-    """The keys where the next walks begin, of types of which not all keys were visited."""
+    """The keys where the next walks begin, for types of which not all keys were visited."""
 
 
 def limits_of(request: ClaimRequest) -> dict[str, Limits]:
-    """The limits of the types that are asked for and have any, in one order."""
+    """Return the limits of the requested types that have any, in a fixed order."""
     return {type: request.limits[type] for type in sorted(request.limits.keys() & request.leases.keys())}
 
 
 def unlimited(request: ClaimRequest, limit: int) -> ClaimRequest:
-    """The part of the request that has no limits."""
+    """Return the request without its types that have limits."""
     leases = {type: seconds for type, seconds in request.leases.items() if type not in request.limits}
     return replace(request, leases=leases, limit=limit, limits={})
 
 
 def promote(request: ClaimRequest) -> Parameters:
-    """Parameters of ``lock_limits`` and ``promote_due``."""
+    """Return the parameters of ``lock_limits`` and ``promote_due``."""
     return {"types": list(limits_of(request)), "limit": max(_AT_LEAST, request.limit)}
 
 
 def select_admissible(
     request: ClaimRequest, limit: int, cursors: Mapping[str, str], passed_over: Sequence[str]
 ) -> Parameters:
-    """Parameters of ``select_admissible``; beyond a rank, if the request says so."""
+    """Return the parameters of ``select_admissible``."""
     limits = limits_of(request)
     rates = [one.rate for one in limits.values()]
     return {
@@ -106,7 +106,7 @@ def select_admissible(
 
 
 def admission(rows: Sequence[Row]) -> Admission:
-    """The rows of ``select_admissible``."""
+    """Decode the rows of ``select_admissible``."""
     return Admission(
         ids=[row[0] for row in rows if row[0] is not None],
         others=sum(row[0] is None and row[1] is None for row in rows),
@@ -115,7 +115,8 @@ def admission(rows: Sequence[Row]) -> Admission:
 
 
 def claim_admitted(request: ClaimRequest, ids: Sequence[str], *, expansion: float = 1.0, taken: int = 0) -> Parameters:
-    """Parameters of ``claim_admitted``; ``taken`` is the size of inputs that were claimed before."""
+    """Return the parameters of ``claim_admitted``; ``taken`` is the size of the inputs claimed before for this
+    request."""
     limits = limits_of(request)
     return {
         "types": list(limits),
@@ -130,12 +131,12 @@ def claim_admitted(request: ClaimRequest, ids: Sequence[str], *, expansion: floa
 
 
 def input_size(found: Sequence[Row]) -> int:
-    """How long the inputs of claimed jobs are together."""
+    """Return the total length of the inputs of claimed jobs."""
     return sum(len(row[INPUT] or "") for row in found)
 
 
 def forget(request: ClaimRequest) -> Parameters:
-    """Parameters of ``prune_rate_window``; no types, if none has a rate."""
+    """Return the parameters of ``prune_rate_window``; without types if none has a rate."""
     windows = {type: one.rate.seconds for type, one in limits_of(request).items() if one.rate is not None}
     most = max(_AT_LEAST, 2 * request.limit)
     return {"types": list(windows), "windows": list(windows.values()), "limits": [most] * len(windows)}

@@ -43,13 +43,13 @@ class Counted:
 
 
 def count_parameters(types: Sequence[str] | None, cap: int) -> Parameters:
-    """Parameters of ``counts``."""
+    """Return the parameters of ``count_jobs``."""
     params = None if types is None else list(dict.fromkeys(types))
     return {"types": params, "statuses": [status.value for status in JobStatus if status not in _BY_AGE], "cap": cap}
 
 
 def counted(row: Row) -> Counted:
-    """A row of ``counts``."""
+    """Decode a row of ``count_jobs``."""
     return Counted(row[0], JobStatus(row[1]), row[2], row[3], None if row[4] is None else max(0.0, row[4]))
 
 
@@ -88,10 +88,10 @@ def _numbers(found: Sequence[Counted], estimates: Mapping[Stored, int], cap: int
             continue
         others = [other for other in found if other.stored == one.stored and other.due != one.due]
         if one.due and any(other.number > cap for other in others):
-            # The estimate is of scheduled jobs, due or not: it cannot be split.
+            # The estimate covers all scheduled jobs, due or not, and cannot be split.
             yield one, one.number
         else:
-            # There are no fewer than were counted.
+            # There are at least as many as were counted.
             yield one, max(one.number, estimates[one.stored] - sum(other.number for other in others))
 
 
@@ -106,14 +106,14 @@ _MOST_JOBS = 2**31 - 1
 
 
 def by_time(filter: ChainFilter | JobFilter, page: PageRequest) -> Parameters:
-    """Parameters of ``list_chains`` and ``list_jobs``.
+    """Return the parameters of ``list_chains`` and ``list_jobs``.
 
     Raises:
-        InvalidCursorError: the cursor is not one of theirs.
+        InvalidCursorError: the cursor is not one of these listings.
     """
     known: type[ChainStatus | JobStatus] = ChainStatus if isinstance(filter, ChainFilter) else JobStatus
     statuses = known if filter.statuses is None else filter.statuses
-    # No id is empty, so that these come before all entries of their time.
+    # Ids are not empty, so that this bound is before all entries of its time.
     low = None if filter.since is None else (filter.since, "")
     high = None if filter.before is None else (filter.before, "")
     if page.cursor is not None:
@@ -132,7 +132,7 @@ def by_time(filter: ChainFilter | JobFilter, page: PageRequest) -> Parameters:
 
 
 def attribute_pairs(filter: ChainFilter) -> Parameters:
-    """Parameters of ``list_chains_by_attributes`` besides those of ``list_chains``."""
+    """Return the parameters that ``list_chains_by_attributes`` has besides those of ``list_chains``."""
     pairs = list(dict.fromkeys(filter.attributes))
     return {"names": [name for name, _ in pairs], "values": [value for _, value in pairs]}
 
@@ -143,10 +143,10 @@ def _bound(name: str, place: tuple[datetime, str] | None, default: str) -> Param
 
 
 def by_index(chain_id: str, page: PageRequest) -> Parameters:
-    """Parameters of ``list_chain_jobs``.
+    """Return the parameters of ``list_chain_jobs``.
 
     Raises:
-        InvalidCursorError: the cursor is not one of its.
+        InvalidCursorError: the cursor is not one of this listing.
     """
     low, high = -1, _MOST_JOBS
     if page.cursor is not None:
@@ -156,10 +156,10 @@ def by_index(chain_id: str, page: PageRequest) -> Parameters:
 
 
 def by_id(chain_id: str, page: PageRequest) -> Parameters:
-    """Parameters of ``list_dependents``.
+    """Return the parameters of ``list_dependents``.
 
     Raises:
-        InvalidCursorError: the cursor is not one of its.
+        InvalidCursorError: the cursor is not one of this listing.
     """
     low, high_chain, high = "", f"{chain_id}\x01", ""
     if page.cursor is not None:
@@ -169,20 +169,20 @@ def by_id(chain_id: str, page: PageRequest) -> Parameters:
 
 
 def chains(found: Sequence[Row], limit: int) -> Page[ChainRecord]:
-    """The page that rows of ``list_chains`` make."""
+    """Make a page of the rows of ``list_chains``."""
     return page_of(((one, Position.at_time(one.created_at, one.id)) for one in map(rows.chain, found)), limit)
 
 
 def jobs(found: Sequence[Row], limit: int) -> Page[Job]:
-    """The page that rows of ``list_jobs`` make."""
+    """Make a page of the rows of ``list_jobs``."""
     return page_of(((one, Position.at_time(one.created_at, one.id)) for one in map(rows.job, found)), limit)
 
 
 def chain_jobs(found: Sequence[Row], limit: int) -> Page[Job]:
-    """The page that rows of ``list_chain_jobs`` make."""
+    """Make a page of the rows of ``list_chain_jobs``."""
     return page_of(((one, Position(str(one.chain_index), one.id)) for one in map(rows.job, found)), limit)
 
 
 def blocked_jobs(found: Sequence[Row], limit: int) -> Page[Job]:
-    """The page that rows of ``list_dependents`` make."""
+    """Make a page of the rows of ``list_dependents``."""
     return page_of(((one, Position("", one.id)) for one in map(rows.job, found)), limit)

@@ -29,17 +29,18 @@ _GENERIC_PLAN_SETTINGS = b"""
             THEN set_config('client_connection_check_interval', '5s', false) END
     WHERE pg_backend_pid() = %s
 """
-"""Our statements have one good plan, whatever their values. Left to itself Postgres makes a new one each time, since it
-takes a limit that it does not know for a tenth of the table: a millisecond a claim, more than the claim itself. And it
-goes by an index, however small the table: what is planned while the table is empty, as a night's vacuum leaves it, is
-kept until the next analyze, when there may be a million jobs. Nor is it compiled (JIT), which takes a hundred
-milliseconds at each execution: before version 18 a table that can only be scanned, as that of one row, makes a plan
-look as dear as if it were worth it, and so does a long backlog. What the session had instead is kept, for handlers.
+"""The planner settings of our connections. Each of our statements has one good plan, whatever its values. By default
+Postgres plans it anew each time, since it takes an unknown limit for a tenth of the table: that costs a millisecond a
+claim, more than the claim itself. Sequential scans are off because a plan that is made while the table is empty, as
+after a nightly vacuum, is kept until the next analyze, when there may be a million jobs. JIT compilation is off because
+it takes a hundred milliseconds at each execution: before version 18 a table that can only be scanned makes a plan look
+expensive enough, and so does a long backlog. The original value of ``jit`` is kept for handlers.
 
-A statement that waits for somebody's lock, and whose client has given up or died, ends within seconds: each new try
-would leave one more session that waits. Servers on other systems than Linux may not be able to look, and refuse that.
+The server checks every five seconds whether the client of a waiting statement is still there. Otherwise each retry
+would leave one more session that waits for the lock. Only servers on Linux support this setting everywhere.
 
-A pooler gives out a number of its own in place of the session's: its sessions are others' as well, and are left alone.
+A pooler reports another process id than the session's. Its sessions are shared with other clients, so they are not
+changed.
 """
 
 
@@ -49,7 +50,8 @@ class _Base:
         self._watchdog = Watchdog(settings.answer_timeout)
         self._bounds = Bounds.of(settings.answer_timeout)
         self._in_use: dict[BaseConnection[Any], Any] = {}
-        """With the pool that each was taken from: the store may have been closed, and opened again, since."""
+        """The connections in use, each with the pool that it was taken from: the store may have been closed and
+        reopened since."""
         self._refusals = ConnectFailures()
         self._pool_arguments: dict[str, Any] = {
             "conninfo": settings.dsn,
@@ -57,7 +59,8 @@ class _Base:
             "min_size": 1,
             "max_size": max(1, size),
             "timeout": settings.answer_timeout,
-            # Giving up at once is harmless, as whoever waits begins anew; going on would double the pauses for ever.
+            # The pool may give up at once, since each waiting call restarts it. Otherwise its pauses would double for
+            # ever.
             "reconnect_timeout": 0.0,
             "open": False,
             "name": settings.application_name,
@@ -65,31 +68,33 @@ class _Base:
 
     @property
     def prepares(self) -> bool:
-        """Whether statements may be prepared: behind a pooler they may not."""
+        """Whether statements may be prepared. Behind some poolers they may not."""
         return self._settings.prepare_threshold is not None
 
     def _is_new(self, connection: AsyncPooledConnection | PooledConnection) -> bool:
-        """Whether it is yet to be told to plan once. Without prepared statements there is nothing to be kept."""
+        """Whether the planner settings were not sent on this connection yet. Without prepared statements they are not
+        needed."""
         if connection.planner_configured or not self.prepares:
             return False
         connection.planner_configured = True
         return True
 
     def _wait(self) -> Wait:
-        """A wait for a connection that begins now."""
+        """Begin a wait for a connection."""
         return Wait(self._settings.answer_timeout, self._refusals)
 
     def cut_in_use(self) -> None:
-        """End the connections that are in use: whoever waits on one fails at once. From any thread."""
+        """Shut down the connections in use, from any thread: calls that wait on them fail at once."""
         for connection in list(self._in_use):
             cut(connection)
 
     def watched(self, connection: BaseConnection[Any]) -> AbstractContextManager[None]:
-        """Limit waiting on a bare connection; errors pass as they are."""
+        """Limit the waiting on a raw connection; errors of psycopg are not mapped."""
         return self._watchdog.limit(connection)
 
     def restart_timeout(self, connection: BaseConnection[Any]) -> None:
-        """What went before on this connection was the caller's own work: the limit on waiting begins now."""
+        """Restart the answer timeout of a connection: until now its caller was busy, and did not wait for the
+        server."""
         self._watchdog.reset_after_fork(connection)
 
     @contextmanager
@@ -102,23 +107,23 @@ class _Base:
 
 
 def _reported(connection: BaseConnection[Any], error: Error) -> Exception:
-    """The contract's error for one of the driver's, after which the connection may be of no more use."""
+    """Return the mapped error. Closes the connection if it is of no more use."""
     if isinstance(error, errors.ReadOnlySqlTransaction | errors.FeatureNotSupported):
-        # A primary that became a standby: the pool must look for the new one. Or a column has changed its type since a
-        # statement was prepared ("cached plan must not change result type"), which only a new session gets over.
+        # If a primary became a standby, the pool must find the new primary. If the type of a column changed since a
+        # statement was prepared ("cached plan must not change result type"), only a new session can run it.
         connection.pgconn.finish()
     return mapped(error)
 
 
 class AsyncConnections(_Base):
-    """A pool of asynchronous connections in autocommit."""
+    """A pool of async connections in autocommit mode."""
 
     def __init__(self, settings: PostgresSettings, size: int) -> None:
         super().__init__(settings, size)
         self._pool: AsyncConnectionPool[AsyncPooledConnection] | None = None
 
     async def open(self) -> None:
-        """Connect once for a clear error, then fill the pool. Idempotent."""
+        """Connect once, so that errors are clear, then fill the pool. Idempotent."""
         if self._pool is not None:
             return
         with mapped_errors():
@@ -129,7 +134,7 @@ class AsyncConnections(_Base):
         self._pool = pool
 
     async def aclose(self) -> None:
-        """Close all connections; those in use are cut. Idempotent."""
+        """Close all connections; those in use are shut down. Idempotent."""
         pool, self._pool = self._pool, None
         self.cut_in_use()
         if pool is not None:
@@ -137,8 +142,8 @@ class AsyncConnections(_Base):
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[AsyncPooledConnection]:
-        """A connection for some statements: driver errors are mapped, and waiting is limited."""
-        # One block for what raw_connection() and limited() do together: each start and claim comes through here.
+        """Borrow a connection for statements of the store: errors of psycopg are mapped, and waiting is limited."""
+        # This does what raw_connection() and limited() do, in one block, since each start and claim passes here.
         connection = await self._taken()
         try:
             wait = self._watchdog.begin(connection)
@@ -155,7 +160,7 @@ class AsyncConnections(_Base):
 
     @asynccontextmanager
     async def raw_connection(self) -> AsyncIterator[AsyncPooledConnection]:
-        """A connection on which foreign code will run as well: its errors pass as they are."""
+        """Borrow a connection on which user code will run as well: errors of psycopg are not mapped."""
         connection = await self._taken()
         try:
             yield connection
@@ -164,7 +169,7 @@ class AsyncConnections(_Base):
 
     async def _taken(self) -> AsyncPooledConnection:
         if self._pool is None:
-            raise ClosedError("the store is not open: it was closed, or never opened")
+            raise ClosedError("the store must be open: call open() first, and do not use it after it was closed")
         pool = self._pool
         try:
             connection = await self._acquire_live(pool)
@@ -189,30 +194,30 @@ class AsyncConnections(_Base):
 
     async def _give_back(self, connection: AsyncPooledConnection) -> None:
         pool = self._in_use.pop(connection)
-        # What a handler set for itself is not for the next one.
+        # Settings of a handler must not affect the next user.
         connection.row_factory, connection.cursor_factory = tuple_row, AsyncCursor
         connection.idle_since = time.monotonic()
         close_if_in_pipeline(connection.pgconn)
-        # Where the pool is closed, it closes the connection. Who is cancelled while it waits for its turn there would
-        # leave the connection with nobody, and the pool one short for ever.
+        # If the pool is closed, it closes the connection. A cancellation during this wait must not lose the connection:
+        # the pool would be one short for ever.
         await finish_despite_cancel(asyncio.ensure_future(pool.putconn(connection)))
 
     @contextmanager
     def limited(self, connection: AsyncPooledConnection) -> Iterator[None]:
-        """Map errors and limit waiting for our own statements on a bare connection."""
+        """Map errors and limit waiting for statements of the store on a raw connection."""
         with self._limited(connection):
             yield
 
 
 class Connections(_Base):
-    """A pool of synchronous connections in autocommit."""
+    """A pool of sync connections in autocommit mode."""
 
     def __init__(self, settings: PostgresSettings, size: int) -> None:
         super().__init__(settings, size)
         self._pool: ConnectionPool[PooledConnection] | None = None
 
     def open(self) -> None:
-        """Connect once for a clear error, then fill the pool. Idempotent."""
+        """Connect once, so that errors are clear, then fill the pool. Idempotent."""
         if self._pool is not None:
             return
         with mapped_errors():
@@ -222,7 +227,7 @@ class Connections(_Base):
         self._pool = pool
 
     def close(self) -> None:
-        """Close all connections; those in use are cut. Idempotent."""
+        """Close all connections; those in use are shut down. Idempotent."""
         pool, self._pool = self._pool, None
         self.cut_in_use()
         if pool is not None:
@@ -230,7 +235,7 @@ class Connections(_Base):
 
     @contextmanager
     def connection(self) -> Iterator[PooledConnection]:
-        """A connection for some statements: driver errors are mapped, and waiting is limited."""
+        """Borrow a connection for statements of the store: errors of psycopg are mapped, and waiting is limited."""
         connection = self._taken()
         try:
             wait = self._watchdog.begin(connection)
@@ -247,7 +252,7 @@ class Connections(_Base):
 
     @contextmanager
     def raw_connection(self) -> Iterator[PooledConnection]:
-        """A connection on which foreign code will run as well: its errors pass as they are."""
+        """Borrow a connection on which user code will run as well: errors of psycopg are not mapped."""
         connection = self._taken()
         try:
             yield connection
@@ -256,7 +261,7 @@ class Connections(_Base):
 
     def _taken(self) -> PooledConnection:
         if self._pool is None:
-            raise ClosedError("the store is not open: it was closed, or never opened")
+            raise ClosedError("the store must be open: call open() first, and do not use it after it was closed")
         pool = self._pool
         try:
             connection = self._acquire_live(pool)
@@ -284,25 +289,25 @@ class Connections(_Base):
         connection.row_factory, connection.cursor_factory = tuple_row, Cursor
         connection.idle_since = time.monotonic()
         close_if_in_pipeline(connection.pgconn)
-        # Where the pool is closed, it closes the connection.
+        # If the pool is closed, it closes the connection.
         pool.putconn(connection)
 
     @contextmanager
     def limited(self, connection: PooledConnection) -> Iterator[None]:
-        """Map errors and limit waiting for our own statements on a bare connection."""
+        """Map errors and limit waiting for statements of the store on a raw connection."""
         with self._limited(connection):
             yield
 
 
 _RECONNECT_EVERY = 0.5
-"""Seconds between two tries to connect while somebody waits for a connection: so late is a worker after an outage."""
+"""Seconds between two attempts to connect while a call waits for a connection; a worker resumes at most so late."""
 
 
 class ConnectFailures:
-    """The tries to connect of one pool that have failed. Added to from any thread.
+    """The failed attempts of one pool to connect. Threads may add to it.
 
     Attributes:
-        told: how many they were, and what the last one's error said.
+        snapshot: their number, and the message of the last error.
     """
 
     def __init__(self) -> None:
@@ -310,15 +315,16 @@ class ConnectFailures:
         self._lock = threading.Lock()
 
     def add(self, error: Error) -> None:
-        """One more try has failed. The error itself is not kept: its frames hold the pool."""
+        """Record a failed attempt. Only the message is kept, because the frames of the error refer to the pool."""
         with self._lock:
             self.reported = self.reported[0] + 1, str(error)
 
 
 class Wait:
-    """One wait for a connection, a piece at a time.
+    """One wait of a call for a connection, in several short waits of the pool.
 
-    At each piece the pool tries anew to connect, if it had given up: nobody else reminds it after an outage.
+    Before each of them the pool attempts to connect again, if it had given up: nothing else restarts it after an
+    outage.
     """
 
     def __init__(self, longest: float, refusals: ConnectFailures) -> None:
@@ -330,24 +336,24 @@ class Wait:
 
     @property
     def piece(self) -> float:
-        """Seconds to wait now."""
+        """Return the seconds of the next short wait."""
         return max(0.0, min(_RECONNECT_EVERY, self._until - time.monotonic()))
 
     def saw_dead_connection(self) -> None:
-        """The pool gave a connection that the server has left."""
+        """Record that the pool returned a connection that the server had closed."""
         if self._refused_when_left is None:
             self._refused_when_left, _ = self._refusals.reported
 
     def check_deadline(self, timeout: PoolTimeout, in_use: int) -> None:
-        """A piece is over, with so many of the pool's connections in use. Raise if that was the last one.
+        """Raise if the whole wait has ended; ``in_use`` is the number of connections in use.
 
-        Where the server has hung up, and then refused, and no connection is left that may become free, nobody waits to
-        the end: an outage is told when it begins.
+        If the server has closed a connection and refuses new ones, and no connection is in use that may become free,
+        this raises at once: callers learn of an outage when it begins.
         """
         refused, last = self._refusals.reported
         left = self._refused_when_left
         if left is not None and refused > left and not in_use:
-            raise PoolTimeout(f"the server has hung up, and refuses to connect: {last}") from timeout
+            raise PoolTimeout(f"the server closed its connections and refuses new ones: {last}") from timeout
         if time.monotonic() >= self._until:
             why = f"tries to connect fail: {last}" if refused > self._refused_before else "none became free"
             raise PoolTimeout(f"no connection within {self._longest:g} s: {why}") from timeout
@@ -356,7 +362,8 @@ class Wait:
 T = TypeVar("T")
 
 ROUNDS = 3
-"""How often it is tried. The other party has gone on meanwhile, so once more is nearly always enough."""
+"""The largest number of attempts after deadlocks. The other transaction proceeds meanwhile, so one retry is nearly
+always enough."""
 
 AsyncWork: TypeAlias = Callable[[AsyncConnection[Any]], Awaitable[T]]
 Work: TypeAlias = Callable[[Connection[Any]], T]

@@ -1,4 +1,4 @@
-"""Connections that know more of themselves than psycopg's: what is prepared, who holds them, whether they were left."""
+"""The connections of the pool, with state that psycopg's do not have: prepared statements, idle time, use by blocks."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from queuert.state.postgres.pool import ConnectFailures
 
 _AT_REST = 0.1
-"""Seconds after which a connection that is taken from the pool is looked at first: two system calls."""
+"""Seconds of rest after which a connection is checked when it is taken from the pool. A check is two system calls."""
 
 
 class ConnectionState(DeallocationHook):
-    """What our connections know beside what psycopg's do.
+    """The state of a connection of the pool.
 
     Attributes:
-        prepared: names of the statements that the server knows on this connection.
+        prepared: names of the statements that are prepared on this connection.
         plans_once: the server was told to make one plan of each statement.
         held: a block's transaction is open, which the handler may not end.
         outsiders: calls of a client have written on this connection within the open block.
@@ -53,11 +53,12 @@ class ConnectionState(DeallocationHook):
         self._transformer: abc.Transformer | None = None
 
     def on_deallocate_all(self) -> None:
-        """Forget what is prepared: after a rollback, even to a savepoint, psycopg deallocates all, ours among it."""
+        """Clear the prepared names: after a rollback, even to a savepoint, psycopg deallocates all statements, ours
+        too."""
         self.prepared.clear()
 
     def read(self, result: PGresult) -> list[tuple[Any, ...]]:
-        """The rows of a result that came in binary form."""
+        """Return the rows of a result in binary form."""
         if self._transformer is None:
             self._transformer = Transformer(self)  # type: ignore[arg-type]
         self._transformer.set_pgresult(result)
@@ -66,21 +67,21 @@ class ConnectionState(DeallocationHook):
         except UNREADABLE:
             return rows_one_by_one(self, result)  # type: ignore[arg-type]
         finally:
-            # It may be megabytes of inputs.
+            # The result may hold megabytes of inputs.
             self._transformer.set_pgresult(None)
 
     @property
     def idle(self) -> bool:
-        """No transaction is open."""
+        """Whether no transaction is open."""
         return self.pgconn.transaction_status == TransactionStatus.IDLE
 
     @property
     def server_closed(self) -> bool:
-        """Whether the server has hung up while nobody used it: its good-bye is there to be read, without a wait."""
+        """Whether the server has closed the connection while it was idle. Reads what has arrived, without waiting."""
         if time.monotonic() < self.idle_since + _AT_REST:
             return False
         try:
-            # What the server said before it hung up, if it did, and the end that comes after.
+            # Reads the last message of the server, if there is one, and the end of the stream after it.
             self.pgconn.consume_input()
             self.pgconn.consume_input()
         except OperationalError:
@@ -88,22 +89,23 @@ class ConnectionState(DeallocationHook):
         return self.pgconn.status == ConnStatus.BAD
 
     def check_not_held(self, what: str) -> None:
-        """Raise ProgrammingError while a block is open: it commits or rolls back by itself."""
+        """Raise ProgrammingError while a block is open, because the block itself commits or rolls back."""
         if self.held:
             raise ProgrammingError(
-                f"{what}() inside a block of the attempt, which commits when it ends and rolls back when it raises; "
-                "connection.transaction() makes savepoints"
+                f"{what}() must not be called inside a block of the attempt, which commits when it ends and rolls back "
+                "when it raises: use connection.transaction(), which makes savepoints"
             )
 
 
 class AsyncPooledConnection(ConnectionState, AsyncConnection[Any]):
-    """psycopg's asynchronous connection, whose transaction a handler cannot end."""
+    """An async psycopg connection whose transaction a handler cannot end while a block is open."""
 
     @classmethod
     async def connect(  # type: ignore[override]
         cls, conninfo: str = "", *, refusals: ConnectFailures | None = None, **kwargs: Any
     ) -> Self:
-        """Connect. If that fails the error is added to ``refusals``: the pool, which calls this, only logs it."""
+        """Connect. The error of a failed attempt is added to ``refusals``, since the pool, which calls this, only logs
+        it."""
         try:
             return await super().connect(conninfo, **kwargs)
         except Error as error:
@@ -121,13 +123,14 @@ class AsyncPooledConnection(ConnectionState, AsyncConnection[Any]):
 
 
 class PooledConnection(ConnectionState, Connection[Any]):
-    """psycopg's synchronous connection, whose transaction a handler cannot end."""
+    """A sync psycopg connection whose transaction a handler cannot end while a block is open."""
 
     @classmethod
     def connect(  # type: ignore[override]
         cls, conninfo: str = "", *, refusals: ConnectFailures | None = None, **kwargs: Any
     ) -> Self:
-        """Connect. If that fails the error is added to ``refusals``: the pool, which calls this, only logs it."""
+        """Connect. The error of a failed attempt is added to ``refusals``, since the pool, which calls this, only logs
+        it."""
         try:
             return super().connect(conninfo, **kwargs)
         except Error as error:

@@ -1,8 +1,8 @@
-"""Statements past psycopg's cursors: one, or a few in one round trip, for what every start, claim and finish does.
+"""Sends statements without psycopg's cursors, one or several in one round trip: used by every start, claim and finish.
 
-A cursor looks at each parameter, and decides anew whether to prepare: a seventh of the time of a start. psycopg's own
-pipeline mode saves the same round trips as ours, and costs a worker twice the processor time that they cost. Here the
-statements are prepared under names of their own, parameters are text, and results are read as they come.
+A cursor examines each parameter and decides at each execution whether to prepare, which takes a seventh of the time of
+a start. psycopg's pipeline mode saves the same round trips, but costs a worker twice as much processor time. Here
+statements are prepared under names of their own, parameters are text, and results are read as they arrive.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 _PLACEHOLDER = re.compile(rb"%\((\w+)\)s|%%")
 
 Value: TypeAlias = str | int | float | None
-"""What a parameter can be: arrays and JSON are text already."""
+"""The types of parameters. Arrays and JSON are text already."""
 
 
 class NamedStatement(NamedTuple):
-    """A statement as the server has it: ``$1`` for each parameter, and which one that is."""
+    """A statement in the server's syntax, with ``$1`` for the first parameter, and the names of the parameters in
+    order."""
 
     name: bytes
     text: bytes
@@ -40,7 +41,7 @@ class NamedStatement(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A statement to run, with its values as text."""
+    """A statement to execute, with the values of its parameters as text."""
 
     statement: NamedStatement
     values: Mapping[str, Value]
@@ -48,22 +49,24 @@ class Step(NamedTuple):
 
 @lru_cache(512)
 def named(name: str, text: bytes) -> NamedStatement:
-    """A statement with psycopg's named placeholders, under a name for the server.
+    """Convert a statement with psycopg's placeholders, and give it a name under which it is prepared.
 
-    The name tells texts apart: a connection of one schema's store may be given to a client of another.
+    The name includes a digest of the text, since a connection of one schema's store may be passed to a client of
+    another.
     """
     digest = blake2s(text, digest_size=6).hexdigest()
     return NamedStatement(f"queuert_{name}_{digest}".encode(), *numbered(text))
 
 
 def unnamed(text: bytes) -> NamedStatement:
-    """A statement without parameters that is not worth preparing."""
+    """Return a statement without parameters that is not worth preparing."""
     return NamedStatement(b"", text, ())
 
 
-@lru_cache(512)  # Of bulk writes each has statements of its own.
+@lru_cache(512)  # Each bulk write has statements of its own.
 def numbered(text: bytes) -> tuple[bytes, tuple[str, ...]]:
-    """A statement with psycopg's named placeholders as the server takes it, and the names of its parameters."""
+    """Convert psycopg's named placeholders to the server's syntax; return the statement and the names of its
+    parameters."""
     names: dict[str, int] = {}
 
     def number(found: re.Match[bytes]) -> bytes:
@@ -78,16 +81,18 @@ BEGIN = unnamed(b"BEGIN")
 COMMIT = unnamed(b"COMMIT")
 
 _TRIES = 3
-"""Of a statement that is not prepared though we knew it as such, and then is though we had learned better."""
+"""A statement can first turn out not to be prepared, and then to be prepared after all; so two retries are enough."""
 
 PREPARED_STATE_MISMATCH = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
-"""A statement of ours was deallocated, or stands that we took for gone: from now on we know. Nothing was done."""
+"""The server's list of prepared statements differs from ours, which is then corrected. The statement was not
+executed."""
 
 
 async def async_execute_pipeline(
     connection: AsyncPooledConnection, steps: Sequence[Step], *, prepare: bool
 ) -> list[PGresult]:
-    """Run all steps in one round trip; the result of each, or the error of the first that failed, as psycopg has it."""
+    """Run all steps in one round trip. Returns their results, or raises psycopg's error for the first step that
+    failed."""
     if psycopg_internals.PLAIN_CURSORS:
         return [await _async_execute_plain(connection, step) for step in steps]
     async with connection.lock:
@@ -96,7 +101,7 @@ async def async_execute_pipeline(
 
 
 def sync_execute_pipeline(connection: PooledConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
-    """The same, for a synchronous connection."""
+    """Sync version of :func:`async_execute_pipeline`."""
     if psycopg_internals.PLAIN_CURSORS:
         return [_sync_execute_plain(connection, step) for step in steps]
     with connection.lock, _close_if_interrupted(connection.pgconn):
@@ -104,21 +109,22 @@ def sync_execute_pipeline(connection: PooledConnection, steps: Sequence[Step], *
 
 
 async def _async_execute_plain(connection: AsyncPooledConnection, step: Step) -> PGresult:
-    """Run one step by a cursor of psycopg's, which prepares it as its own rules say."""
+    """Run one step by a cursor of psycopg, which prepares it by its own rules."""
     cursor = AsyncRawCursor(connection)
     await cursor.execute(step.statement.text, _texts(step))
     return _plain_result(cursor.pgresult)
 
 
 def _sync_execute_plain(connection: PooledConnection, step: Step) -> PGresult:
-    """The same, for a synchronous connection."""
+    """Sync version of :func:`_async_execute_plain`."""
     cursor = RawCursor(connection)
     cursor.execute(step.statement.text, _texts(step))
     return _plain_result(cursor.pgresult)
 
 
 def _texts(step: Step) -> list[str | None] | None:
-    """The values of a step as a cursor takes them; None where it has none, for such texts psycopg sends as they are."""
+    """Return the values of a step as text for a cursor; None without values, since psycopg then sends the text
+    unchanged."""
     values = _given(*step)
     return [None if value is None else value.decode() for value in values] or None
 
@@ -131,7 +137,7 @@ def _plain_result(result: PGresult | None) -> PGresult:
 async def async_execute_prepared(
     connection: AsyncPooledConnection, statement: NamedStatement, values: Mapping[str, Value]
 ) -> list[tuple[Any, ...]]:
-    """Run one statement, prepared, and return its rows as tuples; the error is psycopg's own."""
+    """Prepare and run one statement, and return its rows as tuples. Errors are psycopg's."""
     async with connection.lock:
         given = _given(statement, values)
         if statement.name in connection.prepared:
@@ -152,7 +158,7 @@ async def async_execute_prepared(
 def sync_execute_prepared(
     connection: PooledConnection, statement: NamedStatement, values: Mapping[str, Value]
 ) -> list[tuple[Any, ...]]:
-    """The same, for a synchronous connection."""
+    """Sync version of :func:`async_execute_prepared`."""
     with connection.lock:
         given = _given(statement, values)
         if statement.name in connection.prepared:
@@ -173,8 +179,8 @@ def sync_execute_prepared(
 async def async_execute_pair(
     connection: AsyncPooledConnection, params: Step, reported: Step
 ) -> tuple[list[tuple[Any, ...]], bool]:
-    """Run one statement, and behind it another in a transaction of its own, in one round trip: nobody is to be woken
-    between them. The rows of the first, whose error is psycopg's own, and whether the second was done."""
+    """Run a statement, and after it another in a transaction of its own, in one round trip. Returns the rows of the
+    first, whose errors are psycopg's, and whether the second succeeded."""
     async with connection.lock:
         for left in reversed(range(_TRIES)):
             try:
@@ -188,7 +194,7 @@ async def async_execute_pair(
 
 
 def sync_execute_pair(connection: PooledConnection, params: Step, reported: Step) -> tuple[list[tuple[Any, ...]], bool]:
-    """The same, for a synchronous connection."""
+    """Sync version of :func:`async_execute_pair`."""
     with connection.lock:
         for left in reversed(range(_TRIES)):
             try:
@@ -204,7 +210,8 @@ def sync_execute_pair(connection: PooledConnection, params: Step, reported: Step
 async def async_begin_with(
     connection: AsyncPooledConnection, steps: Sequence[Step], *, prepare: bool
 ) -> list[PGresult]:
-    """Begin a transaction with these steps; anew, if what is prepared was not as we knew it. Answers to the steps."""
+    """Begin a transaction with these steps and return their results; retry if the prepared statements were not as
+    recorded."""
     for _ in steps:
         try:
             return (await async_execute_pipeline(connection, [Step(BEGIN, {}), *steps], prepare=prepare))[1:]
@@ -214,7 +221,7 @@ async def async_begin_with(
 
 
 def sync_begin_with(connection: PooledConnection, steps: Sequence[Step], *, prepare: bool) -> list[PGresult]:
-    """The same, for a synchronous connection."""
+    """Sync version of :func:`async_begin_with`."""
     for _ in steps:
         try:
             return sync_execute_pipeline(connection, [Step(BEGIN, {}), *steps], prepare=prepare)[1:]
@@ -225,7 +232,8 @@ def sync_begin_with(connection: PooledConnection, steps: Sequence[Step], *, prep
 
 @contextmanager
 def _close_if_interrupted(pgconn: PGconn) -> Iterator[None]:
-    """An exchange that was left in its middle leaves answers behind that nobody asked for: the connection is closed."""
+    """Close the connection if the exchange is interrupted: it would leave results that the next statement would
+    read."""
     try:
         yield
     finally:
@@ -233,16 +241,16 @@ def _close_if_interrupted(pgconn: PGconn) -> Iterator[None]:
 
 
 def close_if_in_pipeline(pgconn: PGconn) -> None:
-    """Close a connection that was left in pipeline mode, as psycopg leaves it where its ``pipeline()`` is interrupted.
+    """Close a connection that was left in pipeline mode, as psycopg leaves it if its ``pipeline()`` is interrupted.
 
-    What the next user sends would wait there unanswered, and not be committed.
+    Statements of the next user would wait there without an answer, and would not be committed.
     """
     if not is_plain_connection(pgconn):
         pgconn.finish()
 
 
 def text_rows(result: PGresult) -> list[tuple[str | None, ...]]:
-    """The rows of a result, as text."""
+    """Return the rows of a result as text."""
     columns = range(result.nfields)
     return [tuple(_text(result.get_value(row, column)) for column in columns) for row in range(result.ntuples)]
 
@@ -254,7 +262,7 @@ def _text(value: Any) -> str | None:
 def _exchange(
     pgconn: PGconn, known: set[bytes], steps: Sequence[Step], prepare: bool, format: Format = Format.TEXT
 ) -> PQGen[list[PGresult]]:
-    # What cannot be sent fails before the connection is in a state that it would have to be closed for.
+    # Parameters that cannot be sent must fail before the exchange begins; later the connection would have to be closed.
     given = [_given(*step) for step in steps]
     new = [step.statement for step in steps if prepare and step.statement.name and step.statement.name not in known]
     pgconn.enter_pipeline_mode()
@@ -267,13 +275,13 @@ def _exchange(
 def _answers(
     known: set[bytes], new: Sequence[NamedStatement], steps: Sequence[Step], results: Sequence[PGresult]
 ) -> list[PGresult]:
-    """Of what was received: the results of the steps, or the error of the first that failed."""
+    """Return the results of the steps, or raise the error of the first that failed."""
     about = [*(statement.name for statement in new), *(step.statement.name for step in steps)]
     for place, (name, result) in enumerate(zip(about, results, strict=False)):
         if result.status == ExecStatus.FATAL_ERROR:
             raise _record_mismatch(known, name, result)
         if place < len(new):
-            # It stands, whatever fails after it.
+            # It stays prepared, whatever fails after it.
             known.add(name)
     for result in results[len(about) :]:
         if result.status == ExecStatus.FATAL_ERROR:
@@ -282,12 +290,12 @@ def _answers(
 
 
 def _record_mismatch(known: set[bytes], name: bytes, result: PGresult) -> Error:
-    """The error of a statement, or of its preparation, after what it tells about the name."""
+    """Return the error of a statement or of its preparation, and correct the record of prepared names by it."""
     error = errors.error_from_result(result)
     if isinstance(error, errors.InvalidSqlStatementName):
         known.discard(name)
     elif isinstance(error, errors.DuplicatePreparedStatement):
-        # Of the same text: the name has a digest of it.
+        # The existing statement has the same text, since the name includes a digest of it.
         known.add(name)
     return error
 
@@ -303,14 +311,14 @@ def _params(connection: ConnectionState, statement: NamedStatement, given: Seque
 def _first_params(
     connection: ConnectionState, statement: NamedStatement, values: Mapping[str, Value]
 ) -> PQGen[PGresult]:
-    """With its preparation, in one round trip."""
+    """Run a statement, and prepare it if necessary, in one round trip."""
     step = Step(statement, values)
     results = yield from _exchange(connection.pgconn, connection.prepared, [step], True, Format.BINARY)
     return results[0]
 
 
 def _params_and_reported(connection: ConnectionState, params: Step, reported: Step) -> PQGen[tuple[PGresult, bool]]:
-    """Two transactions, each with the preparation that it lacks."""
+    """Run two transactions in one round trip, and prepare their statements if necessary."""
     pgconn, known = connection.pgconn, connection.prepared
     given = [_given(*params), _given(*reported)]
     new = [[] if step.statement.name in known else [step.statement] for step in (params, reported)]
@@ -321,7 +329,7 @@ def _params_and_reported(connection: ConnectionState, params: Step, reported: St
     try:
         receipt = yield from _received(pgconn)
     except OperationalError:
-        # The connection was lost after the first was answered, and stays in its pipeline: it will be closed.
+        # The connection was lost after the first answer and is still in pipeline mode, so that it will be closed.
         receipt = None
     else:
         pgconn.exit_pipeline_mode()
@@ -362,19 +370,20 @@ def _given(statement: NamedStatement, values: Mapping[str, Value]) -> list[bytes
 def _bytes(value: Value) -> bytes | None:
     if value is None:
         return None
-    # Of a member of an enumeration of texts, str() would make its name.
+    # ``str()`` of a member of a text enumeration may return its name instead of its value.
     text = (value if isinstance(value, str) else str(value)).encode()
     if b"\0" in text:
-        # The library below would end it there.
+        # libpq would end the text there.
         raise DataError("a text for Postgres cannot contain NUL (0x00)")
     return text
 
 
 def _received(pgconn: PGconn) -> PQGen[list[PGresult]]:
-    """All results up to the mark that ends a pipeline; an error is followed by results that say no more than that."""
+    """Read all results up to the sync that ends a pipeline; after an error the others only repeat that they were
+    skipped."""
     results: list[PGresult] = []
     while pgconn.flush():
-        # Nothing comes with a look after a cancellation.
+        # After a cancellation psycopg resumes the generator without any readiness.
         if (ready := (yield Wait.RW)) and ready & Ready.R:
             pgconn.consume_input()
     while True:
@@ -384,7 +393,7 @@ def _received(pgconn: PGconn) -> PQGen[list[PGresult]]:
         result = pgconn.get_result()
         if result is None:
             if pgconn.status == ConnStatus.BAD:
-                raise OperationalError(pgconn.get_error_message() or "the connection is lost")
+                raise OperationalError(pgconn.get_error_message() or "the connection was lost")
             continue
         results.append(result)
         if result.status == ExecStatus.PIPELINE_SYNC:
@@ -392,10 +401,11 @@ def _received(pgconn: PGconn) -> PQGen[list[PGresult]]:
 
 
 def is_plain_connection(pgconn: PGconn) -> bool:
-    """Whether nobody has left it in pipeline mode."""
+    """Whether the connection is not in pipeline mode."""
     return pgconn.pipeline_status == PipelineStatus.OFF
 
 
 def goes_past_cursors(connection: ConnectionState) -> bool:
-    """Whether statements can be sent past psycopg's cursors: not in its pipeline, nor without its private parts."""
+    """Whether statements can be sent without psycopg's cursors: outside its pipeline, and with its private parts
+    present."""
     return not psycopg_internals.PLAIN_CURSORS and is_plain_connection(connection.pgconn)

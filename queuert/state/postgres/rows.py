@@ -1,7 +1,7 @@
-"""Rows of the statements, as the contract's values: pure functions.
+"""Decodes rows of the statements into values of the contract. Pure functions.
 
-A row may have values that cannot be read, as a rule times written by hand that Python does not know. The rows beside it
-are read all the same, and what can be read of it is enough to finish its attempt.
+A row may have values that cannot be decoded, such as times written by hand that Python does not support. The other rows
+are decoded all the same, and what can be read of the row is enough to finish its attempt.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ if TYPE_CHECKING:
 Row = tuple[Any, ...]
 
 _STATUSES = {status.value: status for status in JobStatus}
-"""Looked up in a third of the time of a call of the enumeration."""
+"""A dict lookup takes a third of the time of a call of the enumeration."""
 
 
 def started_jobs(found: Iterable[Row]) -> dict[str, StartedJob]:
-    """Rows of ``start_jobs``, by id."""
+    """Decode rows of ``start_jobs``, by id."""
     return {row[0]: StartedJob(row[0], row[1], _STATUSES[row[2]], row[3]) for row in found}
 
 
 LOOK_SECONDS = 19
-"""Where a row of ``claim`` says how long the look for ready jobs took."""
+"""The column of ``claim`` with the seconds that the scan for ready jobs took."""
 
 CUT = 19
-"""Where a row of ``claim_admitted`` says whether some were left for their size."""
+"""The column of ``claim_admitted`` that says whether jobs were left for their size."""
 
 
 def claimed_job(row: Row, token: str) -> ClaimedJob:
-    """A row of ``claim``, whose columns are in the order of the fields, but for the token."""
+    """Decode a row of ``claim``, whose columns are in the order of the fields, except for the token."""
     if type(row) is not tuple:
         return _unreadable_job(row, token)
     fields: Row = (*row[:16], token, *row[16:18])
@@ -66,7 +66,7 @@ _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _unreadable_job(row: Row, token: str) -> ClaimedJob:
-    """With something in the place of what cannot be read: its attempt does not get as far as to use it."""
+    """Return the job with substitutes for the values that cannot be read. Its attempt fails before it uses them."""
     stand_ins: dict[int, Any] = {**dict.fromkeys(_NUMBERS, 0), **dict.fromkeys(_TIMES, _NO_TIME), 11: "", 15: 60.0}
     values: Row = tuple(stand_ins.get(at) if value is None else value for at, value in enumerate(row[:18]))
     fields: Row = (*values[:16], token, *values[16:], getattr(row, "fault", "?"))
@@ -74,14 +74,14 @@ def _unreadable_job(row: Row, token: str) -> ClaimedJob:
 
 
 def best_first(jobs: list[ClaimedJob]) -> list[ClaimedJob]:
-    """Claimed jobs in the order in which they should run; an UPDATE returns them in any."""
-    # As ``own_failures`` says: spelled out, since it is asked for each job.
+    """Sort claimed jobs in the order in which they should run; an UPDATE returns them in any order."""
+    # This repeats ``own_failures`` without its calls, because it runs for each job.
     jobs.sort(key=lambda job: (job.attempt - job.uncounted - job.lease_expirations - job.priority, job.scheduled_at))
     return jobs
 
 
 def job(row: Row) -> Job:
-    """A row of ``get_jobs``."""
+    """Decode a row of ``get_jobs``."""
     return Job(
         id=row[0],
         type=row[1],
@@ -110,7 +110,7 @@ def job(row: Row) -> Job:
 
 
 def chain(row: Row) -> ChainRecord:
-    """A row of ``get_chains``."""
+    """Decode a row of ``get_chains``."""
     return ChainRecord(
         id=row[0],
         type=row[1],
@@ -128,36 +128,36 @@ def chain(row: Row) -> ChainRecord:
 
 
 def closed_chain(row: Row) -> ChainRecord | ChainStatus:
-    """A row of ``closed_chains``: without an input, where the chain is open or its turn has not come."""
+    """Decode a row of ``closed_chains``: only the status, if the chain is open or beyond the portion."""
     return ChainStatus(row[2]) if row[3] is None else chain(row)
 
 
 def blocker(row: Row) -> BlockerRecord:
-    """A row of ``get_blockers``."""
+    """Decode a row of ``get_blockers``."""
     return BlockerRecord(row[0], row[1], ChainStatus(row[2]), row[3], row[4], job_error(row[5]))
 
 
 def reaped_job(row: Row, *, status: str) -> ReapedJob:
-    """A row of ``reap``, once it is known the result of the job."""
+    """Decode a row of ``reap``, with the status that the job has now."""
     again = status != JobStatus.FAILED
     return ReapedJob(row[0], row[1], row[2], JobStatus(status), row[4], row[5], (row[1],) if again else ())
 
 
 def with_due_types(reaped: ReapedJob, types: tuple[str, ...]) -> ReapedJob:
-    """The same, and the types of the jobs that it released."""
+    """Add the types of the jobs that became due because its chain failed."""
     return replace(reaped, due_types=types)
 
 
 class LeaseState(Enum):
-    """How a job stands to one lease."""
+    """The state of a job relative to one lease that it may have."""
 
     HELD = "held"
     ENDED = "ended"
-    """The lease's holder wrote the finish: the token is kept as evidence."""
+    """The holder of the lease has finished the job: the token stays in the row as evidence."""
 
 
 def lease_states(params: Sequence[Lease], rows: Sequence[Row]) -> list[LeaseState | AbortReason]:
-    """How each lease stands, from the rows of ``lease_states``."""
+    """Return the state of each lease, from the rows of ``lease_states``."""
     found: Mapping[str, Row] = {row[0]: row for row in rows}
     return [_lease_state(lease, found.get(lease.job_id)) for lease in params]
 
@@ -174,13 +174,13 @@ _WRITES = {
 
 
 def settled(finish: Finish, state: LeaseState | AbortReason, found: Sequence[Row]) -> FinishResult:
-    """The result of a finish whose lease does not hold: written before by this lease, or lost."""
+    """Return the result of a finish whose lease does not hold: written before by this lease, or lost."""
     if not isinstance(state, LeaseState):
         return FinishResult(finish.job.id, state)
     status = next(row[1] for row in found if row[0] == finish.job.id)
     if status in _WRITES[finish.kind]:
         return FinishResult(finish.job.id)
-    # The lease ended the job, but in another way.
+    # The lease finished the job, but with another outcome.
     final = JobStatus(status).final
     return FinishResult(finish.job.id, AbortReason.ALREADY_COMPLETED if final else AbortReason.TAKEN_BY_ANOTHER_WORKER)
 
@@ -199,28 +199,28 @@ def _lease_state(lease: Lease, row: Row | None) -> LeaseState | AbortReason:
 
 
 UNREADABLE = (DataError, ValueError, OverflowError)
-"""What reading a value raises, if it can be read by nobody here."""
+"""Errors of decoding a value that this version of Python or psycopg does not support."""
 
 
 _UNKNOWN_TYPE = 0
-"""The type under which psycopg keeps what reads values of types that it does not know."""
+"""The type under which psycopg registers the loader for unknown types."""
 
 
 class UnreadableRow(tuple[Any, ...]):
     """A row with None for each value that cannot be read."""
 
     fault: str = ""
-    """Which columns these are, and why."""
+    """The columns that cannot be read, and the reasons."""
 
 
 def rows_one_by_one(connection: AsyncConnection[Any] | Connection[Any], result: PGresult) -> list[tuple[Any, ...]]:
-    """The rows of a result that cannot be read at once."""
+    """Decode the rows of a result one by one, after decoding all of them at once has failed."""
     loaders = [_loader(connection, result, column) for column in range(result.nfields)]
     return [_row(loaders, result, at) for at in range(result.ntuples)]
 
 
 def _loader(connection: AsyncConnection[Any] | Connection[Any], result: PGresult, column: int) -> Loader:
-    """What psycopg reads the values of a column with; a type that it does not know is read as text."""
+    """Return psycopg's loader for a column. Values of unknown types are read as text."""
     format = Format(result.fformat(column))
     adapters = connection.adapters
     kind = adapters.get_loader(result.ftype(column), format) or adapters.get_loader(_UNKNOWN_TYPE, format)

@@ -1,4 +1,4 @@
-"""How a store connects to Postgres: checked once, shared by the sync and the async code."""
+"""The settings of a connection to Postgres, checked once and shared by the sync and the async store."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from queuert.errors import ConfigurationError
 from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn
 
 REQUIRED_REVISION = "0009"
-"""The oldest schema that this version works with."""
+"""The oldest revision of the schema that this version works with."""
 
 _KEEPALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 
 
 class Place(NamedTuple):
-    """Where jobs live. The connection string is compared as text: who writes it in two ways has two places."""
+    """Identifies a database and schema. Connection strings are compared as text, so two spellings count as
+    different."""
 
     dsn: str
     schema: str
@@ -27,7 +28,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PostgresSettings:
-    """Connection string, schema, and the limits in seconds of every connection."""
+    """The connection string, the schema, and the timeouts of every connection in seconds."""
 
     dsn: str = field(repr=False)
     schema: str = DEFAULT_SCHEMA
@@ -45,11 +46,12 @@ class PostgresSettings:
 
     @property
     def place(self) -> Place:
-        """Where this leads to."""
+        """The database and schema of these settings."""
         return Place(self.dsn, self.schema)
 
     def connection_arguments(self) -> dict[str, Any]:
-        """Keyword arguments for psycopg's ``connect``; the connection string goes first, but for the encoding."""
+        """Return the keyword arguments of psycopg's ``connect``. The connection string overrides them, except for the
+        encoding."""
         defaults: dict[str, Any] = {
             **_KEEPALIVE,
             "connect_timeout": max(2, round(self.connect_timeout)),
@@ -57,20 +59,20 @@ class PostgresSettings:
         }
         given = checked_dsn(self.dsn)
         chosen = {name: value for name, value in defaults.items() if name not in given}
-        # What goes past psycopg's cursors is UTF-8, whatever the connection string, the environment, the database say.
+        # The protocol module sends UTF-8, whatever the connection string, the environment or the database say.
         fixed = {"client_encoding": "utf8", "autocommit": True, "prepare_threshold": self.prepare_threshold}
         return {**chosen, **fixed}
 
 
 def known_options() -> frozenset[str]:
-    """The names that a connection string may have. ``ssl`` is understood in addresses alone."""
+    """Return the options that a connection string may have. ``ssl`` is allowed in URIs only."""
     return frozenset({"ssl", *(option.keyword.decode() for option in Conninfo.get_defaults())})
 
 
 def with_options(text: str, options: Mapping[str, str]) -> str:
-    """A connection string of the form ``host=... dbname=...`` with more options.
+    """Return a connection string of the form ``host=... dbname=...`` with more options.
 
     Raises:
-        ConfigurationError: libpq does not understand it.
+        ConfigurationError: libpq cannot parse it.
     """
     return make_conninfo(**{**checked_dsn(text), **options}) if options else text

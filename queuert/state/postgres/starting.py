@@ -19,9 +19,11 @@ from queuert.state.types import NewJob, StartedJob
 def insertions(
     sql: Statements, statement: bytes, jobs: Sequence[NewJob], *, awaited: bool = False, before: int = 0
 ) -> Iterator[tuple[bytes | NamedStatement, parameters.Parameters]]:
-    """Statements with their parameters, made of ``start_jobs`` or ``start_if_absent``: mostly one, and the narrow one.
+    """Yield the statements that write these jobs, with their parameters. ``statement`` is ``start_jobs`` or
+    ``start_if_absent``; the faster ``start_uniform`` or ``start_one`` replaces the former if it can.
 
-    ``awaited`` says that another job will wait for their chains; ``before`` how many of the same call come earlier.
+    ``awaited`` says that another job will wait for their chains; ``before`` is the number of jobs of the same call in
+    earlier statements.
     """
     if not jobs:
         return
@@ -37,26 +39,26 @@ def insertions(
 
 
 Slot = tuple[str, str]
-"""Job type and deduplication key."""
+"""The job type and the key that a start is deduplicated by."""
 
 
 def slot_of(job: NewJob) -> Slot | None:
-    """What a start is deduplicated by."""
+    """Return the deduplication key of a start, with its type."""
     return None if job.deduplication is None else (job.type, job.deduplication.key)
 
 
 def needs_transaction(jobs: Sequence[NewJob], *, callers: bool = False) -> bool:
-    """Whether starting these jobs takes more than one statement, or must not spoil the caller's transaction."""
+    """Whether the start of these jobs needs a transaction or, on a caller's connection, a savepoint."""
     return any(
         job.blockers or job.deduplication or job.attach or (callers and job.id_chosen) for job in jobs
     ) or is_large(jobs)
 
 
 def reject_batch_blockers(jobs: Iterable[NewJob], written: Container[str]) -> None:
-    """Refuse jobs that would wait for chains of their own batch, which did not exist when it was given.
+    """Reject jobs whose blockers are in their own batch: these did not exist when the batch was made.
 
     Raises:
-        ChainNotFoundError: one does.
+        ChainNotFoundError: a job has such a blocker.
     """
     for job in jobs:
         for chain_id in job.blockers:
@@ -66,13 +68,13 @@ def reject_batch_blockers(jobs: Iterable[NewJob], written: Container[str]) -> No
 
 @dataclass(slots=True)
 class StartBatch:
-    """A batch of starts, and what is known of each: written, or what is a duplicate of it."""
+    """A batch of starts, and the result of each start that is known: written, or a duplicate of a chain."""
 
     jobs: Sequence[NewJob]
     first: dict[Slot, int] = field(default_factory=dict)
-    """The first start of each key: it decides for the others of the batch."""
+    """The first start of each key, by its index. Later starts of the key get the same chain."""
     found: dict[int, StartedJob] = field(default_factory=dict)
-    """By place in the batch."""
+    """The results, by index in the batch."""
 
     def __post_init__(self) -> None:
         for place, job in enumerate(self.jobs):
@@ -82,27 +84,27 @@ class StartBatch:
 
     @property
     def slots(self) -> Parameters:
-        """Parameters of ``lock_deduplication_keys``."""
+        """The parameters of ``lock_deduplication_keys``."""
         ordered = sorted(self.first)
         return {"types": [type for type, _ in ordered], "keys": [key for _, key in ordered]}
 
     @property
     def keys(self) -> Parameters:
-        """Parameters of ``find_duplicates``."""
+        """The parameters of ``find_duplicates``."""
         return {"keys": array(_key_row(place, self.jobs[place]) for place in self.first.values())}
 
     def record_duplicates(self, rows: Iterable[Row]) -> None:
-        """Note the rows of ``find_duplicates``."""
+        """Record the chains that ``find_duplicates`` found."""
         for place, id, type, status, created_at, chain_status in rows:
             self.found[place] = StartedJob(
                 id, type, JobStatus(status), created_at, existing=True, chain_status=ChainStatus(chain_status)
             )
 
     def record_existing(self, rows: Iterable[Row]) -> None:
-        """Note the rows of ``find_chains_by_id`` for starts that may attach.
+        """Record the chains that ``find_chains_by_id`` found for starts with ``attach``.
 
         Raises:
-            JobIdConflictError: an id is that of a job inside a chain, or of a chain that has expired and cannot go.
+            JobIdConflictError: an id belongs to a job inside a chain, or to an expired chain that cannot be deleted.
             JobTypeMismatchError: a chain is of another type.
         """
         there = {row[0]: row for row in rows}
@@ -116,10 +118,10 @@ class StartBatch:
             self._attach(place, StartedJob(row[0], row[1], JobStatus(row[2]), row[3], chain_status=chain_status))
 
     def left(self) -> list[NewJob]:
-        """The starts that are to be written, as far as is known: those that decide for themselves.
+        """Return the starts that must be written, as far as is known: without duplicates within the batch.
 
         Raises:
-            JobIdConflictError: one has an id that another of the batch, which would have attached, has before it.
+            JobIdConflictError: a start without ``attach`` has the id of an earlier start of the batch.
         """
         left: dict[str, NewJob] = {}
         for _, job in self._open():
@@ -129,10 +131,10 @@ class StartBatch:
         return list(left.values())
 
     def written(self, started: Mapping[str, StartedJob]) -> None:
-        """Note the starts that were written, by id; who has the same id as one before attaches to that.
+        """Record the starts that were written, by id. A later start with the same id attaches to that chain.
 
         Raises:
-            JobTypeMismatchError: it is of another type.
+            JobTypeMismatchError: the later start is of another type.
         """
         first: set[str] = set()
         for place, job in self._open():
@@ -143,7 +145,7 @@ class StartBatch:
                 first.add(job.id)
 
     def _open(self) -> list[tuple[int, NewJob]]:
-        """The starts of which nothing is known, but for those that another one of their key decides for."""
+        """Return the starts without a result, except those that have the key of an earlier start."""
         return [
             (place, job)
             for place, job in enumerate(self.jobs)
@@ -161,7 +163,7 @@ class StartBatch:
         self.found[place] = replace(there, existing=True)
 
     def results(self) -> list[StartedJob]:
-        """One for each start, in order."""
+        """Return the result of each start, in order."""
         results = []
         for place, job in enumerate(self.jobs):
             deciding = self._deciding(place, job)

@@ -1,5 +1,5 @@
 # Generated from queuert/state/postgres/async_retention.py, do not edit: see scripts/unasync.py
-"""Ends of closed chains on Postgres. ``sync_retention.py`` is generated from this module."""
+"""Expiry and pruning of closed chains on Postgres. ``sync_retention.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from queuert.state.types import STAGING_KEPT, WRITES_KEPT, PruneRequest, PruneRe
 
 
 class PostgresRetention(PostgresBase):
-    """What is kept, and for how long."""
+    """``update_result_ttl``, ``prune`` and ``clean_staging``."""
 
     def update_result_ttl(self, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
-        """Let closed chains expire ``seconds`` from now instead."""
+        """Let closed chains expire ``seconds`` from now."""
         params = {"ids": list(ids), "seconds": checked_ttl("result_ttl", seconds)}
         rows = self._fetch(self._sql.update_result_ttl, params) if ids else []
         return retention.ttl_updates(ids, rows)
@@ -43,7 +43,7 @@ class PostgresRetention(PostgresBase):
     def _maybe_flush(
         self, connection: Connection[Any], request: PruneRequest
     ) -> tuple[list[PruneCandidate], str | None]:
-        """Chains that are to go, of as many as are looked at, and where to go on."""
+        """Return the chains to prune among those of one page, and the cursor of the next page."""
         place = retention.place_of(request)
         to_delete: list[PruneCandidate] = []
         if place is None or place.type is None:
@@ -61,7 +61,8 @@ class PostgresRetention(PostgresBase):
         return to_delete + retention.chains_beyond_retention(found), cursor
 
     def clean_staging(self) -> StagingCleanup:
-        """Remove what dead drivers have staged, and forget old bulk writes; each step in a transaction of its own."""
+        """Drop what drivers that died have staged, and the records of old bulk writes, each step in a transaction of
+        its own."""
         with self._connections.connection() as connection:
             connection.execute(self._sql.bulk_forget_strange)
             idle = fetch(connection, self._sql.bulk_idle_stages, {"seconds": STAGING_KEPT})
@@ -71,9 +72,10 @@ class PostgresRetention(PostgresBase):
         return StagingCleanup(dropped, len(forgotten))
 
     def _drop_stage(self, connection: Connection[Any], name: str) -> bool:
-        """Whether it could be: not while it is loaded, nor if it is another role's, or no table that can be dropped.
+        """Drop a staging table. Returns False if it is being loaded, belongs to another role, or cannot be dropped.
 
-        Whoever may make such tables can make one that nobody can drop: that must not keep the others.
+        A role that may create such tables can create one that nobody can drop. It must not keep the others from being
+        dropped.
         """
         if not is_stage(name):
             return False
@@ -92,9 +94,9 @@ class PostgresRetention(PostgresBase):
 def prune(
     connection: Connection[Any], sql: Statements, to_delete: Sequence[PruneCandidate], *, wait: bool = False
 ) -> list[Row]:
-    """Delete chains inside the connection's transaction, if they are as they were; the rows of ``prune``.
+    """Delete chains inside the connection's transaction if they have not changed since; return the rows of ``prune``.
 
-    Rows that others hold are passed over, unless they are to be waited for.
+    Rows that other transactions have locked are skipped, unless the call waits for them.
     """
     lock = sql.lock_prunable_waiting if wait else sql.lock_prunable
     locked = fetch(connection, lock, retention.ids(to_delete))
@@ -104,7 +106,8 @@ def prune(
 
 
 def delete_expired(connection: Connection[Any], sql: Statements, ids: Sequence[str]) -> bool:
-    """Delete those of these chains that have expired, for their ids to be used again; whether any went."""
+    """Delete those of these chains that have expired, so that their ids can be used again. Returns whether there were
+    any."""
     with sync_bounded(connection):
         found = fetch(connection, sql.find_expired_ids, {"ids": list(ids)})
         return bool(found and prune(connection, sql, retention.expired_chains(found), wait=True))

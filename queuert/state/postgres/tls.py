@@ -1,4 +1,4 @@
-"""What a connection to Postgres tells of its own safety. Nothing is asked of the server."""
+"""Warnings about the TLS settings of a connection to Postgres. The server is not queried."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _VERIFIED = "verify-full"
 
 
 def connection_warnings(pgconn: PGconn) -> tuple[StoreWarning, ...]:
-    """The risks of an open connection, whichever of environment, service file and address say how it was made.
+    """Return the warnings for an open connection, wherever its settings came from.
 
-    ``sslmode`` below ``verify-full`` is one: libpq then encrypts at best, and takes any server for the right one.
+    Any ``sslmode`` below ``verify-full`` is a risk: libpq then may encrypt, but accepts the certificate of any server.
     """
     info = ConnectionInfo(pgconn)
     mode = info.get_parameters().get("sslmode", "prefer")

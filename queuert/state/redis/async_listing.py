@@ -1,4 +1,4 @@
-"""Lists, look-ups and counts on Redis. ``sync_listing.py`` is generated from this module."""
+"""Lists, lookups and counts on Redis. ``sync_listing.py`` is generated from this module."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from queuert.state.redis.async_base import AsyncRedisBase
 from queuert.state.types import BlockerRecord, TypeCount
 
 _SCAN = 2_000
-"""Entries that one call looks at: other clients wait meanwhile."""
+"""The largest number of entries that one script reads, since other clients wait meanwhile."""
 
 
 class AsyncRedisListing(AsyncRedisBase):
-    """Lists, look-ups and counts."""
+    """Lists, lookups and counts."""
 
     async def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
-        """Read jobs in the order asked."""
+        """Read jobs in the order of the ids."""
         if not ids:
             return []
         now, *found = await self._run("get_jobs", encode.plain(list(ids)))
         return [decode.job(one, int(now)) for one in found]
 
     async def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
-        """Read chains in the order asked."""
+        """Read chains in the order of the ids."""
         if not ids:
             return []
         return [decode.chain(one) for one in await self._run("get_chains", encode.plain({"ids": list(ids)}))]
@@ -34,24 +34,24 @@ class AsyncRedisListing(AsyncRedisBase):
     async def closed_chains(
         self, ids: Sequence[str], *, portion: int = CLOSED_PORTION
     ) -> list[ChainRecord | ChainStatus | None]:
-        """Read chains that have closed, as many as fit into a portion; of the others the status."""
+        """Read closed chains up to a portion of bytes; for the others only the status."""
         if not ids:
             return []
         found = await self._run("get_chains", encode.plain({"ids": list(ids), "portion": portion}))
         return [decode.closed_chain(one) for one in found]
 
     async def get_blockers(self, job_id: str) -> list[BlockerRecord]:
-        """The chains that a job waits for, in order."""
+        """Return the chains that a job waits for or waited for, in order."""
         return [decode.blocker(one) for one in await self._run("get_blockers", encode.plain([job_id]))]
 
     async def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
-        """Jobs by type and status: always exact, the numbers are kept."""
+        """Count jobs by type and status. The numbers are kept by all scripts, so they are exact."""
         if types is not None and not types:
             return []
         return [decode.type_count(one) for one in await self._run("counts", encode.plain(list(types or ())))]
 
     async def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
-        """Chains by the time they were started."""
+        """List chains by the time of their start."""
         places = await self._places(filter, page)
         if not places:
             return page_of((), page.limit)
@@ -61,21 +61,22 @@ class AsyncRedisListing(AsyncRedisBase):
         return page_of(((chain, place) for chain, place in found if chain is not None), page.limit)
 
     async def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
-        """Jobs by the time they were created."""
+        """List jobs by the time of their creation."""
         return await self._jobs(await self._places(filter, page), page)
 
     async def list_chain_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
-        """The jobs of one chain in their order."""
+        """List the jobs of one chain in order."""
         after = None if page.cursor is None else Position.decode_index(page.cursor)
         return await self._jobs(await self._members(chain_id, page, after), page)
 
     async def list_dependents(self, chain_id: str, page: PageRequest) -> Page[Job]:
-        """The jobs that have a chain among their blockers."""
+        """List the jobs that have a chain among their blockers."""
         after = None if page.cursor is None else Position.decode_id(page.cursor)
         return await self._jobs(await self._members(chain_id, page, after, blocked=True), page)
 
     async def _places(self, filter: ChainFilter | JobFilter, page: PageRequest) -> list[Position]:
-        """The places of the page's entries and of one more. What does not fit the filter is passed over."""
+        """Return the times and ids of the entries of a page, and of one more. Entries that do not match the filter are
+        skipped."""
         after = None
         if page.cursor is not None:
             at, id = Position.decode_time(page.cursor)

@@ -1,4 +1,4 @@
-"""What an address of Redis says of the connection's safety."""
+"""Warnings about the TLS settings of a Redis URL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from queuert.state.types import StoreWarning
 
 
 def address_warnings(settings: RedisSettings) -> tuple[StoreWarning, ...]:
-    """The risks of connections as these settings make them."""
+    """Return the warnings for connections with these settings."""
     pool = settings.pool(redis.BlockingConnectionPool, redis.Connection, Retry, 1)
     connection = pool.connection_class(**pool.connection_kwargs)
     encrypted = isinstance(connection, redis.SSLConnection)

@@ -90,7 +90,7 @@ def _of_sqlalchemy(given: Any) -> Any:
     elif not hasattr(type(given), "exec_driver_sql"):
         return None
     elif not given.in_transaction():
-        # As its first statement would have: its commit() has something to commit then.
+        # The session's first statement would begin it. Without it, its commit() would commit nothing.
         given.begin()
     return given.connection.driver_connection
 
@@ -100,6 +100,6 @@ def _of_django(given: Any) -> Any:
     if getattr(wrapper, "vendor", None) != "sqlite":
         return None
     wrapper.ensure_connection()
-    # After an error in an atomic block Django allows no statement: what is written would be rolled back in silence.
+    # After an error in an atomic block Django refuses statements. Ours would be accepted and rolled back silently.
     wrapper.validate_no_broken_transaction()
     return wrapper.connection

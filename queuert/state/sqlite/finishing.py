@@ -1,4 +1,4 @@
-"""Finishes of attempts, one at a time inside one transaction."""
+"""Finishes of attempts, one at a time, inside a transaction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Connection = sqlite3.Connection
 
 
 def finish_one(connection: Connection, finish: Finish) -> FinishResult:
-    """Write a finish if its token holds the job; say why not otherwise."""
+    """Write a finish if its token has the job's lease; otherwise return why the lease is lost."""
     job = finish.job
     state = first(connection, "lease_state", id=job.id)
     if state is None or state[2] != job.token or not state[3]:

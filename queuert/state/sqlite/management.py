@@ -1,4 +1,4 @@
-"""Complete, cancel, retry, trigger, delete and sweep, inside one transaction."""
+"""Management operations, inside a transaction."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _met(chain_id: str, tail: Row, status: ChainStatus, *, written: bool, due_ty
 
 
 def _reported_once(results: Sequence[ChainUpdate]) -> list[ChainUpdate]:
-    """The same, and each type is named by the first of them only."""
+    """Keep each due type only in the first result that names it."""
     reported: set[str] = set()
     once = []
     for one in results:
@@ -47,7 +47,7 @@ def _reported_once(results: Sequence[ChainUpdate]) -> list[ChainUpdate]:
 
 
 def complete(connection: Connection, completions: Sequence[WorkerlessCompletion]) -> list[ChainUpdate]:
-    """End the last jobs of chains from a client, all or none."""
+    """Finish the last jobs of chains for a client, all or none."""
     met = [(one, _tail(connection, one.chain_id)) for one in completions]
     fit = all(tail[0] == one.tail_id and tail[6] == ChainStatus.OPEN for one, tail in met)
     if not fit:
@@ -167,7 +167,7 @@ def _to_delete(connection: Connection, ids: Sequence[str], cascade: bool) -> dic
 
 
 def release_stranded(connection: Connection, cursor: str | None, limit: int) -> SweepResult:
-    """Release blocked jobs that wait for nothing any more."""
+    """Release blocked jobs all of whose blockers have closed."""
     found = run(connection, "stranded", cursor=cursor or "", limit=limit)
     released = []
     now = now_us()

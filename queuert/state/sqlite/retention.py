@@ -1,4 +1,4 @@
-"""Closed chains that go: by their own end, or by the retention of their type."""
+"""Expiry and pruning of closed chains, inside a transaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Connection = sqlite3.Connection
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a look ended: behind an expired chain (without a type), or behind one of a type and outcome."""
+    """The cursor of a prune: after an expired chain (without a type), or after a chain of a type and outcome."""
 
     at: int
     id: str
@@ -43,7 +43,7 @@ class _Place:
 
 
 def update_ttl(connection: Connection, ids: Sequence[str], seconds: float) -> list[TtlUpdate]:
-    """Let closed chains expire ``seconds`` from now instead."""
+    """Let closed chains expire ``seconds`` from now."""
     lasting = rows.microseconds_of(checked_ttl("result_ttl", seconds))
     return [_update_one(connection, chain_id, now_us(), lasting) for chain_id in ids]
 
@@ -85,7 +85,7 @@ def prune(connection: Connection, request: PruneRequest) -> PruneResult:
 
 
 def _stretches(request: PruneRequest) -> list[tuple[str, str, Keep]]:
-    """The types and outcomes of which not all is kept, in order."""
+    """Return the types and outcomes that have a retention policy, in order."""
     statuses = (ChainStatus.CANCELLED, ChainStatus.COMPLETED, ChainStatus.FAILED)
     found = [
         (type, status.value, keep)
@@ -99,7 +99,8 @@ def _stretches(request: PruneRequest) -> list[tuple[str, str, Keep]]:
 def _maybe_flush(
     connection: Connection, place: _Place, keep: Keep, now: int, limit: int
 ) -> tuple[list[str], tuple[int, _Place]]:
-    """Chains of a type and outcome that are to go, and of how many that were looked at the last one is where."""
+    """Return the chains of a type and outcome to prune, how many chains were read, and the cursor after the last of
+    them."""
     about = {"type": place.type, "status": place.status}
     cut = None if keep.seconds is None else now - rows.microseconds_of(keep.seconds)
     mark = None if keep.count is None else first(connection, "retention_cutoff", count=keep.count, **about)
@@ -115,14 +116,14 @@ def _maybe_flush(
 
 
 def make_room(connection: Connection, chain_id: str) -> bool:
-    """Delete a chain that has expired, for its id to be used again; whether it could go."""
+    """Delete an expired chain, so that its id can be used again. Returns whether that was possible."""
     return bool(_deleted(connection, [chain_id]))
 
 
 def _deleted(connection: Connection, chain_ids: Iterable[str]) -> list[str]:
-    """Delete closed chains, and their entries as blockers of jobs that have ended; those that went.
+    """Delete closed chains, and their entries as blockers of finished jobs; return those that were deleted.
 
-    One that a job which has not ended has as a blocker stays.
+    A chain that is a blocker of an unfinished job is kept.
     """
     gone = []
     for chain_id in chain_ids:

@@ -1,4 +1,4 @@
-"""Recurring schedules and pauses, inside one transaction."""
+"""Recurring schedules and pauses, inside a transaction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Connection = sqlite3.Connection
 
 
 def put(connection: Connection, schedules: Sequence[ScheduleRecord]) -> None:
-    """Write schedules by name; the first tick of each is the next after now."""
+    """Write schedules by name. The first tick of each schedule is the next one after now."""
     now = rows.moment(now_us())
     ticks = [one.spec.next_after(now) for one in schedules]
     for one, next_at in zip(schedules, ticks, strict=True):
@@ -26,22 +26,22 @@ def put(connection: Connection, schedules: Sequence[ScheduleRecord]) -> None:
 
 
 def delete(connection: Connection, names: Sequence[str]) -> int:
-    """Delete schedules; how many there were."""
+    """Delete schedules and return how many existed."""
     return sum(changed(connection, "delete_schedule", name=one) for one in set(names))
 
 
 def listed(connection: Connection) -> list[ScheduleRecord]:
-    """All schedules, by name."""
+    """Return all schedules, by name."""
     return [rows.schedule(row) for row in run(connection, "list_schedules")]
 
 
 def set_paused(connection: Connection, names: Sequence[str], paused: bool) -> int:
-    """Pause schedules, or let them go on; how many there are of these names."""
+    """Pause or resume schedules and return how many exist."""
     return sum(changed(connection, "pause_schedule", name=one, paused=int(paused)) for one in set(names))
 
 
 def due(connection: Connection, types: Sequence[str], limit: int) -> DueSchedules:
-    """The schedules of these job types whose next tick has come, the longest due first."""
+    """Return the schedules of these job types whose next tick has come, the longest due first."""
     now = now_us()
     found, upcoming = [], []
     for type in dict.fromkeys(types):
@@ -57,7 +57,7 @@ def due(connection: Connection, types: Sequence[str], limit: int) -> DueSchedule
 def fire(
     connection: Connection, name: str, tick: datetime, next_at: datetime | None, jobs: Sequence[NewJob]
 ) -> list[StartedJob] | None:
-    """Start the chains of a due schedule and move it on; None if its next tick is another one."""
+    """Start the chains of a due schedule and advance it; None if its next tick is another one."""
     last = max((tick_of(job.id) for job in jobs), default=None)
     times = {"tick": tick, "next_at": next_at, "last_at": last}
     params = {what: None if moment is None else rows.microseconds(moment) for what, moment in times.items()}
@@ -79,16 +79,16 @@ def _tick(connection: Connection, job: NewJob, now: int, created: int) -> Starte
 
 
 def pause(connection: Connection, types: Sequence[str], reason: str | None) -> None:
-    """Claim no more jobs of these types."""
+    """Stop all claims of these job types."""
     for type in types:
         run(connection, "pause_type", type=type, reason=reason, now=now_us())
 
 
 def resume(connection: Connection, types: Sequence[str]) -> list[str]:
-    """Claim jobs of these types again; those that were paused, by name."""
+    """Allow claims of these job types again; return those that were paused, by name."""
     return [type for type in sorted(set(types)) if changed(connection, "resume_type", type=type)]
 
 
 def paused(connection: Connection) -> list[PausedType]:
-    """The paused types, by name."""
+    """Return the paused job types, by name."""
     return [rows.paused_type(row) for row in run(connection, "list_paused_job_types")]

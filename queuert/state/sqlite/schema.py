@@ -45,7 +45,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _upgrade(connection: sqlite3.Connection) -> None:
-    # Another process may have done it meanwhile.
+    # Another process may have migrated the file meanwhile.
     found = _version(connection)
     if found == 0:
         _execute_all(connection, "schema")

@@ -1,4 +1,4 @@
-"""Starts of chains: which are written, and which find a chain that is a duplicate of them."""
+"""Starts of chains: which of them are duplicates, and writing the others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Connection = sqlite3.Connection
 
 
 def start(connection: Connection, jobs: Sequence[NewJob]) -> list[StartedJob]:
-    """Write the first jobs of new chains, or find what is a duplicate of them."""
+    """Write the first jobs of new chains, or return the chains of which they are duplicates."""
     now = now_us()
     created = created_next(connection, now)
     _reject_batch_blockers(connection, jobs)
@@ -35,7 +35,7 @@ def start(connection: Connection, jobs: Sequence[NewJob]) -> list[StartedJob]:
 
 
 def _reject_batch_blockers(connection: Connection, jobs: Sequence[NewJob]) -> None:
-    """Refuse jobs that would wait for chains of their own batch, which did not exist when it was given."""
+    """Reject jobs whose blockers are in their own batch: these did not exist when the batch was made."""
     new = {job.id for job in jobs}
     for job in jobs:
         for chain_id in new.intersection(job.blockers):
@@ -44,11 +44,11 @@ def _reject_batch_blockers(connection: Connection, jobs: Sequence[NewJob]) -> No
 
 
 def _existing(connection: Connection, job: NewJob, now: int) -> StartedJob | None:
-    """The chain that is a duplicate of a job that is to be started, by its key or its id.
+    """Return the chain of which a new job is a duplicate, by its key or its id.
 
     Raises:
-        JobIdConflictError: its id exists, and it is not to attach to it, or cannot.
-        JobTypeMismatchError: it is to attach to a chain of another type.
+        JobIdConflictError: its id exists, and it does not or cannot attach to that chain.
+        JobTypeMismatchError: the chain to attach to is of another type.
     """
     found = _duplicate(connection, job, now)
     if found is None and job.id_chosen:

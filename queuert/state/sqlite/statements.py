@@ -1,4 +1,4 @@
-"""The SQL of ``sql/``, one file a group of operations, read once; the schema and its upgrades stand apart."""
+"""Reads the SQL of ``sql/``, one file for each group of operations, and of ``migrations/``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from queuert.state.named_sections import read_sections
 
 @cache
 def statements() -> dict[str, str]:
-    """The statements by name: the section ``-- name: claim`` is ``claim``."""
+    """Return the statements by name: the section ``-- name: claim`` is ``claim``."""
     return read_sections("queuert.state.sqlite", "sql", ".sql")
 
 
 @cache
 def migration(name: str) -> str:
-    """The statements that create the schema, or that upgrade it by one version."""
+    """Return the statements that create the schema, or that upgrade it by one version."""
     return files("queuert.state.sqlite").joinpath("migrations", f"{name}.sql").read_text(encoding="utf-8")

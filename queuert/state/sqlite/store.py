@@ -1,4 +1,4 @@
-"""The operations on SQLite."""
+"""The SQLite store."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class SQLiteStore(SQLiteOperating):
     def start_jobs(
         self, jobs: Sequence[NewJob], *, connection: Any = None, notification: PiggybackNotification | None = None
     ) -> list[StartedJob]:
-        """Write the first jobs of new chains, or find what is a duplicate of them."""
+        """Write the first jobs of new chains, or return the chains of which they are duplicates."""
         if not jobs:
             return []
         return self._outside(connection, lambda given: start(given, jobs), start_notifications)
 
     def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
-        """Write the first jobs of new chains, once all are made: nobody else can write meanwhile."""
+        """Write the first jobs of new chains after the iterator has made all, since nobody else can write meanwhile."""
         return self.start_jobs([job for part in parts for job in part])
 
     # --- claim, renew, release ----------------------------------------------------------------------------------------
@@ -77,7 +77,7 @@ class SQLiteStore(SQLiteOperating):
             return sum(changed(connection, "release", id=one.job_id, token=one.token) for one in leases)
 
     def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
-        """Release all that a claim took, when its answer was lost."""
+        """Release all jobs of a claim whose answer was lost."""
         with self._writing() as connection:
             params = {"token": request.token}
             return ReleasedClaim(
@@ -87,7 +87,8 @@ class SQLiteStore(SQLiteOperating):
     # --- finish -------------------------------------------------------------------------------------------------------
 
     def finish(self, finishes: Sequence[Finish], *, wait: bool = True) -> list[FinishResult]:
-        """End attempts, each while its token holds the job. There are no rows to wait for, only the database."""
+        """Write finishes, each only if its token has the job's lease. There are no row locks, only the lock of the
+        database."""
         check_finishes(finishes)
         if not finishes:
             return []
@@ -95,14 +96,14 @@ class SQLiteStore(SQLiteOperating):
             return [finishing.finish_one(connection, one) for one in finishes]
 
     def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
-        """Why each lease does not hold its job."""
+        """Return why each lease is lost."""
         with self._reading() as connection:
             states = [first(connection, "lease_state", id=one.job_id) for one in leases]
         return [rows.lost_reason(None, one.token, state) for one, state in zip(leases, states, strict=True)]
 
     @contextmanager
     def transaction(self, job: ClaimedJob) -> Iterator[SQLiteTransaction]:
-        """Open a transaction that holds the job."""
+        """Open a transaction for the block of an attempt."""
         link, on_end = self._links.for_transaction()
         with SQLiteTransaction(link, job, on_end) as transaction:
             yield transaction
@@ -125,10 +126,10 @@ class SQLiteStore(SQLiteOperating):
         following = min(expiries, default=None)
         return ReapResult(reaped, None if following is None else max(0, following - now) / 1_000_000)
 
-    # --- look ---------------------------------------------------------------------------------------------------------
+    # --- read ---------------------------------------------------------------------------------------------------------
 
     def next_due(self, types: Sequence[str]) -> float | None:
-        """Seconds until the next job is due."""
+        """Return the seconds until the next job is due."""
         moments = []
         with self._reading() as connection:
             now = now_us()
@@ -143,14 +144,14 @@ class SQLiteStore(SQLiteOperating):
         return min(moments, default=None)
 
     def get_jobs(self, ids: Sequence[str]) -> list[Job | None]:
-        """Read jobs in the order asked."""
+        """Read jobs in the order of the ids."""
         with self._reading() as connection:
             now = now_us()
             found = [first(connection, "get_job", id=one, now=now) for one in ids]
         return [None if row is None else rows.job(row) for row in found]
 
     def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
-        """Read chains in the order asked."""
+        """Read chains in the order of the ids."""
         with self._reading() as connection:
             now = now_us()
             found = [first(connection, "get_chain", id=one, now=now) for one in ids]
@@ -159,7 +160,7 @@ class SQLiteStore(SQLiteOperating):
     def closed_chains(
         self, ids: Sequence[str], *, portion: int = CLOSED_PORTION
     ) -> list[ChainRecord | ChainStatus | None]:
-        """Read chains that have closed, as many as fit into a portion; of the others the status."""
+        """Read closed chains up to a portion of bytes; for the others only the status."""
         found: list[ChainRecord | ChainStatus | None] = []
         size = 0
         with self._reading() as connection:

@@ -139,9 +139,9 @@ event AS (
 SELECT id FROM finished
 
 -- name: retry
--- Reopens closed chains: their last jobs are due now, and none of their earlier attempts counts. The last error can
--- still be read. All are locked and known to be failed or cancelled. Whether the jobs must wait again is decided by a
--- later statement.
+-- Reopens closed chains: their last jobs are due now, and their earlier attempts do not count. The last error can still
+-- be read. All are locked and known to be failed or cancelled. A later statement decides whether the jobs must wait for
+-- blockers.
 WITH reopened AS (
     UPDATE {schema}.job
     SET status = 'ready',
@@ -359,7 +359,7 @@ LEFT JOIN LATERAL (
 ORDER BY page.id
 
 -- name: lock_stranded
--- Locks blocked jobs, oldest first, and passes over those that others have locked.
+-- Locks blocked jobs, oldest first, and skips those that others have locked.
 SELECT id FROM {schema}.job
 WHERE id = ANY (%(ids)s::text[]) AND status = 'blocked'
 ORDER BY created_at, id FOR NO KEY UPDATE SKIP LOCKED

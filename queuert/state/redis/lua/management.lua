@@ -1,5 +1,5 @@
 -- name: cancel_chains
--- Close open chains as cancelled. ARGV[1]: list of ids; ARGV[2]: the error, as stored.
+-- Closes open chains as cancelled. ARGV[1]: list of ids; ARGV[2]: the error, as stored.
 
 local ids = given(1)
 local chains, missing = chains_of(ids)
@@ -24,7 +24,7 @@ end
 return answer
 
 -- name: complete_chains
--- End the last jobs of chains from a client, all or none. ARGV[1]: list of {chain, tail, output, continuation};
+-- Finishes the last jobs of chains for a client, all or none. ARGV[1]: list of {chain, tail, output, continuation};
 -- ARGV[2...]: payloads.
 
 local params, ids, fits = given(1), {}, true
@@ -73,8 +73,8 @@ end
 return answer
 
 -- name: delete_chains
--- Delete chains with all their jobs, all or none. ARGV[1]: {ids, cascade}.
--- Answers with the deleted chains, in the order asked and then by id, and with the jobs that were running.
+-- Deletes chains with all their jobs, all or none. ARGV[1]: {ids, cascade}. Returns the deleted chains, in the order of
+-- the request and then by id, and the jobs that were running.
 
 local params = given(1)
 
@@ -119,7 +119,7 @@ for _, chain in ipairs(order) do delete_chain(chain, running) end
 return {order, running}
 
 -- name: retry_chains
--- Open failed and cancelled chains again, all or none. ARGV[1]: list of ids.
+-- Opens failed and cancelled chains again, all or none. ARGV[1]: list of ids.
 
 local ids = given(1)
 local chains, missing = chains_of(ids)
@@ -129,7 +129,7 @@ for id, chain in pairs(chains) do
     if status == 'open' or status == 'completed' then return refusal('not_retriable', id, status) end
 end
 
--- Jobs that had been let go by the chain, and still wait for others, wait for it again.
+-- Jobs that the chain had released, and that still wait for other chains, wait for it again.
 local function reopen(first)
     call('ZREM', closed_key(first, first.chain_status), first.id)
     call('ZREM', P .. 'expires', first.id)
@@ -169,7 +169,7 @@ end
 return answer
 
 -- name: trigger_jobs
--- Make scheduled jobs due now, all or none. ARGV[1]: list of ids. Answers with {id, type} for each.
+-- Makes scheduled jobs due now, all or none. ARGV[1]: list of ids. Returns {id, type} for each.
 
 local ids, answer = given(1), {}
 for at, id in ipairs(ids) do
@@ -185,9 +185,9 @@ end
 return answer
 
 -- name: release_stranded
--- Release blocked jobs all of whose blockers have closed. ARGV[1]: {cursor, limit, seed}: looks at so many, by id.
--- Without a cursor, what holders and lists are left with is mended first.
--- Answers with where to go on ('' at the end) and {id, type} of those released.
+-- Releases blocked jobs all of whose blockers have closed. ARGV[1]: {cursor, limit, seed}; reads up to `limit` jobs, by
+-- id. Without a cursor, it repairs holders and lists first. Returns the next cursor ('' at the end) and {id, type} of
+-- the released jobs.
 
 local params = given(1)
 if not params.cursor then
@@ -217,8 +217,8 @@ end
 return {#ids == params.limit and ids[#ids] or '', released}
 
 -- name: pause_job_types
--- Claim no more jobs of some types. ARGV[1]: list of types; ARGV[2]: the reason, if there is one.
--- A type that is paused stays so since then, and keeps its reason unless there is another.
+-- Pauses job types. ARGV[1]: list of types; ARGV[2]: the reason, if there is one. A paused type keeps its time, and its
+-- reason unless a new one is given.
 
 for _, type in ipairs(given(1)) do
     local stored = call('HGET', P .. 'paused', type)
@@ -229,12 +229,12 @@ end
 return 1
 
 -- name: list_paused_job_types
--- The paused types, each followed by what is stored of it.
+-- Reads the paused job types, each followed by what is stored of it.
 
 return call('HGETALL', P .. 'paused')
 
 -- name: resume_job_types
--- Claim jobs of some types again. ARGV[1]: list of types. Answers with those that were paused.
+-- Resumes job types. ARGV[1]: list of types. Returns those that were paused.
 
 local resumed = {}
 for _, type in ipairs(given(1)) do

@@ -1,6 +1,6 @@
 -- name: start
--- Write the first jobs of new chains, all or none, or find the chains that are duplicates of them.
--- ARGV[1]: list of new jobs; ARGV[2...]: their inputs. All is looked at before anything is written.
+-- Writes the first jobs of new chains, all or none, or finds the chains of which they are duplicates. ARGV[1]: list of
+-- new jobs; ARGV[2...]: their inputs. Everything is checked before anything is written.
 
 local jobs = given(1)
 local in_batch, written, taken, stands_in, conflicts, in_the_way = {}, {}, {}, {}, {}, {}
@@ -50,7 +50,7 @@ for at, new in ipairs(jobs) do
     end
 end
 if #conflicts > 0 then
-    -- Thousands of them are too many for unpack().
+    -- A refusal may have thousands of ids, which are too many for unpack().
     local refused = refusal('id_conflict')
     for _, id in ipairs(conflicts) do refused[#refused + 1] = id end
     return refused

@@ -1,11 +1,12 @@
--- Management calls from outside of handlers.
+-- Functions that the management operations share.
 
--- The result of one chain: id, type, status, its last job as it was met, whether it was written, what became due.
+-- The result of one chain: id, type, status, its last job and the status before, whether it was written, the types that
+-- became due.
 local function met(chain, tail, met_as, status, written, due_types)
     return {chain.id, chain.type, status, tail.id, tail.type, met_as, written and 1 or 0, listed(due_types or {})}
 end
 
--- End a job over its holder's head: the lease is gone with its token.
+-- Finishes a job for a client: the lease is lost with its token.
 local function finish_workerless(job, status, changes)
     changes.finished = NOW
     changes.token = false
@@ -13,7 +14,7 @@ local function finish_workerless(job, status, changes)
     move(job, status, changes)
 end
 
--- The first and the last jobs of chains, each chain once; or the id of one that does not exist.
+-- Returns the first and the last jobs of chains, each chain once; or the id of one that does not exist.
 local function chains_of(ids)
     local found = {}
     for _, id in ipairs(ids) do
@@ -27,7 +28,7 @@ local function chains_of(ids)
     return found
 end
 
--- Types that no earlier chain of the same call has named.
+-- Returns the types that no earlier chain of the same call has reported.
 local function fresh(due_types, reported_of)
     local new = {}
     for type in pairs(due_types) do
