@@ -151,7 +151,7 @@ class AsyncClient(
             notification = None if jobs is None or connection is not None else self._notification(jobs)
             try:
                 if jobs is None:
-                    started = await store.start_parts(pipeline_batches(self.job_types, given))
+                    started = await store.start_pipelined(pipeline_batches(self.job_types, given))
                 else:
                     started = await store.start_jobs(jobs, connection=connection, notification=notification)
             except BaseException as error:

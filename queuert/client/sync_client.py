@@ -150,7 +150,7 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
             notification = None if jobs is None or connection is not None else self._notification(jobs)
             try:
                 if jobs is None:
-                    started = store.start_parts(pipeline_batches(self.job_types, given))
+                    started = store.start_pipelined(pipeline_batches(self.job_types, given))
                 else:
                     started = store.start_jobs(jobs, connection=connection, notification=notification)
             except BaseException as error:

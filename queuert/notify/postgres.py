@@ -26,7 +26,7 @@ from queuert.migrations import DEFAULT_SCHEMA
 from queuert.notify.adapter import Notification, PiggybackNotification, Topic
 from queuert.notify.encoding import WILDCARD, decode, encode
 from queuert.notify.listener import Batch, Listener, ListenerTimeouts, ListeningNotify, Outbox, Subscribers, Waker
-from queuert.state.postgres.settings import Place, PostgresSettings
+from queuert.state.postgres.settings import DatabaseKey, PostgresSettings
 
 __all__ = ["ListenerTimeouts", "PostgresNotify"]
 
@@ -77,7 +77,12 @@ class PostgresPiggybackNotification:
     """
 
     def __init__(
-        self, place: Place, topic: Topic, keys: frozenset[str], gathering: NotifyThrottle, is_silent: Callable[[], bool]
+        self,
+        place: DatabaseKey,
+        topic: Topic,
+        keys: frozenset[str],
+        gathering: NotifyThrottle,
+        is_silent: Callable[[], bool],
     ) -> None:
         """``is_silent`` tells whether the adapter is open, and has nothing to send."""
         self._place = place
@@ -494,7 +499,7 @@ class PostgresNotify(ListeningNotify):
     def piggyback_notification(self, topic: Topic, keys: Iterable[str]) -> PiggybackNotification:
         """A notification that a store may send along with a write to the same database and schema."""
         return PostgresPiggybackNotification(
-            self._settings.place, topic, frozenset(keys), self._gathering, self._is_silent
+            self._settings.database_key, topic, frozenset(keys), self._gathering, self._is_silent
         )
 
     def _begin(self) -> None:

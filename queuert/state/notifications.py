@@ -24,7 +24,7 @@ def update_notifications(results: Sequence[ChainUpdate]) -> Notifications:
     return {
         Topic.JOBS: sorted({type for one in written for type in one.due_types}),
         Topic.CHAINS: [one.chain_id for one in written if one.status is not ChainStatus.OPEN],
-        Topic.LEASES: [one.job_id for one in written if one.met is JobStatus.RUNNING],
+        Topic.LEASES: [one.job_id for one in written if one.previous_status is JobStatus.RUNNING],
     }
 
 

@@ -305,11 +305,11 @@ class StoreTransaction(Protocol):
         ...
 
     @property
-    def holds(self) -> bool:
+    def locks_job(self) -> bool:
         """Whether the transaction locks the job, so that its lease needs no renewal meanwhile."""
         ...
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Close the transaction's connection, from any thread: calls that wait on it fail, and nothing is written."""
         ...
 
@@ -377,7 +377,7 @@ class Store(
         """
         ...
 
-    def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+    def start_pipelined(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
         """Write the first jobs of new chains, part by part: all or none, results in the order of the jobs.
 
         A store may write one part while the iterator makes the next one. Errors of the iterator are raised, and then
@@ -422,7 +422,7 @@ class Store(
         blocker does not exist), the call raises and none of the batch is written: write them one by one.
 
         The operation waits for rows that another transaction has locked; with ``wait`` false, such finishes are
-        ``pending``, and the others are written.
+        ``locked``, and the others are written.
 
         Raises:
             JobIdConflictError: the chosen id of a continuation exists.
@@ -478,7 +478,7 @@ class Store(
         """Open a transaction for the finish of a job and the writes of its handler. It commits when the block ends
         without an error.
 
-        If the transaction ``holds``, the job is locked: it cannot be claimed, reaped or cancelled meanwhile. Otherwise
+        If the transaction locks the job (``locks_job``), it cannot be claimed, reaped or cancelled meanwhile. Otherwise
         the commit is refused if that happened. If the answer to the commit is lost, the store reads the job to find out
         whether the commit took effect.
 

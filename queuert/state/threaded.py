@@ -17,11 +17,11 @@ from queuert.state.types import ClaimedJob, Finish, FinishResult, NewJob, Starte
 
 _T = TypeVar("_T")
 
-_TIMEOUT = 0.05
+_HANDOFF_TIMEOUT = 0.05
 """Seconds in which the event loop must take over a transaction that a thread has begun; doubled after each failure."""
 
 
-def threaded(store: Store, *, threads: int) -> AsyncStore:
+def as_async(store: Store, *, threads: int) -> AsyncStore:
     """Return an :class:`~queuert.state.AsyncStore` that calls a :class:`~queuert.state.Store` in threads.
 
     Each call occupies a thread until it returns, also while it waits for a lock. So ``threads`` must be greater than
@@ -38,7 +38,7 @@ class _Threads:
     def __init__(self, count: int) -> None:
         self._count = count
         self._pool: ThreadPoolExecutor | None = None
-        self.answered = True
+        self.loop_responsive = True
         """Whether the event loop took over the last transaction that a thread had begun for it."""
 
     def submit(self, function: Callable[[], _T]) -> asyncio.Future[_T]:
@@ -77,7 +77,7 @@ class _ThreadedStore:
 
         return call
 
-    async def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+    async def start_pipelined(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
         # The iterator is the caller's code, so it runs in the caller's thread.
         jobs = [job for part in parts for job in part]
         return await self._threads.submit(lambda: self._store.start_jobs(jobs))
@@ -156,13 +156,13 @@ class _ThreadedTransaction(AsyncStoreTransaction):
         return self._transaction.connection
 
     @property
-    def holds(self) -> bool:
+    def locks_job(self) -> bool:
         """Whether the transaction locks the job."""
-        return self._transaction.holds
+        return self._transaction.locks_job
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Close the transaction's connection, from any thread."""
-        self._transaction.cut()
+        self._transaction.abort()
 
     async def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:
         transaction = self._transaction
@@ -178,9 +178,9 @@ class _ThreadedTransaction(AsyncStoreTransaction):
     # --- the beginning ------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
-        timeout = _TIMEOUT
+        timeout = _HANDOFF_TIMEOUT
         while not await self._begun(timeout):
-            self._threads.answered = True
+            self._threads.loop_responsive = True
             # An event loop that is always this slow must get its transaction as well.
             timeout *= 2
         return self
@@ -192,7 +192,7 @@ class _ThreadedTransaction(AsyncStoreTransaction):
         taken: asyncio.Future[bool] = loop.create_future()
 
         def take(begun: StoreTransaction) -> None:
-            self._threads.answered = True
+            self._threads.loop_responsive = True
             if offer.take():
                 self._entered = begun
                 _settle(taken, True)
@@ -219,9 +219,9 @@ class _ThreadedTransaction(AsyncStoreTransaction):
         transaction = self._block.__enter__()
         with suppress(RuntimeError):  # The event loop is closed, so nobody will take it.
             loop.call_soon_threadsafe(take, transaction)
-        if offer.is_taken_within(timeout if self._threads.answered else 0.0):
+        if offer.is_taken_within(timeout if self._threads.loop_responsive else 0.0):
             return True
-        self._threads.answered = False
+        self._threads.loop_responsive = False
         self._leave(_HandoffTimeout())
         self._left = False
         return False

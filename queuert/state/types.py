@@ -236,13 +236,13 @@ class FinishResult:
     """Why the finish was rejected and nothing was written; None if it was written."""
     due_types: tuple[str, ...] = ()
     """Types of the jobs that became due: a continuation, dependents, or the job itself."""
-    pending: bool = False
+    locked: bool = False
     """Another transaction has locked its rows, and the caller does not wait for locks: write the finish again."""
 
     @property
     def written(self) -> bool:
         """Whether the finish was written."""
-        return self.lost is None and not self.pending
+        return self.lost is None and not self.locked
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +335,7 @@ class ChainUpdate:
     job_id: str
     """The last job of the chain, as read under its lock."""
     job_type: str
-    met: JobStatus
+    previous_status: JobStatus
     """The status of that job before the operation. If it was RUNNING, notify its worker."""
     written: bool
     due_types: tuple[str, ...] = ()

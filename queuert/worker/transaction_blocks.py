@@ -223,8 +223,8 @@ class GuardedBlock(Generic[T]):
         self._used = True
 
     def _begun(self, held: Any) -> T:
-        if held.holds:
-            self._host.hold(held.cut)
+        if held.locks_job:
+            self._host.hold(held.abort)
         self._held = held
         return self._opened(held)
 

@@ -43,13 +43,13 @@ def _sqlite_by_worker() -> AbstractContextManager[Any]:
 
 
 def _sqlite_without_fence() -> AbstractContextManager[Any]:
-    look = connection.first
+    look = connection.fetch_one
 
     def blindly(connection: Any, name: str, /, **values: Any) -> Any:
         found = look(connection, name, **values)
         return (*found[:2], mock.ANY, True) if found and name == "lease_state" else found
 
-    return mock.patch.object(finishing, "first", blindly)
+    return mock.patch.object(finishing, "fetch_one", blindly)
 
 
 def _script(name: str, pattern: str, replacement: str) -> Callable[[], AbstractContextManager[Any]]:

@@ -34,7 +34,7 @@ from queuert.notify.postgres import PostgresNotify
 from queuert.notify.redis import RedisNotify
 from queuert.state.async_store import AsyncStore
 from queuert.state.postgres import PostgresState, protocol
-from queuert.state.postgres.settings import Place
+from queuert.state.postgres.settings import DatabaseKey
 from queuert.state.types import NewJob
 from queuert.testing.conformance import Mode, Stores
 from queuert.testing.conformance.builders import started_and_claimed
@@ -249,16 +249,16 @@ def test_it_goes_along_to_its_own_place_only(dsn: str, new_postgres_party: NewPo
     notification = piggyback_notification(adapter, Topic.JOBS, {"work"})
     assert notification is not None
     elsewhere = make_conninfo(dsn, dbname="elsewhere")
-    for place in (Place(dsn, "other"), Place(elsewhere, "queuert"), None):
+    for place in (DatabaseKey(dsn, "other"), DatabaseKey(elsewhere, "queuert"), None):
         assert notification.depart(place) is None
-    assert notification.depart(Place(dsn, "queuert")) == (JOBS, "work")
+    assert notification.depart(DatabaseKey(dsn, "queuert")) == (JOBS, "work")
     assert not notification.arrived
 
 
 def test_an_adapter_that_is_not_open_sends_nothing(dsn: str) -> None:
     adapter = PostgresNotify(dsn)
     notification = adapter.piggyback_notification(Topic.JOBS, {"work"})
-    assert notification.depart(Place(dsn, "queuert")) is None
+    assert notification.depart(DatabaseKey(dsn, "queuert")) is None
 
 
 def test_other_adapters_leave_nothing_to_the_store() -> None:

@@ -131,17 +131,18 @@ def adopt(
         plan = _plan(connection, sql)
         if plan.workers and plan.needed and not force:
             raise MigrationError(
-                f"workers must be stopped, {plan.workers} are alive: stop them, so that no new event gets a number between "
+                f"workers must be stopped, {plan.workers} are alive: stop them, so that no new event gets a "
+                "number between "
                 "the old ones, or add --force"
             )
         events = _renumber(connection, sql, on_step) if plan.ahead else 0
         jobs = _clear_jobs(connection, sql, plan, on_step)
-        fetch(connection, sql.adopt_note, {"system": plan.system, "renumbered": plan.ahead})
+        fetch(connection, sql.adopt_record, {"system": plan.system, "renumbered": plan.ahead})
     return Adoption(events, jobs)
 
 
 def _plan(connection: psycopg.Connection[Any], sql: Statements) -> AdoptionPlan:
-    ((owner, system, next_tx, workers, ahead, events, jobs, blocks),) = fetch(connection, sql.adopt_look)
+    ((owner, system, next_tx, workers, ahead, events, jobs, blocks),) = fetch(connection, sql.adopt_plan)
     return AdoptionPlan(owner, system, int(next_tx), workers, ahead, events, jobs, blocks)
 
 

@@ -32,7 +32,9 @@ class Watchdog:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._pause = seconds / 20
-        self._waits: deque[Wait] = deque()  # All have the same duration, so the first to begin is the first to expire.
+        self._waits: deque[Deadline] = (
+            deque()
+        )  # All have the same duration, so the first to begin is the first to expire.
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -40,36 +42,36 @@ class Watchdog:
     def limit(self, connection: BaseConnection[Any]) -> Iterator[None]:
         """Shut down ``connection`` unless the block ends in time; the call that waits then raises an
         OperationalError."""
-        wait = self.begin(connection)
+        deadline = self.begin(connection)
         try:
             yield
         finally:
-            self.end(wait)
+            self.end(deadline)
 
-    def reset_after_fork(self, connection: BaseConnection[Any]) -> None:
+    def restart(self, connection: BaseConnection[Any]) -> None:
         """Restart the time limit of a block: until now its caller was busy, and did not wait for the server."""
         with self._lock:
-            for wait in self._waits:
-                if wait.connection is connection:
-                    self._waits.remove(wait)
-                    wait.deadline = time.monotonic() + self.seconds
-                    self._waits.append(wait)
+            for deadline in self._waits:
+                if deadline.connection is connection:
+                    self._waits.remove(deadline)
+                    deadline.expires_at = time.monotonic() + self.seconds
+                    self._waits.append(deadline)
                     return
 
-    def begin(self, connection: BaseConnection[Any]) -> Wait:
+    def begin(self, connection: BaseConnection[Any]) -> Deadline:
         """Shut down ``connection`` unless :meth:`end` is called with the returned value in time."""
-        wait = Wait(connection, time.monotonic() + self.seconds)
+        deadline = Deadline(connection, time.monotonic() + self.seconds)
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._watch, name="queuert-watchdog", daemon=True)
                 self._thread.start()
-            self._waits.append(wait)
-        return wait
+            self._waits.append(deadline)
+        return deadline
 
-    def end(self, wait: Wait) -> None:
+    def end(self, deadline: Deadline) -> None:
         """End the wait, in time or after the connection was shut down."""
         with self._lock:
-            wait.connection = None
+            deadline.connection = None
             while self._waits and self._waits[0].connection is None:
                 self._waits.popleft()
 
@@ -84,26 +86,26 @@ class Watchdog:
                     self._thread = None
                     return
                 late = self._late_connection(now)
-                pause = self._waits[0].deadline - now if self._waits else self._pause
+                pause = self._waits[0].expires_at - now if self._waits else self._pause
             if late is not None:
                 cut(late)
             elif pause > 0:
                 time.sleep(pause)
 
     def _late_connection(self, now: float) -> BaseConnection[Any] | None:
-        if not self._waits or self._waits[0].deadline > now:
+        if not self._waits or self._waits[0].expires_at > now:
             return None
         return self._waits.popleft().connection
 
 
-class Wait:
+class Deadline:
     """One call that waits on a connection. The connection is None once the call has ended."""
 
-    __slots__ = ("connection", "deadline")
+    __slots__ = ("connection", "expires_at")
 
-    def __init__(self, connection: BaseConnection[Any], deadline: float) -> None:
+    def __init__(self, connection: BaseConnection[Any], expires_at: float) -> None:
         self.connection: BaseConnection[Any] | None = connection
-        self.deadline = deadline
+        self.expires_at = expires_at
 
 
 def cut(connection: BaseConnection[Any]) -> None:

@@ -13,7 +13,7 @@ from psycopg.errors import LockNotAvailable
 from queuert.state.postgres import claiming, parameters, rows
 from queuert.state.postgres.async_base import AsyncPostgresBase
 from queuert.state.postgres.async_statements import fetch
-from queuert.state.postgres.claim_cursors import ClaimCursors, Place
+from queuert.state.postgres.claim_cursors import ClaimCursors, IndexPosition
 from queuert.state.postgres.claiming import Expansion
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import PostgresSettings
@@ -69,20 +69,20 @@ class AsyncPostgresClaiming(AsyncPostgresBase):
         if request.after_rank is not None:
             # The cursors of claims learn nothing from the types with limits.
             return self._claimed(request, await self._claim_rows(request, None))
-        places = self._bounds.places(list(request.leases))
-        if places is not None and (jobs := await self._claim_from(request, places)):
+        positions = self._bounds.positions(list(request.leases))
+        if positions is not None and (jobs := await self._claim_from(request, positions)):
             return jobs
         return await self._claim_from(request, None)
 
-    async def _claim_from(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[ClaimedJob]:
-        found = await self._claim_rows(request, places)
+    async def _claim_from(self, request: ClaimRequest, positions: Sequence[IndexPosition] | None) -> list[ClaimedJob]:
+        found = await self._claim_rows(request, positions)
         jobs = self._claimed(request, found)
         if found:
-            self._bounds.note(jobs, found[0][rows.LOOK_SECONDS], at_head=places is None)
+            self._bounds.note(jobs, found[0][rows.LOOK_SECONDS], at_head=positions is None)
         return jobs
 
-    async def _claim_rows(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[Row]:
-        params = parameters.claim(request, places, expansion=self._expansion.factor)
+    async def _claim_rows(self, request: ClaimRequest, positions: Sequence[IndexPosition] | None) -> list[Row]:
+        params = parameters.claim(request, positions, expansion=self._expansion.factor)
         found = await self._fetch(self._sql.named("claim"), params, binary=True)
         self._expansion.note(found)
         return found

@@ -67,7 +67,7 @@ class AsyncPostgresListing(AsyncPostgresBase):
     async def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Count jobs by type and status."""
         async with self._connections.connection() as connection:
-            found = await fetch(connection, self._sql.counts, listing.count_parameters(types, exact_up_to))
+            found = await fetch(connection, self._sql.count_jobs, listing.count_parameters(types, exact_up_to))
             counted = [listing.counted(row) for row in found]
             estimates = {}
             for type, status in listing.too_many(counted, exact_up_to):

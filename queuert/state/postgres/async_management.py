@@ -49,7 +49,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         met, _ = await self._lock_chains(connection, [one.chain_id for one in completions], waiting)
         if not all(management.can_complete(one, met[one.chain_id]) for one in completions):
             return [met[one.chain_id].update() for one in completions]
-        await fetch(connection, self._sql.complete_outside, management.completions(completions))
+        await fetch(connection, self._sql.complete_chains, management.completions(completions))
         statuses = await add_blockers(connection, self._sql, waiting) if waiting else {}
         blocked = frozenset(id for id, status in statuses.items() if status == JobStatus.BLOCKED)
         closing = [one.chain_id for one in completions if one.continuation is None]
@@ -71,7 +71,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         if not open_chains:
             return [chain.update() for chain in met.values()]
         tails = [chain.tail_id for chain in open_chains]
-        await fetch(connection, self._sql.cancel, {"tails": tails, "reason": reason})
+        await fetch(connection, self._sql.cancel_chains, {"tails": tails, "reason": reason})
         released = await self._release_dependents(connection, [chain.id for chain in open_chains])
         results = [
             chain.update(status=ChainStatus.CANCELLED if chain.status is ChainStatus.OPEN else None)
@@ -95,7 +95,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
             if chain.status not in FAILED_OR_CANCELLED:
                 raise ChainNotRetriableError(chain.id, chain.status)
         tails = [chain.tail_id for chain in met.values()]
-        with_blockers = await fetch(connection, self._sql.retry, {"tails": tails})
+        with_blockers = await fetch(connection, self._sql.retry_chains, {"tails": tails})
         blocked: set[str] = set()
         if with_blockers:
             params = {"tails": [row[0] for row in with_blockers], "locked": sorted(locked)}
@@ -117,7 +117,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
     async def _trigger(self, connection: AsyncConnection[Any], ids: Sequence[str]) -> list[TriggeredJob]:
         params = {"ids": list(ids)}
         jobs = management.triggered(ids, await fetch(connection, self._sql.lock_jobs, params))
-        await fetch(connection, self._sql.trigger, params)
+        await fetch(connection, self._sql.trigger_jobs, params)
         return jobs
 
     # --- delete -------------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         references = await fetch(connection, self._sql.external_references, {"chains": chains})
         if references:
             raise BlockerReferenceError([(row[0], row[1]) for row in references])
-        rows = await fetch(connection, self._sql.delete, {"jobs": list(to_delete)})
+        rows = await fetch(connection, self._sql.delete_chains, {"jobs": list(to_delete)})
         await forget_deleted(connection, self._sql, rows)
         return management.deleted(ids, rows)
 
@@ -221,4 +221,4 @@ class AsyncPostgresManagement(AsyncPostgresBase):
         raise StateError(f"chains {sorted(ids)!r} continue faster than their last jobs can be locked: repeat the call")
 
     async def _release_dependents(self, connection: AsyncConnection[Any], closed: Sequence[str]) -> list[Row]:
-        return await fetch(connection, self._sql.unblock, parameters.closed_chains(closed)) if closed else []
+        return await fetch(connection, self._sql.release_dependents, parameters.closed_chains(closed)) if closed else []

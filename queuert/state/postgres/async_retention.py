@@ -32,42 +32,42 @@ class AsyncPostgresRetention(AsyncPostgresBase):
     async def prune(self, request: PruneRequest) -> PruneResult:
         """Delete closed chains that have expired, or that the retention of their type does not keep."""
         async with self._connections.connection() as connection:
-            to_delete, cursor = await self._maybe_flush(connection, request)
+            to_delete, cursor = await self._select_prunable(connection, request)
             if not to_delete:
                 return PruneResult((), cursor)
             async with async_bounded(connection):
                 rows = await prune(connection, self._sql, to_delete)
             return PruneResult(retention.gone(to_delete, rows), cursor)
 
-    async def _maybe_flush(
+    async def _select_prunable(
         self, connection: AsyncConnection[Any], request: PruneRequest
     ) -> tuple[list[PruneCandidate], str | None]:
         """Return the chains to prune among those of one page, and the cursor of the next page."""
-        place = retention.place_of(request)
+        cursor = retention.cursor_of(request)
         to_delete: list[PruneCandidate] = []
-        if place is None or place.type is None:
-            params = retention.expired(place, request.limit)
+        if cursor is None or cursor.type is None:
+            params = retention.expired(cursor, request.limit)
             to_delete = retention.expired_chains(await fetch(connection, self._sql.find_expired, params))
             if len(to_delete) >= request.limit:
                 return to_delete, retention.cursor_after_expired(to_delete).encode()
-            place = None
+            cursor = None
         limit = request.limit - len(to_delete)
-        left, beyond_retention = retention.beyond_retention(request, place, limit)
-        if not left:
+        ranges, params = retention.beyond_retention(request, cursor, limit)
+        if not ranges:
             return to_delete, None
-        found = await fetch(connection, self._sql.find_beyond_retention, beyond_retention)
-        cursor = retention.cursor_after_retention(left, found[-1]).encode() if len(found) >= limit else None
-        return to_delete + retention.chains_beyond_retention(found), cursor
+        rows = await fetch(connection, self._sql.find_beyond_retention, params)
+        candidates = to_delete + retention.chains_beyond_retention(rows)
+        return candidates, retention.cursor_after_retention(ranges, rows[-1]).encode() if len(rows) >= limit else None
 
     async def clean_staging(self) -> StagingCleanup:
         """Drop what drivers that died have staged, and the records of old bulk writes, each step in a transaction of
         its own."""
         async with self._connections.connection() as connection:
-            await connection.execute(self._sql.bulk_forget_strange)
+            await connection.execute(self._sql.bulk_delete_invalid_records)
             idle = await fetch(connection, self._sql.bulk_idle_stages, {"seconds": STAGING_KEPT})
             dropped = tuple([name for (name,) in idle if await self._drop_stage(connection, name)])
-            await connection.execute(self._sql.stream_sweep, {"seconds": STAGING_KEPT})
-            forgotten = await fetch(connection, self._sql.bulk_forget_writes, {"seconds": WRITES_KEPT})
+            await connection.execute(self._sql.stream_delete_old, {"seconds": STAGING_KEPT})
+            forgotten = await fetch(connection, self._sql.bulk_delete_old_writes, {"seconds": WRITES_KEPT})
         return StagingCleanup(dropped, len(forgotten))
 
     async def _drop_stage(self, connection: AsyncConnection[Any], name: str) -> bool:
@@ -81,7 +81,7 @@ class AsyncPostgresRetention(AsyncPostgresBase):
         try:
             async with async_bounded(connection):
                 await connection.execute("SELECT set_config('lock_timeout', %s, true)", (f"{DROP_TIMEOUT}s",))
-                await connection.execute(self._sql.bulk_forget_stage, {"name": name})
+                await connection.execute(self._sql.bulk_delete_stage_record, {"name": name})
                 await connection.execute(staged(self._sql.bulk_drop_stage, name))
         except Error:
             if connection.closed:

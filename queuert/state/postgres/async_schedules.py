@@ -48,7 +48,7 @@ class AsyncPostgresSchedules(AsyncPostgresBase):
     ) -> list[StartedJob] | None:
         """Start the chains of a due schedule and advance it, if its next tick still is ``tick``."""
         async with self._transaction() as connection:
-            if not await fetch(connection, self._sql.fire_schedule, schedule_rows.fire(name, tick, next_at, jobs)):
+            if not await fetch(connection, self._sql.advance_schedule, schedule_rows.fire(name, tick, next_at, jobs)):
                 return None
             return await self._start_ticks(connection, jobs) if jobs else []
 

@@ -33,7 +33,7 @@ _ATTACH_ROUNDS = 5
 
 
 class AsyncPostgresStarting(AsyncPostgresBase):
-    """``start_jobs`` and ``start_parts``."""
+    """``start_jobs`` and ``start_pipelined``."""
 
     async def start_jobs(
         self, jobs: Sequence[NewJob], *, connection: Any = None, notification: PiggybackNotification | None = None
@@ -46,7 +46,7 @@ class AsyncPostgresStarting(AsyncPostgresBase):
         async with async_callers_connection(connection) as callers:
             return await self._start_in_callers(callers, jobs)
 
-    async def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+    async def start_pipelined(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
         """Write the first jobs of new chains. The server writes one part while the iterator makes the next."""
         async with self._connections.connection() as own:
             return await insert_parts(own, self._sql, self._made(parts, own))
@@ -96,7 +96,7 @@ class AsyncPostgresStarting(AsyncPostgresBase):
     async def _start_announced(
         self, own: AsyncConnection[Any], jobs: Sequence[NewJob], notification: PiggybackNotification
     ) -> list[StartedJob]:
-        written = await insert_announced(own, self._sql, jobs, notification, self._settings.place)
+        written = await insert_announced(own, self._sql, jobs, notification, self._settings.database_key)
         return [written[job.id] for job in jobs]
 
     async def _delete_expired_conflicts(self, connection: AsyncConnection[Any], jobs: Sequence[NewJob]) -> bool:
@@ -113,19 +113,19 @@ class AsyncPostgresStarting(AsyncPostgresBase):
         async with async_bounded(connection):
             starts = StartBatch(jobs)
             if starts.first:
-                await fetch(connection, self._sql.lock_deduplication_keys, starts.slots)
+                await fetch(connection, self._sql.lock_deduplication_keys, starts.deduplication_keys)
                 starts.record_duplicates(await fetch(connection, self._sql.find_duplicates, starts.keys))
-            await self._attach(connection, starts, starts.left())
+            await self._attach(connection, starts, starts.remaining())
             await self._write(connection, starts)
             return starts.results()
 
     async def _write(self, connection: AsyncConnection[Any], starts: StartBatch) -> None:
         """Write the starts that are not duplicates."""
-        certain = [job for job in starts.left() if not job.attach]
+        certain = [job for job in starts.remaining() if not job.attach]
         await lock_in_order(connection, self._sql, (), certain)
         written = await insert_jobs(connection, self._sql, self._sql.start_jobs, certain)
         for _ in range(_ATTACH_ROUNDS):
-            attaching = [job for job in starts.left() if job.id not in written]
+            attaching = [job for job in starts.remaining() if job.id not in written]
             if not attaching:
                 break
             # Another transaction may have been writing the same id: by now it has committed or rolled back.
@@ -137,11 +137,11 @@ class AsyncPostgresStarting(AsyncPostgresBase):
                 "delete chains of these ids: repeat the call"
             )
         # Only now is it known which of these are written and need their blockers.
-        late = [job for job in starts.left() if job.attach]
+        late = [job for job in starts.remaining() if job.attach]
         reject_batch_blockers(late, written)
         await lock_in_order(connection, self._sql, (), late)
-        waiting = [job for job in starts.left() if job.blockers]
-        starts.written(with_status(written, await add_blockers(connection, self._sql, waiting)))
+        waiting = [job for job in starts.remaining() if job.blockers]
+        starts.record_written(with_status(written, await add_blockers(connection, self._sql, waiting)))
 
     async def _attach(self, connection: AsyncConnection[Any], starts: StartBatch, jobs: Sequence[NewJob]) -> None:
         """Find the existing chains of starts with ``attach``."""

@@ -181,7 +181,7 @@ def drop_stage(session: BulkSession, stage: str) -> bool:
     checked_stage(stage)
     try:
         with session.transaction(lock_timeout=DROP_TIMEOUT) as connection:
-            connection.execute(session.sql.bulk_forget_stage, {"name": stage})
+            connection.execute(session.sql.bulk_delete_stage_record, {"name": stage})
             connection.execute(staged(session.sql.bulk_drop_stage, stage))
     except StateUnavailableError as error:
         if not isinstance(error.__cause__, errors.LockNotAvailable):
@@ -208,11 +208,11 @@ def sweep_staging(session: BulkSession, *, older_than: float) -> list[str]:
             if session.connection.closed:
                 raise
     with session.transaction() as connection:
-        connection.execute(session.sql.stream_sweep, {"seconds": older_than})
+        connection.execute(session.sql.stream_delete_old, {"seconds": older_than})
     return dropped
 
 
 def _idle_stages(session: BulkSession, older_than: float) -> list[str]:
     with session.transaction() as connection:
-        connection.execute(session.sql.bulk_forget_strange)
+        connection.execute(session.sql.bulk_delete_invalid_records)
         return [row[0] for row in fetch(connection, session.sql.bulk_idle_stages, {"seconds": older_than})]

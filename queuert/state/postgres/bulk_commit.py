@@ -251,7 +251,7 @@ def start_staged(session: BulkSession, connection: Connection[Any], stage: str, 
     if start.has_keys and started < left:
         raise _IdTakenConcurrently
     if awaited:
-        waiting = fetch(connection, staged(sql.bulk_waiting, stage), values)
+        waiting = fetch(connection, staged(sql.bulk_jobs_with_blockers, stage), values)
         for first in range(0, len(waiting), _BLOCKED_AT_ONCE):
             some = waiting[first : first + _BLOCKED_AT_ONCE]
             add_blockers(connection, sql, [NewJob(id, start.type, "null", blockers=tuple(ids)) for id, ids in some])

@@ -72,7 +72,7 @@ def commit_batch(
                 known = _last(session, connection, sink)
                 assert known is not None
                 _check_query(known.query, params)
-            connection.execute(session.sql.stream_forget_staged, params)
+            connection.execute(session.sql.stream_delete_staged, params)
         return known
 
     return with_retries(session, STREAM_STAGE, start, once)
@@ -81,7 +81,8 @@ def commit_batch(
 def _check_query(known: str, params: dict[str, object]) -> None:
     if known != params["query"]:
         raise WriteIdConflict(
-            f"the sink {params['sink']!r} must be written by one query, {known}, got {params['query']}: its batches are "
+            f"the sink {params['sink']!r} must be written by one query, {known}, got {params['query']}: its "
+            "batches are "
             "numbered anew, and would count as committed already. Give it a sinkId of its own"
         )
 
@@ -92,4 +93,4 @@ def forget_staged(session: BulkSession, *, sink: str, batch: int, tags: Sequence
     Other rows of the sink are kept: another query may use its name by mistake, and is refused.
     """
     with session.transaction() as connection:
-        connection.execute(session.sql.stream_forget_attempts, {"sink": sink, "batch": batch, "tags": list(tags)})
+        connection.execute(session.sql.stream_delete_attempts, {"sink": sink, "batch": batch, "tags": list(tags)})

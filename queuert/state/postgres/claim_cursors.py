@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 
 from queuert.state.types import ClaimedJob
 
-Place = tuple[int, datetime]
+IndexPosition = tuple[int, datetime]
 """The position of an index entry within its type: a rank and a time."""
 
-HEAD: Place = (-(2**31), datetime(1, 1, 1, tzinfo=UTC))
+HEAD: IndexPosition = (-(2**31), datetime(1, 1, 1, tzinfo=UTC))
 
 SLOW = 0.003
 """Seconds on the server from which a scan from the head counts as slow. A scan of some hundred jobs takes a tenth."""
@@ -38,7 +38,7 @@ class ClaimCursors:
     """
 
     def __init__(self) -> None:
-        self._places: dict[str, Place] = {}
+        self._positions: dict[str, IndexPosition] = {}
         self._looks: deque[float] = deque(maxlen=_IN_A_ROW)
         self._head_at = 0.0
         """When to scan from the head next, as a time of the monotonic clock."""
@@ -48,11 +48,11 @@ class ClaimCursors:
         """Whether scans from the head are slow."""
         return len(self._looks) == _IN_A_ROW and min(self._looks) > SLOW
 
-    def places(self, types: Sequence[str]) -> list[Place] | None:
+    def positions(self, types: Sequence[str]) -> list[IndexPosition] | None:
         """Return where to begin for each type; None for the head."""
         if not self.slow or time.monotonic() >= self._head_at:
             return None
-        return [self._places.get(type, HEAD) for type in types]
+        return [self._positions.get(type, HEAD) for type in types]
 
     def note(self, jobs: Sequence[ClaimedJob], seconds: float, *, at_head: bool) -> None:
         """Record the jobs of a claim and the seconds that its scan took on the server."""
@@ -61,10 +61,10 @@ class ClaimCursors:
             # A claim scans twice, first without locks.
             self._head_at = time.monotonic() + 2 * _SHARE * seconds
         if not self.slow:
-            self._places.clear()
+            self._positions.clear()
             return
         for job in jobs:
             # The rank before the claim, which has counted one more attempt.
-            place = (job.own_failures - 1 - job.priority, job.scheduled_at)
-            if place > self._places.get(job.type, HEAD):
-                self._places[job.type] = place
+            position = (job.own_failures - 1 - job.priority, job.scheduled_at)
+            if position > self._positions.get(job.type, HEAD):
+                self._positions[job.type] = position

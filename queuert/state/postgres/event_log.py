@@ -164,37 +164,37 @@ class EventCursor:
         return None if reason is None else (reason, self.tx, self.seq)
 
 
-def lost_events(place: EventCursor, log: LogState) -> str | None:
+def lost_events(cursor: EventCursor, log: LogState) -> str | None:
     """Return why events after a position of this cluster may be missing for its reader; None if none can be.
 
     ``log`` is the state of the log, queried for the event of the position.
     """
-    if place.timeline == 0:
+    if cursor.timeline == 0:
         # A cursor of an earlier version has neither a timeline nor an event.
-        ahead = place.tx > log.next_tx and not log.standby
-        return f"the log has not come to transaction {place.tx}, so that was read elsewhere" if ahead else None
-    same = place.timeline == log.timeline
-    if log.known or (same and (place.happened_at is None or log.dropped >= place.tx)):
+        ahead = cursor.tx > log.next_tx and not log.standby
+        return f"the log has not reached transaction {cursor.tx}, so the cursor is of another server" if ahead else None
+    same = cursor.timeline == log.timeline
+    if log.known or (same and (cursor.happened_at is None or log.dropped >= cursor.tx)):
         return None
-    if log.standby and place.tx >= log.horizon:
+    if log.standby and cursor.tx >= log.horizon:
         # The standby has not received the event yet, and all that it has is before it.
         return None
     change = (
         f"on timeline {log.timeline}"
         if same
-        else f"the reader has read on timeline {place.timeline}, and this server has gone on as timeline {log.timeline}"
+        else f"the cursor is of timeline {cursor.timeline}, and this server is on timeline {log.timeline}"
     )
     return (
-        f"the log does not have the last event that was read (transaction {place.tx}) any more: {change}, after a "
-        "failover or a restore that did not keep all. Events of that time are lost, and new ones have got their numbers"
+        f"the log no longer has the last event that was read (transaction {cursor.tx}): {change}, after a failover or "
+        "a restore that did not keep all. Events of that time are lost, and new ones have got their numbers"
     )
 
 
-def log_params(place: EventCursor | None) -> Parameters:
+def log_params(cursor: EventCursor | None) -> Parameters:
     """Return the parameters of ``read_log``."""
-    if place is None or place.happened_at is None:
+    if cursor is None or cursor.happened_at is None:
         return {"tx": "0", "seq": 0, "happened_at": None}
-    return {"tx": str(place.tx), "seq": place.seq, "happened_at": place.happened_at.isoformat()}
+    return {"tx": str(cursor.tx), "seq": cursor.seq, "happened_at": cursor.happened_at.isoformat()}
 
 
 def micros_of(moment: datetime) -> int:

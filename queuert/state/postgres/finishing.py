@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from psycopg.pq.abc import PGresult
 
 
-DUE = (JobStatus.READY, JobStatus.SCHEDULED)
+CLAIMABLE = (JobStatus.READY, JobStatus.SCHEDULED)
 """Statuses of jobs that can be claimed, now or at a known time, so that workers must be notified of them."""
 
 
@@ -57,16 +57,16 @@ def _closes_alone(finish: Finish) -> bool:
 
 def all_simple_completions(finishes: Sequence[Finish]) -> bool:
     """Whether all finishes are simple completions, so that ``complete`` can write them."""
-    return all(map(is_simple_completion, finishes)) and _fit(finishes)
+    return all(map(is_simple_completion, finishes)) and _within_size_limit(finishes)
 
 
 def all_simple(finishes: Sequence[Finish]) -> bool:
     """Whether all finishes are simple completions or failures, so that ``finish_simple`` can write them. Errors are of
     bounded length."""
-    return all(is_simple_completion(one) or is_simple_failure(one) for one in finishes) and _fit(finishes)
+    return all(is_simple_completion(one) or is_simple_failure(one) for one in finishes) and _within_size_limit(finishes)
 
 
-def _fit(finishes: Sequence[Finish]) -> bool:
+def _within_size_limit(finishes: Sequence[Finish]) -> bool:
     return sum(len(one.output or "") for one in finishes) <= _PLAIN_CHARACTERS
 
 
@@ -127,7 +127,7 @@ def written_leases(found: Sequence[Row]) -> dict[Lease, str]:
 def _due_types(finish: Finish, status: str, blocked: Container[str]) -> tuple[str, ...]:
     if finish.continuation is not None:
         return () if finish.continuation.id in blocked else (finish.continuation.type,)
-    return (finish.job.type,) if status in DUE and finish.job.id not in blocked else ()
+    return (finish.job.type,) if status in CLAIMABLE and finish.job.id not in blocked else ()
 
 
 def closes_only(finishes: Sequence[Finish]) -> bool:
@@ -143,7 +143,7 @@ def closing_steps(sql: Statements, finishes: Sequence[Finish], bounds: Bounds, *
         Step(sql.named("set_short_lock_timeout"), bounds.parameters(None if wait else LOCK_SOON)),
         Step(sql.named("lock_in_order"), parameters.locks(held, closing=closing)),
         Step(sql.named("finish"), parameters.finish(finishes, closes_awaited=True)),
-        Step(sql.named("unblock"), parameters.closed_chains(closing)),
+        Step(sql.named("release_dependents"), parameters.closed_chains(closing)),
         Step(COMMIT, {}),
     ]
 
@@ -151,5 +151,5 @@ def closing_steps(sql: Statements, finishes: Sequence[Finish], bounds: Bounds, *
 def closing_results(finishes: Sequence[Finish], answers: Sequence[PGresult]) -> dict[Lease, FinishResult]:
     """Return the results of the finishes that were written, from the results of all steps."""
     *_, ended, released, _ = answers
-    freed = [row[0] for row in text_rows(released) if row[0] is not None and row[1] in DUE]
+    freed = [row[0] for row in text_rows(released) if row[0] is not None and row[1] in CLAIMABLE]
     return finish_results(finishes, text_rows(ended), freed)

@@ -117,11 +117,11 @@ def by_time(filter: ChainFilter | JobFilter, page: PageRequest) -> Parameters:
     low = None if filter.since is None else (filter.since, "")
     high = None if filter.before is None else (filter.before, "")
     if page.cursor is not None:
-        place = Position.decode_time(page.cursor)
+        position = Position.decode_time(page.cursor)
         if page.oldest_first:
-            low = place if low is None else max(low, place)
+            low = position if low is None else max(low, position)
         else:
-            high = place if high is None else min(high, place)
+            high = position if high is None else min(high, position)
     return {
         "types": None if filter.types is None else list(dict.fromkeys(filter.types)),
         "statuses": list(dict.fromkeys(str(status) for status in statuses)),
@@ -137,8 +137,8 @@ def attribute_pairs(filter: ChainFilter) -> Parameters:
     return {"names": [name for name, _ in pairs], "values": [value for _, value in pairs]}
 
 
-def _bound(name: str, place: tuple[datetime, str] | None, default: str) -> Parameters:
-    moment, id = (default, "") if place is None else (place[0].isoformat(), place[1])
+def _bound(name: str, position: tuple[datetime, str] | None, default: str) -> Parameters:
+    moment, id = (default, "") if position is None else (position[0].isoformat(), position[1])
     return {name: moment, f"{name}_id": id}
 
 
@@ -150,8 +150,8 @@ def by_index(chain_id: str, page: PageRequest) -> Parameters:
     """
     low, high = -1, _MOST_JOBS
     if page.cursor is not None:
-        place = Position.decode_index(page.cursor)
-        low, high = (place, high) if page.oldest_first else (low, place)
+        position = Position.decode_index(page.cursor)
+        low, high = (position, high) if page.oldest_first else (low, position)
     return {"chain": chain_id, "low": low, "high": high, "limit": page.limit + 1}
 
 
@@ -163,8 +163,8 @@ def by_id(chain_id: str, page: PageRequest) -> Parameters:
     """
     low, high_chain, high = "", f"{chain_id}\x01", ""
     if page.cursor is not None:
-        place = Position.decode_id(page.cursor)
-        low, high_chain, high = (place, high_chain, high) if page.oldest_first else (low, chain_id, place)
+        position = Position.decode_id(page.cursor)
+        low, high_chain, high = (position, high_chain, high) if page.oldest_first else (low, chain_id, position)
     return {"chain": chain_id, "low": low, "high_chain": high_chain, "high": high, "limit": page.limit + 1}
 
 

@@ -12,7 +12,7 @@ from queuert.errors import (
     JobNotTriggerableError,
 )
 from queuert.jobs import ChainStatus, JobStatus
-from queuert.state.postgres.finishing import DUE
+from queuert.state.postgres.finishing import CLAIMABLE
 from queuert.state.postgres.parameters import Parameters, array, new_job, quoted
 from queuert.state.postgres.rows import Row
 from queuert.state.types import ChainUpdate, DeleteResult, NewJob, TriggeredJob, WorkerlessCompletion
@@ -40,7 +40,7 @@ class LockedChain:
             status=self.status if status is None else status,
             job_id=self.tail_id,
             job_type=self.tail_type,
-            met=self.tail_status,
+            previous_status=self.tail_status,
             written=status is not None,
             due_types=due_types,
         )
@@ -115,9 +115,9 @@ def completed(
 
 def with_released(results: list[ChainUpdate], released: Sequence[Row]) -> list[ChainUpdate]:
     """Add the types of the jobs that ``release_dependents`` made due to the last result that was written."""
-    types = tuple(sorted({row[0] for row in released if row[1] in DUE}))
+    types = tuple(sorted({row[0] for row in released if row[1] in CLAIMABLE}))
     if types:
-        last = max(place for place, one in enumerate(results) if one.written)
+        last = max(index for index, one in enumerate(results) if one.written)
         results[last] = replace(results[last], due_types=results[last].due_types + types)
     return results
 
@@ -133,7 +133,7 @@ def triggered(ids: Sequence[str], rows: Sequence[Row]) -> list[TriggeredJob]:
     for id in ids:
         if id not in found:
             raise JobNotFoundError(id)
-        if found[id][2] not in DUE:
+        if found[id][2] not in CLAIMABLE:
             raise JobNotTriggerableError(id, found[id][2])
     return [TriggeredJob(id, found[id][1]) for id in ids]
 

@@ -13,7 +13,7 @@ from typing import Any
 from queuert.attributes import attributes_text, pairs_of
 from queuert.jobs import JobError
 from queuert.run_at import RunAt
-from queuert.state.postgres.claim_cursors import HEAD, Place
+from queuert.state.postgres.claim_cursors import HEAD, IndexPosition
 from queuert.state.types import ClaimRequest, Finish, FinishKind, Lease, NewJob, ReapRequest, Renewal
 
 Parameters = dict[str, Any]
@@ -227,7 +227,7 @@ def _failed_entry(finish: Finish) -> str:
 
 
 def claim(
-    request: ClaimRequest, places: Sequence[Place] | None = None, *, expansion: float = 1.0, taken: int = 0
+    request: ClaimRequest, positions: Sequence[IndexPosition] | None = None, *, expansion: float = 1.0, taken: int = 0
 ) -> Parameters:
     """Return the parameters of ``claim``. It begins at the cursors, one for each type, or behind a rank, or at the
     head.
@@ -235,12 +235,12 @@ def claim(
     ``taken`` is the size of inputs that were claimed before, for the same request.
     """
     if request.after_rank is not None:
-        places = [(request.after_rank + 1, HEAD[1])] * len(request.leases)
+        positions = [(request.after_rank + 1, HEAD[1])] * len(request.leases)
     return {
         "types": text_array(list(request.leases)),
         "leases": f"{{{','.join(map(repr, request.leases.values()))}}}",
-        "first_ranks": None if places is None else f"{{{','.join(str(rank) for rank, _ in places)}}}",
-        "first_times": None if places is None else f"{{{','.join(when.isoformat() for _, when in places)}}}",
+        "first_ranks": None if positions is None else f"{{{','.join(str(rank) for rank, _ in positions)}}}",
+        "first_times": None if positions is None else f"{{{','.join(when.isoformat() for _, when in positions)}}}",
         "limit": request.limit,
         "max_bytes": max(0, request.max_bytes - taken),
         "expansion": expansion,

@@ -52,10 +52,10 @@ class _Base:
         self._in_use: dict[BaseConnection[Any], Any] = {}
         """The connections in use, each with the pool that it was taken from: the store may have been closed and
         reopened since."""
-        self._refusals = ConnectFailures()
+        self._failures = ConnectFailures()
         self._pool_arguments: dict[str, Any] = {
             "conninfo": settings.dsn,
-            "kwargs": {**settings.connection_arguments(), "refusals": self._refusals},
+            "kwargs": {**settings.connection_arguments(), "refusals": self._failures},
             "min_size": 1,
             "max_size": max(1, size),
             "timeout": settings.answer_timeout,
@@ -79,9 +79,9 @@ class _Base:
         connection.planner_configured = True
         return True
 
-    def _wait(self) -> Wait:
+    def _wait(self) -> ConnectionWait:
         """Begin a wait for a connection."""
-        return Wait(self._settings.answer_timeout, self._refusals)
+        return ConnectionWait(self._settings.answer_timeout, self._failures)
 
     def cut_in_use(self) -> None:
         """Shut down the connections in use, from any thread: calls that wait on them fail at once."""
@@ -95,7 +95,7 @@ class _Base:
     def restart_timeout(self, connection: BaseConnection[Any]) -> None:
         """Restart the answer timeout of a connection: until now its caller was busy, and did not wait for the
         server."""
-        self._watchdog.reset_after_fork(connection)
+        self._watchdog.restart(connection)
 
     @contextmanager
     def _limited(self, connection: BaseConnection[Any]) -> Iterator[None]:
@@ -103,10 +103,10 @@ class _Base:
             try:
                 yield
             except Error as error:
-                raise _reported(connection, error) from error
+                raise _mapped_and_closed(connection, error) from error
 
 
-def _reported(connection: BaseConnection[Any], error: Error) -> Exception:
+def _mapped_and_closed(connection: BaseConnection[Any], error: Error) -> Exception:
     """Return the mapped error. Closes the connection if it is of no more use."""
     if isinstance(error, errors.ReadOnlySqlTransaction | errors.FeatureNotSupported):
         # If a primary became a standby, the pool must find the new primary. If the type of a column changed since a
@@ -144,7 +144,7 @@ class AsyncConnections(_Base):
     async def connection(self) -> AsyncIterator[AsyncPooledConnection]:
         """Borrow a connection for statements of the store: errors of psycopg are mapped, and waiting is limited."""
         # This does what raw_connection() and limited() do, in one block, since each start and claim passes here.
-        connection = await self._taken()
+        connection = await self._acquire()
         try:
             wait = self._watchdog.begin(connection)
             try:
@@ -152,22 +152,22 @@ class AsyncConnections(_Base):
                     await connection.execute(_GENERIC_PLAN_SETTINGS, [connection.info.backend_pid])
                 yield connection
             except Error as error:
-                raise _reported(connection, error) from error
+                raise _mapped_and_closed(connection, error) from error
             finally:
                 self._watchdog.end(wait)
         finally:
-            await self._give_back(connection)
+            await self._release(connection)
 
     @asynccontextmanager
     async def raw_connection(self) -> AsyncIterator[AsyncPooledConnection]:
         """Borrow a connection on which user code will run as well: errors of psycopg are not mapped."""
-        connection = await self._taken()
+        connection = await self._acquire()
         try:
             yield connection
         finally:
-            await self._give_back(connection)
+            await self._release(connection)
 
-    async def _taken(self) -> AsyncPooledConnection:
+    async def _acquire(self) -> AsyncPooledConnection:
         if self._pool is None:
             raise ClosedError("the store must be open: call open() first, and do not use it after it was closed")
         pool = self._pool
@@ -183,7 +183,7 @@ class AsyncConnections(_Base):
         wait = self._wait()
         while True:
             try:
-                connection = await pool.getconn(wait.piece)
+                connection = await pool.getconn(wait.next_timeout)
             except PoolTimeout as timeout:
                 wait.check_deadline(timeout, len(self._in_use))
                 continue
@@ -192,7 +192,7 @@ class AsyncConnections(_Base):
             wait.saw_dead_connection()
             await pool.putconn(connection)
 
-    async def _give_back(self, connection: AsyncPooledConnection) -> None:
+    async def _release(self, connection: AsyncPooledConnection) -> None:
         pool = self._in_use.pop(connection)
         # Settings of a handler must not affect the next user.
         connection.row_factory, connection.cursor_factory = tuple_row, AsyncCursor
@@ -236,7 +236,7 @@ class Connections(_Base):
     @contextmanager
     def connection(self) -> Iterator[PooledConnection]:
         """Borrow a connection for statements of the store: errors of psycopg are mapped, and waiting is limited."""
-        connection = self._taken()
+        connection = self._acquire()
         try:
             wait = self._watchdog.begin(connection)
             try:
@@ -244,22 +244,22 @@ class Connections(_Base):
                     connection.execute(_GENERIC_PLAN_SETTINGS, [connection.info.backend_pid])
                 yield connection
             except Error as error:
-                raise _reported(connection, error) from error
+                raise _mapped_and_closed(connection, error) from error
             finally:
                 self._watchdog.end(wait)
         finally:
-            self._give_back(connection)
+            self._release(connection)
 
     @contextmanager
     def raw_connection(self) -> Iterator[PooledConnection]:
         """Borrow a connection on which user code will run as well: errors of psycopg are not mapped."""
-        connection = self._taken()
+        connection = self._acquire()
         try:
             yield connection
         finally:
-            self._give_back(connection)
+            self._release(connection)
 
-    def _taken(self) -> PooledConnection:
+    def _acquire(self) -> PooledConnection:
         if self._pool is None:
             raise ClosedError("the store must be open: call open() first, and do not use it after it was closed")
         pool = self._pool
@@ -275,7 +275,7 @@ class Connections(_Base):
         wait = self._wait()
         while True:
             try:
-                connection = pool.getconn(wait.piece)
+                connection = pool.getconn(wait.next_timeout)
             except PoolTimeout as timeout:
                 wait.check_deadline(timeout, len(self._in_use))
                 continue
@@ -284,7 +284,7 @@ class Connections(_Base):
             wait.saw_dead_connection()
             pool.putconn(connection)
 
-    def _give_back(self, connection: PooledConnection) -> None:
+    def _release(self, connection: PooledConnection) -> None:
         pool = self._in_use.pop(connection)
         connection.row_factory, connection.cursor_factory = tuple_row, Cursor
         connection.idle_since = time.monotonic()
@@ -311,38 +311,38 @@ class ConnectFailures:
     """
 
     def __init__(self) -> None:
-        self.reported: tuple[int, str] = 0, ""
+        self.snapshot: tuple[int, str] = 0, ""
         self._lock = threading.Lock()
 
     def add(self, error: Error) -> None:
         """Record a failed attempt. Only the message is kept, because the frames of the error refer to the pool."""
         with self._lock:
-            self.reported = self.reported[0] + 1, str(error)
+            self.snapshot = self.snapshot[0] + 1, str(error)
 
 
-class Wait:
+class ConnectionWait:
     """One wait of a call for a connection, in several short waits of the pool.
 
     Before each of them the pool attempts to connect again, if it had given up: nothing else restarts it after an
     outage.
     """
 
-    def __init__(self, longest: float, refusals: ConnectFailures) -> None:
-        self._longest = longest
-        self._until = time.monotonic() + longest
-        self._refusals = refusals
-        self._refused_before, _ = refusals.reported
-        self._refused_when_left: int | None = None
+    def __init__(self, timeout: float, failures: ConnectFailures) -> None:
+        self._timeout = timeout
+        self._deadline = time.monotonic() + timeout
+        self._failures = failures
+        self._failures_before, _ = failures.snapshot
+        self._failures_at_dead_connection: int | None = None
 
     @property
-    def piece(self) -> float:
+    def next_timeout(self) -> float:
         """Return the seconds of the next short wait."""
-        return max(0.0, min(_RECONNECT_EVERY, self._until - time.monotonic()))
+        return max(0.0, min(_RECONNECT_EVERY, self._deadline - time.monotonic()))
 
     def saw_dead_connection(self) -> None:
         """Record that the pool returned a connection that the server had closed."""
-        if self._refused_when_left is None:
-            self._refused_when_left, _ = self._refusals.reported
+        if self._failures_at_dead_connection is None:
+            self._failures_at_dead_connection, _ = self._failures.snapshot
 
     def check_deadline(self, timeout: PoolTimeout, in_use: int) -> None:
         """Raise if the whole wait has ended; ``in_use`` is the number of connections in use.
@@ -350,13 +350,13 @@ class Wait:
         If the server has closed a connection and refuses new ones, and no connection is in use that may become free,
         this raises at once: callers learn of an outage when it begins.
         """
-        refused, last = self._refusals.reported
-        left = self._refused_when_left
-        if left is not None and refused > left and not in_use:
+        failures, last = self._failures.snapshot
+        at_dead_connection = self._failures_at_dead_connection
+        if at_dead_connection is not None and failures > at_dead_connection and not in_use:
             raise PoolTimeout(f"the server closed its connections and refuses new ones: {last}") from timeout
-        if time.monotonic() >= self._until:
-            why = f"tries to connect fail: {last}" if refused > self._refused_before else "none became free"
-            raise PoolTimeout(f"no connection within {self._longest:g} s: {why}") from timeout
+        if time.monotonic() >= self._deadline:
+            why = f"tries to connect fail: {last}" if failures > self._failures_before else "none became free"
+            raise PoolTimeout(f"no connection within {self._timeout:g} s: {why}") from timeout
 
 
 T = TypeVar("T")

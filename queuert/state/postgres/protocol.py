@@ -125,7 +125,7 @@ def _sync_execute_plain(connection: PooledConnection, step: Step) -> PGresult:
 def _texts(step: Step) -> list[str | None] | None:
     """Return the values of a step as text for a cursor; None without values, since psycopg then sends the text
     unchanged."""
-    values = _given(*step)
+    values = _bound_values(*step)
     return [None if value is None else value.decode() for value in values] or None
 
 
@@ -139,20 +139,20 @@ async def async_execute_prepared(
 ) -> list[tuple[Any, ...]]:
     """Prepare and run one statement, and return its rows as tuples. Errors are psycopg's."""
     async with connection.lock:
-        given = _given(statement, values)
+        given = _bound_values(statement, values)
         if statement.name in connection.prepared:
             try:
-                return connection.read(await connection.wait(_params(connection, statement, given)))
+                return connection.read(await connection.wait(_execute_prepared(connection, statement, given)))
             except PREPARED_STATE_MISMATCH:
                 if not connection.idle:
                     raise
         try:
             with _close_if_interrupted(connection.pgconn):
-                return connection.read(await connection.wait(_first_params(connection, statement, values)))
+                return connection.read(await connection.wait(_prepare_and_execute(connection, statement, values)))
         except PREPARED_STATE_MISMATCH:
             if not connection.idle:
                 raise
-        return connection.read(await connection.wait(_params(connection, statement, given)))
+        return connection.read(await connection.wait(_execute_prepared(connection, statement, given)))
 
 
 def sync_execute_prepared(
@@ -160,24 +160,24 @@ def sync_execute_prepared(
 ) -> list[tuple[Any, ...]]:
     """Sync version of :func:`async_execute_prepared`."""
     with connection.lock:
-        given = _given(statement, values)
+        given = _bound_values(statement, values)
         if statement.name in connection.prepared:
             try:
-                return connection.read(connection.wait(_params(connection, statement, given)))
+                return connection.read(connection.wait(_execute_prepared(connection, statement, given)))
             except PREPARED_STATE_MISMATCH:
                 if not connection.idle:
                     raise
         try:
             with _close_if_interrupted(connection.pgconn):
-                return connection.read(connection.wait(_first_params(connection, statement, values)))
+                return connection.read(connection.wait(_prepare_and_execute(connection, statement, values)))
         except PREPARED_STATE_MISMATCH:
             if not connection.idle:
                 raise
-        return connection.read(connection.wait(_params(connection, statement, given)))
+        return connection.read(connection.wait(_execute_prepared(connection, statement, given)))
 
 
 async def async_execute_pair(
-    connection: AsyncPooledConnection, params: Step, reported: Step
+    connection: AsyncPooledConnection, first: Step, second: Step
 ) -> tuple[list[tuple[Any, ...]], bool]:
     """Run a statement, and after it another in a transaction of its own, in one round trip. Returns the rows of the
     first, whose errors are psycopg's, and whether the second succeeded."""
@@ -185,7 +185,7 @@ async def async_execute_pair(
         for left in reversed(range(_TRIES)):
             try:
                 with _close_if_interrupted(connection.pgconn):
-                    result, done = await connection.wait(_params_and_reported(connection, params, reported))
+                    result, done = await connection.wait(_run_pair(connection, first, second))
                     return connection.read(result), done
             except PREPARED_STATE_MISMATCH:
                 if not left:
@@ -193,13 +193,13 @@ async def async_execute_pair(
     raise AssertionError("the last try returns or raises")
 
 
-def sync_execute_pair(connection: PooledConnection, params: Step, reported: Step) -> tuple[list[tuple[Any, ...]], bool]:
+def sync_execute_pair(connection: PooledConnection, first: Step, second: Step) -> tuple[list[tuple[Any, ...]], bool]:
     """Sync version of :func:`async_execute_pair`."""
     with connection.lock:
         for left in reversed(range(_TRIES)):
             try:
                 with _close_if_interrupted(connection.pgconn):
-                    result, done = connection.wait(_params_and_reported(connection, params, reported))
+                    result, done = connection.wait(_run_pair(connection, first, second))
                     return connection.read(result), done
             except PREPARED_STATE_MISMATCH:
                 if not left:
@@ -263,30 +263,30 @@ def _exchange(
     pgconn: PGconn, known: set[bytes], steps: Sequence[Step], prepare: bool, format: Format = Format.TEXT
 ) -> PQGen[list[PGresult]]:
     # Parameters that cannot be sent must fail before the exchange begins; later the connection would have to be closed.
-    given = [_given(*step) for step in steps]
+    values = [_bound_values(*step) for step in steps]
     new = [step.statement for step in steps if prepare and step.statement.name and step.statement.name not in known]
     pgconn.enter_pipeline_mode()
-    _send(pgconn, new, steps, given, prepare, format)
+    _send(pgconn, new, steps, values, prepare, format)
     results = yield from _received(pgconn)
     pgconn.exit_pipeline_mode()
-    return _answers(known, new, steps, results)
+    return _step_results(known, new, steps, results)
 
 
-def _answers(
+def _step_results(
     known: set[bytes], new: Sequence[NamedStatement], steps: Sequence[Step], results: Sequence[PGresult]
 ) -> list[PGresult]:
     """Return the results of the steps, or raise the error of the first that failed."""
-    about = [*(statement.name for statement in new), *(step.statement.name for step in steps)]
-    for place, (name, result) in enumerate(zip(about, results, strict=False)):
+    names = [*(statement.name for statement in new), *(step.statement.name for step in steps)]
+    for index, (name, result) in enumerate(zip(names, results, strict=False)):
         if result.status == ExecStatus.FATAL_ERROR:
             raise _record_mismatch(known, name, result)
-        if place < len(new):
+        if index < len(new):
             # It stays prepared, whatever fails after it.
             known.add(name)
-    for result in results[len(about) :]:
+    for result in results[len(names) :]:
         if result.status == ExecStatus.FATAL_ERROR:
             raise errors.error_from_result(result)
-    return list(results[len(new) : len(about)])
+    return list(results[len(new) : len(names)])
 
 
 def _record_mismatch(known: set[bytes], name: bytes, result: PGresult) -> Error:
@@ -300,7 +300,9 @@ def _record_mismatch(known: set[bytes], name: bytes, result: PGresult) -> Error:
     return error
 
 
-def _params(connection: ConnectionState, statement: NamedStatement, given: Sequence[bytes | None]) -> PQGen[PGresult]:
+def _execute_prepared(
+    connection: ConnectionState, statement: NamedStatement, given: Sequence[bytes | None]
+) -> PQGen[PGresult]:
     connection.pgconn.send_query_prepared(statement.name, given, result_format=Format.BINARY)
     result: PGresult = (yield from generators.execute(connection.pgconn))[-1]
     if result.status == ExecStatus.FATAL_ERROR:
@@ -308,7 +310,7 @@ def _params(connection: ConnectionState, statement: NamedStatement, given: Seque
     return result
 
 
-def _first_params(
+def _prepare_and_execute(
     connection: ConnectionState, statement: NamedStatement, values: Mapping[str, Value]
 ) -> PQGen[PGresult]:
     """Run a statement, and prepare it if necessary, in one round trip."""
@@ -317,29 +319,29 @@ def _first_params(
     return results[0]
 
 
-def _params_and_reported(connection: ConnectionState, params: Step, reported: Step) -> PQGen[tuple[PGresult, bool]]:
+def _run_pair(connection: ConnectionState, first: Step, second: Step) -> PQGen[tuple[PGresult, bool]]:
     """Run two transactions in one round trip, and prepare their statements if necessary."""
     pgconn, known = connection.pgconn, connection.prepared
-    given = [_given(*params), _given(*reported)]
-    new = [[] if step.statement.name in known else [step.statement] for step in (params, reported)]
+    values = [_bound_values(*first), _bound_values(*second)]
+    new = [[] if step.statement.name in known else [step.statement] for step in (first, second)]
     pgconn.enter_pipeline_mode()
-    for step, missing, values in zip((params, reported), new, given, strict=True):
-        _send(pgconn, missing, [step], [values], True, Format.BINARY)
-    answer = yield from _received(pgconn)
+    for step, missing, row in zip((first, second), new, values, strict=True):
+        _send(pgconn, missing, [step], [row], True, Format.BINARY)
+    first_results = yield from _received(pgconn)
     try:
-        receipt = yield from _received(pgconn)
+        second_results = yield from _received(pgconn)
     except OperationalError:
         # The connection was lost after the first answer and is still in pipeline mode, so that it will be closed.
-        receipt = None
+        second_results = None
     else:
         pgconn.exit_pipeline_mode()
-    [result] = _answers(known, new[0], [params], answer)
-    return result, receipt is not None and _was_done(known, new[1], reported, receipt)
+    [result] = _step_results(known, new[0], [first], first_results)
+    return result, second_results is not None and _has_succeeded(known, new[1], second, second_results)
 
 
-def _was_done(known: set[bytes], new: Sequence[NamedStatement], reported: Step, receipt: Sequence[PGresult]) -> bool:
+def _has_succeeded(known: set[bytes], new: Sequence[NamedStatement], step: Step, results: Sequence[PGresult]) -> bool:
     try:
-        _answers(known, new, [reported], receipt)
+        _step_results(known, new, [step], results)
     except Error:
         return False
     return True
@@ -349,21 +351,21 @@ def _send(
     pgconn: PGconn,
     new: Sequence[NamedStatement],
     steps: Sequence[Step],
-    given: Sequence[Sequence[bytes | None]],
+    values: Sequence[Sequence[bytes | None]],
     prepare: bool,
     format: Format,
 ) -> None:
     for statement in new:
         pgconn.send_prepare(statement.name, statement.text)
-    for (statement, _), values in zip(steps, given, strict=True):
+    for (statement, _), row in zip(steps, values, strict=True):
         if prepare and statement.name:
-            pgconn.send_query_prepared(statement.name, values, result_format=format)
+            pgconn.send_query_prepared(statement.name, row, result_format=format)
         else:
-            pgconn.send_query_params(statement.text, values, result_format=format)
+            pgconn.send_query_params(statement.text, row, result_format=format)
     pgconn.pipeline_sync()
 
 
-def _given(statement: NamedStatement, values: Mapping[str, Value]) -> list[bytes | None]:
+def _bound_values(statement: NamedStatement, values: Mapping[str, Value]) -> list[bytes | None]:
     return [_bytes(values[name]) for name in statement.parameters]
 
 

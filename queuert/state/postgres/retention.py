@@ -25,7 +25,7 @@ class PruneCandidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PruneCursor:
     """The cursor of a prune: after an expired chain, or after a chain of one type and outcome."""
 
     id: str
@@ -39,7 +39,7 @@ class Place:
         return json.dumps([self.id, self.at, self.type, self.status])
 
     @staticmethod
-    def decode(cursor: str) -> Place:
+    def decode(cursor: str) -> PruneCursor:
         """Decode a cursor.
 
         Raises:
@@ -49,20 +49,24 @@ class Place:
             id, at, type, status = json.loads(cursor)
             datetime.fromisoformat(at)
             if isinstance(id, str) and isinstance(type, str | None) and isinstance(status, str | None):
-                return Place(id, at, type, status)
+                return PruneCursor(id, at, type, status)
         except (TypeError, ValueError):
             pass
         raise InvalidCursorError(cursor)
 
 
-def place_of(request: PruneRequest) -> Place | None:
+def cursor_of(request: PruneRequest) -> PruneCursor | None:
     """Return where the page begins; None for the beginning."""
-    return None if request.cursor is None else Place.decode(request.cursor)
+    return None if request.cursor is None else PruneCursor.decode(request.cursor)
 
 
-def expired(place: Place | None, limit: int) -> Parameters:
+def expired(cursor: PruneCursor | None, limit: int) -> Parameters:
     """Return the parameters of ``find_expired``."""
-    return {"after": None if place is None else place.at, "after_id": "" if place is None else place.id, "limit": limit}
+    return {
+        "after": None if cursor is None else cursor.at,
+        "after_id": "" if cursor is None else cursor.id,
+        "limit": limit,
+    }
 
 
 def expired_chains(rows: Iterable[Row]) -> list[PruneCandidate]:
@@ -70,11 +74,11 @@ def expired_chains(rows: Iterable[Row]) -> list[PruneCandidate]:
     return [PruneCandidate(row[0], row[1], row[2]) for row in rows]
 
 
-def cursor_after_expired(found: Sequence[PruneCandidate]) -> Place:
+def cursor_after_expired(found: Sequence[PruneCandidate]) -> PruneCursor:
     """Return the cursor after a page of expired chains."""
     last = found[-1]
     assert last.expires_at is not None
-    return Place(last.id, last.expires_at.isoformat())
+    return PruneCursor(last.id, last.expires_at.isoformat())
 
 
 def retention_ranges(policies: Iterable[tuple[str, Retention]]) -> list[tuple[str, str, Keep]]:
@@ -89,15 +93,15 @@ def retention_ranges(policies: Iterable[tuple[str, Retention]]) -> list[tuple[st
 
 
 def beyond_retention(
-    request: PruneRequest, place: Place | None, limit: int
+    request: PruneRequest, cursor: PruneCursor | None, limit: int
 ) -> tuple[list[tuple[str, str, Keep]], Parameters]:
     """Return the ranges that ``find_beyond_retention`` reads, and its parameters."""
     left = retention_ranges(request.policies.items())
     begun = None
-    if place is not None and place.type is not None and place.status is not None:
-        begun = (place.type, place.status)
-        left = [stretch for stretch in left if stretch[:2] >= (place.type, place.status)]
-    lows = [(place.at, place.id) if place is not None and one[:2] == begun else ("-infinity", "") for one in left]
+    if cursor is not None and cursor.type is not None and cursor.status is not None:
+        begun = (cursor.type, cursor.status)
+        left = [stretch for stretch in left if stretch[:2] >= (cursor.type, cursor.status)]
+    lows = [(cursor.at, cursor.id) if cursor is not None and one[:2] == begun else ("-infinity", "") for one in left]
     return left, {
         "types": [type for type, _, _ in left],
         "statuses": [status for _, status, _ in left],
@@ -114,10 +118,10 @@ def chains_beyond_retention(rows: Iterable[Row]) -> list[PruneCandidate]:
     return [PruneCandidate(row[1], row[3]) for row in rows if row[4]]
 
 
-def cursor_after_retention(left: Sequence[tuple[str, str, Keep]], row: Row) -> Place:
+def cursor_after_retention(left: Sequence[tuple[str, str, Keep]], row: Row) -> PruneCursor:
     """Return the cursor after a page, from the last row of ``find_beyond_retention``."""
     type, status, _ = left[row[0] - 1]
-    return Place(row[1], row[2].isoformat(), type, status)
+    return PruneCursor(row[1], row[2].isoformat(), type, status)
 
 
 def ids(to_delete: Iterable[PruneCandidate]) -> Parameters:

@@ -18,7 +18,7 @@ REQUIRED_REVISION = "0009"
 _KEEPALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
 
 
-class Place(NamedTuple):
+class DatabaseKey(NamedTuple):
     """Identifies a database and schema. Connection strings are compared as text, so two spellings count as
     different."""
 
@@ -45,9 +45,9 @@ class PostgresSettings:
                 raise ConfigurationError(f"{name} must be above 0 seconds, got {getattr(self, name)}")
 
     @property
-    def place(self) -> Place:
+    def database_key(self) -> DatabaseKey:
         """The database and schema of these settings."""
-        return Place(self.dsn, self.schema)
+        return DatabaseKey(self.dsn, self.schema)
 
     def connection_arguments(self) -> dict[str, Any]:
         """Return the keyword arguments of psycopg's ``connect``. The connection string overrides them, except for the

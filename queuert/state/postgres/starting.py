@@ -38,11 +38,11 @@ def insertions(
         yield statement, chunk
 
 
-Slot = tuple[str, str]
+DeduplicationKey = tuple[str, str]
 """The job type and the key that a start is deduplicated by."""
 
 
-def slot_of(job: NewJob) -> Slot | None:
+def deduplication_key_of(job: NewJob) -> DeduplicationKey | None:
     """Return the deduplication key of a start, with its type."""
     return None if job.deduplication is None else (job.type, job.deduplication.key)
 
@@ -71,19 +71,19 @@ class StartBatch:
     """A batch of starts, and the result of each start that is known: written, or a duplicate of a chain."""
 
     jobs: Sequence[NewJob]
-    first: dict[Slot, int] = field(default_factory=dict)
+    first: dict[DeduplicationKey, int] = field(default_factory=dict)
     """The first start of each key, by its index. Later starts of the key get the same chain."""
-    found: dict[int, StartedJob] = field(default_factory=dict)
+    results_by_index: dict[int, StartedJob] = field(default_factory=dict)
     """The results, by index in the batch."""
 
     def __post_init__(self) -> None:
-        for place, job in enumerate(self.jobs):
-            slot = slot_of(job)
-            if slot is not None:
-                self.first.setdefault(slot, place)
+        for index, job in enumerate(self.jobs):
+            key = deduplication_key_of(job)
+            if key is not None:
+                self.first.setdefault(key, index)
 
     @property
-    def slots(self) -> Parameters:
+    def deduplication_keys(self) -> Parameters:
         """The parameters of ``lock_deduplication_keys``."""
         ordered = sorted(self.first)
         return {"types": [type for type, _ in ordered], "keys": [key for _, key in ordered]}
@@ -91,12 +91,12 @@ class StartBatch:
     @property
     def keys(self) -> Parameters:
         """The parameters of ``find_duplicates``."""
-        return {"keys": array(_key_row(place, self.jobs[place]) for place in self.first.values())}
+        return {"keys": array(_key_row(index, self.jobs[index]) for index in self.first.values())}
 
     def record_duplicates(self, rows: Iterable[Row]) -> None:
         """Record the chains that ``find_duplicates`` found."""
-        for place, id, type, status, created_at, chain_status in rows:
-            self.found[place] = StartedJob(
+        for index, id, type, status, created_at, chain_status in rows:
+            self.results_by_index[index] = StartedJob(
                 id, type, JobStatus(status), created_at, existing=True, chain_status=ChainStatus(chain_status)
             )
 
@@ -107,77 +107,77 @@ class StartBatch:
             JobIdConflictError: an id belongs to a job inside a chain, or to an expired chain that cannot be deleted.
             JobTypeMismatchError: a chain is of another type.
         """
-        there = {row[0]: row for row in rows}
-        for place, job in self._open():
-            row = there.get(job.id)
+        rows_by_id = {row[0]: row for row in rows}
+        for index, job in self._open():
+            row = rows_by_id.get(job.id)
             if row is None or not job.attach:
                 continue
             if row[4] != 0 or row[5]:
                 raise JobIdConflictError([job.id])
             chain_status = ChainStatus(row[6])
-            self._attach(place, StartedJob(row[0], row[1], JobStatus(row[2]), row[3], chain_status=chain_status))
+            self._attach(index, StartedJob(row[0], row[1], JobStatus(row[2]), row[3], chain_status=chain_status))
 
-    def left(self) -> list[NewJob]:
+    def remaining(self) -> list[NewJob]:
         """Return the starts that must be written, as far as is known: without duplicates within the batch.
 
         Raises:
             JobIdConflictError: a start without ``attach`` has the id of an earlier start of the batch.
         """
-        left: dict[str, NewJob] = {}
+        remaining: dict[str, NewJob] = {}
         for _, job in self._open():
-            if job.id in left and not job.attach:
+            if job.id in remaining and not job.attach:
                 raise JobIdConflictError([job.id])
-            left.setdefault(job.id, job)
-        return list(left.values())
+            remaining.setdefault(job.id, job)
+        return list(remaining.values())
 
-    def written(self, started: Mapping[str, StartedJob]) -> None:
+    def record_written(self, started: Mapping[str, StartedJob]) -> None:
         """Record the starts that were written, by id. A later start with the same id attaches to that chain.
 
         Raises:
             JobTypeMismatchError: the later start is of another type.
         """
         first: set[str] = set()
-        for place, job in self._open():
+        for index, job in self._open():
             if job.id in first:
-                self._attach(place, started[job.id])
+                self._attach(index, started[job.id])
             elif job.id in started:
-                self.found[place] = started[job.id]
+                self.results_by_index[index] = started[job.id]
                 first.add(job.id)
 
     def _open(self) -> list[tuple[int, NewJob]]:
         """Return the starts without a result, except those that have the key of an earlier start."""
         return [
-            (place, job)
-            for place, job in enumerate(self.jobs)
-            if place not in self.found and self._deciding(place, job) == place
+            (index, job)
+            for index, job in enumerate(self.jobs)
+            if index not in self.results_by_index and self._deciding_index(index, job) == index
         ]
 
-    def _deciding(self, place: int, job: NewJob) -> int:
-        slot = slot_of(job)
-        return place if slot is None else self.first[slot]
+    def _deciding_index(self, index: int, job: NewJob) -> int:
+        key = deduplication_key_of(job)
+        return index if key is None else self.first[key]
 
-    def _attach(self, place: int, there: StartedJob) -> None:
-        job = self.jobs[place]
-        if there.type != job.type:
-            raise JobTypeMismatchError(job.id, job.type, there.type)
-        self.found[place] = replace(there, existing=True)
+    def _attach(self, index: int, existing: StartedJob) -> None:
+        job = self.jobs[index]
+        if existing.type != job.type:
+            raise JobTypeMismatchError(job.id, job.type, existing.type)
+        self.results_by_index[index] = replace(existing, existing=True)
 
     def results(self) -> list[StartedJob]:
         """Return the result of each start, in order."""
         results = []
-        for place, job in enumerate(self.jobs):
-            deciding = self._deciding(place, job)
-            one = self.found[deciding]
-            results.append(one if deciding == place else replace(one, existing=True))
+        for index, job in enumerate(self.jobs):
+            deciding = self._deciding_index(index, job)
+            result = self.results_by_index[deciding]
+            results.append(result if deciding == index else replace(result, existing=True))
         return results
 
 
-def _key_row(place: int, job: NewJob) -> str:
+def _key_row(index: int, job: NewJob) -> str:
     key = job.deduplication
     assert key is not None
     window = "null" if key.window is None else repr(key.window)
     return (
-        f'{{"place":{place},"type":{quoted(job.type)},"key":{quoted(key.key)},'
+        f'{{"place":{index},"type":{quoted(job.type)},"key":{quoted(key.key)},'
         f'"only_open":{"true" if key.scope == "open" else "false"},"seconds":{window},'
         f'"excluding":{json.dumps(list(key.excluding))}}}'
     )

@@ -12,7 +12,7 @@ from psycopg import Connection
 from psycopg.errors import LockNotAvailable
 
 from queuert.state.postgres import claiming, parameters, rows
-from queuert.state.postgres.claim_cursors import ClaimCursors, Place
+from queuert.state.postgres.claim_cursors import ClaimCursors, IndexPosition
 from queuert.state.postgres.claiming import Expansion
 from queuert.state.postgres.rows import Row
 from queuert.state.postgres.settings import PostgresSettings
@@ -70,20 +70,20 @@ class PostgresClaiming(PostgresBase):
         if request.after_rank is not None:
             # The cursors of claims learn nothing from the types with limits.
             return self._claimed(request, self._claim_rows(request, None))
-        places = self._bounds.places(list(request.leases))
-        if places is not None and (jobs := self._claim_from(request, places)):
+        positions = self._bounds.positions(list(request.leases))
+        if positions is not None and (jobs := self._claim_from(request, positions)):
             return jobs
         return self._claim_from(request, None)
 
-    def _claim_from(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[ClaimedJob]:
-        found = self._claim_rows(request, places)
+    def _claim_from(self, request: ClaimRequest, positions: Sequence[IndexPosition] | None) -> list[ClaimedJob]:
+        found = self._claim_rows(request, positions)
         jobs = self._claimed(request, found)
         if found:
-            self._bounds.note(jobs, found[0][rows.LOOK_SECONDS], at_head=places is None)
+            self._bounds.note(jobs, found[0][rows.LOOK_SECONDS], at_head=positions is None)
         return jobs
 
-    def _claim_rows(self, request: ClaimRequest, places: Sequence[Place] | None) -> list[Row]:
-        params = parameters.claim(request, places, expansion=self._expansion.factor)
+    def _claim_rows(self, request: ClaimRequest, positions: Sequence[IndexPosition] | None) -> list[Row]:
+        params = parameters.claim(request, positions, expansion=self._expansion.factor)
         found = self._fetch(self._sql.named("claim"), params, binary=True)
         self._expansion.note(found)
         return found

@@ -16,7 +16,7 @@ from queuert.jobs import AbortReason, JobStatus
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.bounds import LOCK_SOON, sync_bounded
 from queuert.state.postgres.finishing import (
-    DUE,
+    CLAIMABLE,
     all_simple,
     all_simple_completions,
     closes_only,
@@ -96,7 +96,7 @@ class PostgresFinishing(PostgresBase):
             # Perhaps another worker that has claimed the job has locked it: that is no reason to wait.
             results: dict[Lease, FinishResult] = {}
             held = self._settle(connection, finishes, results)
-            return results | {one.job.lease: FinishResult(one.job.id, pending=True) for one in held}
+            return results | {one.job.lease: FinishResult(one.job.id, locked=True) for one in held}
 
     def _exchanged(self, connection: PooledConnection, steps: Sequence[Step]) -> list[PGresult]:
         """Run a transaction in one round trip, so that its locks are not held while the server waits for the client."""
@@ -151,8 +151,8 @@ class PostgresFinishing(PostgresBase):
                 lock_in_order(connection, self._sql, [job_id, chain_id], (), closing=[chain_id])
                 if not fetch(connection, self._sql.fail_expired, {"ids": [job_id], "tokens": [token]}):
                     return []
-                released = fetch(connection, self._sql.unblock, parameters.closed_chains([chain_id]))
+                released = fetch(connection, self._sql.release_dependents, parameters.closed_chains([chain_id]))
         except LockNotAvailable:
             return []
         job = rows.reaped_job(row, status=JobStatus.FAILED)
-        return [rows.with_due_types(job, tuple(sorted({one[0] for one in released if one[1] in DUE})))]
+        return [rows.with_due_types(job, tuple(sorted({one[0] for one in released if one[1] in CLAIMABLE})))]

@@ -68,7 +68,7 @@ class PostgresListing(PostgresBase):
     def count_jobs(self, types: Sequence[str] | None = None, *, exact_up_to: int = 10_000) -> list[TypeCount]:
         """Count jobs by type and status."""
         with self._connections.connection() as connection:
-            found = fetch(connection, self._sql.counts, listing.count_parameters(types, exact_up_to))
+            found = fetch(connection, self._sql.count_jobs, listing.count_parameters(types, exact_up_to))
             counted = [listing.counted(row) for row in found]
             estimates = {}
             for type, status in listing.too_many(counted, exact_up_to):

@@ -48,7 +48,7 @@ class PostgresManagement(PostgresBase):
         met, _ = self._lock_chains(connection, [one.chain_id for one in completions], waiting)
         if not all(management.can_complete(one, met[one.chain_id]) for one in completions):
             return [met[one.chain_id].update() for one in completions]
-        fetch(connection, self._sql.complete_outside, management.completions(completions))
+        fetch(connection, self._sql.complete_chains, management.completions(completions))
         statuses = add_blockers(connection, self._sql, waiting) if waiting else {}
         blocked = frozenset(id for id, status in statuses.items() if status == JobStatus.BLOCKED)
         closing = [one.chain_id for one in completions if one.continuation is None]
@@ -70,7 +70,7 @@ class PostgresManagement(PostgresBase):
         if not open_chains:
             return [chain.update() for chain in met.values()]
         tails = [chain.tail_id for chain in open_chains]
-        fetch(connection, self._sql.cancel, {"tails": tails, "reason": reason})
+        fetch(connection, self._sql.cancel_chains, {"tails": tails, "reason": reason})
         released = self._release_dependents(connection, [chain.id for chain in open_chains])
         results = [
             chain.update(status=ChainStatus.CANCELLED if chain.status is ChainStatus.OPEN else None)
@@ -94,7 +94,7 @@ class PostgresManagement(PostgresBase):
             if chain.status not in FAILED_OR_CANCELLED:
                 raise ChainNotRetriableError(chain.id, chain.status)
         tails = [chain.tail_id for chain in met.values()]
-        with_blockers = fetch(connection, self._sql.retry, {"tails": tails})
+        with_blockers = fetch(connection, self._sql.retry_chains, {"tails": tails})
         blocked: set[str] = set()
         if with_blockers:
             params = {"tails": [row[0] for row in with_blockers], "locked": sorted(locked)}
@@ -116,7 +116,7 @@ class PostgresManagement(PostgresBase):
     def _trigger(self, connection: Connection[Any], ids: Sequence[str]) -> list[TriggeredJob]:
         params = {"ids": list(ids)}
         jobs = management.triggered(ids, fetch(connection, self._sql.lock_jobs, params))
-        fetch(connection, self._sql.trigger, params)
+        fetch(connection, self._sql.trigger_jobs, params)
         return jobs
 
     # --- delete -------------------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class PostgresManagement(PostgresBase):
         references = fetch(connection, self._sql.external_references, {"chains": chains})
         if references:
             raise BlockerReferenceError([(row[0], row[1]) for row in references])
-        rows = fetch(connection, self._sql.delete, {"jobs": list(to_delete)})
+        rows = fetch(connection, self._sql.delete_chains, {"jobs": list(to_delete)})
         forget_deleted(connection, self._sql, rows)
         return management.deleted(ids, rows)
 
@@ -214,4 +214,4 @@ class PostgresManagement(PostgresBase):
         raise StateError(f"chains {sorted(ids)!r} continue faster than their last jobs can be locked: repeat the call")
 
     def _release_dependents(self, connection: Connection[Any], closed: Sequence[str]) -> list[Row]:
-        return fetch(connection, self._sql.unblock, parameters.closed_chains(closed)) if closed else []
+        return fetch(connection, self._sql.release_dependents, parameters.closed_chains(closed)) if closed else []

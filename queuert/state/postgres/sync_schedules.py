@@ -49,7 +49,7 @@ class PostgresSchedules(PostgresBase):
     ) -> list[StartedJob] | None:
         """Start the chains of a due schedule and advance it, if its next tick still is ``tick``."""
         with self._transaction() as connection:
-            if not fetch(connection, self._sql.fire_schedule, schedule_rows.fire(name, tick, next_at, jobs)):
+            if not fetch(connection, self._sql.advance_schedule, schedule_rows.fire(name, tick, next_at, jobs)):
                 return None
             return self._start_ticks(connection, jobs) if jobs else []
 

@@ -34,7 +34,7 @@ _ATTACH_ROUNDS = 5
 
 
 class PostgresStarting(PostgresBase):
-    """``start_jobs`` and ``start_parts``."""
+    """``start_jobs`` and ``start_pipelined``."""
 
     def start_jobs(
         self, jobs: Sequence[NewJob], *, connection: Any = None, notification: PiggybackNotification | None = None
@@ -47,7 +47,7 @@ class PostgresStarting(PostgresBase):
         with sync_callers_connection(connection) as callers:
             return self._start_in_callers(callers, jobs)
 
-    def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+    def start_pipelined(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
         """Write the first jobs of new chains. The server writes one part while the iterator makes the next."""
         with self._connections.connection() as own:
             return insert_parts(own, self._sql, self._made(parts, own))
@@ -95,7 +95,7 @@ class PostgresStarting(PostgresBase):
     def _start_announced(
         self, own: Connection[Any], jobs: Sequence[NewJob], notification: PiggybackNotification
     ) -> list[StartedJob]:
-        written = insert_announced(own, self._sql, jobs, notification, self._settings.place)
+        written = insert_announced(own, self._sql, jobs, notification, self._settings.database_key)
         return [written[job.id] for job in jobs]
 
     def _delete_expired_conflicts(self, connection: Connection[Any], jobs: Sequence[NewJob]) -> bool:
@@ -110,19 +110,19 @@ class PostgresStarting(PostgresBase):
         with sync_bounded(connection):
             starts = StartBatch(jobs)
             if starts.first:
-                fetch(connection, self._sql.lock_deduplication_keys, starts.slots)
+                fetch(connection, self._sql.lock_deduplication_keys, starts.deduplication_keys)
                 starts.record_duplicates(fetch(connection, self._sql.find_duplicates, starts.keys))
-            self._attach(connection, starts, starts.left())
+            self._attach(connection, starts, starts.remaining())
             self._write(connection, starts)
             return starts.results()
 
     def _write(self, connection: Connection[Any], starts: StartBatch) -> None:
         """Write the starts that are not duplicates."""
-        certain = [job for job in starts.left() if not job.attach]
+        certain = [job for job in starts.remaining() if not job.attach]
         lock_in_order(connection, self._sql, (), certain)
         written = insert_jobs(connection, self._sql, self._sql.start_jobs, certain)
         for _ in range(_ATTACH_ROUNDS):
-            attaching = [job for job in starts.left() if job.id not in written]
+            attaching = [job for job in starts.remaining() if job.id not in written]
             if not attaching:
                 break
             # Another transaction may have been writing the same id: by now it has committed or rolled back.
@@ -134,11 +134,11 @@ class PostgresStarting(PostgresBase):
                 "delete chains of these ids: repeat the call"
             )
         # Only now is it known which of these are written and need their blockers.
-        late = [job for job in starts.left() if job.attach]
+        late = [job for job in starts.remaining() if job.attach]
         reject_batch_blockers(late, written)
         lock_in_order(connection, self._sql, (), late)
-        waiting = [job for job in starts.left() if job.blockers]
-        starts.written(with_status(written, add_blockers(connection, self._sql, waiting)))
+        waiting = [job for job in starts.remaining() if job.blockers]
+        starts.record_written(with_status(written, add_blockers(connection, self._sql, waiting)))
 
     def _attach(self, connection: Connection[Any], starts: StartBatch, jobs: Sequence[NewJob]) -> None:
         """Find the existing chains of starts with ``attach``."""

@@ -17,7 +17,7 @@ from queuert.jobs import JobStatus
 from queuert.notify.adapter import PiggybackNotification
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.finishing import (
-    DUE,
+    CLAIMABLE,
     closing_chains,
     finish_results,
     started_by,
@@ -36,7 +36,7 @@ from queuert.state.postgres.protocol import (
     sync_execute_prepared,
 )
 from queuert.state.postgres.rows import UNREADABLE, Row, rows_one_by_one
-from queuert.state.postgres.settings import Place
+from queuert.state.postgres.settings import DatabaseKey
 from queuert.state.postgres.starting import insertions
 from queuert.state.postgres.statements import Statements
 from queuert.state.types import Finish, FinishResult, Lease, NewJob, StartedJob
@@ -165,13 +165,17 @@ def insert_announced(
     sql: Statements,
     jobs: Sequence[NewJob],
     notification: PiggybackNotification,
-    place: Place,
+    database_key: DatabaseKey,
 ) -> dict[str, StartedJob]:
     """Write the first jobs of new chains outside any transaction, and send their notification with the same message if
     possible."""
     written: dict[str, StartedJob] = {}
     for text, values in insertions(sql, sql.start_jobs, jobs):
-        if isinstance(text, NamedStatement) and _is_quick(connection) and (message := notification.depart(place)):
+        if (
+            isinstance(text, NamedStatement)
+            and _is_quick(connection)
+            and (message := notification.depart(database_key))
+        ):
             reported = Step(sql.named("notify_after_start"), {"channel": message[0], "payload": message[1]})
             found, done = sync_execute_pair(connection, Step(text, values), reported)
             if done:
@@ -243,6 +247,6 @@ def finish_and_release(
     started = insert_jobs(connection, sql, sql.start_jobs, started_by(begun), awaited=True)
     statuses = add_blockers(connection, sql, waiting_jobs(begun))
     blocked = {job_id for job_id, status in statuses.items() if status == JobStatus.BLOCKED}
-    released = fetch(connection, sql.unblock, parameters.closed_chains(closing)) if closing else []
-    freed = [row[0] for row in released if row[1] in DUE] + [job.type for job in started.values()]
+    released = fetch(connection, sql.release_dependents, parameters.closed_chains(closing)) if closing else []
+    freed = [row[0] for row in released if row[1] in CLAIMABLE] + [job.type for job in started.values()]
     return finish_results(finishes, found, freed, blocked)

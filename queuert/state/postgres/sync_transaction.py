@@ -65,11 +65,11 @@ class PostgresTransaction:
         return self._connection
 
     @property
-    def holds(self) -> bool:
+    def locks_job(self) -> bool:
         """True: the job's row is locked."""
         return True
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Close the transaction's connection, from any thread."""
         cut(self.connection)
 
@@ -161,7 +161,7 @@ class PostgresTransaction:
         lease = self._job.lease
         idle = str(max(1000, round(self._job.lease_seconds * 1000)))
         params = {"id": lease.job_id, "root": self._job.chain_id, "idle": idle}
-        steps = [Step(self._sql.named("hold"), params)]
+        steps = [Step(self._sql.named("lock_for_attempt"), params)]
         [held] = sync_begin_with(self.connection, steps, prepare=self._connections.prepares)
         row = {row[0]: row for row in text_rows(held)}.get(lease.job_id)
         if row is None or row[1] != lease.token or row[2] != "t":

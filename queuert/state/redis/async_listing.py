@@ -48,21 +48,21 @@ class AsyncRedisListing(AsyncRedisBase):
         """Count jobs by type and status. The numbers are kept by all scripts, so they are exact."""
         if types is not None and not types:
             return []
-        return [decode.type_count(one) for one in await self._run("counts", encode.plain(list(types or ())))]
+        return [decode.type_count(one) for one in await self._run("count_jobs", encode.plain(list(types or ())))]
 
     async def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
         """List chains by the time of their start."""
-        places = await self._places(filter, page)
-        if not places:
+        positions = await self._positions(filter, page)
+        if not positions:
             return page_of((), page.limit)
-        params = {"ids": [place.id for place in places], "expired": True}
+        params = {"ids": [position.id for position in positions], "expired": True}
         records = map(decode.chain, await self._run("get_chains", encode.plain(params)))
-        found = zip(records, places, strict=True)
-        return page_of(((chain, place) for chain, place in found if chain is not None), page.limit)
+        found = zip(records, positions, strict=True)
+        return page_of(((chain, position) for chain, position in found if chain is not None), page.limit)
 
     async def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
         """List jobs by the time of their creation."""
-        return await self._jobs(await self._places(filter, page), page)
+        return await self._jobs(await self._positions(filter, page), page)
 
     async def list_chain_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
         """List the jobs of one chain in order."""
@@ -74,7 +74,7 @@ class AsyncRedisListing(AsyncRedisBase):
         after = None if page.cursor is None else Position.decode_id(page.cursor)
         return await self._jobs(await self._members(chain_id, page, after, blocked=True), page)
 
-    async def _places(self, filter: ChainFilter | JobFilter, page: PageRequest) -> list[Position]:
+    async def _positions(self, filter: ChainFilter | JobFilter, page: PageRequest) -> list[Position]:
         """Return the times and ids of the entries of a page, and of one more. Entries that do not match the filter are
         skipped."""
         after = None
@@ -85,8 +85,8 @@ class AsyncRedisListing(AsyncRedisBase):
         while True:
             wanted = page.limit + 1 - len(found)
             params = encode.page(filter, after=after, oldest_first=page.oldest_first, limit=wanted, scan=_SCAN)
-            stopped, places = await self._run("list_by_time", params)
-            found += [Position.at_time(decode.moment(one[0]), decode.text(one[1])) for one in places]
+            stopped, positions = await self._run("list_by_time", params)
+            found += [Position.at_time(decode.moment(one[0]), decode.text(one[1])) for one in positions]
             if not stopped:
                 return found
             after = int(stopped[0]), decode.text(stopped[1])
@@ -101,6 +101,6 @@ class AsyncRedisListing(AsyncRedisBase):
         answer = await self._run("list_members", encode.plain(params))
         return [Position(decode.text(one[0]), decode.text(one[1])) for one in answer]
 
-    async def _jobs(self, places: Sequence[Position], page: PageRequest) -> Page[Job]:
-        found = zip(await self.get_jobs([place.id for place in places]), places, strict=True)
-        return page_of(((job, place) for job, place in found if job is not None), page.limit)
+    async def _jobs(self, positions: Sequence[Position], page: PageRequest) -> Page[Job]:
+        found = zip(await self.get_jobs([position.id for position in positions]), positions, strict=True)
+        return page_of(((job, position) for job, position in found if job is not None), page.limit)

@@ -50,7 +50,7 @@ class AsyncRedisStore(
             return []
         return [decode.started(one) for one in decode.unpacked(await self._commit("start", encode.start(jobs)))]
 
-    async def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+    async def start_pipelined(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
         """Write the first jobs of new chains after the iterator has made all, since one script writes them."""
         return await self.start_jobs([job for part in parts for job in part])
 

@@ -230,7 +230,7 @@ def blocker(one: Answer) -> BlockerRecord:
 
 
 def type_count(one: Answer) -> TypeCount:
-    """Decode an entry of ``counts``."""
+    """Decode an entry of ``count_jobs``."""
     return TypeCount(text(one[0]), JobStatus(text(one[1])), one[2], seconds(one[3]))
 
 
@@ -242,7 +242,7 @@ def update(one: Answer) -> ChainUpdate:
         status=ChainStatus(text(one[2])),
         job_id=text(one[3]),
         job_type=text(one[4]),
-        met=JobStatus(text(one[5])),
+        previous_status=JobStatus(text(one[5])),
         written=bool(one[6]),
         due_types=texts(one[7]),
     )

@@ -239,10 +239,10 @@ def prune(request: PruneRequest) -> Arguments:
     """
     phase, stayed = 0, 0
     if request.cursor is not None:
-        place = _CURSOR.fullmatch(request.cursor)
-        if place is None:
+        cursor = _CURSOR.fullmatch(request.cursor)
+        if cursor is None:
             raise InvalidCursorError(request.cursor)
-        phase, stayed = int(place[1]), int(place[2])
+        phase, stayed = int(cursor[1]), int(cursor[2])
     policies = [
         _set(type=type, status=outcome, age=None if keep.seconds is None else pause(keep.seconds), count=keep.count)
         for type, retention in sorted(request.policies.items())

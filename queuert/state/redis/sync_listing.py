@@ -49,21 +49,21 @@ class RedisListing(RedisBase):
         """Count jobs by type and status. The numbers are kept by all scripts, so they are exact."""
         if types is not None and not types:
             return []
-        return [decode.type_count(one) for one in self._run("counts", encode.plain(list(types or ())))]
+        return [decode.type_count(one) for one in self._run("count_jobs", encode.plain(list(types or ())))]
 
     def list_chains(self, filter: ChainFilter, page: PageRequest) -> Page[ChainRecord]:
         """List chains by the time of their start."""
-        places = self._places(filter, page)
-        if not places:
+        positions = self._positions(filter, page)
+        if not positions:
             return page_of((), page.limit)
-        params = {"ids": [place.id for place in places], "expired": True}
+        params = {"ids": [position.id for position in positions], "expired": True}
         records = map(decode.chain, self._run("get_chains", encode.plain(params)))
-        found = zip(records, places, strict=True)
-        return page_of(((chain, place) for chain, place in found if chain is not None), page.limit)
+        found = zip(records, positions, strict=True)
+        return page_of(((chain, position) for chain, position in found if chain is not None), page.limit)
 
     def list_jobs(self, filter: JobFilter, page: PageRequest) -> Page[Job]:
         """List jobs by the time of their creation."""
-        return self._jobs(self._places(filter, page), page)
+        return self._jobs(self._positions(filter, page), page)
 
     def list_chain_jobs(self, chain_id: str, page: PageRequest) -> Page[Job]:
         """List the jobs of one chain in order."""
@@ -75,7 +75,7 @@ class RedisListing(RedisBase):
         after = None if page.cursor is None else Position.decode_id(page.cursor)
         return self._jobs(self._members(chain_id, page, after, blocked=True), page)
 
-    def _places(self, filter: ChainFilter | JobFilter, page: PageRequest) -> list[Position]:
+    def _positions(self, filter: ChainFilter | JobFilter, page: PageRequest) -> list[Position]:
         """Return the times and ids of the entries of a page, and of one more. Entries that do not match the filter are
         skipped."""
         after = None
@@ -86,8 +86,8 @@ class RedisListing(RedisBase):
         while True:
             wanted = page.limit + 1 - len(found)
             params = encode.page(filter, after=after, oldest_first=page.oldest_first, limit=wanted, scan=_SCAN)
-            stopped, places = self._run("list_by_time", params)
-            found += [Position.at_time(decode.moment(one[0]), decode.text(one[1])) for one in places]
+            stopped, positions = self._run("list_by_time", params)
+            found += [Position.at_time(decode.moment(one[0]), decode.text(one[1])) for one in positions]
             if not stopped:
                 return found
             after = int(stopped[0]), decode.text(stopped[1])
@@ -102,6 +102,6 @@ class RedisListing(RedisBase):
         answer = self._run("list_members", encode.plain(params))
         return [Position(decode.text(one[0]), decode.text(one[1])) for one in answer]
 
-    def _jobs(self, places: Sequence[Position], page: PageRequest) -> Page[Job]:
-        found = zip(self.get_jobs([place.id for place in places]), places, strict=True)
-        return page_of(((job, place) for job, place in found if job is not None), page.limit)
+    def _jobs(self, positions: Sequence[Position], page: PageRequest) -> Page[Job]:
+        found = zip(self.get_jobs([position.id for position in positions]), positions, strict=True)
+        return page_of(((job, position) for job, position in found if job is not None), page.limit)

@@ -49,7 +49,7 @@ class RedisStore(RedisManagement, RedisListing, RedisSchedules, RedisRetention, 
             return []
         return [decode.started(one) for one in decode.unpacked(self._commit("start", encode.start(jobs)))]
 
-    def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+    def start_pipelined(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
         """Write the first jobs of new chains after the iterator has made all, since one script writes them."""
         return self.start_jobs([job for part in parts for job in part])
 

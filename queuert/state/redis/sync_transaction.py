@@ -49,11 +49,11 @@ class RedisTransaction:
         raise UnsupportedConnectionError(NO_TRANSACTIONS)
 
     @property
-    def holds(self) -> bool:
+    def locks_job(self) -> bool:
         """False: only the lease keeps others from claiming the job."""
         return False
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Do nothing: no connection is in use, and each script has its own timeout."""
 
     def finish(self, finish: Finish, *, last: bool = False) -> FinishResult:

@@ -12,6 +12,7 @@ from queuert.notify.adapter import Topic
 from queuert.notify.fork_safety import reset_in_children
 from queuert.notify.in_process import InProcessNotify
 from queuert.state.adapter import Capability
+from queuert.state.threaded import as_async
 from queuert.state.async_store import AsyncStore
 from queuert.state.sqlite import notifications
 from queuert.state.sqlite.connection import LockedConnection, run
@@ -19,7 +20,6 @@ from queuert.state.sqlite.paths import MEMORY, checked
 from queuert.state.sqlite.pool import ConnectionPool, InMemoryPool
 from queuert.state.sqlite.schema import prepare
 from queuert.state.sqlite.store import SQLiteStore
-from queuert.state.threaded import threaded
 
 if TYPE_CHECKING:
     from queuert.notify.adapter import NotifyAdapter
@@ -103,7 +103,7 @@ class SQLiteState:
 
     def async_store(self, *, max_connections: int = 4) -> AsyncStore:
         """Return a new, unopened async store, which runs each operation in a thread."""
-        return threaded(self.sync_store(), threads=_THREADS)
+        return as_async(self.sync_store(), threads=_THREADS)
 
     def _links(self, timeout: float) -> ConnectionPool:
         if self._path != MEMORY:

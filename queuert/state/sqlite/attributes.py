@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from queuert.attributes import Attributes, attributes_of, pairs_of
-from queuert.state.sqlite.connection import first, run
+from queuert.state.sqlite.connection import fetch_one, run
 
 Connection = sqlite3.Connection
 
@@ -19,9 +19,9 @@ def add_entries(connection: Connection, chain_id: str, created_at: int, attribut
         run(connection, "insert_attribute", name=name, value=value, created_at=created_at, chain_id=chain_id)
 
 
-def erase(connection: Connection, chain_id: str) -> None:
+def delete_chain_rows(connection: Connection, chain_id: str) -> None:
     """Delete the jobs of a chain, and its attributes from the index. No job may have it as a blocker any more."""
-    found = first(connection, "chain_attributes", id=chain_id)
+    found = fetch_one(connection, "chain_attributes", id=chain_id)
     if found is not None:
         for name, value in pairs_of(attributes_of(found[1])):
             run(connection, "delete_attribute", name=name, value=value, created_at=found[0], chain_id=chain_id)

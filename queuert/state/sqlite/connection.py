@@ -32,12 +32,12 @@ def run(connection: sqlite3.Connection, name: str, /, **values: Any) -> list[Row
     return connection.execute(statements()[name], values).fetchall()
 
 
-def first(connection: sqlite3.Connection, name: str, /, **values: Any) -> Row | None:
+def fetch_one(connection: sqlite3.Connection, name: str, /, **values: Any) -> Row | None:
     """Run a statement of the store and return its first row; None if there is none."""
     return next(iter(run(connection, name, **values)), None)
 
 
-def changed(connection: sqlite3.Connection, name: str, /, **values: Any) -> int:
+def execute(connection: sqlite3.Connection, name: str, /, **values: Any) -> int:
     """Run a statement of the store that writes, and return how many rows it wrote."""
     return connection.execute(statements()[name], values).rowcount
 
@@ -100,7 +100,7 @@ class LockedConnection:
         self.generation += 1
         return connection
 
-    def be_keen(self) -> None:
+    def poll_lock_eagerly(self) -> None:
         """Poll the write lock eagerly: short operations then get it before the transactions of handlers."""
         self._keen = True
         with self.held() as connection:

@@ -32,14 +32,14 @@ def callers_connection(given: Any, path: str) -> sqlite3.Connection:
         raise UnsupportedConnectionError(f"connection must be {_TAKES}, got {kind}")
     try:
         with plain(found):
-            place = found.execute("PRAGMA database_list").fetchone()[2]
+            file = found.execute("PRAGMA database_list").fetchone()[2]
     except sqlite3.ProgrammingError as error:
         raise UnsupportedConnectionError(
             f"the connection cannot be used here: {error}. Open it with check_same_thread=False for an AsyncClient"
         ) from error
-    if not _is_same(place, path):
+    if not _is_same(file, path):
         raise UnsupportedConnectionError(
-            f"connection must be one to {path}, where the jobs are, got one to {place or 'a database in memory'}"
+            f"connection must be one to {path}, where the jobs are, got one to {file or 'a database in memory'}"
         )
     return found
 
@@ -66,9 +66,9 @@ def _begins_transactions(connection: sqlite3.Connection) -> bool:
     return connection.isolation_level is not None and getattr(connection, "autocommit", False) is not True
 
 
-def _is_same(place: str, path: str) -> bool:
+def _is_same(file: str, path: str) -> bool:
     try:
-        return Path(place).samefile(path)
+        return Path(file).samefile(path)
     except OSError:
         return False
 

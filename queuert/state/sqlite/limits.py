@@ -27,7 +27,7 @@ class KeyCursors:
     def __init__(self) -> None:
         self._places: dict[str, str] = {}
 
-    def place(self, type: str) -> str:
+    def cursor(self, type: str) -> str:
         """Return the key after which to begin."""
         return self._places.get(type, "")
 
@@ -94,7 +94,7 @@ def _left(limits: Limits, running: int, begun: int, *, keyless: bool = False) ->
 def _keys(connection: Connection, type: str, rounds: KeyCursors, **params: object) -> list[Row]:
     """Return the keys with ready jobs, or the next part of them if there are too many for one claim, so that none
     starves."""
-    begin = rounds.place(type)
+    begin = rounds.cursor(type)
     found = run(connection, "ready_keys", type=type, limit=MAX_KEYS, **{"from": begin}, **params)
     last = found[-1][0] if len(found) == MAX_KEYS else None
     if begin and last is None:

@@ -15,8 +15,8 @@ from queuert.errors import (
 )
 from queuert.jobs import ChainStatus, JobError, JobStatus
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.attributes import erase
-from queuert.state.sqlite.connection import Row, first, now_us, run
+from queuert.state.sqlite.attributes import delete_chain_rows
+from queuert.state.sqlite.connection import Row, fetch_one, now_us, run
 from queuert.state.sqlite.writes import close_chain, created_next, first_status, write_job
 from queuert.state.types import ChainUpdate, DeleteResult, SweepResult, TriggeredJob, WorkerlessCompletion
 
@@ -26,7 +26,7 @@ _RETRIABLE = (ChainStatus.FAILED, ChainStatus.CANCELLED)
 
 
 def _tail(connection: Connection, chain_id: str) -> Row:
-    row = first(connection, "tail", id=chain_id)
+    row = fetch_one(connection, "last_job", id=chain_id)
     if row is None:
         raise ChainNotFoundError(chain_id)
     return row
@@ -121,14 +121,14 @@ def trigger(connection: Connection, ids: Sequence[str]) -> list[TriggeredJob]:
     """Make scheduled jobs due now."""
     found = []
     for job_id in ids:
-        row = first(connection, "find_first_job", id=job_id)
+        row = fetch_one(connection, "find_first_job", id=job_id)
         if row is None:
             raise JobNotFoundError(job_id)
         if row[3] not in (JobStatus.SCHEDULED, JobStatus.READY):
             raise JobNotTriggerableError(job_id, row[3])
         found.append(TriggeredJob(job_id, row[1]))
     for job_id in ids:
-        run(connection, "trigger", id=job_id, now=now_us())
+        run(connection, "trigger_job", id=job_id, now=now_us())
     return found
 
 
@@ -148,7 +148,7 @@ def delete(connection: Connection, ids: Sequence[str], cascade: bool) -> DeleteR
         running += [row[0] for row in run(connection, "chain_jobs", id=chain_id) if row[1] == JobStatus.RUNNING]
         run(connection, "delete_blockers", id=chain_id)
     for chain_id in to_delete:
-        erase(connection, chain_id)
+        delete_chain_rows(connection, chain_id)
     return DeleteResult(tuple(to_delete), tuple(running))
 
 

@@ -63,7 +63,7 @@ class ConnectionPool:
         try:
             write_ahead(link, timeout=self._timeout)
             prepare(link)
-            link.be_keen()
+            link.poll_lock_eagerly()
             self._reader = self._link()
         except BaseException:
             link.close()

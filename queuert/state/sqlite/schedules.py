@@ -10,7 +10,7 @@ from datetime import datetime
 from queuert.ids import new_id
 from queuert.schedules import tick_of
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.connection import changed, first, now_us, run
+from queuert.state.sqlite.connection import execute, fetch_one, now_us, run
 from queuert.state.sqlite.writes import created_next, write_job
 from queuert.state.types import DueSchedules, NewJob, PausedType, ScheduleRecord, StartedJob
 
@@ -27,7 +27,7 @@ def put(connection: Connection, schedules: Sequence[ScheduleRecord]) -> None:
 
 def delete(connection: Connection, names: Sequence[str]) -> int:
     """Delete schedules and return how many existed."""
-    return sum(changed(connection, "delete_schedule", name=one) for one in set(names))
+    return sum(execute(connection, "delete_schedule", name=one) for one in set(names))
 
 
 def listed(connection: Connection) -> list[ScheduleRecord]:
@@ -37,7 +37,7 @@ def listed(connection: Connection) -> list[ScheduleRecord]:
 
 def set_paused(connection: Connection, names: Sequence[str], paused: bool) -> int:
     """Pause or resume schedules and return how many exist."""
-    return sum(changed(connection, "pause_schedule", name=one, paused=int(paused)) for one in set(names))
+    return sum(execute(connection, "pause_schedule", name=one, paused=int(paused)) for one in set(names))
 
 
 def due(connection: Connection, types: Sequence[str], limit: int) -> DueSchedules:
@@ -61,15 +61,15 @@ def fire(
     last = max((tick_of(job.id) for job in jobs), default=None)
     times = {"tick": tick, "next_at": next_at, "last_at": last}
     params = {what: None if moment is None else rows.microseconds(moment) for what, moment in times.items()}
-    if not changed(connection, "advance_schedule", name=name, **params):
+    if not execute(connection, "advance_schedule", name=name, **params):
         return None
     now = now_us()
     created = created_next(connection, now)
-    return [_tick(connection, job, now, created + place) for place, job in enumerate(jobs)]
+    return [_tick(connection, job, now, created + index) for index, job in enumerate(jobs)]
 
 
 def _tick(connection: Connection, job: NewJob, now: int, created: int) -> StartedJob:
-    found = first(connection, "find_first_job", id=job.id)
+    found = fetch_one(connection, "find_first_job", id=job.id)
     if found is None:
         return write_job(connection, job, now, created)
     existing = rows.existing_job(found)
@@ -86,7 +86,7 @@ def pause(connection: Connection, types: Sequence[str], reason: str | None) -> N
 
 def resume(connection: Connection, types: Sequence[str]) -> list[str]:
     """Allow claims of these job types again; return those that were paused, by name."""
-    return [type for type in sorted(set(types)) if changed(connection, "resume_type", type=type)]
+    return [type for type in sorted(set(types)) if execute(connection, "resume_type", type=type)]
 
 
 def paused(connection: Connection) -> list[PausedType]:

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from queuert.errors import ChainNotFoundError, JobIdConflictError, JobTypeMismatchError
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.connection import Row, first, now_us, run
-from queuert.state.sqlite.retention import make_room
+from queuert.state.sqlite.connection import Row, fetch_one, now_us, run
+from queuert.state.sqlite.retention import delete_expired
 from queuert.state.sqlite.writes import created_next, write_job
 from queuert.state.types import NewJob, StartedJob
 
@@ -23,11 +23,11 @@ def start(connection: Connection, jobs: Sequence[NewJob]) -> list[StartedJob]:
     _reject_batch_blockers(connection, jobs)
     taken: dict[tuple[str, str], StartedJob] = {}
     started = []
-    for place, job in enumerate(jobs):
+    for index, job in enumerate(jobs):
         slot = None if job.deduplication is None else (job.type, job.deduplication.key)
         one = None if slot is None else taken.get(slot)
         if one is None:
-            one = _existing(connection, job, now) or write_job(connection, job, now, created + place)
+            one = _existing(connection, job, now) or write_job(connection, job, now, created + index)
             if slot is not None:
                 taken[slot] = replace(one, existing=True)
         started.append(one)
@@ -71,11 +71,11 @@ def _duplicate(connection: Connection, job: NewJob, now: int) -> Row | None:
 
 
 def _of_its_id(connection: Connection, job: NewJob, now: int) -> Row | None:
-    found = first(connection, "find_first_job", id=job.id)
+    found = fetch_one(connection, "find_first_job", id=job.id)
     if found is None:
         return None
     if found[6] is not None and found[6] <= now:
-        if make_room(connection, job.id):
+        if delete_expired(connection, job.id):
             return None
         raise JobIdConflictError([job.id])
     if not job.attach or found[2] != 0:

@@ -13,7 +13,7 @@ from queuert.state.notifications import start_notifications
 from queuert.state.paging import CLOSED_PORTION
 from queuert.state.sqlite import finishing, rows
 from queuert.state.sqlite.claiming import claim
-from queuert.state.sqlite.connection import changed, first, now_us, run
+from queuert.state.sqlite.connection import execute, fetch_one, now_us, run
 from queuert.state.sqlite.operations import SQLiteOperating
 from queuert.state.sqlite.starting import start
 from queuert.state.sqlite.transaction import SQLiteTransaction
@@ -49,7 +49,7 @@ class SQLiteStore(SQLiteOperating):
             return []
         return self._outside(connection, lambda given: start(given, jobs), start_notifications)
 
-    def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
+    def start_pipelined(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
         """Write the first jobs of new chains after the iterator has made all, since nobody else can write meanwhile."""
         return self.start_jobs([job for part in parts for job in part])
 
@@ -74,14 +74,14 @@ class SQLiteStore(SQLiteOperating):
         if not leases:
             return 0
         with self._writing() as connection:
-            return sum(changed(connection, "release", id=one.job_id, token=one.token) for one in leases)
+            return sum(execute(connection, "release", id=one.job_id, token=one.token) for one in leases)
 
     def release_claim(self, request: ClaimRequest) -> ReleasedClaim:
         """Release all jobs of a claim whose answer was lost."""
         with self._writing() as connection:
             params = {"token": request.token}
             return ReleasedClaim(
-                sum(changed(connection, "release_claim", type=type, **params) for type in request.leases)
+                sum(execute(connection, "release_claim", type=type, **params) for type in request.leases)
             )
 
     # --- finish -------------------------------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ class SQLiteStore(SQLiteOperating):
     def lost_reasons(self, leases: Sequence[Lease]) -> list[AbortReason | None]:
         """Return why each lease is lost."""
         with self._reading() as connection:
-            states = [first(connection, "lease_state", id=one.job_id) for one in leases]
+            states = [fetch_one(connection, "lease_state", id=one.job_id) for one in leases]
         return [rows.lost_reason(None, one.token, state) for one, state in zip(leases, states, strict=True)]
 
     @contextmanager
@@ -120,7 +120,7 @@ class SQLiteStore(SQLiteOperating):
             now = now_us()
             for type, policy in request.policies.items():
                 params = {"type": type, "now": now, "limit": request.limit - len(reaped)}
-                expired = run(connection, "expired", **params)
+                expired = run(connection, "expired_leases", **params)
                 reaped += [finishing.reap_one(connection, row, policy) for row in expired]
                 expiries += [row[0] for row in run(connection, "next_expiry", type=type) if row[0] is not None]
         following = min(expiries, default=None)
@@ -147,14 +147,14 @@ class SQLiteStore(SQLiteOperating):
         """Read jobs in the order of the ids."""
         with self._reading() as connection:
             now = now_us()
-            found = [first(connection, "get_job", id=one, now=now) for one in ids]
+            found = [fetch_one(connection, "get_job", id=one, now=now) for one in ids]
         return [None if row is None else rows.job(row) for row in found]
 
     def get_chains(self, ids: Sequence[str]) -> list[ChainRecord | None]:
         """Read chains in the order of the ids."""
         with self._reading() as connection:
             now = now_us()
-            found = [first(connection, "get_chain", id=one, now=now) for one in ids]
+            found = [fetch_one(connection, "get_chain", id=one, now=now) for one in ids]
         return [None if row is None else rows.chain(row) for row in found]
 
     def closed_chains(
@@ -166,11 +166,11 @@ class SQLiteStore(SQLiteOperating):
         with self._reading() as connection:
             now = now_us()
             for id in ids:
-                row = first(connection, "chain_status", id=id, now=now)
+                row = fetch_one(connection, "chain_status", id=id, now=now)
                 if row is None or row[0] == ChainStatus.OPEN or size >= portion:
                     found.append(None if row is None else ChainStatus(row[0]))
                     continue
-                row = first(connection, "get_chain", id=id, now=now)
+                row = fetch_one(connection, "get_chain", id=id, now=now)
                 chain = None if row is None else rows.chain(row)
                 size += 0 if chain is None else len(chain.input) + len(chain.output or "")
                 found.append(chain)
@@ -181,4 +181,4 @@ def _renew(connection: Connection, renewal: Renewal) -> bool:
     expires = now_us() + rows.microseconds_of(renewal.seconds)
     lease = renewal.lease
     reported = {"expires": expires, "progress": renewal.progress}
-    return changed(connection, "renew", id=lease.job_id, token=lease.token, **reported) > 0
+    return execute(connection, "renew", id=lease.job_id, token=lease.token, **reported) > 0

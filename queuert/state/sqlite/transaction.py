@@ -12,7 +12,7 @@ from typing import Self
 from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
 from queuert.state.sqlite import rows
-from queuert.state.sqlite.connection import LockedConnection, first, plain, roll_back
+from queuert.state.sqlite.connection import LockedConnection, fetch_one, plain, roll_back
 from queuert.state.sqlite.errors import mapped_errors
 from queuert.state.sqlite.finishing import finish_one
 from queuert.state.types import ClaimedJob, Finish, FinishResult
@@ -48,11 +48,11 @@ class SQLiteTransaction:
         return self._link.connection
 
     @property
-    def holds(self) -> bool:
+    def locks_job(self) -> bool:
         """True: no other connection can write meanwhile."""
         return True
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         """Make a call that waits on the connection fail, and the transaction with it."""
         with self._cutting:
             self._cut = True
@@ -103,7 +103,7 @@ class SQLiteTransaction:
         return self
 
     def _check_lease(self) -> None:
-        state = first(self.connection, "lease_state", id=self._job.id)
+        state = fetch_one(self.connection, "lease_state", id=self._job.id)
         reason = rows.lost_reason(None, self._job.token, state)
         if reason is None and state is not None and not state[3]:
             reason = AbortReason.ALREADY_COMPLETED

@@ -11,7 +11,7 @@ from queuert.errors import ChainNotFoundError, JobIdConflictError
 from queuert.jobs import ChainStatus, JobStatus
 from queuert.state.sqlite import rows
 from queuert.state.sqlite.attributes import add_entries
-from queuert.state.sqlite.connection import changed, first, now_us, run
+from queuert.state.sqlite.connection import execute, fetch_one, now_us, run
 from queuert.state.types import ClaimedJob, NewJob, StartedJob
 
 Connection = sqlite3.Connection
@@ -32,7 +32,7 @@ def open_among(connection: Connection, chains: Sequence[str]) -> list[bool]:
     """
     found = []
     for chain_id in chains:
-        row = first(connection, "find_first_job", id=chain_id)
+        row = fetch_one(connection, "find_first_job", id=chain_id)
         if row is None or row[2] != 0:
             raise ChainNotFoundError(chain_id)
         found.append(row[4] == ChainStatus.OPEN)
@@ -95,12 +95,12 @@ def add_blockers(
     added = waited_for = 0
     for chain_id, is_open in blockers:
         params = {"job_id": job_id, "chain_id": chain_id}
-        if changed(connection, "insert_blocker", position=position + added, closed=int(not is_open), **params):
+        if execute(connection, "insert_blocker", position=position + added, closed=int(not is_open), **params):
             added, waited_for = added + 1, waited_for + is_open
             run(connection, "mark_has_dependents", id=chain_id)
         elif is_open:
             # The job has waited for this chain before, which was reopened since.
-            waited_for += changed(connection, "reblock_job", job_id=job_id, id=chain_id)
+            waited_for += execute(connection, "reblock_job", job_id=job_id, id=chain_id)
     return added, waited_for
 
 

@@ -75,7 +75,7 @@ def test_no_statement_reads_a_table_from_end_to_end(connection: sqlite3.Connecti
         ("next_due_job", "queuert_job_scheduled"),
         ("ready_keys", "queuert_job_limit_ready"),
         ("next_scheduled", "queuert_job_scheduled"),
-        ("expired", "queuert_job_expiry"),
+        ("expired_leases", "queuert_job_expiry"),
         ("next_expiry", "queuert_job_expiry"),
         ("find_open_duplicates", "queuert_job_open_key"),
         ("find_duplicates", "queuert_job_key"),

@@ -90,18 +90,18 @@ DROP TABLE IF EXISTS {schema}.{stage}
 -- Reads the result of a bulk write, if it was committed.
 SELECT type, rows, started, rejected, reject_files FROM {schema}.bulk_write WHERE write_id = %(write_id)s
 
--- name: bulk_forget_stage
+-- name: bulk_delete_stage_record
 -- Deletes the record of a staging table that is dropped in the same transaction.
 DELETE FROM {schema}.bulk_stage WHERE name = %(name)s
 
--- name: bulk_forget_strange
+-- name: bulk_delete_invalid_records
 -- Deletes records with names that no bulk write makes. No table is dropped for them. Locked rows are skipped.
 DELETE FROM {schema}.bulk_stage
 WHERE name IN (
     SELECT name FROM {schema}.bulk_stage WHERE name !~ '^bulk_stage_[0-9a-f]{32}$' FOR UPDATE SKIP LOCKED
 )
 
--- name: bulk_forget_writes
+-- name: bulk_delete_old_writes
 -- Deletes the records of bulk writes that were committed so many seconds ago and have no chain left. If such a write is
 -- repeated, it is written again. Locked rows are skipped.
 DELETE FROM {schema}.bulk_write
@@ -220,7 +220,7 @@ ON CONFLICT (type, key) DO UPDATE SET taken = deduplication.taken + 1
 -- Records that a staging table is in use. Returns no row if it was dropped.
 UPDATE {schema}.bulk_stage SET touched_at = clock_timestamp() WHERE name = %(name)s RETURNING name
 
--- name: bulk_waiting
+-- name: bulk_jobs_with_blockers
 -- Reads the staged rows that have blockers, and these chains: each once, in order.
 SELECT staged.id, chain.ids FROM {schema}.{stage} AS staged
 JOIN {schema}.job ON job.id = staged.id AND job.write_id = %(write_id)s
@@ -243,11 +243,11 @@ SELECT version_num FROM {schema}.alembic_version
 -- Reads the last micro-batch that was committed for a sink, the query that wrote it, and where its rejected rows are.
 SELECT query, batch, reject_files FROM {schema}.stream_write WHERE sink = %(sink)s
 
--- name: stream_forget_attempts
+-- name: stream_delete_attempts
 -- Deletes what some attempts have staged of a micro-batch, and not what others have under the same sink's name.
 DELETE FROM {schema}.stream_stage WHERE sink = %(sink)s AND batch = %(batch)s AND tag = ANY (%(tags)s::uuid[])
 
--- name: stream_forget_staged
+-- name: stream_delete_staged
 -- Deletes what is staged for a sink up to a micro-batch: committed rows, and those of attempts that did not win.
 DELETE FROM {schema}.stream_stage WHERE sink = %(sink)s AND batch <= %(batch)s
 
@@ -262,6 +262,6 @@ SET batch = excluded.batch, rows = excluded.rows, rejected = excluded.rejected, 
 WHERE known.query = excluded.query AND known.batch < excluded.batch
 RETURNING batch
 
--- name: stream_sweep
+-- name: stream_delete_old
 -- Deletes rows that were staged so many seconds ago, by queries that have not continued.
 DELETE FROM {schema}.stream_stage WHERE staged_at < clock_timestamp() - %(seconds)s * interval '1 second'

@@ -159,7 +159,7 @@ WITH changed AS (
 )
 SELECT count(*) FROM changed
 
--- name: adopt_look
+-- name: adopt_plan
 -- Reads what an adoption would do: the owner of the numbers, the cluster of this server, its next number, how many
 -- workers are alive, whether the log has numbers beyond that one, and estimates of the numbers of events and jobs.
 SELECT event_log.system, system.system_identifier::text, pg_snapshot_xmax(pg_current_snapshot())::text,
@@ -172,7 +172,7 @@ SELECT event_log.system, system.system_identifier::text, pg_snapshot_xmax(pg_cur
     pg_relation_size('{schema}.job') / current_setting('block_size')::bigint
 FROM {schema}.event_log, pg_control_system() AS system
 
--- name: adopt_note
+-- name: adopt_record
 -- Records this cluster as the owner of the numbers. What retention has deleted had numbers that are not valid any more.
 UPDATE {schema}.event_log SET system = %(system)s::text, dropped_tx = CASE WHEN %(renumbered)s THEN '0' ELSE dropped_tx END
 RETURNING system

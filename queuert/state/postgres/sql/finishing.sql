@@ -230,7 +230,7 @@ event AS (
 )
 SELECT id, lease_token::text, status FROM finished
 
--- name: hold
+-- name: lock_for_attempt
 -- Locks a job and its chain for a transaction of a handler, the older row first: whoever would reap, cancel or close it
 -- waits or skips it. The handler's statements get the server's planner settings, not those of our connections
 -- (see pool.py).
@@ -249,7 +249,7 @@ ORDER BY created_at, id FOR NO KEY UPDATE
 SELECT set_config('lock_timeout', coalesce(%(lock)s, current_setting('lock_timeout')), true),
     set_config('idle_in_transaction_session_timeout', %(idle)s, true)
 
--- name: unblock
+-- name: release_dependents
 -- Releases the jobs that waited for chains which have closed. It runs after the statement that closed them, in the same
 -- transaction: a snapshot from before the chain was locked could miss a job that had just begun to wait. The entries of
 -- each chain are looked up separately (OFFSET 0), and rows are named one by one, so that tables with outdated

@@ -5,7 +5,7 @@
 -- the given order. The first job is claimed whatever the size of its input; after a job that exceeds `max_bytes` no
 -- more are claimed. Returns whether dead entries are left in the way, and the jobs.
 
-local params = given(1)
+local params = decoded(1)
 math.randomseed(params.seed)
 local answer = {0}
 
@@ -99,7 +99,7 @@ return packed(answer)
 -- Returns the microseconds until the next job of these types is due; -1 if none is scheduled. ARGV[1]: list of types.
 
 local next_at
-for _, type in ipairs(given(1)) do
+for _, type in ipairs(decoded(1)) do
     if call('HEXISTS', P .. 'paused', type) == 0 then
         if tonumber(call('HGET', P .. 'n:' .. type, 'ready') or 0) > 0 then return '0' end
         local first = call('ZRANGE', P .. 'sched:' .. type, 0, 0, 'WITHSCORES')
@@ -112,11 +112,11 @@ return next_at and text(math.max(0, next_at - NOW)) or '-1'
 -- Releases jobs that were claimed and not started to the front of their lists. ARGV[1]: list of {id, token}. Returns
 -- how many.
 
-local params, released = given(1), 0
+local params, released = decoded(1), 0
 for at = #params, 1, -1 do
     local job = load(params[at][1])
     if holds(job, params[at][2]) then
-        give_back(job)
+        release_job(job)
         released = released + 1
     end
 end
@@ -125,12 +125,12 @@ return released
 -- name: release_claim
 -- Releases all jobs of one claim, whose answer was lost. ARGV[1]: {holder, token}. Returns how many.
 
-local params, released = given(1), 0
+local params, released = decoded(1), 0
 local entries = call('LRANGE', P .. 'p:' .. params.holder, 0, -1)
 for at = #entries, 1, -1 do
     local job = load(entries[at]:match('^%d+:%d+:(.*)$'))
     if holds(job, params.token) then
-        give_back(job)
+        release_job(job)
         released = released + 1
     end
 end
@@ -141,7 +141,7 @@ return released
 -- Returns 1 or 0 for each.
 
 local answer = {}
-for at, params in ipairs(given(1)) do
+for at, params in ipairs(decoded(1)) do
     local job = load(params[1])
     answer[at] = 0
     if holds(job, params[2]) then

@@ -15,7 +15,7 @@ local function taken(id)
 end
 
 local function unknown(chain)
-    return not chains[chain] and stands_open(chain) == nil
+    return not chains[chain] and is_open(chain) == nil
 end
 
 -- Returns a refusal if the new jobs of the finish cannot be written.
@@ -113,7 +113,7 @@ local WRITE = {
     complete = close, fail = close, cancel = close,
 }
 
-local finishes, answer = given(1), {}
+local finishes, answer = decoded(1), {}
 local no = first_refused(finishes)
 if no then return no end
 for at, finish in ipairs(finishes) do
@@ -136,7 +136,7 @@ return packed(answer)
 -- Turns expired leases into failed attempts. ARGV[1]: {policies: [...], limit, seed}. Returns the microseconds until
 -- the next lease expires (-1: none), and the reaped jobs.
 
-local params = given(1)
+local params = decoded(1)
 math.randomseed(params.seed)
 
 local function pause_after(policy, counted)
@@ -198,5 +198,5 @@ return {next_expiry and text(math.max(0, next_expiry - NOW)) or '-1', answer}
 -- their job.
 
 local answer = {}
-for at, params in ipairs(given(1)) do answer[at] = lost_reason(load(params[1]), params[2]) end
+for at, params in ipairs(decoded(1)) do answer[at] = lost_reason(load(params[1]), params[2]) end
 return answer

@@ -1,4 +1,4 @@
--- name: counts
+-- name: count_jobs
 -- Counts jobs by type and status. ARGV[1]: list of types, all if empty. The numbers are kept by all scripts, so they
 -- are exact and cheap. Returns {type, status, count, microseconds since the oldest became due or -1} for each.
 
@@ -27,7 +27,7 @@ local function oldest(type, status)
     return nil
 end
 
-local types = given(1)
+local types = decoded(1)
 if #types == 0 then types = call('SMEMBERS', P .. 'types') end
 table.sort(types)
 local answer, seen = {}, {}
@@ -57,7 +57,7 @@ return answer
 -- Reads the chains that a job waits for or waited for, in order. ARGV[1]: {id}.
 
 local answer = {}
-for _, chain in ipairs(call('ZRANGE', P .. 'bl:' .. given(1)[1], 0, -1)) do
+for _, chain in ipairs(call('ZRANGE', P .. 'bl:' .. decoded(1)[1], 0, -1)) do
     local first = load(chain)
     if first then
         local tail = tail_of(chain)
@@ -76,7 +76,7 @@ return answer
 -- closed chains are read, as many as fit and at least one; for the others only the status is returned.
 
 local answer = {}
-local params = given(1)
+local params = decoded(1)
 local size = 0
 for at, id in ipairs(params.ids) do
     local first = load(id)
@@ -101,7 +101,7 @@ return answer
 -- Reads jobs. ARGV[1]: list of ids. Returns the time and, for each job, its id, hash, input, output and error.
 
 local answer = {text(NOW)}
-for _, id in ipairs(given(1)) do
+for _, id in ipairs(decoded(1)) do
     local flat = call('HGETALL', P .. 'j:' .. id)
     answer[#answer + 1] = #flat == 0 and 0
         or {id, flat, call('GET', P .. 'i:' .. id), call('GET', P .. 'o:' .. id), call('GET', P .. 'e:' .. id)}
@@ -113,7 +113,7 @@ return answer
 -- limit, chains, statuses, attributes}. Reads up to `scan` entries; returns where it stopped, and {time, id} of those
 -- that match.
 
-local params = given(1)
+local params = decoded(1)
 local types = params.types or call('SMEMBERS', P .. 'types')
 local statuses
 if params.statuses then
@@ -221,7 +221,7 @@ return {more and {text(last[1]), last[2]} or 0, found}
 -- Lists the ids of a chain's jobs by their index, or of the dependents of a chain by id. ARGV[1]: {chain, blocked,
 -- after, oldest_first, limit}. Returns {key, id} for each.
 
-local params = given(1)
+local params = decoded(1)
 local answer = {}
 if params.blocked then
     local key, ids = P .. 'bb:' .. params.chain, nil
@@ -251,7 +251,7 @@ return answer
 -- name: standing
 -- Returns why a lease does not hold its job now; '' if it does. ARGV[1]: {id, token}.
 
-local params = given(1)
+local params = decoded(1)
 local job = load(params[1])
 if holds(job, params[2]) then return '' end
 local reason = lost_reason(job, params[2])

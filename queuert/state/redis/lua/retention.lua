@@ -3,12 +3,12 @@
 -- keep, oldest first. ARGV[1]: {policies, limit, phase, stayed}. Chains that must stay are skipped: `stayed` is their
 -- number in the phase so far. Returns the next cursor and the ids.
 
-local params, pruned, looked = given(1), {}, 0
+local params, pruned, looked = decoded(1), {}, 0
 local phase, stayed = params.phase, params.stayed
 
 local function prune(chain)
-    if still_needed(chain) then return false end
-    retire_chain(chain)
+    if is_needed(chain) then return false end
+    prune_chain(chain)
     pruned[#pruned + 1] = chain
     return true
 end
@@ -48,7 +48,7 @@ return {phase <= #params.policies and {phase, stayed} or 0, pruned}
 -- name: update_result_ttl
 -- Lets closed chains expire some time from now. ARGV[1]: {ids, ttl}. Returns the result of each.
 
-local params, answer = given(1), {}
+local params, answer = decoded(1), {}
 for at, id in ipairs(params.ids) do
     local first = load(id)
     if not is_first(first) or has_expired(first) then

@@ -2,7 +2,7 @@
 -- Records that a worker is alive. ARGV[1]: {ttl, uptime, record}. Also deletes workers whose heartbeat has expired.
 -- workers is a HASH of the last heartbeats, workers:until a ZSET of when they expire.
 
-local params = given(1)
+local params = decoded(1)
 local id, record = params.record.id, params.record
 local stored = call('HGET', P .. 'workers', id)
 record.started_at = stored and cjson.decode(stored).started_at or text(NOW - params.uptime)
@@ -20,7 +20,7 @@ return 1
 -- name: remove_worker
 -- Deletes a worker that has stopped. ARGV[1]: {id}.
 
-local id = given(1)[1]
+local id = decoded(1)[1]
 call('ZREM', P .. 'workers:until', id)
 return call('HDEL', P .. 'workers', id)
 

@@ -33,7 +33,7 @@ UPDATE queuert_job SET status = :status, scheduled_at = coalesce(:scheduled_at, 
     lease_expirations = lease_expirations + 1, lease_token = NULL, lease_expires_at = NULL, error = :error
 WHERE id = :id
 
--- name: expired
+-- name: expired_leases
 -- Reads the expired leases of a type, the longest expired first.
 SELECT id, type, chain_id, attempt, uncounted, lease_expirations, holder FROM queuert_job
 WHERE type = :type AND status = 'running' AND lease_expires_at <= :now ORDER BY lease_expires_at LIMIT :limit

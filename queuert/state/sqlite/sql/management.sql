@@ -19,7 +19,7 @@ WHERE job_id = :id
 -- Reopens a closed chain.
 UPDATE queuert_job SET chain_status = 'open', chain_closed_at = NULL, expires_at = NULL WHERE id = :id
 
--- name: trigger
+-- name: trigger_job
 -- Makes a scheduled job due now.
 UPDATE queuert_job SET status = 'ready', scheduled_at = min(scheduled_at, :now) WHERE id = :id AND status = 'scheduled'
 
@@ -65,7 +65,7 @@ SELECT type, paused_at, reason FROM queuert_paused_type ORDER BY type
 -- Resumes a job type.
 DELETE FROM queuert_paused_type WHERE type = :type
 
--- name: tail
+-- name: last_job
 -- Reads the last job of a chain, and the status of the chain.
 SELECT tail.id, tail.type, tail.status, tail.chain_index, tail.attempt, tail.priority, root.chain_status,
     root.type

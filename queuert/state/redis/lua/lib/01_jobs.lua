@@ -18,7 +18,7 @@ local function text(number)
 end
 
 -- Decodes an argument that is a list or an object in JSON.
-local function given(position)
+local function decoded(position)
     return cjson.decode(ARGV[position])
 end
 

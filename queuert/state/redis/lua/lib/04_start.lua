@@ -9,7 +9,7 @@ end
 -- Returns the first blocker of a new job that does not exist.
 local function missing_blocker(new)
     for _, chain in ipairs(new.blockers or {}) do
-        if stands_open(chain) == nil then return chain end
+        if is_open(chain) == nil then return chain end
     end
     return nil
 end
@@ -58,7 +58,7 @@ local function write_job(new, now, before)
 end
 
 -- Returns what the caller gets for a job: id, type, status, creation, whether it existed, and the status of its chain.
-local function reported(job, existing)
+local function job_answer(job, existing)
     return {job.id, job.type, job.status, text(job.created), existing and 1 or 0, job.chain_status or 'open'}
 end
 

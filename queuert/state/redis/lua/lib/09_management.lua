@@ -2,8 +2,8 @@
 
 -- The result of one chain: id, type, status, its last job and the status before, whether it was written, the types that
 -- became due.
-local function met(chain, tail, met_as, status, written, due_types)
-    return {chain.id, chain.type, status, tail.id, tail.type, met_as, written and 1 or 0, listed(due_types or {})}
+local function chain_update(chain, tail, previous_status, status, written, due_types)
+    return {chain.id, chain.type, status, tail.id, tail.type, previous_status, written and 1 or 0, listed(due_types or {})}
 end
 
 -- Finishes a job for a client: the lease is lost with its token.
@@ -29,11 +29,11 @@ local function chains_of(ids)
 end
 
 -- Returns the types that no earlier chain of the same call has reported.
-local function fresh(due_types, reported_of)
+local function fresh(due_types, named_types)
     local new = {}
     for type in pairs(due_types) do
-        if not reported_of[type] then new[type] = true end
-        reported_of[type] = true
+        if not named_types[type] then new[type] = true end
+        named_types[type] = true
     end
     return new
 end

@@ -22,6 +22,6 @@ local function lost_reason(job, token, kind)
 end
 
 -- Releases a claimed job, as if it had not been claimed.
-local function give_back(job)
+local function release_job(job)
     move(job, 'ready', {attempt = job.attempt - 1, token = false}, true)
 end

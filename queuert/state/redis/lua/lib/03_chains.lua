@@ -18,7 +18,7 @@ local function dedup_key(job, kind)
 end
 
 -- Whether a chain is open; nil if it does not exist.
-local function stands_open(chain)
+local function is_open(chain)
     local found = call('HMGET', P .. 'j:' .. chain, 'chain_status')
     if not found[1] then return nil end
     return found[1] == 'open'
@@ -34,7 +34,7 @@ local function add_blockers(job, position, chains)
             call('ZADD', P .. 'bb:' .. chain, 0, job.id)
             call('HSET', P .. 'j:' .. chain, 'dependents', 1)
         end
-        if stands_open(chain) then open = open + call('SADD', P .. 'bo:' .. job.id, chain) end
+        if is_open(chain) then open = open + call('SADD', P .. 'bo:' .. job.id, chain) end
     end
     return added, open
 end

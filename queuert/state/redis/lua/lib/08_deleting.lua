@@ -45,7 +45,7 @@ local function delete_chain(chain, running)
 end
 
 -- Whether an unfinished job of another chain has the chain as a blocker.
-local function still_needed(chain)
+local function is_needed(chain)
     for _, id in ipairs(call('ZRANGE', P .. 'bb:' .. chain, 0, -1)) do
         local job = load(id)
         if job and job.chain ~= chain and not FINAL[job.status] then return true end
@@ -54,7 +54,7 @@ local function still_needed(chain)
 end
 
 -- Deletes a chain that is not needed, and its entries as a blocker of finished jobs.
-local function retire_chain(chain)
+local function prune_chain(chain)
     for _, id in ipairs(call('ZRANGE', P .. 'bb:' .. chain, 0, -1)) do
         call('ZREM', P .. 'bl:' .. id, chain)
         call('SREM', P .. 'bo:' .. id, chain)
