@@ -214,7 +214,7 @@ class GuardedBlock(Generic[T]):
         """Why the block may not commit although it ended well."""
         return None
 
-    # --- sync and async ----------------------------------------------------------------------------------------------
+    # --- sync and async -----------------------------------------------------------------------------------------------
 
     def _use(self) -> None:
         if self._used:

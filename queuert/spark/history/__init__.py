@@ -1,7 +1,7 @@
 """The history of a queue: rollups of the event log, an archive of closed chains, and a report, by Spark.
 
-:func:`run_history` does all of it; ``queuert history`` is the same from a shell. Importing the package needs no
-pyspark: each name is loaded when it is first used.
+:func:`run_history` does all of it; ``queuert history`` is the same for the command line. Importing the package does not
+need pyspark: each name is loaded when it is first used.
 """
 
 from __future__ import annotations

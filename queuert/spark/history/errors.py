@@ -1,4 +1,4 @@
-"""What goes wrong with a history. Wrong options are :class:`~queuert.spark.errors.SparkOptionError`."""
+"""Errors of a history. Errors of options are :class:`~queuert.spark.errors.SparkOptionError`."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from queuert.errors import QueuertError
 
 
 class HistoryOutputError(QueuertError, ValueError):
-    """The output is not one for this history: it belongs to another database, or is damaged. Nothing was written.
+    """The output does not belong to this history: it is of another database, or damaged. Nothing was written.
 
-    Give each database, and each schema, a directory of its own; after a restore into another cluster begin a new one,
-    since transactions are counted anew there.
+    Use a directory of its own for each database and schema. After a restore into another cluster begin a new one, since
+    another cluster assigns its transaction numbers anew.
     """
 
 
 class HistoryBusyError(QueuertError):
-    """Another run writes to the same output at the moment. Let it end, then run again."""
+    """Another run is writing to the same output. Wait until it has ended, then run again."""
 
 
 class ArchiveCountError(QueuertError):
-    """What was read back from the archive is not what was written to it. Nothing was deleted from the database.
+    """The rows that were read back from the archive are not those that were written. Nothing was deleted from the
+    database.
 
-    Run again: the run begins anew with what it writes. If it happens twice, look at the storage.
+    Run again: the run first repeats its write. If it happens twice, check the storage.
     """

@@ -1,4 +1,4 @@
-"""What a run tells of itself while it is at work."""
+"""What a run reports while it is running."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A step that has been done, or a part of one.
+    """A step that was done, or a part of one.
 
     Attributes:
-        step: which: ``rollup.written``, ``archive.planned``, ``archive.deleting`` and so on.
-        text: what was done, in words.
-        done: how many of ``total`` things are done, where it can be counted.
-        total: of how many.
+        step: the name of the step: ``rollup.written``, ``archive.planned``, ``archive.deleting`` and so on.
+        text: a description of what was done.
+        done: how many of ``total`` items are done, if they can be counted.
+        total: the number of items.
     """
 
     step: str
@@ -25,8 +25,8 @@ class Progress:
 
 
 OnProgress: TypeAlias = Callable[[Progress], None]
-"""Is called in the thread of the run. What it raises ends the run there; the next one goes on from that step."""
+"""Called in the thread of the run. If it raises, the run ends there, and the next run continues from that step."""
 
 
 def quiet(_: Progress) -> None:
-    """Tell nobody."""
+    """Ignore the progress."""

@@ -12,7 +12,6 @@ from queuert.notify.adapter import Topic
 from queuert.notify.fork_safety import reset_in_children
 from queuert.notify.in_process import InProcessNotify
 from queuert.state.adapter import Capability
-from queuert.state.threaded import as_async
 from queuert.state.async_store import AsyncStore
 from queuert.state.sqlite import notifications
 from queuert.state.sqlite.connection import LockedConnection, run
@@ -20,6 +19,7 @@ from queuert.state.sqlite.paths import MEMORY, checked
 from queuert.state.sqlite.pool import ConnectionPool, InMemoryPool
 from queuert.state.sqlite.schema import prepare
 from queuert.state.sqlite.store import SQLiteStore
+from queuert.state.threaded import as_async
 
 if TYPE_CHECKING:
     from queuert.notify.adapter import NotifyAdapter
