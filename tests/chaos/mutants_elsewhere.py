@@ -15,7 +15,7 @@ from unittest import mock
 
 from queuert.state.redis.async_store import AsyncRedisStore
 from queuert.state.sqlite import claiming, connection, finishing
-from queuert.state.sqlite.statements import statements
+from queuert.state.sqlite.connection import statements
 from queuert.state.types import ClaimedJob, ClaimRequest
 from tests.chaos.mutants import Edit, Mutant, broken_script
 

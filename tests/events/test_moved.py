@@ -11,8 +11,8 @@ from psycopg.conninfo import make_conninfo
 
 from queuert import Client, JobType, JobTypes, migrations
 from queuert.cli import main
-from queuert.errors import MigrationError
-from queuert.event_log import DatabaseMovedError, EventFilter, EventsLostError, JobEvent
+from queuert.errors import DatabaseMovedError, EventsLostError, MigrationError
+from queuert.event_log import EventFilter, JobEvent
 from queuert.observability.events import StoreWarningRaised
 from queuert.state.paging import PageRequest
 from queuert.state.postgres import PostgresState

@@ -8,8 +8,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from queuert.spark.errors import ArchiveCountError, HistoryOutputError
 from queuert.spark.history.charts import legend, lines, nice, shown
-from queuert.spark.history.errors import ArchiveCountError, HistoryOutputError
 from queuert.spark.history.records import (
     Counts,
     Identity,

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Observation
 from pyspark.sql import functions as f
 
-from queuert.spark.errors import EventsLostError, found_in
-from queuert.spark.history.errors import ArchiveCountError
+from queuert.spark.errors import ArchiveCountError, EventsLostError, found_in
 from queuert.spark.history.records import Counts, Manifest
 from queuert.spark.history.source import Place
 from queuert.spark.read.schemas import CHAINS_SCHEMA, EVENTS_SCHEMA, JOBS_SCHEMA

@@ -5,8 +5,7 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING, Any, Protocol
 
-from queuert.spark.errors import SparkOptionError
-from queuert.spark.history.errors import HistoryOutputError
+from queuert.spark.errors import HistoryOutputError, SparkOptionError
 from queuert.spark.jvm import java_of
 
 if TYPE_CHECKING:

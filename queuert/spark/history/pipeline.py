@@ -10,16 +10,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from queuert.errors import QueuertError
+from queuert.job_types import checked_type_name
 from queuert.spark.errors import SparkOptionError
 from queuert.spark.history.files import HadoopFiles
-from queuert.spark.history.progress import OnProgress, Progress, quiet
 from queuert.spark.history.purge import resume_runs, start_run
 from queuert.spark.history.report import write_report
-from queuert.spark.history.results import ArchiveResult, RollupResult
+from queuert.spark.history.results import ArchiveResult, OnProgress, Progress, RollupResult, quiet
 from queuert.spark.history.rollups import roll_up
 from queuert.spark.history.source import Place, opened, own_session
 from queuert.spark.read.options import MOST_PARTITIONS
-from queuert.type_names import checked_type_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

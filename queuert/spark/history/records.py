@@ -13,7 +13,7 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PlainSerializer, ValidationError
 
-from queuert.spark.history.errors import HistoryOutputError
+from queuert.spark.errors import HistoryOutputError
 from queuert.spark.history.files import Files
 
 IDENTITY = "_history.json"

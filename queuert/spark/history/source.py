@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from queuert.spark.datasource import QueuertDataSource
-from queuert.spark.errors import found_in
-from queuert.spark.history.errors import HistoryBusyError
+from queuert.spark.errors import HistoryBusyError, found_in
 from queuert.spark.history.files import Files, HadoopFiles
-from queuert.spark.history.progress import OnProgress, Progress
 from queuert.spark.history.records import Identity, check_identity
+from queuert.spark.history.results import OnProgress, Progress
 from queuert.spark.options import ConnectionOptions, option_texts, parse_options
 from queuert.spark.write.staging import settings_of
 from queuert.state.postgres.bulk import BulkSession, bulk_session

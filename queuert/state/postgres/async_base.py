@@ -21,9 +21,8 @@ from queuert.state.postgres.external_connections import async_callers_connection
 from queuert.state.postgres.pool import AsyncConnections
 from queuert.state.postgres.protocol import NamedStatement
 from queuert.state.postgres.rows import Row
-from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings
+from queuert.state.postgres.settings import REQUIRED_REVISION, PostgresSettings, connection_warnings
 from queuert.state.postgres.statements import Statements
-from queuert.state.postgres.tls import connection_warnings
 from queuert.state.types import StoreWarning
 
 

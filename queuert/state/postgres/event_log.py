@@ -14,16 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import Enum
 
-from queuert.errors import InvalidCursorError
-from queuert.event_log import (
-    DatabaseMovedError,
-    EventFilter,
-    EventLevel,
-    EventLog,
-    EventPartition,
-    EventsLostError,
-    JobEvent,
-)
+from queuert.errors import DatabaseMovedError, EventsLostError, InvalidCursorError
+from queuert.event_log import EventFilter, EventLevel, EventLog, EventPartition, JobEvent
 from queuert.jobs import JobStatus
 from queuert.state.paging import Page, PageRequest, Position
 from queuert.state.postgres.parameters import Parameters

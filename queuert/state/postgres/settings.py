@@ -1,4 +1,4 @@
-"""The settings of a connection to Postgres, checked once and shared by the sync and the async store."""
+"""The settings of a connection to Postgres, checked once and shared by sync and async stores; TLS warnings."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from psycopg import ConnectionInfo
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import Conninfo
+from psycopg.pq.abc import PGconn
 
 from queuert.errors import ConfigurationError
 from queuert.migrations import DEFAULT_SCHEMA, check_schema_name, checked_dsn
+from queuert.state.tls import tls_warnings
+from queuert.state.types import StoreWarning
 
 REQUIRED_REVISION = "0009"
 """The oldest revision of the schema that this version works with."""
@@ -76,3 +80,21 @@ def with_options(text: str, options: Mapping[str, str]) -> str:
         ConfigurationError: libpq cannot parse it.
     """
     return make_conninfo(**{**checked_dsn(text), **options}) if options else text
+
+
+_VERIFIED = "verify-full"
+
+
+def connection_warnings(pgconn: PGconn) -> tuple[StoreWarning, ...]:
+    """Return the warnings for an open connection, wherever its settings came from.
+
+    Any ``sslmode`` below ``verify-full`` is a risk: libpq then may encrypt, but accepts the certificate of any server.
+    """
+    info = ConnectionInfo(pgconn)
+    mode = info.get_parameters().get("sslmode", "prefer")
+    return tls_warnings(
+        info.hostaddr or info.host,
+        encrypted=bool(pgconn.ssl_in_use),
+        verified=mode == _VERIFIED,
+        advice=f"sslmode is {mode}; set sslmode={_VERIFIED}, and sslrootcert where the authority is your own",
+    )

@@ -1,7 +1,8 @@
-"""The URL of a Redis server, and the timeouts."""
+"""The URL of a Redis server, the timeouts, and warnings about its TLS settings."""
 
 from __future__ import annotations
 
+import ssl
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from queuert.errors import ConfigurationError
+from queuert.state.tls import tls_warnings
+from queuert.state.types import StoreWarning
 
 # The options of a URL that are used. All others of redis-py, now or later, are ignored: they would decode answers,
 # repeat commands, speak another protocol, or replace the timeouts.
@@ -85,3 +88,21 @@ class RedisSettings:
 
 def _is_taken(name: str) -> bool:
     return name in _TAKEN or name.startswith("ssl_")
+
+
+def address_warnings(settings: RedisSettings) -> tuple[StoreWarning, ...]:
+    """Return the warnings for connections with these settings."""
+    pool = settings.pool(redis.BlockingConnectionPool, redis.Connection, Retry, 1)
+    connection = pool.connection_class(**pool.connection_kwargs)
+    encrypted = isinstance(connection, redis.SSLConnection)
+    verified = encrypted and connection.cert_reqs == ssl.CERT_REQUIRED and bool(connection.check_hostname)
+    return tls_warnings(
+        str(connection.host) if isinstance(connection, redis.Connection) else "",
+        encrypted=encrypted,
+        verified=verified,
+        advice=(
+            "use rediss://, with ssl_check_hostname=true and without ssl_cert_reqs"
+            if encrypted
+            else "use rediss://, and ssl_ca_certs where the authority is your own"
+        ),
+    )

@@ -10,8 +10,7 @@ from queuert.state.redis.connections import Connections
 from queuert.state.redis.encode import Arguments
 from queuert.state.redis.errors import mapped_errors
 from queuert.state.redis.server_check import sync_server_findings
-from queuert.state.redis.settings import RedisSettings
-from queuert.state.redis.tls import address_warnings
+from queuert.state.redis.settings import RedisSettings, address_warnings
 from queuert.state.types import StoreWarning
 
 NO_TRANSACTIONS = (

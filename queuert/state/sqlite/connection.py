@@ -1,4 +1,7 @@
-"""A connection to SQLite for one user at a time. Its transactions begin by taking the write lock."""
+"""A connection to SQLite for one user at a time, and the statements to run on it.
+
+A transaction begins by taking the write lock.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
+from queuert.state.named_sections import read_sections
 from queuert.state.sqlite import fork_safety
 from queuert.state.sqlite.errors import BUSY, mapped_errors, not_open, primary_code, too_long
 from queuert.state.sqlite.paths import MEMORY, uri_of
-from queuert.state.sqlite.statements import statements
 
 Row = tuple[Any, ...]
 
@@ -20,6 +25,18 @@ _LOOK = 0.05
 """Seconds for which SQLite waits for the write lock at a time, if the wait polls eagerly. The longer one wait lasts,
 the longer are SQLite's pauses, up to a tenth of a second. Several short waits keep the pauses short, and so get the
 lock sooner."""
+
+
+@cache
+def statements() -> dict[str, str]:
+    """Return the statements by name: the section ``-- name: claim`` is ``claim``."""
+    return read_sections("queuert.state.sqlite", "sql", ".sql")
+
+
+@cache
+def migration(name: str) -> str:
+    """Return the statements that create the schema, or that upgrade it by one version."""
+    return files("queuert.state.sqlite").joinpath("migrations", f"{name}.sql").read_text(encoding="utf-8")
 
 
 def now_us() -> int:

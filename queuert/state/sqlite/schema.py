@@ -6,9 +6,8 @@ import sqlite3
 import time
 
 from queuert.errors import SchemaMissingError, StateError
-from queuert.state.sqlite.connection import LockedConnection
+from queuert.state.sqlite.connection import LockedConnection, migration
 from queuert.state.sqlite.errors import primary_code
-from queuert.state.sqlite.statements import migration
 
 SCHEMA_VERSION = 2
 """The version in the table ``queuert_schema``; the file's ``user_version`` is left to the application."""

@@ -8,7 +8,7 @@ import pytest
 
 from queuert.errors import QueuertError
 from queuert.state.sqlite import SQLiteState
-from queuert.state.sqlite.statements import statements
+from queuert.state.sqlite.connection import statements
 from queuert.testing.conformance import Mode, all_cases, run_case
 
 pytestmark = pytest.mark.timeout(300)

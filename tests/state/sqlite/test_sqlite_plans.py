@@ -16,7 +16,7 @@ from queuert.policies import Keep, Retention
 from queuert.run_at import RunAt
 from queuert.state.paging import ChainFilter, JobFilter, PageRequest
 from queuert.state.sqlite import SQLiteState
-from queuert.state.sqlite.statements import statements
+from queuert.state.sqlite.connection import statements
 from queuert.state.sqlite.store import SQLiteStore
 from queuert.state.types import ClaimRequest, PruneRequest, ReapRequest, Renewal, WorkerlessCompletion
 from queuert.testing.conformance.builders import AT_ONCE, ask, complete, go_on, job, retry
