@@ -30,11 +30,11 @@ from queuert.new_chain import (
     new_jobs,
     pipeline_batches,
 )
-from queuert.notify.adapter import PiggybackNotification, Topic, piggyback_notification
+from queuert.notify.adapter import Topic
 from queuert.observability.events import ChainStarted
 from queuert.payloads import check_text
 from queuert.run_at import RunAt
-from queuert.state.types import NewJob, StartedJob
+from queuert.state.types import StartedJob
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
@@ -147,13 +147,11 @@ class AsyncClient(
         with wrapped(self._middlewares, checked_chains(chains)) as given:
             jobs = None if connection is None and can_pipeline(given) else new_jobs(self.job_types, given)
             store = await self._opened()
-            # Pipelined starts are announced after the commit; starts on the caller's connection inside it.
-            notification = None if jobs is None or connection is not None else self._notification(jobs)
             try:
                 if jobs is None:
                     started = await store.start_parts(pipeline_batches(self.job_types, given))
                 else:
-                    started = await store.start_jobs(jobs, connection=connection, notification=notification)
+                    started = await store.start_jobs(jobs, connection=connection)
             except BaseException as error:
                 # The chains may have been committed nevertheless, also if the call was cancelled. Wake the workers: a
                 # superfluous notification does no harm.
@@ -161,7 +159,7 @@ class AsyncClient(
                 if unknown and connection is None:
                     self.notify.publish(Topic.JOBS, {start.job_type.name for start in given})
                 raise
-            self._tell(started, notification, connection)
+            self._tell(started, connection)
         return [
             AsyncChain(self, job.id, job.type, deduplicated=job.existing, status=job.chain_status) for job in started
         ]
@@ -227,13 +225,9 @@ class AsyncClient(
             watch.close()
         return await AsyncChain[R](self, chain.id, chain.type, closed[chain.id]).result()
 
-    def _notification(self, jobs: Sequence[NewJob]) -> PiggybackNotification | None:
-        """Return the notification that the store may send with the write itself."""
-        return piggyback_notification(self.notify, Topic.JOBS, {job.type for job in jobs})
-
-    def _tell(self, started: Sequence[StartedJob], notification: PiggybackNotification | None, connection: Any) -> None:
+    def _tell(self, started: Sequence[StartedJob], connection: Any) -> None:
         inside = connection is not None
-        if not inside and (notification is None or not notification.arrived):
+        if not inside:
             ready = {job.type for job in started if not job.existing and job.status is not JobStatus.BLOCKED}
             self.notify.publish(Topic.JOBS, ready)
         if self.observers.want(ChainStarted):

@@ -31,11 +31,11 @@ from queuert.new_chain import (
     new_jobs,
     pipeline_batches,
 )
-from queuert.notify.adapter import PiggybackNotification, Topic, piggyback_notification
+from queuert.notify.adapter import Topic
 from queuert.observability.events import ChainStarted
 from queuert.payloads import check_text
 from queuert.run_at import RunAt
-from queuert.state.types import NewJob, StartedJob
+from queuert.state.types import StartedJob
 
 I = TypeVar("I")  # noqa: E741
 R = TypeVar("R")
@@ -146,13 +146,11 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
         with wrapped(self._middlewares, checked_chains(chains)) as given:
             jobs = None if connection is None and can_pipeline(given) else new_jobs(self.job_types, given)
             store = self._opened()
-            # Pipelined starts are announced after the commit; starts on the caller's connection inside it.
-            notification = None if jobs is None or connection is not None else self._notification(jobs)
             try:
                 if jobs is None:
                     started = store.start_parts(pipeline_batches(self.job_types, given))
                 else:
-                    started = store.start_jobs(jobs, connection=connection, notification=notification)
+                    started = store.start_jobs(jobs, connection=connection)
             except BaseException as error:
                 # The chains may have been committed nevertheless, also if the call was cancelled. Wake the workers: a
                 # superfluous notification does no harm.
@@ -160,7 +158,7 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
                 if unknown and connection is None:
                     self.notify.publish(Topic.JOBS, {start.job_type.name for start in given})
                 raise
-            self._tell(started, notification, connection)
+            self._tell(started, connection)
         return [Chain(self, job.id, job.type, deduplicated=job.existing, status=job.chain_status) for job in started]
 
     def start_and_wait(
@@ -224,13 +222,9 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
             watch.close()
         return Chain[R](self, chain.id, chain.type, closed[chain.id]).result()
 
-    def _notification(self, jobs: Sequence[NewJob]) -> PiggybackNotification | None:
-        """Return the notification that the store may send with the write itself."""
-        return piggyback_notification(self.notify, Topic.JOBS, {job.type for job in jobs})
-
-    def _tell(self, started: Sequence[StartedJob], notification: PiggybackNotification | None, connection: Any) -> None:
+    def _tell(self, started: Sequence[StartedJob], connection: Any) -> None:
         inside = connection is not None
-        if not inside and (notification is None or not notification.arrived):
+        if not inside:
             ready = {job.type for job in started if not job.existing and job.status is not JobStatus.BLOCKED}
             self.notify.publish(Topic.JOBS, ready)
         if self.observers.want(ChainStarted):

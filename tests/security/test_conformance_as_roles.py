@@ -68,20 +68,6 @@ class Touring(PostgresStore):
         """Nothing."""
 
 
-class Announced:
-    """A notification that may go along with any start."""
-
-    arrived = False
-
-    def depart(self, place: object) -> tuple[str, str]:
-        """Its channel and text."""
-        return "queuert_jobs", "plain"
-
-    def arrive(self) -> None:
-        """The server has taken it."""
-        self.arrived = True
-
-
 ELSEWHERE = {
     *("list_partitions", "try_maintenance_lock", "delete_events"),  # The owner's: tests/security/test_roles.py.
     *("complete", "complete_and_commit", "hold"),  # Of a transaction in a handler: test_roles.py.
@@ -108,8 +94,7 @@ def test_the_tour_of_all_operations(login: LoginOf) -> None:
         store.start_jobs([job(id="a", attributes={"user": ["17"]}), job(id="b", attach=True)])
         store.start_jobs([job(id="b", attach=True)])
         store.start_jobs([job(), job()])
-        store.start_jobs([job()], notification=(notification := Announced()))
-        assert notification.arrived
+        store.start_jobs([job()])
         store.start_jobs([job(deduplication=Deduplicate("key"))])
         assert len(store.list_chains(ChainFilter(attributes=(("user", "17"),)), PageRequest()).items) == 1
         store.delete_chains(["a"], cascade=True)

@@ -12,7 +12,6 @@ from psycopg.rows import tuple_row
 
 from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
-from queuert.notify.adapter import PiggybackNotification
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.finishing import (
     DUE,
@@ -26,15 +25,12 @@ from queuert.state.postgres.management import attribute_rows, freed_keys
 from queuert.state.postgres.pooled_connection import AsyncPooledConnection
 from queuert.state.postgres.protocol import (
     NamedStatement,
-    Step,
-    async_execute_pair,
     async_execute_prepared,
     goes_past_cursors,
     is_plain_connection,
     numbered,
 )
 from queuert.state.postgres.rows import UNREADABLE, Row, rows_one_by_one
-from queuert.state.postgres.settings import Place
 from queuert.state.postgres.starting import insertions
 from queuert.state.postgres.statements import Statements
 from queuert.state.types import Finish, FinishResult, Lease, NewJob, StartedJob
@@ -153,27 +149,6 @@ async def insert_jobs(
     written: dict[str, StartedJob] = {}
     for text, values in insertions(sql, statement, jobs, awaited=awaited):
         written |= rows.started_jobs(await fetch(connection, text, values, binary=True))
-    return written
-
-
-async def insert_announced(
-    connection: AsyncConnection[Any],
-    sql: Statements,
-    jobs: Sequence[NewJob],
-    notification: PiggybackNotification,
-    place: Place,
-) -> dict[str, StartedJob]:
-    """Write the first jobs of new chains outside any transaction; their message goes along, where it may."""
-    written: dict[str, StartedJob] = {}
-    for text, values in insertions(sql, sql.start_jobs, jobs):
-        if isinstance(text, NamedStatement) and _is_quick(connection) and (message := notification.depart(place)):
-            reported = Step(sql.named("notify_after_start"), {"channel": message[0], "payload": message[1]})
-            found, done = await async_execute_pair(connection, Step(text, values), reported)
-            if done:
-                notification.arrive()
-        else:
-            found = await fetch(connection, text, values, binary=True)
-        written |= rows.started_jobs(found)
     return written
 
 

@@ -77,9 +77,6 @@ def numbered(text: bytes) -> tuple[bytes, tuple[str, ...]]:
 BEGIN = unnamed(b"BEGIN")
 COMMIT = unnamed(b"COMMIT")
 
-_TRIES = 3
-"""Of a statement that is not prepared though we knew it as such, and then is though we had learned better."""
-
 PREPARED_STATE_MISMATCH = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 """A statement of ours was deallocated, or stands that we took for gone: from now on we know. Nothing was done."""
 
@@ -168,37 +165,6 @@ def sync_execute_prepared(
             if not connection.idle:
                 raise
         return connection.read(connection.wait(_params(connection, statement, given)))
-
-
-async def async_execute_pair(
-    connection: AsyncPooledConnection, params: Step, reported: Step
-) -> tuple[list[tuple[Any, ...]], bool]:
-    """Run one statement, and behind it another in a transaction of its own, in one round trip: nobody is to be woken
-    between them. The rows of the first, whose error is psycopg's own, and whether the second was done."""
-    async with connection.lock:
-        for left in reversed(range(_TRIES)):
-            try:
-                with _close_if_interrupted(connection.pgconn):
-                    result, done = await connection.wait(_params_and_reported(connection, params, reported))
-                    return connection.read(result), done
-            except PREPARED_STATE_MISMATCH:
-                if not left:
-                    raise
-    raise AssertionError("the last try returns or raises")
-
-
-def sync_execute_pair(connection: PooledConnection, params: Step, reported: Step) -> tuple[list[tuple[Any, ...]], bool]:
-    """The same, for a synchronous connection."""
-    with connection.lock:
-        for left in reversed(range(_TRIES)):
-            try:
-                with _close_if_interrupted(connection.pgconn):
-                    result, done = connection.wait(_params_and_reported(connection, params, reported))
-                    return connection.read(result), done
-            except PREPARED_STATE_MISMATCH:
-                if not left:
-                    raise
-    raise AssertionError("the last try returns or raises")
 
 
 async def async_begin_with(
@@ -307,34 +273,6 @@ def _first_params(
     step = Step(statement, values)
     results = yield from _exchange(connection.pgconn, connection.prepared, [step], True, Format.BINARY)
     return results[0]
-
-
-def _params_and_reported(connection: ConnectionState, params: Step, reported: Step) -> PQGen[tuple[PGresult, bool]]:
-    """Two transactions, each with the preparation that it lacks."""
-    pgconn, known = connection.pgconn, connection.prepared
-    given = [_given(*params), _given(*reported)]
-    new = [[] if step.statement.name in known else [step.statement] for step in (params, reported)]
-    pgconn.enter_pipeline_mode()
-    for step, missing, values in zip((params, reported), new, given, strict=True):
-        _send(pgconn, missing, [step], [values], True, Format.BINARY)
-    answer = yield from _received(pgconn)
-    try:
-        receipt = yield from _received(pgconn)
-    except OperationalError:
-        # The connection was lost after the first was answered, and stays in its pipeline: it will be closed.
-        receipt = None
-    else:
-        pgconn.exit_pipeline_mode()
-    [result] = _answers(known, new[0], [params], answer)
-    return result, receipt is not None and _was_done(known, new[1], reported, receipt)
-
-
-def _was_done(known: set[bytes], new: Sequence[NamedStatement], reported: Step, receipt: Sequence[PGresult]) -> bool:
-    try:
-        _answers(known, new, [reported], receipt)
-    except Error:
-        return False
-    return True
 
 
 def _send(

@@ -13,7 +13,6 @@ from psycopg.rows import tuple_row
 
 from queuert.errors import ChainNotFoundError
 from queuert.jobs import JobStatus
-from queuert.notify.adapter import PiggybackNotification
 from queuert.state.postgres import parameters, rows
 from queuert.state.postgres.finishing import (
     DUE,
@@ -27,15 +26,12 @@ from queuert.state.postgres.management import attribute_rows, freed_keys
 from queuert.state.postgres.pooled_connection import PooledConnection
 from queuert.state.postgres.protocol import (
     NamedStatement,
-    Step,
     goes_past_cursors,
     is_plain_connection,
     numbered,
-    sync_execute_pair,
     sync_execute_prepared,
 )
 from queuert.state.postgres.rows import UNREADABLE, Row, rows_one_by_one
-from queuert.state.postgres.settings import Place
 from queuert.state.postgres.starting import insertions
 from queuert.state.postgres.statements import Statements
 from queuert.state.types import Finish, FinishResult, Lease, NewJob, StartedJob
@@ -154,27 +150,6 @@ def insert_jobs(
     written: dict[str, StartedJob] = {}
     for text, values in insertions(sql, statement, jobs, awaited=awaited):
         written |= rows.started_jobs(fetch(connection, text, values, binary=True))
-    return written
-
-
-def insert_announced(
-    connection: Connection[Any],
-    sql: Statements,
-    jobs: Sequence[NewJob],
-    notification: PiggybackNotification,
-    place: Place,
-) -> dict[str, StartedJob]:
-    """Write the first jobs of new chains outside any transaction; their message goes along, where it may."""
-    written: dict[str, StartedJob] = {}
-    for text, values in insertions(sql, sql.start_jobs, jobs):
-        if isinstance(text, NamedStatement) and _is_quick(connection) and (message := notification.depart(place)):
-            reported = Step(sql.named("notify_after_start"), {"channel": message[0], "payload": message[1]})
-            found, done = sync_execute_pair(connection, Step(text, values), reported)
-            if done:
-                notification.arrive()
-        else:
-            found = fetch(connection, text, values, binary=True)
-        written |= rows.started_jobs(found)
     return written
 
 
