@@ -14,11 +14,10 @@ from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
 from queuert.state._asyncio import async_pauses
 from queuert.state.postgres import parameters, rows
-from queuert.state.postgres.answer_timeout import cut
 from queuert.state.postgres.async_statements import fetch, finish_and_release
 from queuert.state.postgres.errors import BROKEN, mapped
 from queuert.state.postgres.finishing import all_simple_completions, completed, is_simple_completion
-from queuert.state.postgres.pool import AsyncConnections
+from queuert.state.postgres.pool import AsyncConnections, cut
 from queuert.state.postgres.pooled_connection import AsyncPooledConnection
 from queuert.state.postgres.protocol import (
     COMMIT,

@@ -15,10 +15,9 @@ from queuert.errors import LeaseLostError, StateError, StateUnavailableError
 from queuert.jobs import AbortReason
 from queuert.state._asyncio import sync_pauses
 from queuert.state.postgres import parameters, rows
-from queuert.state.postgres.answer_timeout import cut
 from queuert.state.postgres.errors import BROKEN, mapped
 from queuert.state.postgres.finishing import all_simple_completions, completed, is_simple_completion
-from queuert.state.postgres.pool import Connections
+from queuert.state.postgres.pool import Connections, cut
 from queuert.state.postgres.pooled_connection import PooledConnection
 from queuert.state.postgres.protocol import (
     COMMIT,
