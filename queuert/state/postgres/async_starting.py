@@ -38,10 +38,23 @@ class AsyncPostgresStarting(AsyncPostgresBase):
         """Write the first jobs of new chains, in the caller's transaction if there is one."""
         if not jobs:
             return []
-        if connection is None:
-            return await self._start_on_own(jobs)
-        async with async_callers_connection(connection) as callers:
-            return await self._start_in_callers(callers, jobs)
+        if connection is not None:
+            async with async_callers_connection(connection) as callers:
+                return await self._start_in_callers(callers, jobs)
+        in_transaction = needs_transaction(jobs)
+        for left in reversed(range(ROUNDS)):
+            try:
+                async with self._connections.connection() as own:
+                    return await self._start(own, jobs, in_transaction=in_transaction)
+            except JobIdConflictError:
+                async with self._connections.connection() as own:
+                    if not left or not await self._delete_expired_conflicts(own, jobs):
+                        raise
+            except StateUnavailableError as error:
+                # Its victim was rolled back, so it can be repeated: the other one has gone on meanwhile.
+                if not left or not was_deadlock(error):
+                    raise
+        raise AssertionError("the last round returns or raises")
 
     async def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
         """Write the first jobs of new chains; the server writes one part while the next is being made."""
@@ -68,22 +81,6 @@ class AsyncPostgresStarting(AsyncPostgresBase):
                 started = await self._start(callers, jobs, in_transaction=apart)
             await self._notification(callers, {Topic.JOBS: sorted({job.type for job in started if not job.existing})})
             return started
-
-    async def _start_on_own(self, jobs: Sequence[NewJob]) -> list[StartedJob]:
-        in_transaction = needs_transaction(jobs)
-        for left in reversed(range(ROUNDS)):
-            try:
-                async with self._connections.connection() as own:
-                    return await self._start(own, jobs, in_transaction=in_transaction)
-            except JobIdConflictError:
-                async with self._connections.connection() as own:
-                    if not left or not await self._delete_expired_conflicts(own, jobs):
-                        raise
-            except StateUnavailableError as error:
-                # Its victim was rolled back, so it can be repeated: the other one has gone on meanwhile.
-                if not left or not was_deadlock(error):
-                    raise
-        raise AssertionError("the last round returns or raises")
 
     async def _delete_expired_conflicts(self, connection: AsyncConnection[Any], jobs: Sequence[NewJob]) -> bool:
         """Whether some of the chosen ids were those of chains that have expired: they are free now."""

@@ -19,8 +19,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 from queuert.errors import ClosedError
 from queuert.state.postgres.bounds import Bounds
 from queuert.state.postgres.errors import mapped, mapped_errors
-from queuert.state.postgres.pooled_connection import AsyncPooledConnection, PooledConnection
-from queuert.state.postgres.protocol import close_if_in_pipeline
+from queuert.state.postgres.protocol import AsyncPooledConnection, PooledConnection, close_if_in_pipeline
 from queuert.state.postgres.settings import PostgresSettings
 
 _GENERIC_PLAN_SETTINGS = b"""

@@ -39,10 +39,23 @@ class PostgresStarting(PostgresBase):
         """Write the first jobs of new chains, in the caller's transaction if there is one."""
         if not jobs:
             return []
-        if connection is None:
-            return self._start_on_own(jobs)
-        with sync_callers_connection(connection) as callers:
-            return self._start_in_callers(callers, jobs)
+        if connection is not None:
+            with sync_callers_connection(connection) as callers:
+                return self._start_in_callers(callers, jobs)
+        in_transaction = needs_transaction(jobs)
+        for left in reversed(range(ROUNDS)):
+            try:
+                with self._connections.connection() as own:
+                    return self._start(own, jobs, in_transaction=in_transaction)
+            except JobIdConflictError:
+                with self._connections.connection() as own:
+                    if not left or not self._delete_expired_conflicts(own, jobs):
+                        raise
+            except StateUnavailableError as error:
+                # Its victim was rolled back, so it can be repeated: the other one has gone on meanwhile.
+                if not left or not was_deadlock(error):
+                    raise
+        raise AssertionError("the last round returns or raises")
 
     def start_parts(self, parts: Iterable[Sequence[NewJob]]) -> list[StartedJob]:
         """Write the first jobs of new chains; the server writes one part while the next is being made."""
@@ -69,22 +82,6 @@ class PostgresStarting(PostgresBase):
                 started = self._start(callers, jobs, in_transaction=apart)
             self._notification(callers, {Topic.JOBS: sorted({job.type for job in started if not job.existing})})
             return started
-
-    def _start_on_own(self, jobs: Sequence[NewJob]) -> list[StartedJob]:
-        in_transaction = needs_transaction(jobs)
-        for left in reversed(range(ROUNDS)):
-            try:
-                with self._connections.connection() as own:
-                    return self._start(own, jobs, in_transaction=in_transaction)
-            except JobIdConflictError:
-                with self._connections.connection() as own:
-                    if not left or not self._delete_expired_conflicts(own, jobs):
-                        raise
-            except StateUnavailableError as error:
-                # Its victim was rolled back, so it can be repeated: the other one has gone on meanwhile.
-                if not left or not was_deadlock(error):
-                    raise
-        raise AssertionError("the last round returns or raises")
 
     def _delete_expired_conflicts(self, connection: Connection[Any], jobs: Sequence[NewJob]) -> bool:
         """Whether some of the chosen ids were those of chains that have expired: they are free now."""

@@ -29,8 +29,8 @@ from queuert.state.types import (
     ReleasedClaim,
     Renewal,
     StartedJob,
+    check_finishes,
 )
-from queuert.state.validation import check_finishes
 
 Connection = sqlite3.Connection
 
