@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar, overload
 
@@ -14,11 +15,17 @@ from queuert.client.async_event_log import AsyncClientEventLog
 from queuert.client.async_listing import AsyncClientListing
 from queuert.client.async_management import AsyncClientManagement
 from queuert.client.async_schedules import AsyncClientSchedules
-from queuert.client.async_waiting import AsyncChainWatcher, wait_until_closed
+from queuert.client.async_waiting import AsyncChainWatcher
 from queuert.client.commits import tell_committed
 from queuert.client.middleware import wrapped
 from queuert.deduplication import Deduplicate
-from queuert.errors import ChainNotFoundError, JobNotFoundError, JobTypeMismatchError, StateUnavailableError
+from queuert.errors import (
+    ChainNotFoundError,
+    ConfigurationError,
+    JobNotFoundError,
+    JobTypeMismatchError,
+    StateUnavailableError,
+)
 from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, Job, JobStatus
 from queuert.new_chain import (
@@ -26,7 +33,6 @@ from queuert.new_chain import (
     NewChain,
     can_pipeline,
     chain_ids,
-    checked_chains,
     new_jobs,
     pipeline_batches,
 )
@@ -144,7 +150,13 @@ class AsyncClient(
 
             chains = await client.start_chains([NewChain(resize, Resize(url=url, width=200)) for url in urls])
         """
-        with wrapped(self._middlewares, checked_chains(chains)) as given:
+        listed = list(chains)
+        for chain in listed:
+            if not isinstance(chain, NewChain):
+                raise ConfigurationError(
+                    f"start_chains takes NewChain(job_type, input) objects, got {type(chain).__name__}"
+                )
+        with wrapped(self._middlewares, listed) if self._middlewares else nullcontext(listed) as given:
             jobs = None if connection is None and can_pipeline(given) else new_jobs(self.job_types, given)
             store = await self._opened()
             try:
@@ -220,7 +232,7 @@ class AsyncClient(
                 result_ttl=result_ttl,
                 attributes=attributes,
             )
-            closed = await watch.wait_block_closed([chain.id])
+            closed = await watch.wait([chain.id])
         finally:
             watch.close()
         return await AsyncChain[R](self, chain.id, chain.type, closed[chain.id]).result()
@@ -298,7 +310,9 @@ class AsyncClient(
             ChainNotFoundError: one was deleted, or its transaction was rolled back.
         """
         given = list(chains)
-        ids = list(dict.fromkeys(chain.id for chain in given))
-        store = await self._opened()
-        closed = await wait_until_closed(store, self.notify, self.observers, ids, timeout)
+        watch = AsyncChainWatcher(await self._opened(), self.notify, self.observers, timeout)
+        try:
+            closed = await watch.wait([chain.id for chain in given])
+        finally:
+            watch.close()
         return [AsyncChain(self, chain.id, chain.type, closed[chain.id]) for chain in given]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar, overload
 
@@ -17,9 +18,15 @@ from queuert.client.sync_event_log import ClientEventLog
 from queuert.client.sync_listing import ClientListing
 from queuert.client.sync_management import ClientManagement
 from queuert.client.sync_schedules import ClientSchedules
-from queuert.client.sync_waiting import ChainWatcher, wait_until_closed
+from queuert.client.sync_waiting import ChainWatcher
 from queuert.deduplication import Deduplicate
-from queuert.errors import ChainNotFoundError, JobNotFoundError, JobTypeMismatchError, StateUnavailableError
+from queuert.errors import (
+    ChainNotFoundError,
+    ConfigurationError,
+    JobNotFoundError,
+    JobTypeMismatchError,
+    StateUnavailableError,
+)
 from queuert.job_types import JobType
 from queuert.jobs import ChainRecord, Job, JobStatus
 from queuert.new_chain import (
@@ -27,7 +34,6 @@ from queuert.new_chain import (
     NewChain,
     can_pipeline,
     chain_ids,
-    checked_chains,
     new_jobs,
     pipeline_batches,
 )
@@ -143,7 +149,13 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
 
             chains = client.start_chains([NewChain(resize, Resize(url=url, width=200)) for url in urls])
         """
-        with wrapped(self._middlewares, checked_chains(chains)) as given:
+        listed = list(chains)
+        for chain in listed:
+            if not isinstance(chain, NewChain):
+                raise ConfigurationError(
+                    f"start_chains takes NewChain(job_type, input) objects, got {type(chain).__name__}"
+                )
+        with wrapped(self._middlewares, listed) if self._middlewares else nullcontext(listed) as given:
             jobs = None if connection is None and can_pipeline(given) else new_jobs(self.job_types, given)
             store = self._opened()
             try:
@@ -217,7 +229,7 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
                 result_ttl=result_ttl,
                 attributes=attributes,
             )
-            closed = watch.wait_block_closed([chain.id])
+            closed = watch.wait([chain.id])
         finally:
             watch.close()
         return Chain[R](self, chain.id, chain.type, closed[chain.id]).result()
@@ -295,7 +307,9 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
             ChainNotFoundError: one was deleted, or its transaction was rolled back.
         """
         given = list(chains)
-        ids = list(dict.fromkeys(chain.id for chain in given))
-        store = self._opened()
-        closed = wait_until_closed(store, self.notify, self.observers, ids, timeout)
+        watch = ChainWatcher(self._opened(), self.notify, self.observers, timeout)
+        try:
+            closed = watch.wait([chain.id for chain in given])
+        finally:
+            watch.close()
         return [Chain(self, chain.id, chain.type, closed[chain.id]) for chain in given]
