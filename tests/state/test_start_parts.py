@@ -16,7 +16,7 @@ from queuert.errors import PayloadError
 from queuert.ids import new_ids
 from queuert.new_chain import PART
 from queuert.run_at import after
-from queuert.state.postgres.answer_timeout import Watchdog
+from queuert.state.postgres.pool import Watchdog
 from queuert.state.postgres.sync_store import PostgresStore
 from queuert.state.types import NewJob
 from queuert.testing.fault_proxy import FaultProxy

@@ -1,4 +1,4 @@
-"""Claims: the sizes of their inputs, and the parameters and rows of claims under limits. Pure functions.
+"""Claims: where they begin, how large their inputs are, and their parameters and rows. Pure functions, but for clocks.
 
 A claim is bounded by bytes. Postgres knows the stored size of an input and whether it is compressed without reading it.
 Only reading the input would tell the length of its text, which takes as long as a claim. So a store estimates the
@@ -8,15 +8,77 @@ could be, or larger.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
 
 from queuert.limits import Limits
-from queuert.state.postgres.claim_cursors import HEAD
-from queuert.state.postgres.parameters import Parameters
+from queuert.state.postgres.parameters import Parameters, text_array
 from queuert.state.postgres.rows import Row
-from queuert.state.types import ClaimRequest
+from queuert.state.types import ClaimedJob, ClaimRequest
+
+IndexPosition = tuple[int, datetime]
+"""The position of an index entry within its type: a rank and a time."""
+
+HEAD: IndexPosition = (-(2**31), datetime(1, 1, 1, tzinfo=UTC))
+
+SLOW = 0.003
+"""Seconds on the server from which a scan from the head counts as slow. A scan of some hundred jobs takes a tenth."""
+
+_IN_A_ROW = 4
+"""The number of consecutive slow scans after which cursors are used, since one slow scan may be chance."""
+
+_SHARE = 20
+"""The head is scanned again after this many times the duration of its last scan."""
+
+
+class ClaimCursors:
+    """Where claims of one store begin to scan for ready jobs, when the head of the index is full of dead entries.
+
+    A claim takes jobs from the head of an index and leaves dead entries there. Postgres removes them in passing, but
+    not while a transaction is open that could still see them, such as a backup or a forgotten session. Then each claim
+    scans the entries of all jobs that were claimed since. So once scans have become slow, they begin where the last one
+    ended. Some still begin at the head, which may cost a twentieth of the time: they find jobs that became ready before
+    that cursor, by a higher priority, a retry or a late commit. While scans are quick, all begin at the head.
+
+    Each store keeps cursors of its own, since a wrong one does no more harm than to find a job later.
+
+    Attributes:
+        slow: whether scans from the head have become slow.
+    """
+
+    def __init__(self) -> None:
+        self.slow = False
+        self._positions: dict[str, IndexPosition] = {}
+        self._looks: deque[float] = deque(maxlen=_IN_A_ROW)
+        self._head_at = 0.0
+        """When to scan from the head next, as a time of the monotonic clock."""
+
+    def positions(self, types: Sequence[str]) -> list[IndexPosition] | None:
+        """Return where to begin for each type; None for the head."""
+        if not self.slow or time.monotonic() >= self._head_at:
+            return None
+        return [self._positions.get(type, HEAD) for type in types]
+
+    def note(self, jobs: Sequence[ClaimedJob], seconds: float, *, at_head: bool) -> None:
+        """Record the jobs of a claim and the seconds that its scan took on the server."""
+        if at_head:
+            self._looks.append(seconds)
+            self.slow = len(self._looks) == _IN_A_ROW and min(self._looks) > SLOW
+            # A claim scans twice, first without locks.
+            self._head_at = time.monotonic() + 2 * _SHARE * seconds
+        if not self.slow:
+            self._positions.clear()
+            return
+        for job in jobs:
+            # The rank before the claim, which has counted one more attempt.
+            position = (job.own_failures - 1 - job.priority, job.scheduled_at)
+            if position > self._positions.get(job.type, HEAD):
+                self._positions[job.type] = position
+
 
 WORST = 100.0
 """The worst ratio of Postgres's compression: a match of up to 273 bytes is stored in 3."""
@@ -31,21 +93,82 @@ INPUT, PACKED = 11, 18
 
 
 class Expansion:
-    """Estimates the length of compressed inputs: the greatest ratio of length to stored size in the last claims."""
+    """Estimates the length of compressed inputs: the greatest ratio of length to stored size in the last claims.
+
+    Attributes:
+        factor: by which to multiply the stored size of a compressed input.
+    """
 
     def __init__(self) -> None:
+        self.factor = WORST
         self._seen: deque[float] = deque(maxlen=_CLAIMS)
-
-    @property
-    def factor(self) -> float:
-        """The factor by which to multiply the stored size of a compressed input."""
-        return min(WORST, max(1.0, _MARGIN * max(self._seen))) if self._seen else WORST
 
     def note(self, rows: Sequence[Row]) -> None:
         """Records the rows of a claim."""
         packed = [row for row in rows if row[PACKED] is not None]
         if packed:
             self._seen.append(max(len(row[INPUT] or "") / row[PACKED] for row in packed))
+            self.factor = min(WORST, max(1.0, _MARGIN * max(self._seen)))
+
+
+def claim(
+    request: ClaimRequest, positions: Sequence[IndexPosition] | None = None, *, expansion: float = 1.0, taken: int = 0
+) -> Parameters:
+    """Return the parameters of ``claim``. It begins at the cursors, one for each type, or behind a rank, or at the
+    head.
+
+    ``taken`` is the size of inputs that were claimed before, for the same request.
+    """
+    if request.after_rank is not None:
+        positions = [(request.after_rank + 1, HEAD[1])] * len(request.leases)
+    return {
+        "types": text_array(list(request.leases)),
+        "leases": f"{{{','.join(map(repr, request.leases.values()))}}}",
+        "first_ranks": None if positions is None else f"{{{','.join(str(rank) for rank, _ in positions)}}}",
+        "first_times": None if positions is None else f"{{{','.join(when.isoformat() for _, when in positions)}}}",
+        "limit": request.limit,
+        "max_bytes": max(0, request.max_bytes - taken),
+        "expansion": expansion,
+        "token": request.token,
+        "holder": request.holder,
+    }
+
+
+LOOK_SECONDS = 19
+"""The column of ``claim`` with the seconds that the scan for ready jobs took."""
+
+CUT = 19
+"""The column of ``claim_admitted`` that says whether jobs were left for their size."""
+
+
+def claimed_jobs(found: Sequence[Row], token: str) -> list[ClaimedJob]:
+    """Rows of ``claim``, as jobs in the order in which they should run; an UPDATE returns them in any.
+
+    The columns are in the order of the fields, but for the token.
+    """
+    jobs = [
+        ClaimedJob(*row[:16], token, *row[16:18]) if type(row) is tuple else _unreadable_job(row, token)  # type: ignore[call-arg]
+        for row in found
+    ]
+    if len(jobs) > 1:
+        # As ``rank`` says, spelled out: it is asked for each job.
+        jobs.sort(
+            key=lambda job: (job.attempt - job.uncounted - job.lease_expirations - job.priority, job.scheduled_at)
+        )
+    return jobs
+
+
+_NUMBERS = (4, 5, 6, 7, 8, 9)
+_TIMES = (12, 13, 14)
+_NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _unreadable_job(row: Row, token: str) -> ClaimedJob:
+    """Return the job with substitutes for the values that cannot be read. Its attempt fails before it uses them."""
+    stand_ins: dict[int, Any] = {**dict.fromkeys(_NUMBERS, 0), **dict.fromkeys(_TIMES, _NO_TIME), 11: "", 15: 60.0}
+    values: Row = tuple(stand_ins.get(at) if value is None else value for at, value in enumerate(row[:18]))
+    fields: Row = (*values[:16], token, *values[16:], getattr(row, "fault", "?"))
+    return ClaimedJob(*fields)
 
 
 _MOST_KEYS = 500

@@ -12,7 +12,7 @@ from queuert.errors import JobIdConflictError, SchemaMissingError, StateError, S
 
 _MISSING = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName, errors.UndefinedObject)
 BROKEN = (psycopg.OperationalError, psycopg.InterfaceError, errors.IdleInTransactionSessionTimeout)
-"""Errors of psycopg that are raised when the connection is lost, or was closed by the server."""
+"""Errors of psycopg that are raised when the connection was lost, or was closed by the server."""
 
 _PASSING = (*BROKEN, errors.ReadOnlySqlTransaction)
 """Outages, restarts, failovers to a read-only server, deadlocks, lock and statement timeouts: errors worth a retry."""

@@ -94,7 +94,7 @@ class HistoryLock:
         """Check that the lock is still held.
 
         Raises:
-            StateUnavailableError: the connection is lost, and the lock with it. Run again.
+            StateUnavailableError: the connection was lost, and the lock with it. Run again.
         """
         try:
             fetch(self._connection, b"SELECT 1")

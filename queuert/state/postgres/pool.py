@@ -1,25 +1,25 @@
-"""A pool of connections to Postgres, for sync and async code."""
+"""A pool of connections to Postgres, for sync and async code, and the limit on each wait for the server's answer."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeAlias, TypeVar
 
+import psycopg
 from psycopg import AsyncConnection, AsyncCursor, BaseConnection, Connection, Cursor, Error, errors
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from queuert.errors import ClosedError
-from queuert.state._asyncio import finish_despite_cancel
-from queuert.state.postgres.answer_timeout import Watchdog, cut
 from queuert.state.postgres.bounds import Bounds
 from queuert.state.postgres.errors import mapped, mapped_errors
-from queuert.state.postgres.pooled_connection import AsyncPooledConnection, PooledConnection
-from queuert.state.postgres.protocol import close_if_in_pipeline
+from queuert.state.postgres.protocol import AsyncPooledConnection, PooledConnection, close_if_in_pipeline
 from queuert.state.postgres.settings import PostgresSettings
 
 _GENERIC_PLAN_SETTINGS = b"""
@@ -42,6 +42,84 @@ would leave one more session that waits for the lock. Only servers on Linux supp
 A pooler reports another process id than the session's. Its sessions are shared with other clients, so they are not
 changed.
 """
+
+
+_WATCHDOG_IDLE = 60.0
+"""Seconds without anything to watch after which the watchdog's thread ends."""
+
+
+class Watchdog:
+    """Cuts connections whose users have waited for an answer for longer than ``seconds``, or a twentieth more.
+
+    A connection whose peer has vanished without a word (a black-holed network, a frozen server) can keep its user
+    waiting for ever: neither cancelling the query nor TCP's own timers help while packets are still acknowledged.
+    Shutting the socket down does: the waiting call fails at once, whatever its mode and even if the event loop is
+    blocked. The thread is not told of a wait, which would cost each statement a switch to it and back. It looks now and
+    then.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._pause = seconds / 20
+        self._deadlines: dict[BaseConnection[Any], float] = {}
+        """When each connection that is waited for is cut (monotonic). All waits last equally long, so the first expires
+        first."""
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, connection: BaseConnection[Any]) -> None:
+        """Cut ``connection`` unless :meth:`end` is called in time; what waits then fails with an OperationalError."""
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._watch, name="queuert-watchdog", daemon=True)
+                self._thread.start()
+            self._deadlines[connection] = time.monotonic() + self.seconds
+
+    def end(self, connection: BaseConnection[Any]) -> None:
+        """End the wait, in time or after the connection was shut down."""
+        with self._lock:
+            self._deadlines.pop(connection, None)
+
+    @contextmanager
+    def limit(self, connection: BaseConnection[Any]) -> Iterator[None]:
+        """Cut ``connection`` unless the block ends in time."""
+        self.begin(connection)
+        try:
+            yield
+        finally:
+            self.end(connection)
+
+    def restart(self, connection: BaseConnection[Any]) -> None:
+        """Let a wait's time begin now: what its user has done so far was no waiting for the server."""
+        with self._lock:
+            if self._deadlines.pop(connection, None) is not None:
+                self._deadlines[connection] = time.monotonic() + self.seconds
+
+    def _watch(self) -> None:
+        ends_at = time.monotonic() + _WATCHDOG_IDLE
+        while True:
+            late: list[BaseConnection[Any]] = []
+            with self._lock:
+                now = time.monotonic()
+                while self._deadlines and next(iter(self._deadlines.values())) <= now:
+                    late.append(next(iter(self._deadlines)))
+                    del self._deadlines[late[-1]]
+                if self._deadlines or late:
+                    ends_at = now + _WATCHDOG_IDLE
+                elif now >= ends_at:
+                    self._thread = None
+                    return
+                pause = next(iter(self._deadlines.values()), now + self._pause) - now
+            while late:
+                cut(late.pop())
+            time.sleep(pause)
+
+
+def cut(connection: BaseConnection[Any]) -> None:
+    """Shut down a connection's socket, from any thread; the call that uses it fails."""
+    # Closing the duplicate leaves the original descriptor to libpq. A connection that broke meanwhile has no socket.
+    with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.pgconn.socket)) as duplicate:
+        duplicate.shutdown(socket.SHUT_RDWR)
 
 
 class _Base:
@@ -70,18 +148,6 @@ class _Base:
     def prepares(self) -> bool:
         """Whether statements may be prepared. Behind some poolers they may not."""
         return self._settings.prepare_threshold is not None
-
-    def _is_new(self, connection: AsyncPooledConnection | PooledConnection) -> bool:
-        """Whether the planner settings were not sent on this connection yet. Without prepared statements they are not
-        needed."""
-        if connection.planner_configured or not self.prepares:
-            return False
-        connection.planner_configured = True
-        return True
-
-    def _wait(self) -> ConnectionWait:
-        """Begin a wait for a connection."""
-        return ConnectionWait(self._settings.answer_timeout, self._failures)
 
     def cut_in_use(self) -> None:
         """Shut down the connections in use, from any thread: calls that wait on them fail at once."""
@@ -144,53 +210,52 @@ class AsyncConnections(_Base):
     async def connection(self) -> AsyncIterator[AsyncPooledConnection]:
         """Borrow a connection for statements of the store: errors of psycopg are mapped, and waiting is limited."""
         # This does what raw_connection() and limited() do, in one block, since each start and claim passes here.
-        connection = await self._acquire()
+        connection = await self._take()
         try:
-            wait = self._watchdog.begin(connection)
+            self._watchdog.begin(connection)
             try:
-                if self._is_new(connection):
+                # Without prepared statements there is no plan to be kept.
+                if self.prepares and not connection.planner_configured:
+                    connection.planner_configured = True
                     await connection.execute(_GENERIC_PLAN_SETTINGS, [connection.info.backend_pid])
                 yield connection
             except Error as error:
                 raise _mapped_and_closed(connection, error) from error
             finally:
-                self._watchdog.end(wait)
+                self._watchdog.end(connection)
         finally:
             await self._release(connection)
 
     @asynccontextmanager
     async def raw_connection(self) -> AsyncIterator[AsyncPooledConnection]:
         """Borrow a connection on which user code will run as well: errors of psycopg are not mapped."""
-        connection = await self._acquire()
+        connection = await self._take()
         try:
             yield connection
         finally:
             await self._release(connection)
 
-    async def _acquire(self) -> AsyncPooledConnection:
-        if self._pool is None:
-            raise ClosedError("the store must be open: call open() first, and do not use it after it was closed")
+    async def _take(self) -> AsyncPooledConnection:
         pool = self._pool
+        if pool is None:
+            raise ClosedError("the store is not open: it was closed, or never opened")
+        wait = PoolWait(self._settings.answer_timeout, self._failures)
         try:
-            connection = await self._acquire_live(pool)
+            while True:
+                try:
+                    connection = await pool.getconn(wait.next_timeout)
+                except PoolTimeout as timeout:
+                    wait.check_deadline(timeout, len(self._in_use))
+                    continue
+                if not connection.server_closed:
+                    break
+                wait.saw_dead_connection()
+                await pool.putconn(connection)
         except Error as error:
             raise mapped(error) from error
         self._in_use[connection] = pool
         connection.bounds = self._bounds
         return connection
-
-    async def _acquire_live(self, pool: AsyncConnectionPool[AsyncPooledConnection]) -> AsyncPooledConnection:
-        wait = self._wait()
-        while True:
-            try:
-                connection = await pool.getconn(wait.next_timeout)
-            except PoolTimeout as timeout:
-                wait.check_deadline(timeout, len(self._in_use))
-                continue
-            if not connection.server_closed:
-                return connection
-            wait.saw_dead_connection()
-            await pool.putconn(connection)
 
     async def _release(self, connection: AsyncPooledConnection) -> None:
         pool = self._in_use.pop(connection)
@@ -200,7 +265,13 @@ class AsyncConnections(_Base):
         close_if_in_pipeline(connection.pgconn)
         # If the pool is closed, it closes the connection. A cancellation during this wait must not lose the connection:
         # the pool would be one short for ever.
-        await finish_despite_cancel(asyncio.ensure_future(pool.putconn(connection)))
+        returned = asyncio.ensure_future(pool.putconn(connection))
+        try:
+            await asyncio.shield(returned)
+        except asyncio.CancelledError:
+            if not returned.done():
+                await asyncio.wait([returned])
+            raise
 
     @contextmanager
     def limited(self, connection: AsyncPooledConnection) -> Iterator[None]:
@@ -236,53 +307,52 @@ class Connections(_Base):
     @contextmanager
     def connection(self) -> Iterator[PooledConnection]:
         """Borrow a connection for statements of the store: errors of psycopg are mapped, and waiting is limited."""
-        connection = self._acquire()
+        connection = self._take()
         try:
-            wait = self._watchdog.begin(connection)
+            self._watchdog.begin(connection)
             try:
-                if self._is_new(connection):
+                # Without prepared statements there is no plan to be kept.
+                if self.prepares and not connection.planner_configured:
+                    connection.planner_configured = True
                     connection.execute(_GENERIC_PLAN_SETTINGS, [connection.info.backend_pid])
                 yield connection
             except Error as error:
                 raise _mapped_and_closed(connection, error) from error
             finally:
-                self._watchdog.end(wait)
+                self._watchdog.end(connection)
         finally:
             self._release(connection)
 
     @contextmanager
     def raw_connection(self) -> Iterator[PooledConnection]:
         """Borrow a connection on which user code will run as well: errors of psycopg are not mapped."""
-        connection = self._acquire()
+        connection = self._take()
         try:
             yield connection
         finally:
             self._release(connection)
 
-    def _acquire(self) -> PooledConnection:
-        if self._pool is None:
-            raise ClosedError("the store must be open: call open() first, and do not use it after it was closed")
+    def _take(self) -> PooledConnection:
         pool = self._pool
+        if pool is None:
+            raise ClosedError("the store is not open: it was closed, or never opened")
+        wait = PoolWait(self._settings.answer_timeout, self._failures)
         try:
-            connection = self._acquire_live(pool)
+            while True:
+                try:
+                    connection = pool.getconn(wait.next_timeout)
+                except PoolTimeout as timeout:
+                    wait.check_deadline(timeout, len(self._in_use))
+                    continue
+                if not connection.server_closed:
+                    break
+                wait.saw_dead_connection()
+                pool.putconn(connection)
         except Error as error:
             raise mapped(error) from error
         self._in_use[connection] = pool
         connection.bounds = self._bounds
         return connection
-
-    def _acquire_live(self, pool: ConnectionPool[PooledConnection]) -> PooledConnection:
-        wait = self._wait()
-        while True:
-            try:
-                connection = pool.getconn(wait.next_timeout)
-            except PoolTimeout as timeout:
-                wait.check_deadline(timeout, len(self._in_use))
-                continue
-            if not connection.server_closed:
-                return connection
-            wait.saw_dead_connection()
-            pool.putconn(connection)
 
     def _release(self, connection: PooledConnection) -> None:
         pool = self._in_use.pop(connection)
@@ -320,24 +390,32 @@ class ConnectFailures:
             self.snapshot = self.snapshot[0] + 1, str(error)
 
 
-class ConnectionWait:
+class PoolWait:
     """One wait of a call for a connection, in several short waits of the pool.
 
     Before each of them the pool attempts to connect again, if it had given up: nothing else restarts it after an
     outage.
+
+    Attributes:
+        piece: seconds to wait now.
     """
 
-    def __init__(self, timeout: float, failures: ConnectFailures) -> None:
+    __slots__ = (
+        "_deadline",
+        "_failures",
+        "_failures_at_dead_connection",
+        "_failures_before",
+        "_timeout",
+        "next_timeout",
+    )
+
+    def __init__(self, timeout: float, refusals: ConnectFailures) -> None:
+        self.next_timeout = min(_RECONNECT_EVERY, timeout)
         self._timeout = timeout
         self._deadline = time.monotonic() + timeout
-        self._failures = failures
-        self._failures_before, _ = failures.snapshot
+        self._failures = refusals
+        self._failures_before, _ = refusals.snapshot
         self._failures_at_dead_connection: int | None = None
-
-    @property
-    def next_timeout(self) -> float:
-        """Return the seconds of the next short wait."""
-        return max(0.0, min(_RECONNECT_EVERY, self._deadline - time.monotonic()))
 
     def saw_dead_connection(self) -> None:
         """Record that the pool returned a connection that the server had closed."""
@@ -357,6 +435,7 @@ class ConnectionWait:
         if time.monotonic() >= self._deadline:
             why = f"tries to connect fail: {last}" if failures > self._failures_before else "none became free"
             raise PoolTimeout(f"no connection within {self._timeout:g} s: {why}") from timeout
+        self.next_timeout = max(0.0, min(_RECONNECT_EVERY, self._deadline - time.monotonic()))
 
 
 T = TypeVar("T")

@@ -1,5 +1,8 @@
 """Sends statements without psycopg's cursors, one or several in one round trip: used by every start, claim and finish.
 
+They run on the pool's connections, which know more of themselves than psycopg's: what is prepared, whether a block of
+an attempt holds them, whether the server has left them.
+
 A cursor examines each parameter and decides at each execution whether to prepare, which takes a seventh of the time of
 a start. psycopg's pipeline mode saves the same round trips, but costs a worker twice as much processor time. Here
 statements are prepared under names of their own, parameters are text, and results are read as they arrive.
@@ -8,22 +11,166 @@ statements are prepared under names of their own, parameters are text, and resul
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import blake2s
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
-from psycopg import AsyncRawCursor, DataError, Error, OperationalError, RawCursor, errors
-from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus
+from psycopg import (
+    AsyncConnection,
+    AsyncRawCursor,
+    Connection,
+    DataError,
+    Error,
+    OperationalError,
+    ProgrammingError,
+    RawCursor,
+    errors,
+)
+from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
 
 from queuert.state.postgres import psycopg_internals
-from queuert.state.postgres.pooled_connection import AsyncPooledConnection, ConnectionState, PooledConnection
-from queuert.state.postgres.psycopg_internals import Ready, Wait, generators
+from queuert.state.postgres.bounds import Bounds
+from queuert.state.postgres.psycopg_internals import DeallocationHook, Ready, Transformer, Wait, generators
+from queuert.state.postgres.rows import UNREADABLE, rows_one_by_one
 
 if TYPE_CHECKING:
+    from psycopg import abc
     from psycopg.abc import PQGen
     from psycopg.pq.abc import PGconn, PGresult
+
+    from queuert.state.postgres.pool import ConnectFailures
+
+_AT_REST = 0.1
+"""Seconds of rest after which a connection is checked when it is taken from the pool. A check is two system calls."""
+
+
+class ConnectionState(DeallocationHook):
+    """The state of a connection of the pool.
+
+    Attributes:
+        prepared: names of the statements that are prepared on this connection.
+        planner_configured: the server was told to make one plan of each statement.
+        held: a block's transaction is open, which the handler may not end.
+        used_by_client: calls of a client have written on this connection within the open block.
+        idle_since: when its last user gave it back (monotonic).
+        bounds: how long the server lets a transaction of ours stand still.
+    """
+
+    pgconn: PGconn
+    prepared: set[bytes]
+    planner_configured: bool
+    held: bool
+    used_by_client: bool
+    idle_since: float
+    bounds: Bounds
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.prepared = set()
+        self.planner_configured = False
+        self.held = False
+        self.used_by_client = False
+        self.idle_since = 0.0
+        self.bounds = Bounds()
+        self._transformer: abc.Transformer | None = None
+
+    def on_deallocate_all(self) -> None:
+        """Clear the prepared names: after a rollback, even to a savepoint, psycopg deallocates all statements, ours
+        too."""
+        self.prepared.clear()
+
+    def read(self, result: PGresult) -> list[tuple[Any, ...]]:
+        """Return the rows of a result in binary form."""
+        if self._transformer is None:
+            self._transformer = Transformer(self)  # type: ignore[arg-type]
+        self._transformer.set_pgresult(result)
+        try:
+            return self._transformer.load_rows(0, result.ntuples, tuple)
+        except UNREADABLE:
+            return rows_one_by_one(self, result)  # type: ignore[arg-type]
+        finally:
+            # The result may hold megabytes of inputs.
+            self._transformer.set_pgresult(None)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no transaction is open."""
+        return self.pgconn.transaction_status == TransactionStatus.IDLE
+
+    @property
+    def server_closed(self) -> bool:
+        """Whether the server has closed the connection while it was idle. Reads what has arrived, without waiting."""
+        if time.monotonic() < self.idle_since + _AT_REST:
+            return False
+        try:
+            # Reads the last message of the server, if there is one, and the end of the stream after it.
+            self.pgconn.consume_input()
+            self.pgconn.consume_input()
+        except OperationalError:
+            return True
+        return self.pgconn.status == ConnStatus.BAD
+
+    def check_not_held(self, what: str) -> None:
+        """Raise ProgrammingError while a block is open, because the block itself commits or rolls back."""
+        if self.held:
+            raise ProgrammingError(
+                f"{what}() inside a block of the attempt, which commits when it ends and rolls back when it raises; "
+                "connection.transaction() makes savepoints"
+            )
+
+
+class AsyncPooledConnection(ConnectionState, AsyncConnection[Any]):
+    """An async psycopg connection whose transaction a handler cannot end while a block is open."""
+
+    @classmethod
+    async def connect(  # type: ignore[override]
+        cls, conninfo: str = "", *, refusals: ConnectFailures | None = None, **kwargs: Any
+    ) -> Self:
+        """Connect. The error of a failed attempt is added to ``refusals``, since the pool, which calls this, only logs
+        it."""
+        try:
+            return await super().connect(conninfo, **kwargs)
+        except Error as error:
+            if refusals is not None:
+                refusals.add(error)
+            raise
+
+    async def commit(self) -> None:
+        self.check_not_held("commit")
+        await super().commit()
+
+    async def rollback(self) -> None:
+        self.check_not_held("rollback")
+        await super().rollback()
+
+
+class PooledConnection(ConnectionState, Connection[Any]):
+    """A sync psycopg connection whose transaction a handler cannot end while a block is open."""
+
+    @classmethod
+    def connect(  # type: ignore[override]
+        cls, conninfo: str = "", *, refusals: ConnectFailures | None = None, **kwargs: Any
+    ) -> Self:
+        """Connect. The error of a failed attempt is added to ``refusals``, since the pool, which calls this, only logs
+        it."""
+        try:
+            return super().connect(conninfo, **kwargs)
+        except Error as error:
+            if refusals is not None:
+                refusals.add(error)
+            raise
+
+    def commit(self) -> None:
+        self.check_not_held("commit")
+        super().commit()
+
+    def rollback(self) -> None:
+        self.check_not_held("rollback")
+        super().rollback()
+
 
 _PLACEHOLDER = re.compile(rb"%\((\w+)\)s|%%")
 
@@ -80,9 +227,6 @@ def numbered(text: bytes) -> tuple[bytes, tuple[str, ...]]:
 BEGIN = unnamed(b"BEGIN")
 COMMIT = unnamed(b"COMMIT")
 
-_TRIES = 3
-"""A statement can first turn out not to be prepared, and then to be prepared after all; so two retries are enough."""
-
 PREPARED_STATE_MISMATCH = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 """The server's list of prepared statements differs from ours, which is then corrected. The statement was not
 executed."""
@@ -125,7 +269,7 @@ def _sync_execute_plain(connection: PooledConnection, step: Step) -> PGresult:
 def _texts(step: Step) -> list[str | None] | None:
     """Return the values of a step as text for a cursor; None without values, since psycopg then sends the text
     unchanged."""
-    values = _bound_values(*step)
+    values = _encoded(*step)
     return [None if value is None else value.decode() for value in values] or None
 
 
@@ -139,7 +283,7 @@ async def async_execute_prepared(
 ) -> list[tuple[Any, ...]]:
     """Prepare and run one statement, and return its rows as tuples. Errors are psycopg's."""
     async with connection.lock:
-        given = _bound_values(statement, values)
+        given = _encoded(statement, values)
         if statement.name in connection.prepared:
             try:
                 return connection.read(await connection.wait(_execute_prepared(connection, statement, given)))
@@ -160,7 +304,7 @@ def sync_execute_prepared(
 ) -> list[tuple[Any, ...]]:
     """Sync version of :func:`async_execute_prepared`."""
     with connection.lock:
-        given = _bound_values(statement, values)
+        given = _encoded(statement, values)
         if statement.name in connection.prepared:
             try:
                 return connection.read(connection.wait(_execute_prepared(connection, statement, given)))
@@ -174,37 +318,6 @@ def sync_execute_prepared(
             if not connection.idle:
                 raise
         return connection.read(connection.wait(_execute_prepared(connection, statement, given)))
-
-
-async def async_execute_pair(
-    connection: AsyncPooledConnection, first: Step, second: Step
-) -> tuple[list[tuple[Any, ...]], bool]:
-    """Run a statement, and after it another in a transaction of its own, in one round trip. Returns the rows of the
-    first, whose errors are psycopg's, and whether the second succeeded."""
-    async with connection.lock:
-        for left in reversed(range(_TRIES)):
-            try:
-                with _close_if_interrupted(connection.pgconn):
-                    result, done = await connection.wait(_run_pair(connection, first, second))
-                    return connection.read(result), done
-            except PREPARED_STATE_MISMATCH:
-                if not left:
-                    raise
-    raise AssertionError("the last try returns or raises")
-
-
-def sync_execute_pair(connection: PooledConnection, first: Step, second: Step) -> tuple[list[tuple[Any, ...]], bool]:
-    """Sync version of :func:`async_execute_pair`."""
-    with connection.lock:
-        for left in reversed(range(_TRIES)):
-            try:
-                with _close_if_interrupted(connection.pgconn):
-                    result, done = connection.wait(_run_pair(connection, first, second))
-                    return connection.read(result), done
-            except PREPARED_STATE_MISMATCH:
-                if not left:
-                    raise
-    raise AssertionError("the last try returns or raises")
 
 
 async def async_begin_with(
@@ -245,7 +358,7 @@ def close_if_in_pipeline(pgconn: PGconn) -> None:
 
     Statements of the next user would wait there without an answer, and would not be committed.
     """
-    if not is_plain_connection(pgconn):
+    if pgconn.pipeline_status != PipelineStatus.OFF:
         pgconn.finish()
 
 
@@ -263,7 +376,7 @@ def _exchange(
     pgconn: PGconn, known: set[bytes], steps: Sequence[Step], prepare: bool, format: Format = Format.TEXT
 ) -> PQGen[list[PGresult]]:
     # Parameters that cannot be sent must fail before the exchange begins; later the connection would have to be closed.
-    values = [_bound_values(*step) for step in steps]
+    values = [_encoded(*step) for step in steps]
     new = [step.statement for step in steps if prepare and step.statement.name and step.statement.name not in known]
     pgconn.enter_pipeline_mode()
     _send(pgconn, new, steps, values, prepare, format)
@@ -319,34 +432,6 @@ def _prepare_and_execute(
     return results[0]
 
 
-def _run_pair(connection: ConnectionState, first: Step, second: Step) -> PQGen[tuple[PGresult, bool]]:
-    """Run two transactions in one round trip, and prepare their statements if necessary."""
-    pgconn, known = connection.pgconn, connection.prepared
-    values = [_bound_values(*first), _bound_values(*second)]
-    new = [[] if step.statement.name in known else [step.statement] for step in (first, second)]
-    pgconn.enter_pipeline_mode()
-    for step, missing, row in zip((first, second), new, values, strict=True):
-        _send(pgconn, missing, [step], [row], True, Format.BINARY)
-    first_results = yield from _received(pgconn)
-    try:
-        second_results = yield from _received(pgconn)
-    except OperationalError:
-        # The connection was lost after the first answer and is still in pipeline mode, so that it will be closed.
-        second_results = None
-    else:
-        pgconn.exit_pipeline_mode()
-    [result] = _step_results(known, new[0], [first], first_results)
-    return result, second_results is not None and _has_succeeded(known, new[1], second, second_results)
-
-
-def _has_succeeded(known: set[bytes], new: Sequence[NamedStatement], step: Step, results: Sequence[PGresult]) -> bool:
-    try:
-        _step_results(known, new, [step], results)
-    except Error:
-        return False
-    return True
-
-
 def _send(
     pgconn: PGconn,
     new: Sequence[NamedStatement],
@@ -365,19 +450,21 @@ def _send(
     pgconn.pipeline_sync()
 
 
-def _bound_values(statement: NamedStatement, values: Mapping[str, Value]) -> list[bytes | None]:
-    return [_bytes(values[name]) for name in statement.parameters]
-
-
-def _bytes(value: Value) -> bytes | None:
-    if value is None:
-        return None
-    # ``str()`` of a member of a text enumeration may return its name instead of its value.
-    text = (value if isinstance(value, str) else str(value)).encode()
-    if b"\0" in text:
-        # libpq would end the text there.
-        raise DataError("a text for Postgres cannot contain NUL (0x00)")
-    return text
+def _encoded(statement: NamedStatement, values: Mapping[str, Value]) -> list[bytes | None]:
+    """The values of a statement's parameters, in their order."""
+    encoded: list[bytes | None] = []
+    for name in statement.parameters:
+        value = values[name]
+        if value is None:
+            encoded.append(None)
+            continue
+        # ``str()`` of a member of a text enumeration may return its name instead of its value.
+        text = (value if isinstance(value, str) else str(value)).encode()
+        if b"\0" in text:
+            # libpq would end the text there.
+            raise DataError("a text for Postgres cannot contain NUL (0x00)")
+        encoded.append(text)
+    return encoded
 
 
 def _received(pgconn: PGconn) -> PQGen[list[PGresult]]:
@@ -405,9 +492,3 @@ def _received(pgconn: PGconn) -> PQGen[list[PGresult]]:
 def is_plain_connection(pgconn: PGconn) -> bool:
     """Whether the connection is not in pipeline mode."""
     return pgconn.pipeline_status == PipelineStatus.OFF
-
-
-def goes_past_cursors(connection: ConnectionState) -> bool:
-    """Whether statements can be sent without psycopg's cursors: outside its pipeline, and with its private parts
-    present."""
-    return not psycopg_internals.PLAIN_CURSORS and is_plain_connection(connection.pgconn)

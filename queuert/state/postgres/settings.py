@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from psycopg import ConnectionInfo
 from psycopg.conninfo import make_conninfo
@@ -20,14 +20,6 @@ REQUIRED_REVISION = "0009"
 """The oldest revision of the schema that this version works with."""
 
 _KEEPALIVE = {"keepalives_idle": 15, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
-
-
-class DatabaseKey(NamedTuple):
-    """Identifies a database and schema. Connection strings are compared as text, so two spellings count as
-    different."""
-
-    dsn: str
-    schema: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +39,6 @@ class PostgresSettings:
         for name in ("connect_timeout", "answer_timeout"):
             if getattr(self, name) <= 0:
                 raise ConfigurationError(f"{name} must be above 0 seconds, got {getattr(self, name)}")
-
-    @property
-    def database_key(self) -> DatabaseKey:
-        """The database and schema of these settings."""
-        return DatabaseKey(self.dsn, self.schema)
 
     def connection_arguments(self) -> dict[str, Any]:
         """Return the keyword arguments of psycopg's ``connect``. The connection string overrides them, except for the

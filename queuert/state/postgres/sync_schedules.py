@@ -9,6 +9,7 @@ from typing import Any
 
 from psycopg import Connection
 
+from queuert.state import records
 from queuert.state.postgres import schedules as schedule_rows
 from queuert.state.postgres.sync_base import PostgresBase
 from queuert.state.postgres.sync_statements import fetch
@@ -32,7 +33,7 @@ class PostgresSchedules(PostgresBase):
 
     def list_schedules(self) -> list[ScheduleRecord]:
         """Return all schedules, by name."""
-        return [schedule_rows.schedule(row) for row in self._fetch(self._sql.list_schedules)]
+        return [records.schedule(row) for row in self._fetch(self._sql.list_schedules)]
 
     def set_schedules_paused(self, names: Sequence[str], paused: bool) -> int:
         """Pause or resume schedules and return how many exist. Ticks during a pause count as missed."""

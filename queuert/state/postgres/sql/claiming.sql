@@ -11,7 +11,7 @@
 -- Among jobs of one rank, the types take turns in the order given, the longest due first.
 --
 -- The scan of each type begins at a rank and a time: at the head of the index, unless an old snapshot keeps dead
--- entries there (see claim_cursors.py), or only jobs of a worse rank are wanted. Scheduled jobs have no index by rank:
+-- entries there (see ClaimCursors in claiming.py), or only jobs of a worse rank are wanted. Scheduled jobs have no index by rank:
 -- they count as of the first rank at best. Each row says how long the scan took.
 WITH wanted AS MATERIALIZED (
     SELECT type, lease_seconds, coalesce(first_rank, '-2147483648') AS first_rank, coalesce(first_time, '-infinity') AS first_time,
