@@ -30,6 +30,7 @@ from queuert.state.types import ClaimedJob, ClaimRequest, NewJob, StartedJob
 from queuert.worker.claimer import Claimer
 from queuert.worker.leases import LeaseRenewer
 from queuert.worker.runtime import WorkerRuntime
+from tests.changed_statements import replace_statement
 
 
 class MutantIsGoneError(Exception):
@@ -79,7 +80,7 @@ class Mutant:
         for edit in self.edits:
             for name in variants(edit.statement):
                 text: bytes = getattr(state._statements, name)
-                setattr(state._statements, name, edit.apply(text.decode()).encode())
+                replace_statement(state._statements, name, edit.apply(text.decode()).encode())
         return state
 
     @contextmanager

@@ -16,6 +16,7 @@ from queuert.state.postgres import PostgresState
 from queuert.state.postgres.statements import Statements, variants
 from queuert.testing.conformance import Case, Mode, all_cases, run_case
 from queuert.testing.conformance.pytest_plugin import conformance_tests
+from tests.changed_statements import replace_statement
 from tests.conformance.test_postgres import Rows
 
 CASES = {str(case): case for case in all_cases()}
@@ -273,7 +274,7 @@ def mutant(dsn: str, name: str, old: str, new: str) -> PostgresState:
     assert old.encode() in getattr(statements, name), "the statement has changed: so must its mutant"
     for variant in variants(name):
         changed = getattr(statements, variant).replace(old.encode(), new.encode())
-        setattr(state._statements, variant, changed)
+        replace_statement(state._statements, variant, changed)
     return state
 
 
