@@ -156,7 +156,7 @@ class AsyncClient(
             store = await self._opened()
             try:
                 if jobs is None:
-                    started = await store.start_parts(pipeline_batches(self.job_types, given))
+                    started = await store.start_pipelined(pipeline_batches(self.job_types, given))
                 else:
                     started = await store.start_jobs(jobs, connection=connection)
             except BaseException as error:

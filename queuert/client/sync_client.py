@@ -155,7 +155,7 @@ class Client(ClientManagement, ClientListing, ClientSchedules, ClientEventLog, C
             store = self._opened()
             try:
                 if jobs is None:
-                    started = store.start_parts(pipeline_batches(self.job_types, given))
+                    started = store.start_pipelined(pipeline_batches(self.job_types, given))
                 else:
                     started = store.start_jobs(jobs, connection=connection)
             except BaseException as error:

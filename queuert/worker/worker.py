@@ -17,8 +17,8 @@ from queuert.notify.adapter import Topic
 from queuert.observability.adapter import Observers
 from queuert.observability.events import RetentionMissing
 from queuert.schedules import RecurringSchedule, notification_key
+from queuert.state.adapter import emit_store_warnings
 from queuert.state.async_store import AsyncStore
-from queuert.state.risks import emit_store_warnings
 from queuert.worker.executors import check_not_importing_main
 from queuert.worker.health import Health
 from queuert.worker.middleware import Middleware

@@ -276,7 +276,7 @@ MUTANTS = (
         "scenario blockers_that_close_in_overlap",
         (
             Edit("lock_in_order", r"unnest\(%\(closing\)s::text\[\]\)", "unnest((%(closing)s::text[])[1:0])"),
-            Edit("unblock", r"\A.*\Z", _RECHECK),
+            Edit("release_dependents", r"\A.*\Z", _RECHECK),
         ),
     ),
     Mutant(

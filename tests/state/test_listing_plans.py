@@ -197,7 +197,7 @@ def test_get_blockers(explained: Callable[..., Plan], id: str) -> None:
 @pytest.mark.parametrize("cap", [0, 10, 100])
 @pytest.mark.parametrize("types", [None, ["type0", "type7", "unknown"]], ids=["all types", "some"])
 def test_counts(explained: Callable[..., Plan], types: list[str] | None, cap: int) -> None:
-    plan = explained(SQL.counts, listing.count_parameters(types, cap))
+    plan = explained(SQL.count_jobs, listing.count_parameters(types, cap))
     retention_ranges = len(types or TYPES) * (len(JobStatus) + 1)
     assert plan.scanned() == set()
     # The entries that are counted; the rows of small numbers, for their age; the ranks of ready jobs.

@@ -80,8 +80,11 @@ LOCKS_NO_DEPENDENTS = b"""
 """
 
 WRONG_RELEASES = {
-    "no lock": {"lock_in_order": LOCKS_NO_DEPENDENTS, "unblock": LOOKS_WITHOUT_A_LOCK},
-    "lock and look in one statement": {"lock_in_order": LOCKS_NO_DEPENDENTS, "unblock": LOCKS_AND_LOOKS_AT_ONCE},
+    "no lock": {"lock_in_order": LOCKS_NO_DEPENDENTS, "release_dependents": LOOKS_WITHOUT_A_LOCK},
+    "lock and look in one statement": {
+        "lock_in_order": LOCKS_NO_DEPENDENTS,
+        "release_dependents": LOCKS_AND_LOOKS_AT_ONCE,
+    },
 }
 WRONG_STARTS = {
     "no lock": {"lock_deduplication_keys": NO_LOCK},

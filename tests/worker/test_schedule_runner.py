@@ -231,7 +231,7 @@ async def test_a_worker_that_cannot_put_its_schedules(stage: Stage, monkeypatch:
 
 
 async def test_refused_schedules(stage: Stage) -> None:
-    """What makes no sense is refused before anything is written."""
+    """What is not valid is refused before anything is written."""
     stage.handles(number, echo)
     stranger: JobType[int, int] = JobType("stranger", input=int, output=int)
     schedules = [far(job_type=stranger)]

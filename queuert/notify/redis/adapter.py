@@ -35,7 +35,7 @@ class RedisNotify(ListeningNotify):
         times: limits and intervals.
 
     Raises:
-        ConfigurationError: the URL or the client makes no sense, or the namespace has a brace.
+        ConfigurationError: the URL or the client is not valid, or the namespace has a brace.
         InvalidIdentifierError: the namespace is no text that can be stored.
 
     Example:
