@@ -29,8 +29,8 @@ from queuert.embedded import EmbeddedPostgres, EmbeddedRedis, EmbeddedServerErro
 from queuert.state.postgres import PostgresState
 from queuert.testing.conformance import Mode, Stores
 from queuert.testing.databases import TemplateDatabases
-from tests.conformance_table import pytest_terminal_summary
-from tests.invariants import add_checks
+from tests.support.conformance_table import pytest_terminal_summary
+from tests.support.invariants import add_checks
 
 __all__ = ["pytest_terminal_summary"]
 
