@@ -15,7 +15,10 @@ from pyspark import TaskContext
 from queuert import AbortReason, Attempt, JobStatus, Outcome, RetryPolicy
 from queuert.errors import ConfigurationError, DefinitionError
 from queuert.observability.events import AttemptAborted, AttemptFailed, AttemptReleased, FinishRejected
+from queuert.spark.handlers import classic
+from queuert.spark.handlers.progress import SparkProgress
 from queuert.spark.handlers.scope import run_in_scope, spark_scope
+from queuert.spark.jvm import java_of
 from tests.spark.scope_support import (
     OFTEN,
     TAKE,
@@ -183,6 +186,82 @@ async def test_tasks_in_python_end_when_spark_notices(
         await until(lambda: running_tasks(spark) == 1, "one of two tasks runs")
         gate.touch()
         assert await stays.result(WAIT) == "[0]"
+
+
+# --- without what pyspark has no public names for ---------------------------------------------------------------------
+
+
+class Without:
+    """A session of a version of pyspark that lacks a private name, there or in its context."""
+
+    def __init__(self, session: Any, lacking: str) -> None:
+        self._session = session
+        self._lacking = lacking
+
+    def __getattr__(self, name: str) -> Any:
+        if name == self._lacking:
+            raise AttributeError(name)
+        found = getattr(self._session, name)
+        return Without(found, self._lacking) if name == "sparkContext" else found
+
+
+@pytest.mark.parametrize("lacking", ["_jvm", "_jsparkSession", "_jsc", "_gateway"])
+def test_a_session_that_lacks_a_private_name_has_no_java(spark: SparkSession, lacking: str) -> None:
+    assert java_of(spark) is not None
+    assert java_of(Without(spark, lacking)) is None
+
+
+@pytest.mark.parametrize("work", [in_java, in_python])
+async def test_spark_stops_without_java(
+    harness: PostgresHarness,
+    spark: SparkSession,
+    work: Callable[[SparkSession], int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Running jobs are found, counted and cancelled by what is public."""
+    monkeypatch.setattr(classic, "java_of", lambda session: None)
+    await check_stop(harness, spark, spark, work)
+
+
+async def test_progress_is_counted_without_java(
+    harness: PostgresHarness, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classic, "java_of", lambda session: None)
+    seen: list[SparkProgress] = []
+
+    @harness.processors.handles(number)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        with spark_scope(attempt, spark, on_progress=seen.append):
+            return _count(spark)
+
+    async with harness.worker():
+        assert await (await harness.client.start_chain(number, 1)).result(WAIT) == 10
+    assert seen[-1].done == seen[-1].known > 0
+
+
+async def test_only_a_query_that_the_scope_tracks_is_stopped_without_java(
+    harness: PostgresHarness, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classic, "java_of", lambda session: None)
+    others = spark.readStream.format("rate").load().writeStream.format("noop").start()
+
+    @harness.processors.handles(number, lease=OFTEN)
+    def handler(attempt: Attempt[int, int]) -> Outcome[int]:
+        with spark_scope(attempt, spark) as scope:
+            query = spark.readStream.format("rate").load().writeStream.format("noop").queryName("tracked").start()
+            scope.track(query)
+            query.awaitTermination()
+            return 1
+
+    try:
+        async with harness.worker():
+            chain = await harness.client.start_chain(number, 1)
+            await until(lambda: "tracked" in [query.name for query in spark.streams.active], "the query runs")
+            harness.rows(TAKE, chain.id)
+            await harness.log.wait_for(FinishRejected, job_id=chain.id, timeout=WAIT)
+            assert [query.runId for query in spark.streams.active] == [others.runId]
+    finally:
+        others.stop()
 
 
 # --- all that belongs to the attempt ----------------------------------------------------------------------------------
