@@ -19,7 +19,7 @@ from tests.support.waiting import START, WAIT, until
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]
 
 _WORKERS = 4
-_KILLS = 12
+_KILLS = 8
 _ENDED = "SELECT count(*) FROM history WHERE new_status IN ('completed', 'continued')"
 
 
