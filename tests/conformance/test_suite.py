@@ -17,6 +17,7 @@ from queuert.state.postgres.statements import Statements, variants
 from queuert.testing.conformance import Case, Mode, all_cases, builders, run_case
 from queuert.testing.conformance.pytest_plugin import conformance_tests
 from tests.conformance.test_postgres import Rows
+from tests.support.statements import replace_statements
 
 CASES = {str(case): case for case in all_cases()}
 
@@ -268,7 +269,7 @@ def mutant(dsn: str, name: str, old: str, new: str) -> PostgresState:
     assert old.encode() in getattr(statements, name), "the statement has changed: so must its mutant"
     for variant in variants(name):
         changed = getattr(statements, variant).replace(old.encode(), new.encode())
-        setattr(state._statements, variant, changed)
+        replace_statements(state, {variant: changed})
     return state
 
 
