@@ -30,6 +30,7 @@ from queuert.state.types import ClaimedJob, ClaimRequest, NewJob, StartedJob
 from queuert.worker.claimer import Claimer
 from queuert.worker.leases import LeaseRenewer
 from queuert.worker.runtime import WorkerRuntime
+from tests.support.statements import replace_statements
 
 
 class MutantIsGoneError(Exception):
@@ -79,7 +80,7 @@ class Mutant:
         for edit in self.edits:
             for name in variants(edit.statement):
                 text: bytes = getattr(state._statements, name)
-                setattr(state._statements, name, edit.apply(text.decode()).encode())
+                replace_statements(state, {name: edit.apply(text.decode()).encode()})
         return state
 
     @contextmanager
