@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -119,7 +119,13 @@ class HasTypeNames(Protocol):
     def __contains__(self, item: object, /) -> bool: ...
 
 
-def new_jobs(job_types: HasTypeNames, starts: Sequence[NewChain[Any]]) -> list[NewJob]:
+TraceContext: TypeAlias = Callable[[str, str], str | None]
+"""The trace context of a new job, by its job type and id."""
+
+
+def new_jobs(
+    job_types: HasTypeNames, starts: Sequence[NewChain[Any]], trace: TraceContext | None = None
+) -> list[NewJob]:
     """Return the first jobs of these chains, checked and encoded.
 
     Raises the errors of :func:`new_job`.
@@ -127,7 +133,7 @@ def new_jobs(job_types: HasTypeNames, starts: Sequence[NewChain[Any]]) -> list[N
     Raises:
         InvalidIdentifierError: two chains have the same id.
     """
-    jobs = [new_job(job_types, start, id) for start, id in zip(starts, new_ids(len(starts)), strict=True)]
+    jobs = [new_job(job_types, start, id, trace) for start, id in zip(starts, new_ids(len(starts)), strict=True)]
     refuse_repeated_ids(jobs)
     return jobs
 
@@ -149,7 +155,9 @@ def can_pipeline(starts: Sequence[NewChain[Any]]) -> bool:
     )
 
 
-def pipeline_batches(job_types: HasTypeNames, starts: Sequence[NewChain[Any]]) -> Iterable[list[NewJob]]:
+def pipeline_batches(
+    job_types: HasTypeNames, starts: Sequence[NewChain[Any]], trace: TraceContext | None = None
+) -> Iterable[list[NewJob]]:
     """Return the first jobs of these chains in parts; all but the first part are encoded while the iterator runs.
 
     The caller iterates within an open transaction. So if the first part takes long, because the models are slow, all
@@ -161,7 +169,7 @@ def pipeline_batches(job_types: HasTypeNames, starts: Sequence[NewChain[Any]]) -
 
     def part(begin: int, end: int) -> list[NewJob]:
         given = zip(starts[begin:end], ids[begin:end], strict=True)
-        return [new_job(job_types, start, id) for start, id in given]
+        return [new_job(job_types, start, id, trace) for start, id in given]
 
     began = time.monotonic()
     first = part(0, FIRST_PART)
@@ -170,7 +178,9 @@ def pipeline_batches(job_types: HasTypeNames, starts: Sequence[NewChain[Any]]) -
     return itertools.chain([first], (part(at, at + PART) for at in range(FIRST_PART, len(starts), PART)))
 
 
-def new_job(job_types: HasTypeNames, start: NewChain[Any], id: str | None = None) -> NewJob:
+def new_job(
+    job_types: HasTypeNames, start: NewChain[Any], id: str | None = None, trace: TraceContext | None = None
+) -> NewJob:
     """Return the first job of a chain, checked and encoded; ``id`` is used if the caller chose none.
 
     Raises:
@@ -190,14 +200,16 @@ def new_job(job_types: HasTypeNames, start: NewChain[Any], id: str | None = None
     if start.job_type not in job_types:
         raise UnknownJobTypeError(start.job_type.name, job_types.names)
     awaited = resolve_blockers(start.job_type, start.blockers)
+    chosen = id or new_id() if start.id is None else check_text(start.id, what="id")
     return NewJob(
-        id=id or new_id() if start.id is None else check_text(start.id, what="id"),
+        id=chosen,
         type=start.job_type.name,
         input=start.job_type.encode_input(start.input),
         priority=checked_priority(start.priority),
         run_at=start.run_at,
         blockers=awaited,
         id_chosen=start.id is not None,
+        trace_context=None if trace is None else trace(start.job_type.name, chosen),
         deduplication=start.deduplication,
         attach=start.attach,
         limit_key=None if start.limit_key is None else check_text(start.limit_key, what="limit key"),

@@ -31,7 +31,8 @@ def encoded_context(carrier: Mapping[str, str]) -> str | None:
 
     Entries that are no header, by their names or with characters that are not printable ASCII, are left out.
     """
-    if len(carrier) == 1 and len(text := carrier.get("traceparent", "")) == 55 and _TRACEPARENT.fullmatch(text):
+    text = carrier.get("traceparent", "") if len(carrier) == 1 else ""
+    if len(text) == 55 and _TRACEPARENT.fullmatch(text):
         return f'{{"traceparent":"{text}"}}'
     kept: dict[str, str] = {}
     length = 2

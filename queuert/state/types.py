@@ -45,6 +45,7 @@ class NewJob:
     id_chosen: bool = False
     """Whether the caller chose the id, so that it may exist already."""
     trace_context: str | None = None
+    """Of what creates it, as :mod:`queuert.trace_context` writes it."""
     deduplication: Deduplicate | None = None
     """For the first job of a chain."""
     attach: bool = False
@@ -134,6 +135,8 @@ class ClaimedJob:
     trace_context: str | None = None
     result_ttl: float | None = None
     """What the chain was started with."""
+    attempt_trace_context: str | None = field(default=None, hash=False)
+    """Of the newest attempt that was traced: one before this, until this one sets its own, which its finish writes."""
     fault: str | None = None
     """Why the job cannot be run: its row could not be read. Then this is one failed attempt."""
 
@@ -307,6 +310,8 @@ class BlockerRecord:
     tail_type: str
     output: str | None
     error: JobError | None
+    attempt_trace_context: str | None = None
+    """Of the newest traced attempt of the chain's last job."""
 
 
 @dataclass(frozen=True, slots=True)

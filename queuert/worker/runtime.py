@@ -71,6 +71,7 @@ class WorkerRuntime:
         self.job_types = client.job_types
         self.notify = client.notify
         self.observers = client.observers
+        self.tracing = client.tracing
         self.stopping = False
         self.abandoned = 0
         """Handlers that had not ended when the worker stopped."""
@@ -111,6 +112,7 @@ class WorkerRuntime:
             types=self.job_types.names,
             worker=self.name,
             observers=self.observers,
+            tracing=self.tracing,
         )
         self.threads = HandlerThreads(f"queuert-{self.name}")
         self.thread_store = ThreadStore(self._client.state, min(self._concurrency, 20))
@@ -123,7 +125,12 @@ class WorkerRuntime:
         self.renewer = self._new_renewer()
         self.reaper = self._new_reaper()
         self.schedule_runner = ScheduleRunner(
-            self.store, self.notify, tuple(self._processors), worker=self.name, observers=self.observers
+            self.store,
+            self.notify,
+            tuple(self._processors),
+            worker=self.name,
+            observers=self.observers,
+            tracing=self.tracing,
         )
         self.maintenance = self._new_maintenance()
 

@@ -26,7 +26,7 @@ _CLAIMS = 8
 
 _MARGIN = 1.5
 
-INPUT, PACKED = 11, 18
+INPUT, PACKED = 11, 19
 """Where a row of a claim has the input, and what is stored of it if that is compressed."""
 
 

@@ -45,10 +45,10 @@ def started_jobs(found: Iterable[Row]) -> dict[str, StartedJob]:
     return {row[0]: StartedJob(row[0], row[1], _STATUSES[row[2]], row[3]) for row in found}
 
 
-LOOK_SECONDS = 19
+LOOK_SECONDS = 20
 """Where a row of ``claim`` says how long the look for ready jobs took."""
 
-CUT = 19
+CUT = 20
 """Where a row of ``claim_admitted`` says whether some were left for their size."""
 
 
@@ -56,7 +56,7 @@ def claimed_job(row: Row, token: str) -> ClaimedJob:
     """A row of ``claim``, whose columns are in the order of the fields, but for the token."""
     if type(row) is not tuple:
         return _unreadable_job(row, token)
-    fields: Row = (*row[:16], token, *row[16:18])
+    fields: Row = (*row[:16], token, *row[16:19])
     return ClaimedJob(*fields)
 
 
@@ -68,7 +68,7 @@ _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 def _unreadable_job(row: Row, token: str) -> ClaimedJob:
     """With something in the place of what cannot be read: its attempt does not get as far as to use it."""
     stand_ins: dict[int, Any] = {**dict.fromkeys(_NUMBERS, 0), **dict.fromkeys(_TIMES, _NO_TIME), 11: "", 15: 60.0}
-    values: Row = tuple(stand_ins.get(at) if value is None else value for at, value in enumerate(row[:18]))
+    values: Row = tuple(stand_ins.get(at) if value is None else value for at, value in enumerate(row[:19]))
     fields: Row = (*values[:16], token, *values[16:], getattr(row, "fault", "?"))
     return ClaimedJob(*fields)
 
@@ -134,7 +134,7 @@ def closed_chain(row: Row) -> ChainRecord | ChainStatus:
 
 def blocker(row: Row) -> BlockerRecord:
     """A row of ``get_blockers``."""
-    return BlockerRecord(row[0], row[1], ChainStatus(row[2]), row[3], row[4], job_error(row[5]))
+    return BlockerRecord(row[0], row[1], ChainStatus(row[2]), row[3], row[4], job_error(row[5]), row[6])
 
 
 def reaped_job(row: Row, *, status: str) -> ReapedJob:

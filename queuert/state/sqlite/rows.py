@@ -83,6 +83,7 @@ def claimed_job(row: Row, token: str, lease_seconds: float) -> ClaimedJob:
         token=token,
         trace_context=row[15],
         result_ttl=row[16],
+        attempt_trace_context=row[18],
     )
 
 
@@ -143,7 +144,7 @@ def chain(row: Row) -> ChainRecord:
 
 def blocker(row: Row) -> BlockerRecord:
     """A row of ``get_blockers``."""
-    return BlockerRecord(row[0], row[1], ChainStatus(row[2]), row[3], row[4], job_error(row[5]))
+    return BlockerRecord(row[0], row[1], ChainStatus(row[2]), row[3], row[4], job_error(row[5]), row[6])
 
 
 def schedule(row: Row) -> ScheduleRecord:

@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import threading
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from inspect import isawaitable, iscoroutine
 from queue import SimpleQueue
 from typing import Any
@@ -120,7 +120,8 @@ class _Child:
             worker=self._setup.worker, job_id=job.id, chain_id=job.chain_id, type=job.type, attempt=job.attempt
         ):
             self._connection.send(messages.Began())
-            outcome = handler(attempt)
+            with _traced(attempt_state.run.trace_context):
+                outcome = handler(attempt)
         if isawaitable(outcome):
             if iscoroutine(outcome):
                 outcome.close()
@@ -144,6 +145,14 @@ class _Child:
                 multiprocessing.spawn.prepare(dict(self._setup.main))
             finally:
                 executors.importing_main(False)
+
+
+def _traced(trace_context: str | None) -> AbstractContextManager[None]:
+    if trace_context is None:
+        return nullcontext()
+    from queuert.observability.otel_tracing import attached  # It takes its time, and most attempts need none.
+
+    return attached(trace_context)
 
 
 def _sent_back(outcome: Any) -> bytes:
