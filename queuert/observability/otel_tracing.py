@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Literal
 
+from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as otel_context
-from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanKind, Status, StatusCode, TracerProvider
 
@@ -80,22 +80,23 @@ class OTelMiddleware(TracingMiddleware):
 
     def begin_send(self, send: Send) -> SendSpan:
         """One span for the start, and one for each chain of a batch."""
-        return _Sent(self._tracer, send, creates=self._create_spans and send.count > 1)
+        creates = self._create_spans and (send.count or 0) > 1
+        return _Sent(self._tracer, send, creates=creates, keeps_unsampled=self._is_child)
 
-    def begin_attempt(self, job: ClaimedJob, creator: Mapping[str, str], worker: str) -> AttemptSpan:
+    def begin_attempt(self, job: ClaimedJob, worker: str) -> AttemptSpan:
         """A span from now until the finish of the attempt is known."""
         known = self._process.get(job.type)
         if known is None:
             known = self._process[job.type] = f"process {job.type}", _attributes("process", job.type)
-        context = _ROOT
-        if creator and (self._is_child or "baggage" in creator):
-            context = propagate.extract(creator, _ROOT)
+        context, stored = _ROOT, job.trace_context
+        if stored is not None and (self._is_child or "baggage" in stored):
+            context = propagate.extract(decoded_context(stored), _ROOT)
             if not self._is_child or job.attempt > 1:
                 context = trace.set_span_in_context(INVALID_SPAN, context)
         span = self._tracer.start_span(known[0], context, SpanKind.CONSUMER, known[1])
         if not span.is_recording():
             return _Attempt(trace.set_span_in_context(span, context))
-        return _RecordedAttempt(trace.set_span_in_context(span, context), span, job, creator, worker)
+        return _RecordedAttempt(trace.set_span_in_context(span, context), span, job, worker)
 
     def begin_settle(self, spans: Sequence[AttemptSpan], finishes: Sequence[Finish]) -> SettleSpan:
         """A span around the write, a child of the attempt's if it is one attempt."""
@@ -126,14 +127,14 @@ def current_trace_context() -> str | None:
 
 
 class _Sent(SendSpan):
-    def __init__(self, tracer: trace.Tracer, send: Send, *, creates: bool) -> None:
+    def __init__(self, tracer: trace.Tracer, send: Send, *, creates: bool, keeps_unsampled: bool) -> None:
         self._tracer = tracer
         self._send = send
         self._parent = otel_context.get_current()
         self._created: list[Span] = []
         self._is_single = send.count == 1
         attributes = _attributes("send", send.types[0] if len(send.types) == 1 else None)
-        if not self._is_single:
+        if not self._is_single and send.count is not None:
             attributes[MESSAGE_COUNT] = send.count
         if send.in_callers_transaction:
             attributes["queuert.in_callers_transaction"] = True
@@ -142,7 +143,10 @@ class _Sent(SendSpan):
         kind = SpanKind.CLIENT if creates else SpanKind.PRODUCER
         self._span = tracer.start_span(_name("send", send.types), self._parent, kind, attributes)
         self._context = trace.set_span_in_context(self._span, self._parent)
-        self.shared = not (creates and self._span.is_recording())
+        is_recording = self._span.is_recording()
+        self.shared = not (creates and is_recording)
+        # Nobody links to what is not sampled. But a child takes the decision over, and baggage is for handlers.
+        self._is_stored = is_recording or keeps_unsampled or bool(baggage.get_all(self._parent))
         self._token: Any = None
 
     def enter(self) -> None:
@@ -152,7 +156,8 @@ class _Sent(SendSpan):
         if self.shared:
             if self._is_single and self._span.is_recording():
                 self._span.set_attributes({MESSAGE_ID: job_id, CONVERSATION_ID: job_id})
-            propagate.inject(carrier, self._context)
+            if self._is_stored:
+                propagate.inject(carrier, self._context)
             return
         attributes = _attributes("create", job_type) | {MESSAGE_ID: job_id, CONVERSATION_ID: job_id}
         created = self._tracer.start_span(f"create {job_type}", self._parent, SpanKind.PRODUCER, attributes)
@@ -169,8 +174,9 @@ class _Sent(SendSpan):
             self._span.set_attribute("queuert.deduplicated", True if self._is_single else len(existing))
             if self._is_single:
                 self._span.set_attributes({MESSAGE_ID: existing[0].id, CONVERSATION_ID: existing[0].id})
-        if not jobs:
-            self._span.set_attribute(MESSAGE_COUNT, 0)  # Another worker has started the chains of these ticks.
+
+    def counted(self, count: int) -> None:
+        self._span.set_attribute(MESSAGE_COUNT, count)
 
     def exit(self, error: BaseException | None) -> None:
         if self._token is not None:
@@ -190,6 +196,8 @@ class _Attempt(AttemptSpan):
 
     __slots__ = ("_token", "context")
 
+    is_active = False
+
     def __init__(self, context: Context) -> None:
         self.context = context
         self._token: Any = None
@@ -204,9 +212,9 @@ class _Attempt(AttemptSpan):
 class _RecordedAttempt(_Attempt):
     __slots__ = ("job", "span")
 
-    recorded = True
+    recorded = is_active = True
 
-    def __init__(self, context: Context, span: Span, job: ClaimedJob, creator: Mapping[str, str], worker: str) -> None:
+    def __init__(self, context: Context, span: Span, job: ClaimedJob, worker: str) -> None:
         super().__init__(context)
         self.span = span
         self.job = job
@@ -214,7 +222,7 @@ class _RecordedAttempt(_Attempt):
             MESSAGE_ID: job.id, CONVERSATION_ID: job.chain_id, "queuert.chain.type": job.chain_type,
             "queuert.attempt": job.attempt, "queuert.worker": worker,
         })  # fmt: skip
-        _link(span, creator, "creator")
+        _link(span, decoded_context(job.trace_context), "creator")
         _link(span, decoded_context(job.attempt_trace_context), "attempt")
 
     def inject(self, carrier: MutableMapping[str, str]) -> None:

@@ -30,7 +30,8 @@ class Send:
 
     types: tuple[str, ...]
     """The job types of their first jobs, each once."""
-    count: int
+    count: int | None
+    """None where only the write tells, as with the rows of a DataFrame."""
     in_callers_transaction: bool = False
     """Whether the caller commits it, later than it is sent, if at all."""
     schedule: str | None = None
@@ -64,6 +65,9 @@ class SendSpan:
     def started(self, jobs: Sequence[StartedJob]) -> None:
         """These were written, or found by their deduplication or id."""
 
+    def counted(self, count: int) -> None:
+        """So many were written, where that was not known before."""
+
     def exit(self, error: BaseException | None) -> None:
         """The start is over: restore what was current, in the same context, and end."""
 
@@ -73,6 +77,8 @@ class AttemptSpan:
 
     recorded = False
     """Whether it is sampled: its context is then stored with its finish."""
+    is_active = True
+    """Whether anything but ``enter`` and ``exit`` is of interest to it."""
 
     def enter(self) -> None:
         """Make it the current one, in the attempt's task."""
@@ -116,8 +122,8 @@ class TracingMiddleware:
         """A client, or a schedule, starts chains."""
         return None
 
-    def begin_attempt(self, job: ClaimedJob, creator: Mapping[str, str], worker: str) -> AttemptSpan | None:
-        """A worker runs an attempt; ``creator`` is the context that its job was created with, perhaps empty."""
+    def begin_attempt(self, job: ClaimedJob, worker: str) -> AttemptSpan | None:
+        """A worker runs an attempt. :func:`~queuert.trace_context.decoded_context` reads the contexts of the job."""
         return None
 
     def begin_settle(self, spans: Sequence[AttemptSpan], finishes: Sequence[Finish]) -> SettleSpan | None:
@@ -172,14 +178,21 @@ class Sending:
         for span in self._spans:
             _call(span, "started", jobs)
 
+    def counted(self, count: int) -> None:
+        """So many were written."""
+        for span in self._spans:
+            _call(span, "counted", count)
+
 
 class AttemptTrace:
     """The spans of one attempt, for its runner."""
 
-    __slots__ = ("_ended", "_spans", "committed", "error")
+    __slots__ = ("_ended", "_spans", "committed", "error", "is_active")
 
     def __init__(self, spans: list[tuple[TracingMiddleware, AttemptSpan]]) -> None:
         self._spans = spans
+        self.is_active = any(span.is_active for _, span in spans)
+        """Whether it need be told anything but ``enter`` and ``exit``."""
         self._ended = False
         self.error: BaseException | None = None
         """What the handler raised, or why its outcome could not be taken."""
@@ -189,12 +202,18 @@ class AttemptTrace:
     def enter(self) -> None:
         """Make them the current ones."""
         for _, span in self._spans:
-            _call(span, "enter")
+            try:
+                span.enter()
+            except Exception as error:
+                _report(span, "enter", error)
 
     def exit(self) -> None:
         """Restore what was current."""
         for _, span in reversed(self._spans):
-            _call(span, "exit")
+            try:
+                span.exit()
+            except Exception as error:
+                _report(span, "exit", error)
 
     def context(self) -> str | None:
         """The context of the attempt as it is stored; None if it is not sampled."""
@@ -268,14 +287,17 @@ class Tracing:
 
     def begin_attempt(self, job: ClaimedJob, worker: str) -> AttemptTrace:
         """An attempt begins. If it is sampled the job gets its context, for what it creates and for its finish."""
-        creator = decoded_context(job.trace_context)
-        spans = [
-            (one, span)
-            for one in self._middlewares
-            if (span := _call(one, "begin_attempt", job, creator, worker)) is not None
-        ]
+        spans: list[tuple[TracingMiddleware, AttemptSpan]] = []
+        for one in self._middlewares:
+            try:
+                span = one.begin_attempt(job, worker)
+            except Exception as error:
+                _report(one, "begin_attempt", error)
+            else:
+                if span is not None:
+                    spans.append((one, span))
         trace = AttemptTrace(spans)
-        if (context := trace.context()) is not None:
+        if trace.is_active and (context := trace.context()) is not None:
             job.attempt_trace_context = context
         return trace
 

@@ -284,7 +284,9 @@ class Completer:
         finishes = [one.finish for one in part]
         if self._tracing is None:
             return await self._store.finish(finishes, wait=False)
-        traced = [(one.runner.trace, one.finish) for one in part if one.runner is not None and one.runner.trace]
+        traced = [(trace, one.finish) for one in part if one.runner is not None and (trace := one.runner.trace)]
+        if not traced:
+            return await self._store.finish(finishes, wait=False)
         with self._tracing.settling([trace for trace, _ in traced], [finish for _, finish in traced]) as settling:
             results = await self._store.finish(finishes, wait=False)
             settling.settled(results)

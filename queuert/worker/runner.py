@@ -414,7 +414,9 @@ class AttemptRunner:
 
     async def _traced(self, tracing: Tracing, task: asyncio.Task[None]) -> Finish | None:
         """``_outcome`` inside the spans of the attempt, which end later, when its finish is known."""
-        trace = self._state.trace = tracing.begin_attempt(self.job, self._worker.name)
+        trace = tracing.begin_attempt(self.job, self._worker.name)
+        if trace.is_active:
+            self._state.trace = trace
         trace.enter()
         try:
             return await self._outcome(task)

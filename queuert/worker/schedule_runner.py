@@ -126,7 +126,10 @@ class ScheduleRunner:
         with self._tracing.sending(Send((schedule.type,), len(jobs), schedule=schedule.name)) as sending:
             traced = [replace(job, trace_context=sending.context(job.type, job.id)) for job in jobs]
             started = await self._store.fire_schedule(schedule.name, due, upcoming, traced)
-            sending.started(started or ())
+            if started is None:
+                sending.counted(0)  # Another worker has started them.
+            else:
+                sending.started(started)
             return started
 
     async def _bring_back(self, schedules: Sequence[ScheduleRecord], now: datetime) -> bool:

@@ -400,7 +400,9 @@ async def test_an_attempt_whose_finish_the_store_refuses(spans: Spans) -> None:
 # --- sampling ---------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_not_sampled_leaves_its_decision_and_no_spans() -> None:
+@pytest.mark.parametrize("parent", ["link", "creator"])
+async def test_what_is_not_sampled_leaves_no_spans(parent: Any) -> None:
+    """Its decision is stored only for those who take it over."""
     spans = Spans(ALWAYS_OFF)
     contexts = []
 
@@ -408,18 +410,20 @@ async def test_what_is_not_sampled_leaves_its_decision_and_no_spans() -> None:
         contexts.append((dict(attempt.trace_context), trace.get_current_span().get_span_context()))
         return attempt.input
 
-    async with queue_of(spans) as queue:
+    async with queue_of(spans, parent=parent) as queue:
         await queue.client.start_chain(last, 1)
         await queue.run_until_idle(processors(last=note))
     [(stored, current)] = contexts
-    assert stored["traceparent"].endswith(("-00", "-02"))
+    if parent == "link":
+        assert stored == {}
+    else:
+        assert stored["traceparent"].endswith(("-00", "-02"))
     assert current.is_valid and not current.trace_flags.sampled
     assert spans.all() == []
 
 
 async def test_workers_sample_for_themselves() -> None:
     client_spans, worker_spans = Spans(ALWAYS_OFF), Spans()
-    state = SQLiteState()
     async with queue_of(worker_spans) as queue:
         client = AsyncClient(
             queue.state, JOB_TYPES, middlewares=[OTelMiddleware(tracer_provider=client_spans.provider)]
@@ -427,7 +431,6 @@ async def test_workers_sample_for_themselves() -> None:
         async with client:
             await client.start_chain(last, 1)
         await queue.run_until_idle(processors())
-    assert state is not queue.state
     assert attributes(worker_spans.one("process last"))["queuert.outcome"] == "completed"
 
 
@@ -509,7 +512,7 @@ class _Broken(TracingMiddleware):
     def begin_send(self, send: Send) -> SendSpan:
         return _BrokenSend()
 
-    def begin_attempt(self, job: ClaimedJob, creator: Mapping[str, str], worker: str) -> AttemptSpan:
+    def begin_attempt(self, job: ClaimedJob, worker: str) -> AttemptSpan:
         return _BrokenAttempt()
 
     def begin_settle(self, spans: Any, finishes: Any) -> None:
