@@ -38,7 +38,7 @@ def encoded_context(carrier: Mapping[str, str]) -> str | None:
     length = 2
     for name in sorted(carrier, key=_place):
         value = carrier[name]
-        if not (_KEY.fullmatch(name) and isinstance(value, str) and value and _VALUE.fullmatch(value)):
+        if not value or not _KEY.fullmatch(name) or not _VALUE.fullmatch(value):
             continue
         length += len(json.dumps(name)) + len(json.dumps(value)) + 2
         if length > MAX_BYTES or len(kept) == _MOST_ENTRIES:

@@ -95,7 +95,9 @@ def add_to(commands: Commands, debug: argparse.ArgumentParser) -> None:
         help="event loop of the handlers; uvloop needs queuert[uvloop] (default: asyncio)",
     )
     parser.add_argument(
-        "--log-level", choices=logs.LEVELS, default="info", help="lowest level that is logged (default: info)"
+        "--log-level",
+        choices=logs.LEVELS,
+        help="lowest level that is logged (default: info, or what the application configures)",
     )
     parser.add_argument("--log-json", action="store_true", help="log JSON, one object per line")
     parser.add_argument(

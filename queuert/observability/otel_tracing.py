@@ -83,8 +83,11 @@ class OTelMiddleware(TracingMiddleware):
         creates = self._create_spans and (send.count or 0) > 1
         return _Sent(self._tracer, send, creates=creates, keeps_unsampled=self._is_child)
 
-    def begin_attempt(self, job: ClaimedJob, worker: str) -> AttemptSpan:
-        """A span from now until the finish of the attempt is known."""
+    def begin_attempt(self, job: ClaimedJob, worker: str) -> AttemptSpan | None:
+        """A span from now until the finish of the attempt is known.
+
+        One that is not sampled is the current one all the same, so that spans of the handler are not sampled either.
+        """
         known = self._process.get(job.type)
         if known is None:
             known = self._process[job.type] = f"process {job.type}", _attributes("process", job.type)
@@ -94,13 +97,13 @@ class OTelMiddleware(TracingMiddleware):
             if not self._is_child or job.attempt > 1:
                 context = trace.set_span_in_context(INVALID_SPAN, context)
         span = self._tracer.start_span(known[0], context, SpanKind.CONSUMER, known[1])
-        if not span.is_recording():
-            return _Attempt(trace.set_span_in_context(span, context))
-        return _RecordedAttempt(trace.set_span_in_context(span, context), span, job, worker)
+        context = trace.set_span_in_context(span, context)
+        otel_context.attach(context)
+        return _Attempt(context, span, job, worker) if span.is_recording() else None
 
     def begin_settle(self, spans: Sequence[AttemptSpan], finishes: Sequence[Finish]) -> SettleSpan:
         """A span around the write, a child of the attempt's if it is one attempt."""
-        return _Settled(self._tracer, [span for span in spans if isinstance(span, _RecordedAttempt)], finishes)
+        return _Settled(self._tracer, [span for span in spans if isinstance(span, _Attempt)], finishes)
 
 
 @contextmanager
@@ -139,7 +142,7 @@ class _Sent(SendSpan):
         if send.in_callers_transaction:
             attributes["queuert.in_callers_transaction"] = True
         if send.schedule is not None:
-            attributes["queuert.schedule"] = send.schedule
+            attributes["queuert.schedule"] = send.schedule.name
         kind = SpanKind.CLIENT if creates else SpanKind.PRODUCER
         self._span = tracer.start_span(_name("send", send.types), self._parent, kind, attributes)
         self._context = trace.set_span_in_context(self._span, self._parent)
@@ -192,30 +195,10 @@ class _Sent(SendSpan):
 
 
 class _Attempt(AttemptSpan):
-    """One that is not sampled: it is the current span all the same, so that spans of the handler are not sampled."""
-
-    __slots__ = ("_token", "context")
-
-    is_active = False
-
-    def __init__(self, context: Context) -> None:
-        self.context = context
-        self._token: Any = None
-
-    def enter(self) -> None:
-        self._token = otel_context.attach(self.context)
-
-    def exit(self) -> None:
-        otel_context.detach(self._token)
-
-
-class _RecordedAttempt(_Attempt):
-    __slots__ = ("job", "span")
-
-    recorded = is_active = True
+    recorded = True
 
     def __init__(self, context: Context, span: Span, job: ClaimedJob, worker: str) -> None:
-        super().__init__(context)
+        self.context = context
         self.span = span
         self.job = job
         span.set_attributes({
@@ -249,7 +232,7 @@ class _RecordedAttempt(_Attempt):
 
 
 class _Settled(SettleSpan):
-    def __init__(self, tracer: trace.Tracer, attempts: Sequence[_RecordedAttempt], finishes: Sequence[Finish]) -> None:
+    def __init__(self, tracer: trace.Tracer, attempts: Sequence[_Attempt], finishes: Sequence[Finish]) -> None:
         types = tuple(dict.fromkeys(one.job.type for one in attempts))
         attributes = _attributes("settle", types[0] if len(types) == 1 else None)
         self._is_single = len(attempts) == 1

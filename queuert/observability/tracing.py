@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from queuert.jobs import AbortReason
-from queuert.state.types import ClaimedJob, Finish, FinishResult, StartedJob
+from queuert.state.types import ClaimedJob, Finish, FinishResult, ScheduleRecord, StartedJob
 from queuert.trace_context import decoded_context, encoded_context
 
 _log = logging.getLogger("queuert.observability")
@@ -34,7 +34,7 @@ class Send:
     """None where only the write tells, as with the rows of a DataFrame."""
     in_callers_transaction: bool = False
     """Whether the caller commits it, later than it is sent, if at all."""
-    schedule: str | None = None
+    schedule: ScheduleRecord | None = None
     """The schedule whose ticks they are."""
 
 
@@ -77,14 +77,6 @@ class AttemptSpan:
 
     recorded = False
     """Whether it is sampled: its context is then stored with its finish."""
-    is_active = True
-    """Whether anything but ``enter`` and ``exit`` is of interest to it."""
-
-    def enter(self) -> None:
-        """Make it the current one, in the attempt's task."""
-
-    def exit(self) -> None:
-        """Restore what was current, in the same task. The attempt may not have ended: its finish is yet to be known."""
 
     def inject(self, carrier: MutableMapping[str, str]) -> None:
         """Add its context to the text map of the jobs that it creates, and of its finish."""
@@ -123,7 +115,11 @@ class TracingMiddleware:
         return None
 
     def begin_attempt(self, job: ClaimedJob, worker: str) -> AttemptSpan | None:
-        """A worker runs an attempt. :func:`~queuert.trace_context.decoded_context` reads the contexts of the job."""
+        """A worker runs an attempt: make its span the current one.
+
+        It is called in a context of its own, which ends with the attempt and in which the handler runs, so nothing need
+        be restored. :func:`~queuert.trace_context.decoded_context` reads the contexts of the job.
+        """
         return None
 
     def begin_settle(self, spans: Sequence[AttemptSpan], finishes: Sequence[Finish]) -> SettleSpan | None:
@@ -187,33 +183,15 @@ class Sending:
 class AttemptTrace:
     """The spans of one attempt, for its runner."""
 
-    __slots__ = ("_ended", "_spans", "committed", "error", "is_active")
+    __slots__ = ("_ended", "_spans", "committed", "error")
 
     def __init__(self, spans: list[tuple[TracingMiddleware, AttemptSpan]]) -> None:
         self._spans = spans
-        self.is_active = any(span.is_active for _, span in spans)
-        """Whether it need be told anything but ``enter`` and ``exit``."""
         self._ended = False
         self.error: BaseException | None = None
         """What the handler raised, or why its outcome could not be taken."""
         self.committed: Finish | None = None
         """What a ``complete()`` block of it has committed."""
-
-    def enter(self) -> None:
-        """Make them the current ones."""
-        for _, span in self._spans:
-            try:
-                span.enter()
-            except Exception as error:
-                _report(span, "enter", error)
-
-    def exit(self) -> None:
-        """Restore what was current."""
-        for _, span in reversed(self._spans):
-            try:
-                span.exit()
-            except Exception as error:
-                _report(span, "exit", error)
 
     def context(self) -> str | None:
         """The context of the attempt as it is stored; None if it is not sampled."""
@@ -285,8 +263,11 @@ class Tracing:
         with _entered(spans):
             yield Sending(spans)
 
-    def begin_attempt(self, job: ClaimedJob, worker: str) -> AttemptTrace:
-        """An attempt begins. If it is sampled the job gets its context, for what it creates and for its finish."""
+    def begin_attempt(self, job: ClaimedJob, worker: str) -> AttemptTrace | None:
+        """An attempt begins, in a context of its own; None if no middleware wants to hear more of it.
+
+        If it is sampled the job gets its context, for what it creates and for its finish.
+        """
         spans: list[tuple[TracingMiddleware, AttemptSpan]] = []
         for one in self._middlewares:
             try:
@@ -296,8 +277,10 @@ class Tracing:
             else:
                 if span is not None:
                     spans.append((one, span))
+        if not spans:
+            return None
         trace = AttemptTrace(spans)
-        if trace.is_active and (context := trace.context()) is not None:
+        if (context := trace.context()) is not None:
             job.attempt_trace_context = context
         return trace
 

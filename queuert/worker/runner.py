@@ -26,7 +26,7 @@ from queuert.job_types import JobTypes
 from queuert.jobs import AbortReason, Blocker
 from queuert.observability import context
 from queuert.observability.events import StoreCallFailed
-from queuert.observability.tracing import AttemptTrace, Tracing
+from queuert.observability.tracing import AttemptTrace
 from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStoreTransaction
 from queuert.state.sync_store import StoreTransaction
@@ -305,13 +305,13 @@ class AttemptRunner:
     def fields(self) -> dict[str, object]:
         """What log records of its handler say."""
         job = self.job
-        return {
-            "worker": self._worker.name,
-            "job_id": job.id,
-            "chain_id": job.chain_id,
-            "type": job.type,
-            "attempt": job.attempt,
-        }
+        values = (self._worker.name, job.id, job.chain_id, job.type, job.attempt)
+        return dict(zip(context.FIELDS, values, strict=True))
+
+    @property
+    def task(self) -> asyncio.Task[Any] | None:
+        """The task in which its handler runs."""
+        return self._handler
 
     def release(self) -> None:
         """Release the job, since its handler does not begin: no attempt is counted."""
@@ -372,7 +372,9 @@ class AttemptRunner:
                 finish: Finish | None = finishes.late(self.job)
             else:
                 begun = True
-                finish = await (self._outcome(task) if worker.tracing is None else self._traced(worker.tracing, task))
+                if worker.tracing is not None:
+                    state.trace = worker.tracing.begin_attempt(self.job, worker.name)
+                finish = await self._outcome(task)
             ended = lease_time()
             self.duration = ended - state.began
             worker.on_handler_ended(self)
@@ -411,17 +413,6 @@ class AttemptRunner:
         self._end_trace(None)
         self._state.cleanup()
         self._worker.on_attempt_over(self)
-
-    async def _traced(self, tracing: Tracing, task: asyncio.Task[None]) -> Finish | None:
-        """``_outcome`` inside the spans of the attempt, which end later, when its finish is known."""
-        trace = tracing.begin_attempt(self.job, self._worker.name)
-        if trace.is_active:
-            self._state.trace = trace
-        trace.enter()
-        try:
-            return await self._outcome(task)
-        finally:
-            trace.exit()
 
     def _end_trace(self, finish: Finish | None) -> None:
         if (trace := self._state.trace) is not None:

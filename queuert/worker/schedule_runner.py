@@ -123,7 +123,7 @@ class ScheduleRunner:
     ) -> Sequence[StartedJob] | None:
         if self._tracing is None or not jobs:
             return await self._store.fire_schedule(schedule.name, due, upcoming, jobs)
-        with self._tracing.sending(Send((schedule.type,), len(jobs), schedule=schedule.name)) as sending:
+        with self._tracing.sending(Send((schedule.type,), len(jobs), schedule=schedule)) as sending:
             traced = [replace(job, trace_context=sending.context(job.type, job.id)) for job in jobs]
             started = await self._store.fire_schedule(schedule.name, due, upcoming, traced)
             if started is None:

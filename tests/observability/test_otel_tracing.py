@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -21,12 +22,14 @@ from queuert import (
     AsyncClient,
     Attempt,
     Deduplicate,
+    InProcessWorker,
     JobType,
     JobTypes,
     NewChain,
     Outcome,
     PostgresState,
     Processors,
+    RecurringSchedule,
     RetryPolicy,
 )
 from queuert.errors import ConfigurationError
@@ -289,6 +292,24 @@ async def test_a_child_process_has_the_context_of_its_attempt(dsn: str, spans: S
     assert text.split("-")[1:3] == [f"{process.trace_id:032x}", f"{process.span_id:016x}"]
 
 
+async def test_the_chain_of_a_schedule(dsn: str, spans: Spans) -> None:
+    done = asyncio.Event()
+
+    async def note(attempt: Attempt[int, int]) -> Outcome[int]:
+        done.set()
+        return attempt.input
+
+    middlewares = [OTelMiddleware(tracer_provider=spans.provider)]
+    async with AsyncJobQueue(PostgresState(dsn), JOB_TYPES, middlewares=middlewares) as queue:
+        await queue.client.put_schedules([RecurringSchedule("hourly", last, 1, cron="0 * * * *")])
+        await queue.advance(hours=1)
+        async with InProcessWorker(queue.client, processors(last=note)):
+            await asyncio.wait_for(done.wait(), 20)
+    send = spans.one("send last")
+    assert attributes(send)["queuert.schedule"] == "hourly"
+    assert links(spans.one("process last")) == {span_id(send): "creator"}
+
+
 # --- batches ----------------------------------------------------------------------------------------------------------
 
 
@@ -535,12 +556,6 @@ class _BrokenSend(SendSpan):
 
 class _BrokenAttempt(AttemptSpan):
     recorded = True
-
-    def enter(self) -> None:
-        raise RuntimeError("enter")
-
-    def exit(self) -> None:
-        raise RuntimeError("exit")
 
     def inject(self, carrier: Any) -> None:
         raise RuntimeError("inject")
