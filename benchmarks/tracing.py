@@ -1,7 +1,7 @@
 """What traces cost starts and drains: `python -m benchmarks.tracing`.
 
-Each round measures each variant, in an order that is rotated from round to round: without a tracing middleware, with one
-whose spans are not sampled, and with one whose spans all are. `--old PYTHON` adds the version that is installed in
+Each round measures each variant, in an order that is rotated from round to round: without a tracing middleware, with
+one whose spans are not sampled, and with one whose spans all are. `--old PYTHON` adds the version that is installed in
 another environment. Printed are medians a job, and ratios to `off` within a round, with their quartiles.
 """
 

@@ -171,7 +171,7 @@ class _Attempt(AttemptSpan):
     def _capture(self, finish: Finish, error: BaseException | None) -> None:
         if finish.kind is FinishKind.FAIL:
             level: str | None = "error"
-        elif finish.kind is FinishKind.RETRY and not _asked_for(finish, error):
+        elif finish.kind is FinishKind.RETRY and not _wanted_by_handler(finish, error):
             level = self._retries
         else:
             return
@@ -192,7 +192,7 @@ class _Attempt(AttemptSpan):
         )
 
 
-def _asked_for(finish: Finish, error: BaseException | None) -> bool:
+def _wanted_by_handler(finish: Finish, error: BaseException | None) -> bool:
     """Whether the handler itself asked to be tried again."""
     return isinstance(error, RetryLater) or (
         error is None and finish.error is not None and finish.error.kind == "retry"

@@ -100,7 +100,8 @@ class LogObservability:
     ``queuert_job_id``, ``queuert_type`` and so on are its fields (a field ``event``, which would have the same name, is
     ``queuert_observed_event``). An error is four: ``queuert_error`` (one line),
     ``queuert_error_kind``, ``queuert_error_type`` and ``queuert_error_traceback``, which with ``queuert_stack`` is the
-    only value that may contain line breaks. Everything that is not printable is escaped, so that no id or message can forge an entry.
+    only value that may contain line breaks. Everything that is not printable is escaped, so that no id or message can
+    forge an entry.
 
         >>> LogObservability(logging.getLogger("app.jobs")).__class__.__name__
         'LogObservability'

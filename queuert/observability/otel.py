@@ -3,8 +3,8 @@
 Counters (the attributes in brackets). What clients write in transactions of callers is counted when it is known to be
 committed, and where nobody says so only as ``start_pending``:
 
-- ``queuert.worker.started``, ``.stopping``, ``.stopped``, ``.retention_missing``, ``.event_loop_blocked``, ``.event_loop_unblocked``;
-  ``queuert.worker.error`` (``queuert.worker.loop``)
+- ``queuert.worker.started``, ``.stopping``, ``.stopped``, ``.retention_missing``,
+  ``.event_loop_blocked``, ``.event_loop_unblocked``; ``queuert.worker.error`` (``queuert.worker.loop``)
 - ``queuert.chain.started`` (``queuert.chain.type``): those that are known to be committed
 - ``queuert.chain.start_pending`` (``queuert.chain.type``): those written in a transaction of a caller's, which nobody
   says the end of

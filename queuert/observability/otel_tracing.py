@@ -4,8 +4,8 @@ One line switches them on, for a client and for its workers::
 
     client = AsyncClient(state, job_types, middlewares=[OTelMiddleware()])
 
-``queuert worker --otel`` does it for a worker process. It needs the API of OpenTelemetry only; without an SDK nothing is
-recorded and nothing stored. ``docs/design/tracing.md`` lists the spans, their links and attributes.
+``queuert worker --otel`` does it for a worker process. It needs the API of OpenTelemetry only; without an SDK nothing
+is recorded and nothing stored. ``docs/design/tracing.md`` lists the spans, their links and attributes.
 """
 
 from __future__ import annotations

@@ -67,20 +67,20 @@ class LoopWatch:
     def _watch(self) -> None:
         while not self._stopped.wait(min(_TICK, self._blocked_after)):
             self._answered.clear()
-            asked_at = time.monotonic()
+            sent_at = time.monotonic()
             with suppress(RuntimeError):  # The loop is closed: the worker has stopped.
                 self._event_loop.call_soon_threadsafe(self._answered.set)
                 if not self._answered.wait(self._blocked_after) and not self._stopped.is_set():
-                    self._report(asked_at)
+                    self._report(sent_at)
 
-    def _report(self, asked_at: float) -> None:
+    def _report(self, sent_at: float) -> None:
         frame = sys._current_frames().get(self._thread_of_loop)
         stack = "".join(traceback.format_stack(frame, _FRAMES)) if frame is not None else ""
         job = self._blocking_job()
         self._observers.emit(
             EventLoopBlocked(
                 worker=self._worker,
-                seconds=time.monotonic() - asked_at,
+                seconds=time.monotonic() - sent_at,
                 job_id=None if job is None else job.id,
                 type=None if job is None else job.type,
                 stack=stack,
@@ -88,7 +88,7 @@ class LoopWatch:
         )
         self._answered.wait()
         if not self._stopped.is_set():
-            self._observers.emit(EventLoopUnblocked(worker=self._worker, seconds=time.monotonic() - asked_at))
+            self._observers.emit(EventLoopUnblocked(worker=self._worker, seconds=time.monotonic() - sent_at))
 
     def _blocking_job(self) -> Any:
         task = asyncio.current_task(self._event_loop)

@@ -61,7 +61,8 @@ STANDARD = 'logging.getLogger("app").warning("hello %s", attempt.type, extra={"o
 OWN = """
 import sys
 handler = logging.StreamHandler(sys.stderr)
-handler.setFormatter(logging.Formatter("OWN %(name)s %(message)s order=%(order)s %(queuert_job_id)s", defaults={"order": None}))
+line = "OWN %(name)s %(message)s order=%(order)s %(queuert_job_id)s"
+handler.setFormatter(logging.Formatter(line, defaults={"order": None}))
 logging.basicConfig(level="WARNING", handlers=[handler])
 """
 STRUCTLOG = """
@@ -70,8 +71,10 @@ import structlog
 from queuert.integrations.structlog import add_attempt
 shared = [structlog.contextvars.merge_contextvars, add_attempt]
 handler = logging.StreamHandler(sys.stderr)
-handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()], processors=[
-    structlog.stdlib.ProcessorFormatter.remove_processors_meta, structlog.processors.JSONRenderer()]))
+handler.setFormatter(structlog.stdlib.ProcessorFormatter(
+    foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
+    processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, structlog.processors.JSONRenderer()],
+))
 logging.basicConfig(level="WARNING", handlers=[handler])
 structlog.configure(
     processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -130,9 +133,9 @@ def test_structlog(dsn: str, tmp_path: Path) -> None:
     entries = {entry["of"]: entry for entry in map(json.loads, lines) if entry.get("event") == "hello"}
     for type in ("in_loop", "in_thread"):
         assert [entries[type][name] for name in FIELDS[1:]] == [jobs[type], jobs[type], type, 1]
-    told = [line for line in lines if jobs["in_process"] in line]
-    assert told
-    assert all(re.search(r'"queuert_attempt": ?1', line) for line in told)
+    found = [line for line in lines if jobs["in_process"] in line]
+    assert found
+    assert all(re.search(r'"queuert_attempt": ?1', line) for line in found)
 
 
 def test_json_takes_whatever_is_extra() -> None:

@@ -156,7 +156,7 @@ async def test_a_timeout_is_an_exception_of_its_own(sent: Sent) -> None:
 
 
 @pytest.mark.parametrize("how", ["returned", "raised"])
-async def test_a_retry_that_was_asked_for_is_no_error(sent: Sent, how: str) -> None:
+async def test_a_retry_that_the_handler_wants_is_no_error(sent: Sent, how: str) -> None:
     async def later(attempt: Attempt[int, int]) -> Outcome[int]:
         if attempt.number > 1:
             return attempt.input
@@ -225,7 +225,8 @@ async def test_ticks_of_schedules_are_check_ins(sent: Sent, dsn: str, handler: A
     async def observed(attempt: Attempt[int, int]) -> Outcome[int]:
         if handler is echo or attempt.number == 2:
             done.set()
-        return await handler(attempt)
+        outcome: Outcome[int] = await handler(attempt)
+        return outcome
 
     async with AsyncJobQueue(PostgresState(dsn), JOB_TYPES, middlewares=[SentryMiddleware()]) as jobs:
         await jobs.client.put_schedules([RecurringSchedule("Hourly job", last, 1, cron="0 * * * *")])

@@ -8,6 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
+import psycopg
 import pytest
 from opentelemetry import baggage, context, trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -80,7 +81,12 @@ def links(span: ReadableSpan) -> dict[int, str]:
 
 def span_id(span: ReadableSpan) -> int:
     assert span.context is not None
-    return span.context.span_id
+    id: int = span.context.span_id
+    return id
+
+
+def parent_id(span: ReadableSpan) -> int | None:
+    return None if span.parent is None else span.parent.span_id
 
 
 @pytest.fixture
@@ -172,7 +178,7 @@ async def test_a_chain_is_one_picture(queue: AsyncJobQueue, spans: Spans) -> Non
         chain = await queue.client.start_chain(first, 1)
     await queue.run_until_idle(processors())
     send, one, two = spans.one("send first"), spans.one("process first"), spans.one("process last")
-    assert send.parent is not None and send.parent.span_id == request.get_span_context().span_id
+    assert parent_id(send) == request.get_span_context().span_id
     assert (send.kind, one.kind, two.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER, SpanKind.CONSUMER)
     assert attributes(send) == {
         "messaging.system": "queuert",
@@ -190,7 +196,7 @@ async def test_a_chain_is_one_picture(queue: AsyncJobQueue, spans: Spans) -> Non
     assert (found["queuert.attempt"], found["queuert.outcome"]) == (1, "completed")
     assert attributes(one)["queuert.outcome"] == "continued"
     settled = spans.one("settle last")
-    assert settled.parent is not None and settled.parent.span_id == span_id(two)
+    assert parent_id(settled) == span_id(two)
     assert settled.kind is SpanKind.CLIENT
     assert attributes(settled)["queuert.outcome"] == "completed"
 
@@ -255,7 +261,7 @@ async def test_a_complete_block_settles_inside_its_attempt(dsn: str, spans: Span
         await queue.run_until_idle(processors(last=complete, join=in_thread))
     for name in ("last", "join"):
         process, settle = spans.one(f"process {name}"), spans.one(f"settle {name}")
-        assert settle.parent is not None and settle.parent.span_id == span_id(process)
+        assert parent_id(settle) == span_id(process)
         assert attributes(process)["queuert.outcome"] == attributes(settle)["queuert.outcome"] == "completed"
 
 
@@ -274,8 +280,7 @@ async def test_spans_of_handlers_are_children_of_their_attempts(spans: Spans) ->
         await queue.client.start_chains([NewChain(last, 1), NewChain(join, 2)])
         await queue.run_until_idle(processors(last=in_loop, join=in_thread), concurrency=1)
     for inside, process in (("inside loop", "process last"), ("inside thread", "process join")):
-        parent = spans.one(inside).parent
-        assert parent is not None and parent.span_id == span_id(spans.one(process))
+        assert parent_id(spans.one(inside)) == span_id(spans.one(process))
     assert not trace.get_current_span().get_span_context().is_valid
 
 
@@ -359,7 +364,7 @@ async def test_the_first_attempt_can_be_a_child_of_its_creator(spans: Spans) -> 
         await queue.run_until_idle(processors(last=fail), allow_failures=True)
     send = spans.one("send last")
     one, two = sorted(spans.all("process last"), key=lambda span: attributes(span)["queuert.attempt"])
-    assert one.parent is not None and one.parent.span_id == span_id(send)
+    assert parent_id(one) == span_id(send)
     assert two.parent is None
 
 
@@ -388,13 +393,13 @@ async def test_a_start_that_fails_is_an_error(spans: Spans) -> None:
 
 
 async def test_a_start_in_a_callers_transaction_says_so(dsn: str, spans: Spans) -> None:
-    import psycopg
-
     middlewares = [OTelMiddleware(tracer_provider=spans.provider)]
-    async with AsyncClient(PostgresState(dsn), JOB_TYPES, middlewares=middlewares) as client:
-        async with await psycopg.AsyncConnection.connect(dsn) as connection:
-            await client.start_chain(last, 1, connection=connection)
-            await connection.rollback()
+    async with (
+        AsyncClient(PostgresState(dsn), JOB_TYPES, middlewares=middlewares) as client,
+        await psycopg.AsyncConnection.connect(dsn) as connection,
+    ):
+        await client.start_chain(last, 1, connection=connection)
+        await connection.rollback()
     assert attributes(spans.one("send last"))["queuert.in_callers_transaction"] is True
 
 
@@ -439,7 +444,8 @@ async def test_what_is_not_sampled_leaves_no_spans(parent: Any) -> None:
         assert stored == {}
     else:
         assert stored["traceparent"].endswith(("-00", "-02"))
-    assert current.is_valid and not current.trace_flags.sampled
+    assert current.is_valid
+    assert not current.trace_flags.sampled
     assert spans.all() == []
 
 
@@ -577,6 +583,6 @@ async def test_a_broken_middleware_hurts_neither_jobs_nor_others(
             ran = await queue.run_until_idle(processors())
     assert [one.outcome for one in ran] == ["continued", "completed"]
     assert links(spans.one("process first")) == {span_id(spans.one("send first")): "creator"}
-    told = [record.getMessage().partition(" ")[0] for record in caplog.records]
-    assert len(told) == len(set(told))
-    assert "_BrokenAttempt.end" in told
+    methods = [record.getMessage().partition(" ")[0] for record in caplog.records]
+    assert len(methods) == len(set(methods))
+    assert "_BrokenAttempt.end" in methods

@@ -31,7 +31,7 @@ def watch(heard: Heard, find: Callable[[asyncio.Task[Any]], Any] = lambda task: 
     return loop_watch.LoopWatch(find, worker="w", observers=Observers([heard]), blocked_after=0.01)
 
 
-async def test_what_blocks_the_loop_is_told_with_its_stack() -> None:
+async def test_what_blocks_the_loop_is_reported_with_its_stack() -> None:
     heard = Heard(events.EventLoopBlocked, events.EventLoopUnblocked)
     watching = watch(heard)
     watching.start()
@@ -41,11 +41,11 @@ async def test_what_blocks_the_loop_is_told_with_its_stack() -> None:
     finally:
         watching.stop()
     blocked, unblocked = heard.events[:2]
-    assert "test_what_blocks_the_loop_is_told_with_its_stack" in blocked.stack
+    assert "test_what_blocks_the_loop_is_reported_with_its_stack" in blocked.stack
     assert (blocked.worker, blocked.job_id, type(unblocked)) == ("w", None, events.EventLoopUnblocked)
 
 
-async def test_a_loop_that_runs_is_not_told_of() -> None:
+async def test_a_loop_that_runs_is_not_reported() -> None:
     heard = Heard(events.EventLoopBlocked)
     watching = loop_watch.LoopWatch(lambda task: None, worker="w", observers=Observers([heard]), blocked_after=WAIT)
     watching.start()

@@ -40,7 +40,7 @@ async def _of_blocker(store: AsyncStore, *chains: str) -> list[str | None]:
 
 @case()
 async def of_an_attempt_is_kept_for_the_next(stores: Stores) -> None:
-    """The next attempt gets that of the one before, whether it was retried, released or waited; the job keeps its own."""
+    """The next attempt gets that of the one before, retried, released or waiting; the job keeps its own."""
     store = await stores.open()
     await start(store, job(trace_context=_SECOND))
     first = await claim_one(store)
