@@ -195,8 +195,14 @@ class _ToTheWorker(logging.handlers.QueueHandler):
         self.addFilter(context.ContextFilter())
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        """Send one record."""
-        self._connection.send(messages.Logged(pickle.dumps(record)))
+        """Send one record; what cannot be sent of its extras is sent as its ``repr``."""
+        try:
+            data = pickle.dumps(record)
+        except Exception:
+            for name, value in vars(record).items():
+                vars(record)[name] = value if isinstance(value, str | int | float | None) else repr(value)
+            data = pickle.dumps(record)
+        self._connection.send(messages.Logged(data))
 
 
 def _send_logs(connection: Connection, levels: dict[str, int]) -> None:
