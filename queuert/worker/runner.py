@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from queuert.errors import ClosedError, CompletionMisuseError, LeaseLostError, PayloadDecodeError, StateUnavailableError
 from queuert.job_types import JobTypes
 from queuert.jobs import AbortReason, Blocker
-from queuert.observability import context
+from queuert.observability.context import FIELDS, current_attempt
 from queuert.observability.events import StoreCallFailed
 from queuert.observability.tracing import AttemptTrace
 from queuert.policies import Backoff
@@ -306,7 +306,7 @@ class AttemptRunner:
         """What log records of its handler say."""
         job = self.job
         values = (self._worker.name, job.id, job.chain_id, job.type, job.attempt)
-        return dict(zip(context.FIELDS, values, strict=True))
+        return dict(zip(FIELDS, values, strict=True))
 
     @property
     def task(self) -> asyncio.Task[Any] | None:
@@ -359,7 +359,7 @@ class AttemptRunner:
 
         Its finish is written later. Returns whether the task may run another attempt.
         """
-        context.enter(self)
+        current_attempt.set(self)
         worker, state = self._worker, self._state
         begun = False
         try:
