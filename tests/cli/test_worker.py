@@ -201,6 +201,13 @@ def test_a_health_file_that_cannot_be_written(application: str, capsys: pytest.C
     assert "no directory" in capsys.readouterr().err
 
 
+def test_a_worker_with_a_client_of_its_own_has_its_own_tracing(
+    application: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["worker", f"{application}:ready", "--otel"]) == 2
+    assert "remove --otel" in capsys.readouterr().err
+
+
 def test_a_record_as_json_is_one_line_with_the_events_fields() -> None:
     try:
         raise ValueError("two\nlines")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import logging
 import logging.handlers
@@ -194,15 +195,30 @@ class _ToTheWorker(logging.handlers.QueueHandler):
         self._connection = connection
         self.addFilter(context.ContextFilter())
 
+    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
+        """The record as it is sent: formatted, unless its message is an event that structlog's formatter takes apart."""
+        if not isinstance(record.msg, dict):
+            prepared: logging.LogRecord = super().prepare(record)
+            return prepared
+        copied = copy.copy(record)
+        copied.exc_info = None
+        return copied
+
     def enqueue(self, record: logging.LogRecord) -> None:
-        """Send one record; what cannot be sent of its extras is sent as its ``repr``."""
+        """Send one record; what of its extras cannot be pickled is sent as its ``repr``."""
         try:
             data = pickle.dumps(record)
         except Exception:
             for name, value in vars(record).items():
-                vars(record)[name] = value if isinstance(value, str | int | float | None) else repr(value)
+                vars(record)[name] = _plain(value)
             data = pickle.dumps(record)
         self._connection.send(messages.Logged(data))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    return value if isinstance(value, str | int | float | None) else repr(value)
 
 
 def _send_logs(connection: Connection, levels: dict[str, int]) -> None:
