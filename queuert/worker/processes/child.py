@@ -196,7 +196,7 @@ class _ToTheWorker(logging.handlers.QueueHandler):
         self.addFilter(context.ContextFilter())
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        """The record as it is sent: formatted, unless its message is an event that structlog's formatter takes apart."""
+        """The record as it is sent: formatted, unless structlog's formatter is to take its message apart."""
         if not isinstance(record.msg, dict):
             prepared: logging.LogRecord = super().prepare(record)
             return prepared
