@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-EXTRAS = {"redis": "redis", "pyspark": "spark", "pyarrow": "spark", "uvloop": "uvloop"}
+EXTRAS = {
+    "redis": "redis", "pyspark": "spark", "pyarrow": "spark", "uvloop": "uvloop", "opentelemetry": "otel",
+    "sentry_sdk": "sentry", "structlog": "structlog",
+}  # fmt: skip
 """The optional packages, each with the extra that installs it."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar, overload
 
@@ -38,6 +38,7 @@ from queuert.new_chain import (
 )
 from queuert.notify.adapter import Topic
 from queuert.observability.events import ChainStarted
+from queuert.observability.tracing import NO_SENDING, Send, Sending
 from queuert.payloads import check_text
 from queuert.run_at import RunAt
 from queuert.state.types import StartedJob
@@ -59,7 +60,8 @@ class AsyncClient(
         job_types: the job types that it may start.
         notify: how it is woken when chains close; by default the adapter that suits ``state``. Without one, it polls.
         observability: the adapters that receive events, one or several; by default the standard log.
-        middlewares: wrap every start, the first one outermost.
+        middlewares: wrap every start, the first one outermost; a tracing middleware, such as
+            :class:`~queuert.observability.otel_tracing.OTelMiddleware`, traces the attempts of its workers as well.
         max_connections: how many connections it opens at most.
 
     Example::
@@ -96,28 +98,23 @@ class AsyncClient(
             run_at: when the job may first run: ``after(minutes=5)`` or ``at(moment)``; by default at once.
             priority: higher priorities are claimed sooner; between -1,000,000 and 1,000,000.
             blockers: chains that must close before the job may run.
-            deduplication: start the chain only if no other chain of the same key matches; otherwise return the handle
-                of that chain, with ``deduplicated`` set.
-            attach: if a chain of this ``id`` exists, return its handle instead of raising: a repeated request gets the
-                running chain, or the result at once.
+            deduplication: if another chain of the same key matches, return its handle, with ``deduplicated`` set.
+            attach: if a chain of this ``id`` exists, return its handle instead of raising: for repeated requests.
             limit_key: the key under which the per-key limits of the job type count the job.
-            result_ttl: seconds or a timedelta that the chain is kept after it closed, in whatever status; after that,
-                ``get_chain`` and starts do not find it. By default it is kept without end, or by the ``retention`` of
-                its handler. It does not change the TTL of an existing chain that is returned instead.
+            result_ttl: seconds or a timedelta that the chain is kept after it closed, in whatever status; by default
+                without end, or by the ``retention`` of its handler. A chain that existed keeps its own.
             attributes: names and values by which ``list_chains`` finds the chain, as in
                 ``{"user": 17, "tags": ["a", "b"]}``: strings, numbers, or lists of them. They are stored as text.
-            connection: a connection of yours, in whose transaction the chain is written, so that it commits or rolls
-                back with it: a psycopg connection or cursor, an SQLAlchemy connection or session, or Django's
-                ``connection``. In autocommit the chain is committed at once, and so it is with a psycopg pool, from
-                which the client borrows a connection.
+            connection: a connection of yours, in whose transaction the chain is written: a psycopg connection or
+                cursor, an SQLAlchemy connection or session, or Django's ``connection``. In autocommit, and with a
+                psycopg pool, from which the client borrows a connection, the chain is committed at once.
 
         Raises:
             PayloadError: the input cannot be stored; the error has path and reason.
             UnknownJobTypeError: the job type is not registered with this client.
             InvalidIdentifierError: the id or an attribute cannot be stored.
             JobIdConflictError: a job with this id exists.
-            ConfigurationError: the priority or the TTL is out of range, ``attach`` is set without an id, or there are
-                too many attributes, or one is of the wrong type.
+            ConfigurationError: an argument is out of range or of the wrong type, or ``attach`` is set without an id.
             JobTypeMismatchError: with ``attach``: the existing chain is of another job type.
             ChainNotFoundError: a blocker does not exist.
             ClientMiddlewareError: a middleware did not yield the chains that it received.
@@ -156,12 +153,14 @@ class AsyncClient(
                 raise ConfigurationError(
                     f"start_chains takes NewChain(job_type, input) objects, got {type(chain).__name__}"
                 )
-        with wrapped(self._middlewares, listed) if self._middlewares else nullcontext(listed) as given:
-            jobs = None if connection is None and can_pipeline(given) else new_jobs(self.job_types, given)
+        around = wrapped(self._middlewares, listed) if self._middlewares else nullcontext(listed)
+        with around as given, self._sending(given, connection) as sending:
+            trace = None if sending is None else sending.context
+            jobs = None if connection is None and can_pipeline(given) else new_jobs(self.job_types, given, trace)
             store = await self._opened()
             try:
                 if jobs is None:
-                    started = await store.start_pipelined(pipeline_batches(self.job_types, given))
+                    started = await store.start_pipelined(pipeline_batches(self.job_types, given, trace))
                 else:
                     started = await store.start_jobs(jobs, connection=connection)
             except BaseException as error:
@@ -171,6 +170,8 @@ class AsyncClient(
                 if unknown and connection is None:
                     self.notify.publish(Topic.JOBS, {start.job_type.name for start in given})
                 raise
+            if sending is not None:
+                sending.started(started)
             self._tell(started, connection)
         return [
             AsyncChain(self, job.id, job.type, deduplicated=job.existing, status=job.chain_status) for job in started
@@ -236,6 +237,13 @@ class AsyncClient(
         finally:
             watch.close()
         return await AsyncChain[R](self, chain.id, chain.type, closed[chain.id]).result()
+
+    def _sending(self, chains: Sequence[NewChain[Any]], connection: Any) -> AbstractContextManager[Sending | None]:
+        """Trace a start, if the client has a tracing middleware."""
+        if self.tracing is None or not chains:
+            return NO_SENDING
+        types = tuple(dict.fromkeys(chain.job_type.name for chain in chains))
+        return self.tracing.sending(Send(types, len(chains), in_callers_transaction=connection is not None))
 
     def _tell(self, started: Sequence[StartedJob], connection: Any) -> None:
         inside = connection is not None

@@ -3,8 +3,8 @@
 Counters (the attributes in brackets). What clients write in transactions of callers is counted when it is known to be
 committed, and where nobody says so only as ``start_pending``:
 
-- ``queuert.worker.started``, ``.stopping``, ``.stopped``, ``.retention_missing``; ``queuert.worker.error``
-  (``queuert.worker.loop``)
+- ``queuert.worker.started``, ``.stopping``, ``.stopped``, ``.retention_missing``,
+  ``.event_loop_blocked``, ``.event_loop_unblocked``; ``queuert.worker.error`` (``queuert.worker.loop``)
 - ``queuert.chain.started`` (``queuert.chain.type``): those that are known to be committed
 - ``queuert.chain.start_pending`` (``queuert.chain.type``): those written in a transaction of a caller's, which nobody
   says the end of
@@ -94,6 +94,8 @@ def _of_workers(meter: Meter) -> dict[type[events.Event], _Handler]:
     stopping = _counter(meter, "worker.stopping", "worker", "Workers that were told to stop")
     stopped = _counter(meter, "worker.stopped", "worker", "Workers that have stopped")
     errors = _counter(meter, "worker.error", "error", "Failures of the workers' loops, which are started again")
+    blocked = _counter(meter, "worker.event_loop_blocked", "block", "Times that a worker's event loop did not run")
+    unblocked = _counter(meter, "worker.event_loop_unblocked", "block", "Times that it ran again")
     beyond_retention = _counter(
         meter, "worker.retention_missing", "worker", "Workers with types whose chains fill the memory"
     )
@@ -110,6 +112,8 @@ def _of_workers(meter: Meter) -> dict[type[events.Event], _Handler]:
         events.WorkerStopped: lambda event: stopped.add(1),
         events.LoopFailed: lambda event: errors.add(1, {"queuert.worker.loop": event.loop}),
         events.RetentionMissing: lambda event: beyond_retention.add(1),
+        events.EventLoopBlocked: lambda event: blocked.add(1),
+        events.EventLoopUnblocked: lambda event: unblocked.add(1),
         events.LeasesRenewed: leases,
     }
 

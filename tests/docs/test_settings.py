@@ -33,12 +33,15 @@ from queuert.cli import build_parser
 from queuert.client import async_waiting
 from queuert.codecs import PayloadFormat, ZlibCodec
 from queuert.embedded import EmbeddedPostgres, EmbeddedRedis
+from queuert.integrations.sentry import SentryMiddleware
+from queuert.integrations.structlog import StructlogObservability
 from queuert.limits import Rate
 from queuert.notify.postgres import ListenerTimeouts, PostgresNotify
 from queuert.notify.redis import RedisNotify
 from queuert.notify.sqlite import SQLiteNotify
 from queuert.observability import LogObservability
 from queuert.observability.otel import OTelObservability
+from queuert.observability.otel_tracing import OTelMiddleware
 from queuert.payloads import PayloadLimits
 from queuert.policies import Backoff, Keep, Retention
 from queuert.state.redis import RedisState
@@ -80,6 +83,9 @@ TABLES: dict[str, Callable[..., Any]] = {
     "Backoff": Backoff,
     "LogObservability": LogObservability,
     "OTelObservability": OTelObservability,
+    "OTelMiddleware": OTelMiddleware,
+    "SentryMiddleware": SentryMiddleware,
+    "StructlogObservability": StructlogObservability,
     "EmbeddedPostgres": EmbeddedPostgres,
     "EmbeddedRedis": EmbeddedRedis,
 }

@@ -16,8 +16,8 @@ from queuert.errors import SchemaMissingError, StateUnavailableError
 from queuert.spark.errors import EventsLostError, SnapshotGoneError, SparkOptionError
 from queuert.spark.read.columns import TABLES
 from queuert.spark.read.snapshots import snapshot
-from tests.addresses import password_of
 from tests.spark.read_support import add_closed, add_event, add_events, connected, read_all, read_plainly, table_reader
+from tests.support.addresses import password_of
 
 LONG_AGO = datetime(2026, 1, 2, 3, 4, 5, 678_901, UTC)
 

@@ -16,7 +16,7 @@ from queuert.state.paging import ChainFilter, JobFilter, PageRequest, Position
 from queuert.state.postgres import PostgresState, listing
 from queuert.state.postgres.statements import Statements
 from queuert.testing.databases import TemplateDatabases
-from tests.state.plans import Plan, explain
+from tests.state.plans import Plan, explain, without_indexes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -64,8 +64,9 @@ def filled(template_databases: TemplateDatabases) -> Iterator[str]:
     """A database with a million jobs."""
     with template_databases.database() as dsn, psycopg.connect(dsn, autocommit=True) as connection:
         text = FILL.replace("{last}", str(LAST)).replace("{jobs}", str(JOBS)).replace(" % ", " %% ")
-        connection.execute(text.encode(), {"first": FIRST})
-        connection.execute(BLOCKERS.encode())
+        with without_indexes(connection, "queuert.job", "queuert.job_blocker"):
+            connection.execute(text.encode(), {"first": FIRST})
+            connection.execute(BLOCKERS.encode())
         connection.execute("VACUUM ANALYZE queuert.job, queuert.job_blocker")
         yield dsn
 

@@ -19,7 +19,12 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 from queuert.errors import ClosedError
 from queuert.state.postgres.bounds import Bounds
 from queuert.state.postgres.errors import mapped, mapped_errors
-from queuert.state.postgres.protocol import AsyncPooledConnection, PooledConnection, close_if_in_pipeline
+from queuert.state.postgres.protocol import (
+    AsyncPooledConnection,
+    ConnectFailures,
+    PooledConnection,
+    close_if_in_pipeline,
+)
 from queuert.state.postgres.settings import PostgresSettings
 
 _GENERIC_PLAN_SETTINGS = b"""
@@ -371,23 +376,6 @@ class Connections(_Base):
 
 _RECONNECT_EVERY = 0.5
 """Seconds between two attempts to connect while a call waits for a connection; a worker resumes at most so late."""
-
-
-class ConnectFailures:
-    """The failed attempts of one pool to connect. Threads may add to it.
-
-    Attributes:
-        snapshot: their number, and the message of the last error.
-    """
-
-    def __init__(self) -> None:
-        self.snapshot: tuple[int, str] = 0, ""
-        self._lock = threading.Lock()
-
-    def add(self, error: Error) -> None:
-        """Record a failed attempt. Only the message is kept, because the frames of the error refer to the pool."""
-        with self._lock:
-            self.snapshot = self.snapshot[0] + 1, str(error)
 
 
 class PoolWait:

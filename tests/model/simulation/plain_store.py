@@ -36,7 +36,7 @@ from queuert.state.types import (
     StartedJob,
 )
 
-_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _ENDED = {
     FinishKind.COMPLETE: JobStatus.COMPLETED,
     FinishKind.CONTINUE: JobStatus.CONTINUED,
@@ -118,7 +118,7 @@ class PlainStore:
 
     @staticmethod
     def _moment(at: float) -> datetime:
-        return _EPOCH + timedelta(seconds=at)
+        return EPOCH + timedelta(seconds=at)
 
     def tail(self, chain: str) -> Row:
         """The last job of a chain."""
