@@ -385,7 +385,7 @@ class PoolWait:
     outage.
 
     Attributes:
-        piece: seconds to wait now.
+        next_timeout: seconds of the next short wait.
     """
 
     __slots__ = (
@@ -397,12 +397,12 @@ class PoolWait:
         "next_timeout",
     )
 
-    def __init__(self, timeout: float, refusals: ConnectFailures) -> None:
+    def __init__(self, timeout: float, failures: ConnectFailures) -> None:
         self.next_timeout = min(_RECONNECT_EVERY, timeout)
         self._timeout = timeout
         self._deadline = time.monotonic() + timeout
-        self._failures = refusals
-        self._failures_before, _ = refusals.snapshot
+        self._failures = failures
+        self._failures_before, _ = failures.snapshot
         self._failures_at_dead_connection: int | None = None
 
     def saw_dead_connection(self) -> None:
