@@ -208,13 +208,13 @@ async def test_a_waiter_in_an_event_loop_that_has_gone_disturbs_nothing(harness:
 
     @harness.processors.handles(number, lease=WATCHED)
     def handler(attempt: Attempt[int, int]) -> Outcome[int]:
-        asyncio.run(_maybe_flush(attempt))
+        asyncio.run(check_abort(attempt))
         looked.set()
         assert attempt.abort.wait(WAIT)
         go_on.set()
         return attempt.input
 
-    async def _maybe_flush(attempt: Attempt[int, int]) -> None:
+    async def check_abort(attempt: Attempt[int, int]) -> None:
         assert await attempt.abort.wait_async(0.001) is None
 
     harness.handles(text, echo)

@@ -33,14 +33,14 @@ class Counting(InProcessNotify):
         super().__init__()
         self.listening = 0
         self.begun: list[int] = []
-        self._maybe_flush = look
+        self._look = look
 
     def subscribe(self, topic: Topic, callback: Callable[[Notification], None]) -> Subscription:
         inner = super().subscribe(topic, callback)
         if topic is not Topic.CHAINS:
             return inner
         self.listening += 1
-        self.begun.append(self._maybe_flush())
+        self.begun.append(self._look())
         return Counted(self, inner)
 
 

@@ -229,7 +229,7 @@ class SparkScope:
             if self._cancelled:
                 self._try("cancellation", self._cancel)
             elif not self._left:
-                self._try("progress", self._maybe_flush)
+                self._try("progress", self._report_progress)
         if not self._cancelled:
             self._try("progress", self._look_last)
         # The handler may have ended as soon as its job was cancelled, while a thread that it started continues.
@@ -251,11 +251,11 @@ class SparkScope:
     def _look_last(self) -> None:
         # Spark records the end of a job a moment after its result arrives.
         for _ in range(_LAST_LOOKS):
-            if not self._maybe_flush().open:
+            if not self._report_progress().open:
                 return
             time.sleep(_BETWEEN_LAST_LOOKS)
 
-    def _maybe_flush(self) -> TaskCounts:
+    def _report_progress(self) -> TaskCounts:
         counts = self._work.count_jobs()
         progress = self.progress.advanced(counts)
         if progress != self.progress:

@@ -76,7 +76,7 @@ def prune(connection: Connection, request: PruneRequest) -> PruneResult:
         if cursor is not None and (type, status) < (cursor.type or "", cursor.status or ""):
             continue
         begun = cursor if cursor is not None and (type, status) == (cursor.type, cursor.status) else _PruneCursor(0, "")
-        looked, behind = _maybe_flush(connection, replace(begun, type=type, status=status), keep, now, left)
+        looked, behind = _beyond_retention(connection, replace(begun, type=type, status=status), keep, now, left)
         gone += _deleted(connection, looked)
         left -= behind[0]
         if left <= 0:
@@ -96,7 +96,7 @@ def _stretches(request: PruneRequest) -> list[tuple[str, str, Keep]]:
     return sorted(found, key=lambda stretch: stretch[:2])
 
 
-def _maybe_flush(
+def _beyond_retention(
     connection: Connection, cursor: _PruneCursor, keep: Keep, now: int, limit: int
 ) -> tuple[list[str], tuple[int, _PruneCursor]]:
     """Return the chains of a type and outcome to prune, how many chains were read, and the cursor after the last of

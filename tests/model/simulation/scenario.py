@@ -94,7 +94,7 @@ class Scenario:
         self.world.on_death = lambda process: self.world.later(2.0, None, self.new_machine)
         self._client_process = Process(self.world, "client")
         self._client = self._new_client(self._client_process, Reported(self.world))
-        self.server.store.heard = self._maybe_flush
+        self.server.store.heard = self._check_entry
 
     def _new_client(self, process: Process, reported: Reported) -> AsyncClient:
         notify = SimulatedNotify(self.notifications, process)
@@ -215,7 +215,7 @@ class Scenario:
 
     # --- what can only be seen while it goes on -----------------------------------------------------------------------
 
-    def _maybe_flush(self, entry: Entry) -> None:
+    def _check_entry(self, entry: Entry) -> None:
         job, lease = entry.job_id, self.plan.lease
         if entry.what == "claim":
             for one in self._at_work_on(job):
