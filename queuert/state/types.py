@@ -236,6 +236,9 @@ class FinishResult:
     """Types of the jobs that became due by it: a continuation, dependents, the job itself."""
     pending: bool = False
     """Whether another transaction has locked its rows, and the caller does not wait: write it again."""
+    chain_seconds: float | None = field(default=None, compare=False)
+    """By the store's clock, the seconds from the start of the chain to its end: of a finish that closed a chain, of a
+    job that is not its first. The age of a first job is known from its claim. None if it was written before already."""
 
     @property
     def written(self) -> bool:

@@ -310,7 +310,7 @@ class Completer:
             if one.is_wanted:
                 one.decided = True
                 if one.runner is not None:
-                    reports.append(FinishReport(one.finish, result, one.runner.duration))
+                    reports.append(FinishReport(one.finish, result, one.runner.duration, one.runner.claimed_at))
                     runners.append(one.runner)
                 elif one.future is not None:
                     one.future.set_result(result)

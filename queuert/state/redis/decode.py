@@ -128,7 +128,8 @@ def best_first(jobs: list[ClaimedJob], request: ClaimRequest) -> list[ClaimedJob
 def finished(one: Answer) -> FinishResult:
     """Of ``finish``."""
     # Lua knows no empty list: it comes as an object.
-    return FinishResult(one[0], AbortReason(one[1]) if one[1] else None, tuple(one[2]))
+    lost = AbortReason(one[1]) if one[1] else None
+    return FinishResult(one[0], lost, tuple(one[2]), chain_seconds=int(one[3]) / 1_000_000 if one[3] else None)
 
 
 def reaped(answer: Answer) -> ReapResult:

@@ -1,6 +1,6 @@
 -- name: finish
 -- End attempts of many kinds, each while its token holds the job. ARGV[1]: list of finishes; ARGV[2...]: payloads.
--- Answers with {id, why it was lost or '', types that became due} for each.
+-- Answers with {id, why it was lost or '', types that became due, microseconds that its chain took or ''} for each.
 
 local UNCOUNTED = {interrupt = 1, wait = 1}
 
@@ -106,6 +106,7 @@ local function close(job, finish, changes, due_types)
     end
     move(job, status, changes)
     release_waiting(first, status, due_types)
+    return first ~= job and text(of_chain.closed - first.created) or nil
 end
 
 local WRITE = {
@@ -119,15 +120,15 @@ if no then return no end
 for at, finish in ipairs(finishes) do
     local job = load(finish.id)
     if not holds(job, finish.token) then
-        answer[at] = {finish.id, lost_reason(job, finish.token, finish.kind), {}}
+        answer[at] = {finish.id, lost_reason(job, finish.token, finish.kind), {}, ''}
     else
         local due_types = {}
         local changes = {uncounted = job.uncounted + (UNCOUNTED[finish.kind] or 0)}
         if finish.crashed then changes.expired = job.expired + 1 end
         if changes.uncounted == job.uncounted then changes.uncounted = nil end
         keep(job, finish)
-        WRITE[finish.kind](job, finish, changes, due_types)
-        answer[at] = {finish.id, '', listed(due_types)}
+        local took = WRITE[finish.kind](job, finish, changes, due_types)
+        answer[at] = {finish.id, '', listed(due_types), took or ''}
     end
 end
 return packed(answer)
