@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar, overload
@@ -31,7 +32,7 @@ from queuert.new_chain import (
     pipeline_batches,
 )
 from queuert.notify.adapter import PiggybackNotification, Topic, piggyback_notification
-from queuert.observability.events import ChainStarted
+from queuert.observability.events import ChainStarted, ChainsWritten
 from queuert.payloads import check_text
 from queuert.run_at import RunAt
 from queuert.state.types import NewJob, StartedJob
@@ -149,6 +150,7 @@ class AsyncClient(
             store = await self._opened()
             # Pipelined starts are announced after the commit; starts on the caller's connection inside it.
             notification = None if jobs is None or connection is not None else self._notification(jobs)
+            sent_at = time.monotonic()
             try:
                 if jobs is None:
                     started = await store.start_parts(pipeline_batches(self.job_types, given))
@@ -161,6 +163,8 @@ class AsyncClient(
                 if unknown and connection is None:
                     self.notify.publish(Topic.JOBS, {start.job_type.name for start in given})
                 raise
+            if self.observers.want(ChainsWritten):
+                self.observers.emit(ChainsWritten(count=len(started), duration=time.monotonic() - sent_at))
             self._tell(started, notification, connection)
         return [
             AsyncChain(self, job.id, job.type, deduplicated=job.existing, status=job.chain_status) for job in started

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from queuert.errors import StateError, StateUnavailableError
 from queuert.observability.adapter import Observers
-from queuert.observability.events import StoreCallFailed
+from queuert.observability.events import FinishesWritten, StoreCallFailed
 from queuert.policies import Backoff
 from queuert.state.async_store import AsyncStore
 from queuert.state.types import Finish, FinishResult, payload_characters
 from queuert.worker.finishes import presumed
+from queuert.worker.leases import lease_time
 from queuert.worker.prefetch import Slots
 from queuert.worker.supervisor import SupervisedLoop
 from queuert.worker.telemetry import AttemptReporter, FinishReport
@@ -251,6 +252,7 @@ class Completer:
         left, most, failures = deque(batch), len(batch), 0
         while left:
             part = [left.popleft() for _ in range(min(most, len(left)))]
+            sent_at = lease_time()
             try:
                 results = await self._store.finish([one.finish for one in part], wait=False)
             except StateUnavailableError as error:
@@ -275,7 +277,9 @@ class Completer:
                 most = 1
             else:
                 failures, most = 0, 2 * most
+                duration = lease_time() - sent_at
                 self._decide(part, results)
+                self._report_written(len(part), duration)
 
     async def _breaks(self, one: _Pending, error: StateUnavailableError) -> bool:
         """Whether it is this finish that breaks connections, so that others go before it; in the end it is refused."""
@@ -340,6 +344,10 @@ class Completer:
         if one in self._resting:
             self._resting.discard(one)
             self._add(one)
+
+    def _report_written(self, count: int, duration: float) -> None:
+        if self._observers.want(FinishesWritten):
+            self._observers.emit(FinishesWritten(worker=self._worker, count=count, duration=duration))
 
     def _report(self, error: Exception) -> None:
         self._observers.emit(StoreCallFailed(worker=self._worker, operation="finish", error=str(error)))

@@ -292,10 +292,13 @@ class LeaseRenewer:
             return
         free = [held for held in due if held.cut is None]
         sent_at = lease_time()
+        deadline = min((held.deadline for held in free), default=None)
         refused = self._renew(store, free, sent_at) if free else []
+        slack = None if deadline is None else deadline - lease_time()
         lost = self._check_locked(store, refused, sent_at)
         lost += self._check_locked(store, [held for held in due if held.cut is not None], lease_time())
-        self._observers.emit(LeasesRenewed(worker=self._worker, count=len(free) - len(refused), lost=lost))
+        renewed = len(free) - len(refused)
+        self._observers.emit(LeasesRenewed(worker=self._worker, count=renewed, lost=lost, slack=slack))
 
     def _is_stuck(self, held: HeldLease, now: float) -> bool:
         """Whether its finish does not get written: it runs out then, and the other thread gives it up."""
