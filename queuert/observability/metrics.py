@@ -51,7 +51,7 @@ class Metric:
     name: str
     kind: Kind
     unit: str
-    """``s`` for seconds, ``1`` for a flag, or what is counted in braces."""
+    """``s`` for seconds, or what is counted in braces."""
     description: str
     attributes: tuple[str, ...] = ()
     source: Source = Source.EVENTS
@@ -64,8 +64,6 @@ class Metric:
         name = self.name.replace(".", "_")
         if self.unit == "s":
             return f"{name}_seconds"
-        if self.unit == "1":
-            return f"{name}_ratio"
         return f"{name}_total" if self.kind is Kind.COUNTER else name
 
 
@@ -90,7 +88,9 @@ def _sizes(name: str, description: str) -> Metric:
 
 
 def _gauge(source: Source, name: str, unit: str, description: str, *attributes: str) -> Metric:
-    return Metric(f"queuert.{name}", Kind.GAUGE, unit if unit == "s" else f"{{{unit}}}", description, attributes, source)
+    return Metric(
+        f"queuert.{name}", Kind.GAUGE, unit if unit == "s" else f"{{{unit}}}", description, attributes, source
+    )
 
 
 _CLIENTS = (
@@ -170,7 +170,9 @@ _WORKER_GAUGES = (
 
 _STORE_GAUGES = (
     _gauge(Source.STORE, "store.up", "store", "1 if the last reading of the database succeeded, otherwise 0"),
-    _gauge(Source.STORE, "jobs", "job", "Jobs by type and status; above 10,000 an estimate", _TYPE, "queuert.job.status"),
+    _gauge(
+        Source.STORE, "jobs", "job", "Jobs by type and status; above 10,000 an estimate", _TYPE, "queuert.job.status"
+    ),
     _gauge(Source.STORE, "jobs.oldest_ready.age", "s", "Since when the oldest ready job is due; 0 if none is", _TYPE),
     _gauge(Source.STORE, "jobs.paused", "type", "1 if claims of the job type are paused, otherwise 0", _TYPE),
     _gauge(Source.STORE, "workers", "worker", "Workers with a heartbeat in the last minute", "queuert.worker.state"),

@@ -1,8 +1,8 @@
 """Events as OpenTelemetry metrics. Needs the API only; without an SDK nothing is recorded.
 
-:mod:`queuert.observability.metrics` has the table of all metrics, which ``docs/metrics.md`` shows. What clients write in
-transactions of callers is counted when it is known to be committed; where nobody reports the commit, a start is counted
-as ``queuert.chain.start_pending`` only.
+:mod:`queuert.observability.metrics` has the table of all metrics, which ``docs/metrics.md`` shows. What clients write
+in transactions of callers is counted when it is known to be committed; where nobody reports the commit, a start is
+counted as ``queuert.chain.start_pending`` only.
 """
 
 from __future__ import annotations

@@ -21,6 +21,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolUse:
+    """What a store's pool of connections is doing."""
+
+    in_use: int
+    """Connections that somebody has."""
+    idle: int
+    """Connections that nobody has."""
+    waiting: int
+    """Calls that wait for a connection."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoreWarning:
     """A way in which a store may lose acknowledged jobs, or reveal their payloads."""
 
@@ -394,6 +406,16 @@ class ScheduleRecord:
     def spec(self) -> TickSpec:
         """When it ticks."""
         return TickSpec(cron=self.cron, every=self.every, time_zone=self.time_zone)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleDelay:
+    """A schedule that is due, not paused, and whose tick has no chain yet."""
+
+    name: str
+    type: str
+    seconds: float
+    """Since its tick, by the store's clock."""
 
 
 @dataclass(frozen=True, slots=True)

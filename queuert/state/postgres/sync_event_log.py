@@ -39,7 +39,8 @@ class PostgresEventLog(PostgresBase):
     def get_event_log(self) -> EventLog:
         """What is written to the log, and how long it is kept."""
         levels = self._fetch(self._sql.event_levels)
-        return event_log.log(levels, self._fetch(self._sql.list_partitions))
+        [(lag,)] = self._fetch(self._sql.event_lag)
+        return event_log.log(levels, self._fetch(self._sql.list_partitions), lag)
 
     def set_event_level(self, level: EventLevel | None, types: Sequence[str] | None = None) -> None:
         """Set the level of types, or that of all others; None takes away that of the types."""

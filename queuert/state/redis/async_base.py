@@ -11,7 +11,7 @@ from queuert.state.redis.errors import mapped_errors
 from queuert.state.redis.server_check import async_server_findings
 from queuert.state.redis.settings import RedisSettings
 from queuert.state.redis.tls import address_warnings
-from queuert.state.types import StoreWarning
+from queuert.state.types import PoolUse, StoreWarning
 
 NO_TRANSACTIONS = (
     "connection= was given, but jobs are kept in Redis, which takes part in no transaction of a caller's: "
@@ -37,6 +37,11 @@ class AsyncRedisBase:
         self._connections = AsyncConnections(settings, connections)
         self.risks: tuple[StoreWarning, ...] = ()
         """What may become of jobs, as the server is set; known when the store is open."""
+
+    @property
+    def pool_use(self) -> PoolUse | None:
+        """None: the driver does not say what its pool is doing."""
+        return None
 
     async def open(self) -> None:
         """Connect."""
