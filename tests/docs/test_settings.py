@@ -38,12 +38,15 @@ from queuert.notify.postgres import ListenerTimeouts, PostgresNotify
 from queuert.notify.redis import RedisNotify
 from queuert.notify.sqlite import SQLiteNotify
 from queuert.observability import LogObservability
+from queuert.observability.gauges import StoreGauges
 from queuert.observability.otel import OTelObservability
+from queuert.observability.prometheus import PrometheusMetrics
 from queuert.payloads import PayloadLimits
 from queuert.policies import Backoff, Keep, Retention
 from queuert.state.redis import RedisState
 from queuert.state.sqlite import SQLiteState
 from queuert.worker import claimer, health, heartbeat, maintenance
+from queuert.worker.endpoints import worker_endpoints
 from scripts.check_docs import ROOT
 
 TEXT = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
@@ -80,6 +83,9 @@ TABLES: dict[str, Callable[..., Any]] = {
     "Backoff": Backoff,
     "LogObservability": LogObservability,
     "OTelObservability": OTelObservability,
+    "PrometheusMetrics": PrometheusMetrics,
+    "StoreGauges": StoreGauges,
+    "worker_endpoints": worker_endpoints,
     "EmbeddedPostgres": EmbeddedPostgres,
     "EmbeddedRedis": EmbeddedRedis,
 }

@@ -19,6 +19,7 @@ from queuert.observability.prometheus import PrometheusMetrics
 from queuert.observability.snapshots import StoreSnapshot, WorkerSnapshot
 from queuert.state.sqlite import SQLiteState
 from queuert.state.types import PoolUse, ScheduleDelay, TypeCount
+from scripts import metrics_page
 from tests.observability.test_gauges import Worker, worker_record
 from tests.observability.test_log import EVENTS, example
 
@@ -97,3 +98,8 @@ def test_each_has_metrics_of_its_own(metrics: PrometheusMetrics) -> None:
     assert b"queuert_worker_stopped_total" in other.exposition()[0]
     assert b"queuert_worker_stopped_total" not in metrics.exposition()[0]
     other.close()
+
+
+def test_the_page_of_metrics_is_up_to_date() -> None:
+    text = metrics_page.PAGE.read_text(encoding="utf-8")
+    assert metrics_page.generated(text) == text, "run make format"

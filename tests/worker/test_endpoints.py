@@ -36,7 +36,7 @@ def ask(port: int, path: str) -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
-async def asked(port: int, path: str) -> tuple[int, str]:
+async def async_ask(port: int, path: str) -> tuple[int, str]:
     return await asyncio.to_thread(ask, port, path)
 
 
@@ -66,19 +66,19 @@ async def upper(attempt: Any) -> str:
 async def test_from_start_to_stop(client: AsyncClient) -> None:
     worker = InProcessWorker(client, handling(upper), concurrency=2)
     with worker_endpoints(worker, port=0, host="127.0.0.1") as port:
-        assert await asked(port, "/live") == (200, "ok\n")
-        assert await asked(port, "/ready") == (503, "the worker has not started yet\n")
+        assert await async_ask(port, "/live") == (200, "ok\n")
+        assert await async_ask(port, "/ready") == (503, "the worker has not started yet\n")
         async with worker:
             assert await client.start_and_wait(shout, "a") == "A"
-            assert await asked(port, "/live") == (200, "ok\n")
-            assert await asked(port, "/ready") == (200, "ok\n")
-            status, metrics = await asked(port, "/metrics")
+            assert await async_ask(port, "/live") == (200, "ok\n")
+            assert await async_ask(port, "/ready") == (200, "ok\n")
+            status, metrics = await async_ask(port, "/metrics")
             assert status == 200
             assert 'queuert_job_attempt_ended_total{queuert_attempt_outcome="completed"' in metrics
             assert "queuert_slots 2.0" in metrics
             assert "queuert_claim_duration_seconds_bucket" in metrics
             assert "queuert_chain_duration_seconds_count" in metrics
-        assert await asked(port, "/ready") == (503, "the worker is stopping\n")
+        assert await async_ask(port, "/ready") == (503, "the worker is stopping\n")
         assert worker.snapshot() is None
 
 
@@ -108,15 +108,15 @@ async def test_a_schema_that_is_too_old(client: AsyncClient, dsn: str, log: Even
             with psycopg.connect(dsn, autocommit=True) as connection:
                 connection.execute("ALTER TABLE queuert.paused_type RENAME TO away")
                 await log.wait_for(LoopFailed, loop="claimer")
-                status, body = await asked(port, "/ready")
+                status, body = await async_ask(port, "/ready")
                 assert status == 503
                 assert body.startswith("the schema is missing or too old: ")
                 assert "run queuert migrate up" in body
                 # A restart would not help.
-                assert await asked(port, "/live") == (200, "ok\n")
+                assert await async_ask(port, "/live") == (200, "ok\n")
                 connection.execute("ALTER TABLE queuert.away RENAME TO paused_type")
             assert await client.start_and_wait(shout, "a", timeout=60) == "A"
-            assert await asked(port, "/ready") == (200, "ok\n")
+            assert await async_ask(port, "/ready") == (200, "ok\n")
 
 
 async def test_a_store_that_is_lost(dsn: str, log: EventLog) -> None:
@@ -129,10 +129,10 @@ async def test_a_store_that_is_lost(dsn: str, log: EventLog) -> None:
                     proxy.refuse()
                     proxy.reset()
                     await log.wait_for(LoopFailed, loop="claimer")
-                    status, body = await asked(port, "/ready")
+                    status, body = await async_ask(port, "/ready")
                     assert status == 503
                     assert "the store cannot be reached: " in body
-                    assert await asked(port, "/live") == (200, "ok\n")
+                    assert await async_ask(port, "/live") == (200, "ok\n")
                     proxy.heal()
 
 
