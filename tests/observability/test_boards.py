@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 import yaml
+from psycopg.conninfo import make_conninfo
 
 from queuert import Client, JobType, JobTypes, PostgresState
 from queuert.cli import main
@@ -123,7 +124,8 @@ def test_every_expression_is_of_metrics_and_attributes_that_exist(name: str, exp
 
 @pytest.mark.parametrize("name", BOARDS)
 def test_the_panels_of_a_board_do_not_overlap(name: str) -> None:
-    board, taken = BOARDS[name], set()
+    board = BOARDS[name]
+    taken: set[tuple[int, int]] = set()
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
     for panel in board["panels"]:
         place = panel["gridPos"]
@@ -207,8 +209,7 @@ def test_the_gauges_of_the_database_are_the_observers(dsn: str, observer: psycop
     with psycopg.connect(dsn, autocommit=True) as owner:
         owner.execute(f"CREATE ROLE {login} LOGIN PASSWORD 'secret' IN ROLE \"{role_names()[Role.OBSERVER]}\"".encode())
         try:
-            parameters = psycopg.conninfo.conninfo_to_dict(dsn)
-            address = psycopg.conninfo.make_conninfo(**{**parameters, "user": login, "password": "secret"})
+            address = make_conninfo(dsn, user=login, password="secret")
             assert main(["metrics", "--url", address]) == 0
         finally:
             owner.execute(f"DROP ROLE {login}".encode())

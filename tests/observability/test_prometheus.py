@@ -84,7 +84,7 @@ def test_promtool_finds_nothing_wrong(metrics: PrometheusMetrics, monkeypatch: p
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, b"")
 
 
-def test_openmetrics_if_it_is_asked_for(metrics: PrometheusMetrics) -> None:
+def test_openmetrics_if_the_client_accepts_it(metrics: PrometheusMetrics) -> None:
     metrics.observability.emit(events.WorkerStarted(worker="w", types=("resize",), concurrency=1))
     response = metrics.response("application/openmetrics-text; version=1.0.0")
     assert response.content_type.startswith("application/openmetrics-text; version=1.0.0")
