@@ -121,7 +121,12 @@ SELECT coalesce(extract(epoch FROM clock_timestamp() - (
 )), 0)::float8 AS lag_seconds
 """
 
-VIEWS = ("metric_event_log", "metric_schedules", "metric_workers", "metric_jobs")
+DOWN = (
+    "DROP VIEW metric_event_log",
+    "DROP VIEW metric_schedules",
+    "DROP VIEW metric_workers",
+    "DROP VIEW metric_jobs",
+)
 
 
 def upgrade() -> None:
@@ -130,5 +135,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    for name in VIEWS:
-        op.execute(f"DROP VIEW {name}")
+    for statement in DOWN:
+        op.execute(statement)
